@@ -1,0 +1,139 @@
+"""Typed surface of both twins, ``_core`` (compiled) and ``_reference`` (the specification).
+
+Same names, signatures, results, exception types and messages.  ``Buffer`` is anything with the
+buffer protocol; functions that stamp need it writable.  All of them are free of global state.
+Long work (CRC, copying, system calls) runs without the GIL in the compiled twin.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from multiraft.types import BatchInfo, Entry
+
+Buffer = bytes | bytearray | memoryview
+Header = tuple[str, bytes | None]
+
+#: SHA-256 (hex) of _core.pyx and _core.pxd at build; a test compares it with the files.
+SOURCE_DIGEST: str
+
+class Record(NamedTuple):
+    """One record as a consumer sees it."""
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes, parsed; no check but the length of the buffer."""
+    base_offset: int
+    total_bytes: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+class ScannedEntry(NamedTuple):
+    """An intact entry found by ``scan_entries``."""
+    at: int            # byte in the scanned buffer where its header starts
+    length: int        # header + payload
+    kind: int
+    group: int
+    incarnation: int
+    term: int
+    index: int
+    partition: int
+    base_offset: int
+    durable: int
+    payload_intact: bool   # False: header fine, but a DATA payload fails its batch CRC
+
+class Scan(NamedTuple):
+    """What a scan found: entries in order, where it stopped and why."""
+    entries: list[ScannedEntry]
+    stopped_at: int    # first byte not consumed (aligned)
+    reason: str        # "end" (buffer ends at an entry's end, or only a partial header is left),
+                       # "zeros", "torn" (length reaches past the buffer), "crc", "chain", "format"
+    last_crc: int      # prev_crc for what would follow
+
+def crc32c(data: Buffer, value: int = 0) -> int: ...
+
+class BatchBuilder:
+    """Encodes records into one RecordBatch v2 as they arrive; O(1) amortised per record."""
+    def __init__(self, bytes_max: int) -> None: ...
+    count: int         # records so far
+    size: int          # bytes the batch would have uncompressed, header included
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None,
+               headers: Sequence[Header] = ()) -> bool:
+        """Add a record; False (and nothing changed) when it would exceed ``bytes_max`` and the
+        batch is not empty.  Raises ``RecordTooLarge`` when it can never fit alone, ``TypeError``
+        for a wrong type."""
+    def extend(self, timestamp_ms: int, values: Sequence[bytes], start: int = 0) -> int:
+        """Add values[start:] without keys until full; the index of the first not added."""
+    def records_block(self) -> bytes:
+        """The encoded records, for a compressor."""
+    def build(self, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
+              codec: int = 0, block: Buffer | None = None) -> bytearray:
+        """The finished batch, base offset 0, leader epoch -1; ``block`` = the compressed records
+        (None: as they are).  The builder may be built again with other producer fields."""
+    def clear(self) -> None: ...
+
+def batch_header(data: Buffer, at: int = 0) -> BatchHeader:
+    """Raises ``CorruptBatch`` when fewer than 61 bytes are left or the length field is absurd."""
+
+def check_batch(data: Buffer) -> BatchInfo:
+    """All a leader checks before it accepts ``data`` as exactly one batch: size limits, length
+    field == len(data), magic 2, CRC, base offset 0, count > 0 and == last offset delta + 1, not a
+    control or transactional batch, timestamp type CreateTime, producer fields consistent; walks
+    the records when uncompressed (deltas 0..n-1, lengths, block used up).  Raises ``CorruptBatch``
+    (CRC, lengths), ``InvalidBatch`` (the rest), ``BatchTooLarge``."""
+
+def batch_info(data: Buffer) -> BatchInfo:
+    """Fields of a batch that was checked before; no CRC."""
+
+def verify_batch(data: Buffer) -> BatchHeader:
+    """What a follower or a consumer checks: lengths, magic, CRC.  Raises ``CorruptBatch``."""
+
+def stamp_batch(data: Buffer, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch in place (both outside the CRC)."""
+
+def split_batches(data: Buffer) -> list[memoryview]:
+    """Cut a fetch payload of whole batches into views, without copying; each is ``verify_batch``ed.
+    Raises ``CorruptBatch``."""
+
+def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
+    """Records of one batch; ``block`` is the *uncompressed* records part.  Raises ``CorruptBatch``."""
+
+def frame_entries(entries: Iterable[Entry], prev_crc: int, durable: int,
+                  ) -> tuple[list[Buffer], list[int], int, int]:
+    """Headers for a gathered append: (buffers, starts, total bytes, last crc).  ``buffers`` is
+    header, payload, padding ... ready for a gathered write (one allocation holds all headers);
+    ``starts[i]`` is where entry i starts, relative to the first.  Raises ``ValueError`` for an entry
+    over ENTRY_BYTES_MAX."""
+
+def parse_entries(data: Buffer) -> list[Entry]:
+    """Entries of a peer frame (as framed by another node's ``frame_entries``; prev_crc and durable
+    are that node's and ignored); entry CRC and batch CRC verified; payloads are views into ``data``;
+    ``batch`` set for DATA.  Raises ``CorruptEntry``."""
+
+def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = True) -> Scan:
+    """Recovery: entries from byte ``at`` on while the chain of CRCs holds."""
+
+def find_entry(data: Buffer, at: int) -> int:
+    """First aligned byte >= ``at`` where an entry with an intact header CRC starts; -1 = none."""
+
+def append_gathered(fd: int, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
+    """pwritev all of ``buffers`` at file offset ``position`` (retrying short writes), then
+    fdatasync when ``sync``; bytes written.  Raises ``OSError``; never retries a failed sync."""
+
+def jump_hash(key: int, buckets: int) -> int:
+    """Jump consistent hash (Lamping, Veach 2014) of a 64-bit key; 0 <= result < buckets."""
+
+def murmur2(data: Buffer) -> int:
+    """Kafka's murmur2 of a key, as an unsigned 32-bit number (partition = (it & 0x7fffffff) % n)."""

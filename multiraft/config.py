@@ -1,0 +1,71 @@
+"""Limits and intervals of consensus, each with its reason; checked against each other once.
+
+Contract.  Frozen; ``validate()`` runs where a config enters, inside it is assumed.  Nothing here
+changes bytes on disk (that is ``_layout.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multiraft import _layout
+from multiraft.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class RaftConfig:
+    """Tunables of one node's MultiRaft."""
+
+    #: A lease lives this long after the asker *sent* its question.  Four questions fit into it, so
+    #: three may be lost; failover costs one lease plus one election.
+    lease_ms: int = 600
+    #: One question per node pair and interval: 4 per lease.
+    liveness_interval_ms: int = 150
+    #: Followers of a lost leader campaign at random within this spread: a thousand groups lost at
+    #: once are a thousand campaigns in a third of a second, and two candidates rarely collide.
+    election_spread_ms: int = 300
+    #: A campaign without an answer is repeated after this plus a random spread.
+    election_retry_ms: int = 400
+    #: After this long without progress a leader asks again from the last known match.
+    retransmit_ms: int = 500
+    #: A commit advance rides on the next append; without one it is announced after this.
+    commit_notice_ms: int = 25
+    #: A leadership transfer that has not happened by then is given up and the group accepts appends
+    #: again (thesis 3.10: one election timeout).
+    transfer_timeout_ms: int = 1000
+    #: Unacknowledged bytes per peer and group: covers a round trip and an fsync at full speed.
+    peer_window_bytes: int = 16 << 20
+    #: Entries of one group in one peer frame; the rest goes with the next round.
+    append_bytes_max: int = 4 << 20
+    #: Bytes of one peer frame: several groups' appends, at least one entry of the largest size.
+    frame_bytes_max: int = 32 << 20
+    #: Proposed but uncommitted bytes of a group before appends are refused with QueueFull.
+    uncommitted_bytes_max: int = 64 << 20
+    #: Proposed but uncommitted entries of a group, for the same reason.
+    uncommitted_entries_max: int = 1 << 16
+    #: Groups that are re-examined in one round after a node was lost or came back.
+    reexamine_groups_max: int = 256
+
+    def validate(self) -> "RaftConfig":
+        """Raises ``ConfigError`` naming both settings when two contradict each other."""
+        self._require(self.liveness_interval_ms * 3 <= self.lease_ms,
+                      f"lease_ms={self.lease_ms} must hold three liveness_interval_ms="
+                      f"{self.liveness_interval_ms}")
+        self._require(_layout.ENTRY_BYTES_MAX <= self.frame_bytes_max // 2,
+                      f"frame_bytes_max={self.frame_bytes_max} must hold two entries of "
+                      f"{_layout.ENTRY_BYTES_MAX} bytes")
+        self._require(self.append_bytes_max <= self.frame_bytes_max,
+                      f"append_bytes_max={self.append_bytes_max} exceeds frame_bytes_max="
+                      f"{self.frame_bytes_max}")
+        self._require(self.append_bytes_max <= self.peer_window_bytes,
+                      f"append_bytes_max={self.append_bytes_max} exceeds peer_window_bytes="
+                      f"{self.peer_window_bytes}")
+        self._require(self.peer_window_bytes <= self.uncommitted_bytes_max,
+                      f"peer_window_bytes={self.peer_window_bytes} exceeds uncommitted_bytes_max="
+                      f"{self.uncommitted_bytes_max}")
+        return self
+
+    @staticmethod
+    def _require(condition: bool, message: str) -> None:
+        if not condition:
+            raise ConfigError(message)

@@ -1,0 +1,19 @@
+"""Which twin runs: ``MULTIRAFT_CORE=compiled`` (default) or ``reference``.  Never a silent choice."""
+
+from __future__ import annotations
+
+import os
+
+_CHOICE = os.environ.get("MULTIRAFT_CORE", "compiled")
+
+if _CHOICE == "compiled":
+    try:
+        from multiraft._core import *  # noqa: F403
+    except ImportError as error:
+        raise ImportError("the compiled hot path multiraft._core is missing or stale: run "
+                          "`make build` (or set MULTIRAFT_CORE=reference for the slow twin)"
+                          ) from error
+elif _CHOICE == "reference":
+    from multiraft._reference import *  # noqa: F403
+else:
+    raise ImportError(f"MULTIRAFT_CORE={_CHOICE!r}: expected 'compiled' or 'reference'")

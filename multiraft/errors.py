@@ -1,0 +1,114 @@
+"""Everything that can go wrong in the library, as types.
+
+    MultiRaftError
+    +- CodecError
+    |  +- CorruptBatch          bytes are not what their CRC or lengths say
+    |  +- InvalidBatch          intact, but not acceptable (count, offsets, control bits)
+    |  +- BatchTooLarge         over a limit, with limit and value
+    |  +- RecordTooLarge        one record alone over the batch limit
+    |  +- CorruptEntry          an entry from a peer or a file
+    +- ProposalError            a *definite* refusal: nothing was appended
+    |  +- NotLeader             with the leader's node id, 0 = unknown
+    |  +- QueueFull             over a limit, with limit and value
+    |  +- UnknownGroup
+    |  +- GroupQuarantined
+    |  +- SequenceError         idempotent producer
+    |  |  +- ProducerFenced     a newer epoch of this producer id exists
+    |  |  +- OutOfOrderSequence a batch before it is missing
+    |  +- PartitionSealed       the partition is not (any more) in this group
+    |  +- UnknownPartition      not open in this group
+    +- Compacted                below the log's first index
+    +- ConfigError              a limit contradicts another
+
+Broken invariants are not here: they are ``AssertionError`` and stop the node.
+"""
+
+from __future__ import annotations
+
+
+class MultiRaftError(Exception):
+    """Root of the library's errors."""
+
+
+class CodecError(MultiRaftError):
+    """Bytes that cannot be accepted."""
+
+
+class CorruptBatch(CodecError):
+    """A batch whose bytes are not what its CRC or lengths say."""
+
+
+class InvalidBatch(CodecError):
+    """An intact batch that a leader may not accept."""
+
+
+class BatchTooLarge(CodecError):
+    """A batch over a limit; the message states limit and value."""
+
+
+class RecordTooLarge(CodecError):
+    """One record that does not fit into a batch of its own."""
+
+
+class CorruptEntry(CodecError):
+    """An entry, from a peer or a file, whose bytes are not what its CRC says."""
+
+
+class ProposalError(MultiRaftError):
+    """A definite refusal: nothing was appended."""
+
+
+class NotLeader(ProposalError):
+    """This replica does not lead the group; ``leader`` is who does, 0 = unknown."""
+
+    def __init__(self, group: int, leader: int = 0):
+        super().__init__(f"group {group} is not led here"
+                         + (f", node {leader} leads it" if leader else ", its leader is unknown"))
+        self.group = group
+        self.leader = leader
+
+
+class QueueFull(ProposalError):
+    """A bound on work in progress is reached."""
+
+    def __init__(self, name: str, limit: int, value: int):
+        super().__init__(f"{name}: {value} would exceed the limit of {limit}")
+        self.name = name
+        self.limit = limit
+        self.value = value
+
+
+class UnknownGroup(ProposalError):
+    """No such group on this node."""
+
+
+class GroupQuarantined(ProposalError):
+    """The replica here is damaged and neither votes nor leads."""
+
+
+class SequenceError(ProposalError):
+    """An idempotent producer's batch does not follow its last one."""
+
+
+class ProducerFenced(SequenceError):
+    """A newer epoch of this producer id has written to the partition."""
+
+
+class OutOfOrderSequence(SequenceError):
+    """The batch before this one is missing."""
+
+
+class PartitionSealed(ProposalError):
+    """The partition takes no more data in this group."""
+
+
+class UnknownPartition(ProposalError):
+    """The partition is not open in this group."""
+
+
+class Compacted(MultiRaftError):
+    """The index is below the log's first."""
+
+
+class ConfigError(MultiRaftError):
+    """A setting is out of range or contradicts another; the message names both."""

@@ -1,0 +1,91 @@
+"""The closed set of things one group's replica says to another.
+
+Contract.  Values only.  Items of many groups travel in one frame per peer and round; each names its
+own group and group incarnation, and each is judged on its own: a stale or unknown one never touches
+its neighbours (scenarios S5, S6, S36).
+
+An outgoing ``Append`` names a range of the log; the driver fills ``entries`` from storage at the
+moment it is sent (``store.py``), because consensus needs terms and sizes, never bytes.  A driver
+that finds the range gone (a new term dropped it) does not send: losing a message is always safe.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple, Union
+
+from multiraft.types import Entry
+
+
+class Status(enum.IntEnum):
+    """How a replica answers an append."""
+
+    OK = 0
+    MISMATCH = 1  # prev (index, term) is not in my log; see hint
+    UNKNOWN_GROUP = 2  # no such group, or another incarnation of it
+    QUARANTINED = 3  # damaged below the durable mark: neither votes nor acknowledges
+    GONE_WRONG = 4  # entries contradict my tail state (base offset): corruption, group stops
+
+
+class VoteRequest(NamedTuple):
+    """RequestVote (paper 5.2, 5.4.1).  ``pre`` = pre-vote (thesis 9.6): nothing is changed by it."""
+
+    group: int
+    incarnation: int
+    term: int  # the term campaigned for; with ``pre`` the sender's term + 1
+    last_index: int
+    last_term: int
+    pre: bool
+    transfer: bool  # campaign asked for by the leader itself: leases do not refuse it
+
+
+class VoteReply(NamedTuple):
+    """Answer to ``VoteRequest``; leaves only when the voter's hard state is durable.
+    A granted pre-vote carries the term asked for, everything else the voter's own term."""
+
+    group: int
+    incarnation: int
+    term: int
+    granted: bool
+    pre: bool
+
+
+class Append(NamedTuple):
+    """AppendEntries (paper 5.3).  ``entries`` is empty on an outgoing one until the driver fills it.
+    ``last_index == prev_index`` = probe or commit notice."""
+
+    group: int
+    incarnation: int
+    term: int
+    prev_index: int
+    prev_term: int
+    last_index: int
+    commit: int  # never above what the receiver will have verified: it caps it itself
+    entries: tuple[Entry, ...] = ()
+
+
+class AppendReply(NamedTuple):
+    """``match``: highest index verified to match the leader *and durable* here.  ``commit``: the
+    commit index known here; a leader lets a group sleep only when it equals its own.
+    On MISMATCH ``hint_index``/``hint_term`` are the last entry here that may match (thesis 3.5,
+    etcd-io/raft's findConflictByTerm)."""
+
+    group: int
+    incarnation: int
+    term: int
+    status: int
+    match: int
+    commit: int
+    hint_index: int = 0
+    hint_term: int = 0
+
+
+class TimeoutNow(NamedTuple):
+    """Leadership transfer (thesis 3.10): campaign at once."""
+
+    group: int
+    incarnation: int
+    term: int
+
+
+Message = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow]

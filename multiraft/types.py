@@ -1,0 +1,107 @@
+"""Names of the field, as types: ids, indexes, entries.
+
+Contract.  Values only; nothing here reads a clock, a file or a socket.  ``Index`` is Raft's and
+never an offset; ``Offset`` is a consumer's and dense per partition; ``Position`` is a byte of a
+lane.  ``Entry.payload`` is opaque to consensus and never copied by it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple, NewType
+
+NodeId = NewType("NodeId", int)  # 1 .. 2**31-1
+GroupId = NewType("GroupId", int)  # 0 .. pool size; 0 is the metadata group
+Incarnation = NewType("Incarnation", int)  # one life of a group (u32) or partition (u64); from 1
+Term = NewType("Term", int)
+Index = NewType("Index", int)  # Raft's, from 1; 0 = before the first entry
+Offset = NewType("Offset", int)  # a record's place in its partition, dense from 0
+Position = NewType("Position", int)  # a byte in a lane
+Milliseconds = NewType("Milliseconds", int)
+
+NO_NODE = NodeId(0)
+METADATA_GROUP = GroupId(0)
+
+
+class EntryKind(enum.IntEnum):
+    """What an entry is.  Kinds below ``CHECKPOINT_MARK`` have an index in their group's log; the
+    others are the lane's own bookkeeping."""
+
+    DATA = 1  # one RecordBatch v2
+    NOOP = 2  # a new leader's first entry
+    MEMBERSHIP = 3  # a configuration; counts from the moment it is in the log
+    PARTITION_OPEN = 4  # payload: PARTITION_OPEN struct of tail.py
+    PARTITION_SEAL = 5  # no more data for this partition incarnation in this group
+    LOG_START = 6  # base_offset = the partition's new log start
+    METADATA = 7  # a command of the metadata state machine (CBOR)
+    CHECKPOINT_MARK = 16  # a checkpoint up to this lane position exists
+    SUFFIX_DROP = 17  # entries of the group with index >= this one's are gone
+    HARD_STATE = 18  # header: term; payload: u32 node voted for (0 = none)
+    GAP = 19  # stands for removed entries, keeps (index, term)
+
+
+LAST_INDEXED_KIND = EntryKind.METADATA
+
+
+class BatchInfo(NamedTuple):
+    """What the node needs to know of a batch, parsed once from its 61 header bytes."""
+
+    count: int  # records, > 0
+    producer_id: int  # -1 = not idempotent
+    producer_epoch: int
+    base_sequence: int
+    max_timestamp_ms: int
+    codec: int
+
+
+class Entry:
+    """One entry of a group's log, or of a lane.  Treated as immutable once appended.
+
+    ``payload`` is a memoryview (or bytes) that stays valid as long as the entry lives; ``batch`` is
+    set for DATA only.
+    """
+
+    __slots__ = ("kind", "group", "incarnation", "term", "index", "partition", "base_offset",
+                 "payload", "batch")
+
+    def __init__(self, kind, group, incarnation, term, index, partition=0, base_offset=-1,
+                 payload=b"", batch=None):
+        self.kind = kind
+        self.group = group
+        self.incarnation = incarnation
+        self.term = term
+        self.index = index
+        self.partition = partition
+        self.base_offset = base_offset
+        self.payload = payload
+        self.batch = batch
+
+    def __repr__(self) -> str:
+        return (f"Entry({EntryKind(self.kind).name}, g{self.group}.{self.incarnation}, "
+                f"{self.index}@{self.term}, {len(self.payload)} B)")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Entry):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in Entry.__slots__)
+
+    __hash__ = None  # entries are compared, never keys
+
+
+class HardState(NamedTuple):
+    """What must survive a crash besides the log: one atomic record (Raft paper, figure 2)."""
+
+    term: Term
+    vote: NodeId  # NO_NODE = none in this term
+
+
+class Configuration(NamedTuple):
+    """Who counts.  ``outgoing`` is not empty only while a joint change is open (thesis 4.3)."""
+
+    voters: tuple[NodeId, ...]
+    learners: tuple[NodeId, ...] = ()
+    outgoing: tuple[NodeId, ...] = ()
+
+    def members(self) -> tuple[NodeId, ...]:
+        """Every node that receives entries, sorted, without repeats."""
+        return tuple(sorted({*self.voters, *self.learners, *self.outgoing}))
