@@ -31,8 +31,8 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 PARTITIONS_MAX = 10_000
 #: Members of a group and nodes of a cluster.
 NODES_MAX = 10_000
-#: Groups of a pool, and the topics a list may name.
-GROUPS_MAX = 1 << 20
+#: Groups in one answer, for the same reason as ``TOPICS_PER_REQUEST_MAX``.
+GROUPS_PER_REPLY_MAX = 10_000
 TOPIC_NAME_MAX = 249
 TEXT_MAX = 4096
 ADDRESS_MAX = 300
@@ -243,7 +243,10 @@ class ClusterStatus(NamedTuple):
 
 
 class GroupList(NamedTuple):
-    pass
+    """Groups with ids from ``first`` on, in order, at most ``count_max``."""
+
+    first: int = 0
+    count_max: int = 10_000
 
 
 class GroupTransfer(NamedTuple):
@@ -317,6 +320,7 @@ class ClusterStatusReply(NamedTuple):
 
 class GroupListReply(NamedTuple):
     groups: tuple[GroupSummary, ...]
+    more: bool = False
 
 
 class GroupTransferReply(NamedTuple):
@@ -386,7 +390,8 @@ REQUESTS: dict[str, Shape] = {
     "init_producer": Shape(InitProducer, {
         "producer_id": _mark, "producer_epoch": schema.integer(-1, schema.I16_MAX)}),
     "cluster_status": Shape(ClusterStatus, {}),
-    "group_list": Shape(GroupList, {}),
+    "group_list": Shape(GroupList, {
+        "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
     "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
     "node_status": Shape(NodeStatus, {}),
 }
@@ -418,7 +423,7 @@ RESPONSES: dict[str, Shape] = {
         "partitions": _i64}),
     "group_list": Shape(GroupListReply, {
         "groups": list_of(row(GroupSummary, _u32, _u32, _u64, _node, _nodes, _nodes),
-                          GROUPS_MAX)}),
+                          GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
     "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
 }
