@@ -30,7 +30,7 @@ demo: $(VENV)/.built-demo  ## three nodes, a real data set, a killed leader, not
 	$(PY) demo/flights.py $(ARGS)
 
 bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the machine can do at all
-	$(PY) benchmarks/bench_first_light.py $(ARGS)
+	$(PY) -m benchmarks.bench_first_light $(ARGS)
 
 lint: $(VENV)/.built-dev  ## ruff and the rules of the house, without the rest of the tests
 	$(PY) -m ruff check .

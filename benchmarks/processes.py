@@ -7,8 +7,10 @@ and are on loopback.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -33,6 +35,21 @@ def free_ports(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
+
+
+def free_base_port(nodes: int) -> int:
+    """A base such that the ports of ``multiraft dev`` above it are free: for clients base + 1 ..
+    base + nodes, for peers 100 further.  Below the range that the kernel hands out by itself."""
+    for base in random.sample(range(15_000, 30_000, 200), k=20):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in (base + number + role for role in (0, 100)
+                             for number in range(1, nodes + 1)):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return base
+    raise BenchmarkError("20 ranges of ports were tried and none is free")
 
 
 class ServerProcess:
