@@ -11,8 +11,10 @@ Theory.  The safety properties of figure 3 of the Raft paper, the durability rul
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from multiraft import core
-from multiraft.messages import Append, AppendReply, Message, Status, VoteReply, VoteRequest
+from multiraft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
 from multiraft.types import Entry, EntryKind
 
 from chaos.simulator.model import (
@@ -171,10 +173,16 @@ class CommitOwnTermOnly(Invariant):
 
     def on_commit(self, replica: ReplicaModel, index: int, added: int) -> None:
         term = replica.hard_state[0]
-        if added and replica.group.leaders.get(term) == replica.node:
-            entry_term = replica.staged.terms[index - 1]
-            self.require(entry_term == term, "{} commits index {} of term {} in term {}", replica,
-                         index, entry_term, term)
+        terms = replica.staged.terms
+        if not added or replica.group.leaders.get(term) != replica.node or terms[index - 1] == term:
+            return
+        own = bisect_left(terms, term) + 1  # the first entry of its own term
+        holders = []
+        if own <= len(terms):
+            holders = replica.group.durable_holders(own, replica.staged.chain(own))
+        self.require(len(holders) >= replica.group.majority(), "{} commits index {} of term {} in "
+                     "term {}, of which no entry is durable on a majority", replica, index,
+                     terms[index - 1], term)
 
 
 class AcknowledgedIsDurable(Invariant):

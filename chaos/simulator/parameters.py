@@ -40,8 +40,13 @@ class DiskParameters:
     write_spread_us: int
     stall: float  # odds that a write takes stall_us longer
     stall_us: int
-    segment_bytes: int
-    cache_bytes: int
+    first_segment_bytes: int
+    segment_bytes_max: int
+    zero_ahead_bytes: int
+    tail_cache_bytes_max: int
+    checkpoint_bytes: int
+    checkpoint_growth_factor: int
+    checkpoints_kept: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +149,19 @@ def _draw_network(rng: random.Random) -> NetworkParameters:
 
 
 def _draw_disk(rng: random.Random) -> DiskParameters:
+    first = rng.choice((8 << 10, 8 << 10, 32 << 10))
     return DiskParameters(
         write_min_us=rng.choice((50, 300, 2000)),
         write_spread_us=rng.choice((100, 2000, 10_000)),
         stall=rng.choice((0.0, 0.0, 0.002, 0.01)),
         stall_us=rng.choice((50_000, 300_000)),
-        segment_bytes=rng.choice((4 << 10, 8 << 10, 32 << 10, 256 << 10)),
-        cache_bytes=rng.choice((0, 1 << 10, 8 << 10, 1 << 20)),
+        first_segment_bytes=first,
+        segment_bytes_max=first * rng.choice((1, 1, 4, 16)),
+        zero_ahead_bytes=rng.choice((0, 1 << 10, 16 << 10)),
+        tail_cache_bytes_max=rng.choice((0, 1 << 10, 8 << 10, 1 << 20)),
+        checkpoint_bytes=rng.choice((4 << 10, 16 << 10, 64 << 10)),
+        checkpoint_growth_factor=rng.choice((0, 2)),
+        checkpoints_kept=rng.choice((1, 2)),
     )
 
 
