@@ -112,10 +112,12 @@ def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
 
 def frame_entries(entries: Iterable[Entry], prev_crc: int, durable: int,
                   ) -> tuple[list[Buffer], list[int], int, int]:
-    """Headers for a gathered append: (buffers, starts, total bytes, last crc).  ``buffers`` is
-    header, payload, padding ... ready for a gathered write (one allocation holds all headers);
-    ``starts[i]`` is where entry i starts, relative to the first.  Raises ``ValueError`` for an entry
-    over ENTRY_BYTES_MAX."""
+    """Headers for a gathered append: (buffers, starts, total bytes, last crc).  ``buffers`` has
+    exactly three members per entry, header, payload, padding (the last two may be empty), ready for
+    a gathered write: those of entry i are ``buffers[3 * i:3 * i + 3]``, so a part of what the lane
+    gets can be sent to a peer as it is.  ``starts[i]`` is where entry i starts, relative to the
+    first.  Raises ``ValueError`` for an entry over ENTRY_BYTES_MAX, ``OverflowError`` for a field
+    that does not fit its bytes."""
 
 def parse_entries(data: Buffer) -> list[Entry]:
     """Entries of a peer frame (as framed by another node's ``frame_entries``; prev_crc and durable
@@ -127,6 +129,31 @@ def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = Tr
 
 def find_entry(data: Buffer, at: int) -> int:
     """First aligned byte >= ``at`` where an entry with an intact header CRC starts; -1 = none."""
+
+class DiskQueue:
+    """The queue of one writer thread that never needs the interpreter: jobs go in, the thread writes
+    and syncs them one after the other, completions come out, an eventfd tells the loop.
+
+    After a failed job every later one completes with ``ECANCELED`` and does not touch the disk: a
+    failed fsync is never retried, and nothing may be written behind a hole.
+    """
+    def __init__(self, wake_fd: int) -> None:
+        """``wake_fd``: an eventfd; 1 is added to it after each completion.  Not closed here."""
+    def submit(self, fd: int, buffers: Sequence[Buffer], position: int, sync: bool, token: int,
+               ) -> None:
+        """Enqueue one gathered append (as ``append_gathered``); never blocks on the disk.  The
+        buffers are held until their completion is collected and must not be changed before.
+        ``token`` (64-bit signed) comes back in the completion.  Raises ``ValueError`` after
+        ``close``."""
+    def run(self) -> None:
+        """Body of the worker thread: returns after ``close``, when all that was submitted is done.
+        Raises ``RuntimeError`` when another thread runs it or has."""
+    def completions(self) -> list[tuple[int, int, int, int]]:
+        """(token, error number or 0, bytes written, microseconds taken) of each job completed since
+        the last call, in order of submission; lets go of their buffers.  Does not read the
+        eventfd."""
+    def close(self) -> None:
+        """No more jobs; ``run`` returns when those submitted are done.  May be repeated."""
 
 def append_gathered(fd: int, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
     """pwritev all of ``buffers`` at file offset ``position`` (retrying short writes), then

@@ -6,8 +6,9 @@ bytes on disk or on the wire: it needs a new ``FORMAT_VERSION`` and a decision p
 
 Theory.  A batch is Kafka's RecordBatch v2, big-endian, byte for byte, so that the bytes a producer
 encoded are the bytes that are replicated, stored and fetched.  An entry header is ours and
-little-endian (the machines' own order).  An entry's own CRC covers its header and the first 21
-bytes of the payload: exactly the part of a batch that the batch's CRC32C leaves out.
+little-endian (the machines' own order).  An entry's own CRC covers its length, its header and, of
+a DATA payload, the first 21 bytes: exactly the part of a batch that the batch's CRC32C leaves out.
+Of any other payload it covers everything, because nothing else would.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ SEQUENCE_MODULUS = 1 << 31
 # ---- Entry header (little-endian, 64 bytes) ----------------------------------------------------
 
 ENTRY_LENGTH_AT = 0  # u32, header + payload, without the padding
-ENTRY_CRC_AT = 4  # u32, CRC32C of header bytes [8, 64) and the payload's first 21 bytes
+ENTRY_CRC_AT = 4  # u32, CRC32C of header bytes [0, 4) and [8, 64), then of the payload: its first
+#                   21 bytes when the entry is DATA, all of it otherwise
 ENTRY_PREV_CRC_AT = 8  # u32, CRC of the entry before it in this segment (first: the segment header's)
 ENTRY_KIND_AT = 12  # u8, see types.EntryKind
 ENTRY_FLAGS_AT = 13  # u8, zero

@@ -1,0 +1,715 @@
+"""The hot path in plain Python: the specification that ``_core`` has to match, byte for byte.
+
+Contract.  Same names, signatures, results, exception types and messages as the compiled twin
+(``_core.pyi`` is the surface of both).  Written to be read: ``struct`` and loops, no cleverness.
+Inputs are hostile until checked: no length field is believed before it is compared with what is
+really there.
+
+Invariants.  A batch is changed after encoding in two places only, base offset and leader epoch,
+both outside its CRC.  An entry's bytes are covered completely: header and the first 21 payload
+bytes by the entry CRC, the rest of a DATA payload by the batch CRC, the rest of any other payload
+by the entry CRC again.
+
+Theory.  RecordBatch v2 is Kafka's (KIP-98), varints are protobuf's zigzag varints, CRC32C is
+Castagnoli's polynomial in its reflected form (RFC 3720, appendix B.4).
+"""
+
+from __future__ import annotations
+
+import errno
+import operator
+import os
+import struct
+import threading
+import time
+from collections import deque
+
+from multiraft import _layout as layout
+from multiraft._values import BatchHeader, Record, Scan, ScannedEntry
+from multiraft.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    CorruptEntry,
+    InvalidBatch,
+    RecordTooLarge,
+)
+from multiraft.types import BatchInfo, Entry, EntryKind
+
+__all__ = [
+    "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "DiskQueue", "Record", "Scan", "ScannedEntry",
+    "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_records",
+    "find_entry", "frame_entries", "jump_hash", "murmur2", "parse_entries", "scan_entries",
+    "split_batches", "stamp_batch", "verify_batch",
+]
+
+#: The compiled twin has the hash of its sources here; this one is its own source.
+SOURCE_DIGEST = "reference"
+
+#: Buffers that one pwritev takes (Linux UIO_MAXIOV).
+IOV_MAX = 1024
+#: Timestamps a builder takes: with these bounds no difference of two overflows 64 bits.
+TIMESTAMP_MS_MAX = (1 << 62) - 1
+
+_BATCH = struct.Struct(">qiibIhiqqqhii")
+_ENTRY = struct.Struct("<IIIBBHIIQQQqQ")
+
+assert _BATCH.size == layout.BATCH_HEADER_BYTES
+assert _ENTRY.size == layout.ENTRY_HEADER_BYTES
+assert layout.BATCH_CRC_AT == struct.calcsize(">qiib")
+assert layout.BATCH_ATTRIBUTES_AT == struct.calcsize(">qiibI") == layout.BATCH_UNCHECKED_BYTES
+assert layout.BATCH_PRODUCER_ID_AT == struct.calcsize(">qiibIhiqq")
+assert layout.BATCH_RECORDS_COUNT_AT == struct.calcsize(">qiibIhiqqqhi")
+assert layout.ENTRY_KIND_AT == struct.calcsize("<III")
+assert layout.ENTRY_GROUP_AT == struct.calcsize("<IIIBBH")
+assert layout.ENTRY_PARTITION_AT == struct.calcsize("<IIIBBHIIQQ")
+assert layout.ENTRY_DURABLE_AT == struct.calcsize("<IIIBBHIIQQQq")
+
+_KINDS = {int(kind): kind for kind in EntryKind}
+_I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+# ---- Bytes and hashes --------------------------------------------------------------------------
+
+def _view(data) -> memoryview:
+    """``data`` as contiguous unsigned bytes."""
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise BufferError("memoryview: underlying buffer is not C-contiguous")
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return tuple(table)
+
+
+_CRC_TABLE = _crc_table()
+
+
+def crc32c(data, value: int = 0) -> int:
+    """CRC32C of ``data``, continuing from ``value``, the CRC of what came before."""
+    if not 0 <= value <= 0xFFFFFFFF:
+        raise OverflowError(f"CRC {value} is not an unsigned 32-bit number")
+    crc = value ^ 0xFFFFFFFF
+    for byte in _view(data):
+        crc = (crc >> 8) ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def murmur2(data) -> int:
+    """Kafka's murmur2 (Appleby's MurmurHash2 with seed 0x9747b28c) as an unsigned 32-bit number."""
+    view, mask, multiplier = _view(data), 0xFFFFFFFF, 0x5BD1E995
+    h = 0x9747B28C ^ len(view)
+    whole = len(view) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(view[at:at + 4], "little") * multiplier & mask
+        k = (k ^ k >> 24) * multiplier & mask
+        h = (h * multiplier & mask) ^ k
+    if len(view) > whole:
+        h = (h ^ int.from_bytes(view[whole:], "little")) * multiplier & mask
+    h = (h ^ h >> 13) * multiplier & mask
+    return h ^ h >> 15
+
+
+def jump_hash(key: int, buckets: int) -> int:
+    """Jump consistent hash of a 64-bit key (Lamping, Veach 2014); O(log buckets)."""
+    if not 0 <= key < 1 << 64:
+        raise OverflowError(f"key {key} is not an unsigned 64-bit number")
+    if not 1 <= buckets < 1 << 31:
+        raise ValueError(f"buckets={buckets} is outside 1..{(1 << 31) - 1}")
+    bucket, jump = -1, 0
+    while jump < buckets:
+        bucket = jump
+        key = (key * 2862933555777941757 + 1) & 0xFFFFFFFFFFFFFFFF
+        jump = int((bucket + 1) * (float(1 << 31) / float((key >> 33) + 1)))
+    return bucket
+
+
+# ---- Varints -----------------------------------------------------------------------------------
+
+def _varint(number: int) -> bytes:
+    """Zigzag varint of a signed number of at most 64 bits."""
+    number = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+class _Reader:
+    """Reads record fields from ``view[at:end]``; every length is checked before it is used."""
+
+    def __init__(self, view: memoryview, at: int, end: int):
+        self.view = view
+        self.at = at
+        self.end = end
+
+    def varint(self, bits: int) -> int:
+        """A zigzag varint that has to fit ``bits`` (32 or 64).  Longer than needed is allowed."""
+        number = shift = 0
+        while True:
+            if self.at >= self.end:
+                raise CorruptBatch(f"record field at byte {self.at} reaches past its end {self.end}")
+            byte = self.view[self.at]
+            if shift + 7 > bits and byte >> (bits - shift):
+                raise CorruptBatch(f"varint at byte {self.at} is longer than {bits} bits")
+            self.at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (number >> 1) ^ -(number & 1)
+            shift += 7
+
+    def sized(self, least: int) -> memoryview | None:
+        """A length (at least ``least``; -1 = null) and as many bytes."""
+        started = self.at
+        length = self.varint(32)
+        if length < least or length > self.end - self.at:
+            raise CorruptBatch(f"record field at byte {started}: length {length} does not fit the "
+                               f"{self.end - self.at} bytes left")
+        if length < 0:
+            return None
+        self.at += length
+        return self.view[self.at - length:self.at]
+
+
+def _next_record(reader: _Reader, base_timestamp_ms: int):
+    """(offset delta, timestamp, key, value, headers), the variable parts as views."""
+    started, block_end = reader.at, reader.end
+    length = reader.varint(32)
+    if length < 0 or length > reader.end - reader.at:
+        raise CorruptBatch(f"record at byte {started}: length {length} does not fit the "
+                           f"{reader.end - reader.at} bytes left")
+    reader.end = reader.at + length
+    if length == 0:
+        raise CorruptBatch(f"record field at byte {reader.at} reaches past its end {reader.end}")
+    reader.at += 1  # attributes: unused by the format
+    timestamp_ms = base_timestamp_ms + reader.varint(64)
+    if not _I64_MIN <= timestamp_ms <= _I64_MAX:
+        raise CorruptBatch(f"record at byte {started}: timestamp overflows 64 bits")
+    delta = reader.varint(32)
+    key = reader.sized(-1)
+    value = reader.sized(-1)
+    headers_count = reader.varint(32)
+    if not 0 <= headers_count <= layout.RECORD_HEADERS_MAX:
+        raise CorruptBatch(f"record at byte {started}: {headers_count} headers, limit "
+                           f"{layout.RECORD_HEADERS_MAX}")
+    headers = [(reader.sized(0), reader.sized(-1)) for _ in range(headers_count)]
+    if reader.at != reader.end:
+        raise CorruptBatch(f"record at byte {started}: {reader.end - reader.at} bytes unused")
+    reader.end = block_end
+    return delta, timestamp_ms, key, value, headers
+
+
+# ---- Batches: encode ---------------------------------------------------------------------------
+
+def _bytes_or_none(name: str, field) -> bytes:
+    """``field`` with its varint length in front."""
+    if field is None:
+        return _varint(-1)
+    if not isinstance(field, bytes):
+        raise TypeError(f"{name} must be bytes or None, not {type(field).__name__}")
+    return _varint(len(field)) + field
+
+
+def _encode_headers(headers) -> bytes:
+    headers = headers if isinstance(headers, (tuple, list)) else tuple(headers)
+    if len(headers) > layout.RECORD_HEADERS_MAX:
+        raise RecordTooLarge(f"record with {len(headers)} headers exceeds RECORD_HEADERS_MAX="
+                             f"{layout.RECORD_HEADERS_MAX}")
+    out = [_varint(len(headers))]
+    for header in headers:
+        if not isinstance(header, (tuple, list)) or len(header) != 2:
+            raise TypeError("a header must be a pair of str and bytes or None")
+        name, field = header
+        if not isinstance(name, str):
+            raise TypeError(f"header name must be str, not {type(name).__name__}")
+        name = name.encode("utf-8", "surrogateescape")
+        out += _varint(len(name)), name, _bytes_or_none("header value", field)
+    return b"".join(out)
+
+
+class BatchBuilder:
+    """Encodes records into one RecordBatch v2 as they arrive; O(1) amortised per record."""
+
+    def __init__(self, bytes_max: int):
+        bytes_max = operator.index(bytes_max)
+        if not layout.BATCH_HEADER_BYTES < bytes_max <= layout.BATCH_BYTES_MAX:
+            raise ValueError(f"bytes_max={bytes_max} is outside {layout.BATCH_HEADER_BYTES + 1}.."
+                             f"{layout.BATCH_BYTES_MAX}")
+        self._bytes_max = bytes_max
+        self.clear()
+
+    def clear(self) -> None:
+        """Start an empty batch."""
+        self._block = bytearray()
+        self._count = 0
+        self._base_timestamp_ms = self._max_timestamp_ms = 0
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def size(self) -> int:
+        return layout.BATCH_HEADER_BYTES + len(self._block)
+
+    def append(self, timestamp_ms, key, value, headers=()) -> bool:
+        timestamp_ms = operator.index(timestamp_ms)
+        if not -1 <= timestamp_ms <= TIMESTAMP_MS_MAX:
+            raise ValueError(f"timestamp_ms={timestamp_ms} is outside -1..{TIMESTAMP_MS_MAX}")
+        tail = _bytes_or_none("key", key) + _bytes_or_none("value", value) + _encode_headers(headers)
+        alone = self._record(0, 0, tail)
+        if layout.BATCH_HEADER_BYTES + len(alone) > self._bytes_max:
+            raise RecordTooLarge(f"record of {len(alone)} bytes exceeds bytes_max="
+                                 f"{self._bytes_max} with the batch header of "
+                                 f"{layout.BATCH_HEADER_BYTES}")
+        if self._count == 0:
+            self._base_timestamp_ms = self._max_timestamp_ms = timestamp_ms
+        record = self._record(timestamp_ms - self._base_timestamp_ms, self._count, tail)
+        if self.size + len(record) > self._bytes_max or self._count == layout.BATCH_RECORDS_MAX:
+            return False
+        self._block += record
+        self._count += 1
+        self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
+        return True
+
+    @staticmethod
+    def _record(timestamp_delta: int, offset_delta: int, tail: bytes) -> bytes:
+        body = b"\0" + _varint(timestamp_delta) + _varint(offset_delta) + tail
+        return _varint(len(body)) + body
+
+    def extend(self, timestamp_ms, values, start=0) -> int:
+        values = values if isinstance(values, (tuple, list)) else tuple(values)
+        if start < 0:
+            raise ValueError(f"start={start} is negative")
+        for at in range(start, len(values)):
+            try:
+                if not isinstance(values[at], bytes):
+                    raise TypeError(f"value must be bytes, not {type(values[at]).__name__}")
+                if not self.append(timestamp_ms, None, values[at]):
+                    return at
+            except (TypeError, RecordTooLarge):
+                if at == start:
+                    raise
+                return at  # the next call starts with it, and raises with nothing else to lose
+        return max(start, len(values))
+
+    def records_block(self) -> bytes:
+        return bytes(self._block)
+
+    def build(self, producer_id=-1, producer_epoch=-1, base_sequence=-1, codec=0,
+              block=None) -> bytearray:
+        if self._count == 0:
+            raise ValueError("an empty batch cannot be built")
+        _require_range("producer_id", producer_id, -1, _I64_MAX)
+        _require_range("producer_epoch", producer_epoch, -1, (1 << 15) - 1)
+        _require_range("base_sequence", base_sequence, -1, layout.SEQUENCE_MODULUS - 1)
+        _require_range("codec", codec, layout.CODEC_NONE, layout.CODEC_ZSTD)
+        if (codec == layout.CODEC_NONE) != (block is None):
+            raise ValueError("a codec and a compressed block go together")
+        block = _view(self._block if block is None else block)
+        total = layout.BATCH_HEADER_BYTES + len(block)
+        if total > layout.BATCH_BYTES_MAX:
+            raise BatchTooLarge(f"batch of {total} bytes exceeds BATCH_BYTES_MAX="
+                                f"{layout.BATCH_BYTES_MAX}")
+        batch = bytearray(_BATCH.pack(
+            0, total - layout.BATCH_LENGTH_OVERHEAD, -1, layout.BATCH_MAGIC, 0, codec,
+            self._count - 1, self._base_timestamp_ms, self._max_timestamp_ms, producer_id,
+            producer_epoch, base_sequence, self._count))
+        batch += block
+        crc = crc32c(memoryview(batch)[layout.BATCH_ATTRIBUTES_AT:])
+        struct.pack_into(">I", batch, layout.BATCH_CRC_AT, crc)
+        return batch
+
+
+def _require_range(name: str, number: int, least: int, most: int) -> None:
+    if not least <= operator.index(number) <= most:
+        raise ValueError(f"{name}={number} is outside {least}..{most}")
+
+
+# ---- Batches: check and decode -----------------------------------------------------------------
+
+def batch_header(data, at: int = 0) -> BatchHeader:
+    if at < 0:
+        raise ValueError(f"at={at} is negative")
+    view = _view(data)
+    left = max(0, len(view) - at)
+    if left < layout.BATCH_HEADER_BYTES:
+        raise CorruptBatch(f"{left} bytes are less than a batch header of "
+                           f"{layout.BATCH_HEADER_BYTES}")
+    fields = _BATCH.unpack_from(view, at)
+    total = fields[1] + layout.BATCH_LENGTH_OVERHEAD
+    if not layout.BATCH_HEADER_BYTES <= total <= layout.BATCH_BYTES_MAX:
+        raise CorruptBatch(f"batch length field {fields[1]} gives {total} bytes, outside "
+                           f"{layout.BATCH_HEADER_BYTES}..{layout.BATCH_BYTES_MAX}")
+    return BatchHeader(fields[0], total, *fields[2:])
+
+
+def _whole_header(view: memoryview) -> BatchHeader:
+    header = batch_header(view)
+    if header.total_bytes != len(view):
+        raise CorruptBatch(f"batch length field gives {header.total_bytes} bytes, buffer has "
+                           f"{len(view)}")
+    return header
+
+
+def _check_crc(view: memoryview, header: BatchHeader) -> None:
+    crc = crc32c(view[layout.BATCH_ATTRIBUTES_AT:])
+    if crc != header.crc:
+        raise CorruptBatch(f"batch CRC is {crc:#010x}, its header says {header.crc:#010x}")
+
+
+def verify_batch(data) -> BatchHeader:
+    view = _view(data)
+    header = _whole_header(view)
+    if header.magic != layout.BATCH_MAGIC:
+        raise CorruptBatch(f"batch magic {header.magic} is not {layout.BATCH_MAGIC}")
+    _check_crc(view, header)
+    return header
+
+
+def _info(header: BatchHeader) -> BatchInfo:
+    return BatchInfo(header.count, header.producer_id, header.producer_epoch, header.base_sequence,
+                     header.max_timestamp_ms, header.attributes & layout.ATTRIBUTE_CODEC_MASK)
+
+
+def batch_info(data) -> BatchInfo:
+    return _info(batch_header(data))
+
+
+def check_batch(data) -> BatchInfo:
+    view = _view(data)
+    if len(view) > layout.BATCH_BYTES_MAX:
+        raise BatchTooLarge(f"batch of {len(view)} bytes exceeds BATCH_BYTES_MAX="
+                            f"{layout.BATCH_BYTES_MAX}")
+    header = _whole_header(view)
+    if header.magic != layout.BATCH_MAGIC:
+        raise InvalidBatch(f"batch magic {header.magic} is not {layout.BATCH_MAGIC}")
+    _check_crc(view, header)
+    _check_fields(header)
+    if header.attributes & layout.ATTRIBUTE_CODEC_MASK == layout.CODEC_NONE:
+        _check_records(view, header)
+    return _info(header)
+
+
+def _check_fields(header: BatchHeader) -> None:
+    """What a producer may not send although it is intact."""
+    if header.base_offset != 0:
+        raise InvalidBatch(f"base offset {header.base_offset} is not 0")
+    if header.attributes & ~layout.ATTRIBUTE_CODEC_MASK:
+        raise InvalidBatch(f"attributes {header.attributes & 0xFFFF:#06x}: control, transactional, "
+                           f"LogAppendTime and unknown bits are not accepted")
+    if header.attributes > layout.CODEC_ZSTD:
+        raise InvalidBatch(f"codec {header.attributes} is unknown")
+    if header.count <= 0:
+        raise InvalidBatch(f"record count {header.count} is not positive")
+    if header.count > layout.BATCH_RECORDS_MAX:
+        raise BatchTooLarge(f"batch of {header.count} records exceeds BATCH_RECORDS_MAX="
+                            f"{layout.BATCH_RECORDS_MAX}")
+    if header.last_offset_delta != header.count - 1:
+        raise InvalidBatch(f"last offset delta {header.last_offset_delta} does not fit "
+                           f"{header.count} records")
+    if header.producer_id < -1:
+        raise InvalidBatch(f"producer id {header.producer_id} is below -1")
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidBatch(f"producer {header.producer_id} with epoch {header.producer_epoch} and "
+                           f"sequence {header.base_sequence}")
+
+
+def _check_records(view: memoryview, header: BatchHeader) -> None:
+    reader = _Reader(view, layout.BATCH_HEADER_BYTES, len(view))
+    for expected in range(header.count):
+        started = reader.at
+        delta, *_ = _next_record(reader, header.base_timestamp_ms)
+        if delta != expected:
+            raise InvalidBatch(f"record at byte {started}: offset delta {delta}, expected "
+                               f"{expected}")
+    if reader.at != reader.end:
+        raise CorruptBatch(f"{reader.end - reader.at} bytes after the last record")
+
+
+def stamp_batch(data, base_offset: int, leader_epoch: int) -> None:
+    view = _view(data)
+    if view.readonly:
+        raise BufferError("Object is not writable.")
+    if len(view) < layout.BATCH_HEADER_BYTES:
+        raise CorruptBatch(f"{len(view)} bytes are less than a batch header of "
+                           f"{layout.BATCH_HEADER_BYTES}")
+    _require_range("base_offset", base_offset, 0, _I64_MAX)
+    _require_range("leader_epoch", leader_epoch, -1, (1 << 31) - 1)
+    struct.pack_into(">q", view, layout.BATCH_BASE_OFFSET_AT, base_offset)
+    struct.pack_into(">i", view, layout.BATCH_LEADER_EPOCH_AT, leader_epoch)
+
+
+def split_batches(data) -> list[memoryview]:
+    view = _view(data)
+    batches, at = [], 0
+    while at < len(view):
+        total = batch_header(view, at).total_bytes
+        if total > len(view) - at:
+            raise CorruptBatch(f"batch length field gives {total} bytes, buffer has "
+                               f"{len(view) - at}")
+        batches.append(view[at:at + total])
+        verify_batch(batches[-1])
+        at += total
+    return batches
+
+
+def decode_records(header: BatchHeader, block) -> list[Record]:
+    view = _view(block)
+    if not 0 <= header.count <= layout.BATCH_RECORDS_MAX:
+        raise CorruptBatch(f"record count {header.count} is outside 0..{layout.BATCH_RECORDS_MAX}")
+    if header.base_offset + max(0, header.last_offset_delta) > _I64_MAX:
+        raise CorruptBatch(f"base offset {header.base_offset} overflows 64 bits")
+    reader, records, last_delta = _Reader(view, 0, len(view)), [], -1
+    for _ in range(header.count):
+        started = reader.at
+        delta, timestamp_ms, key, value, headers = _next_record(reader, header.base_timestamp_ms)
+        if not last_delta < delta <= header.last_offset_delta:
+            raise CorruptBatch(f"record at byte {started}: offset delta {delta} is not above "
+                               f"{last_delta} and at most {header.last_offset_delta}")
+        records.append(Record(
+            header.base_offset + delta, timestamp_ms, _copy(key), _copy(value),
+            tuple((bytes(name).decode("utf-8", "surrogateescape"), _copy(field))
+                  for name, field in headers)))
+        last_delta = delta
+    if reader.at != reader.end:
+        raise CorruptBatch(f"{reader.end - reader.at} bytes after the last record")
+    return records
+
+
+def _copy(field: memoryview | None) -> bytes | None:
+    return None if field is None else bytes(field)
+
+
+# ---- Entries -----------------------------------------------------------------------------------
+
+def _aligned(at: int) -> int:
+    return -(-at // layout.ENTRY_ALIGNMENT) * layout.ENTRY_ALIGNMENT
+
+
+def _covered_bytes(kind: int, payload_bytes: int) -> int:
+    """How much of the payload the entry CRC covers: what no batch CRC does."""
+    if kind == EntryKind.DATA:
+        return min(payload_bytes, layout.BATCH_UNCHECKED_BYTES)
+    return payload_bytes
+
+
+def _entry_crc(header, covered) -> int:
+    """CRC of an entry: its length, its header after the CRC field, the covered payload bytes."""
+    crc = crc32c(header[:layout.ENTRY_CRC_AT])
+    crc = crc32c(header[layout.ENTRY_PREV_CRC_AT:], crc)
+    return crc32c(covered, crc)
+
+
+def frame_entries(entries, prev_crc: int, durable: int):
+    buffers, starts, total = [], [], 0
+    if not (0 <= prev_crc < 1 << 32 and 0 <= durable < 1 << 64):
+        raise OverflowError("prev_crc or durable does not fit its field")
+    for entry in entries:
+        payload = _view(entry.payload)
+        length = layout.ENTRY_HEADER_BYTES + len(payload)
+        if length > layout.ENTRY_BYTES_MAX:
+            raise ValueError(f"entry of {length} bytes exceeds ENTRY_BYTES_MAX="
+                             f"{layout.ENTRY_BYTES_MAX}")
+        try:
+            header = bytearray(_ENTRY.pack(
+                length, 0, prev_crc, entry.kind, 0, 0, entry.group, entry.incarnation, entry.term,
+                entry.index, entry.partition, entry.base_offset, durable))
+        except struct.error as error:
+            raise OverflowError(f"a field of {entry!r} does not fit its bytes") from error
+        prev_crc = _entry_crc(header, payload[:_covered_bytes(entry.kind, len(payload))])
+        struct.pack_into("<I", header, layout.ENTRY_CRC_AT, prev_crc)
+        starts.append(total)
+        total = _aligned(total + length)
+        buffers += memoryview(header), entry.payload, bytes(total - starts[-1] - length)
+    return buffers, starts, total, prev_crc
+
+
+def _entry_fault(view: memoryview, at: int) -> tuple[str, str]:
+    """What is wrong with the entry whose header starts at ``at``: (scan reason, sentence), or two
+    empty strings.  The 64 header bytes are there; the chain and a DATA payload's rest are not
+    looked at."""
+    header = view[at:at + layout.ENTRY_HEADER_BYTES]
+    length, crc, _, kind, flags, reserved, *_ = _ENTRY.unpack(header)
+    if not any(header):
+        return "zeros", "is all zeros"
+    if not layout.ENTRY_HEADER_BYTES <= length <= layout.ENTRY_BYTES_MAX:
+        return "format", (f"has length {length}, outside {layout.ENTRY_HEADER_BYTES}.."
+                          f"{layout.ENTRY_BYTES_MAX}")
+    payload_at = at + layout.ENTRY_HEADER_BYTES
+    covered = _covered_bytes(kind, length - layout.ENTRY_HEADER_BYTES)
+    if covered > len(view) - payload_at:
+        return "torn", f"of {length} bytes reaches past the buffer's {len(view) - at}"
+    actual = _entry_crc(header, view[payload_at:payload_at + covered])
+    if actual != crc:
+        return "crc", f"has CRC {actual:#010x}, its header says {crc:#010x}"
+    if kind not in _KINDS or flags or reserved:
+        return "format", f"has kind {kind}, flags {flags}, reserved {reserved}: unknown"
+    return "", ""
+
+
+def parse_entries(data) -> list[Entry]:
+    view = _view(data)
+    entries, at = [], 0
+    while at < len(view):
+        if len(view) - at < layout.ENTRY_HEADER_BYTES:
+            raise CorruptEntry(f"entry at byte {at} has {len(view) - at} bytes, less than a header "
+                               f"of {layout.ENTRY_HEADER_BYTES}")
+        _, fault = _entry_fault(view, at)
+        if fault:
+            raise CorruptEntry(f"entry at byte {at} {fault}")
+        length, _, _, kind, _, _, group, incarnation, term, index, partition, base_offset, _ = (
+            _ENTRY.unpack_from(view, at))
+        if _aligned(length) > len(view) - at:
+            raise CorruptEntry(f"entry at byte {at} of {length} bytes reaches past the buffer's "
+                               f"{len(view) - at}")
+        payload = view[at + layout.ENTRY_HEADER_BYTES:at + length]
+        batch = None
+        if kind == EntryKind.DATA:
+            try:
+                batch = _info(verify_batch(payload))
+            except CorruptBatch as error:
+                raise CorruptEntry(f"entry at byte {at}: {error}") from error
+        entries.append(Entry(_KINDS[kind], group, incarnation, term, index, partition, base_offset,
+                             payload, batch))
+        at += _aligned(length)
+    return entries
+
+
+def _payload_intact(kind: int, payload: memoryview) -> bool:
+    if kind != EntryKind.DATA:
+        return True  # covered by the entry CRC as a whole
+    try:
+        verify_batch(payload)
+    except CorruptBatch:
+        return False
+    return True
+
+
+def scan_entries(data, at: int, prev_crc: int, verify_payload: bool = True) -> Scan:
+    view = _view(data)
+    if at < 0:
+        raise ValueError(f"at={at} is negative")
+    if not 0 <= prev_crc < 1 << 32:
+        raise OverflowError(f"CRC {prev_crc} is not an unsigned 32-bit number")
+    entries = []
+    while True:
+        if len(view) - at < layout.ENTRY_HEADER_BYTES:
+            return Scan(entries, at, "end", prev_crc)
+        fields = _ENTRY.unpack_from(view, at)
+        length, crc, previous, kind = fields[:4]
+        reason, _ = _entry_fault(view, at)
+        if not reason and length > len(view) - at:
+            reason = "torn"
+        if not reason and previous != prev_crc:
+            reason = "chain"
+        if reason:
+            return Scan(entries, at, reason, prev_crc)
+        payload = view[at + layout.ENTRY_HEADER_BYTES:at + length]
+        intact = not verify_payload or _payload_intact(kind, payload)
+        entries.append(ScannedEntry(at, length, _KINDS[kind], *fields[6:], intact))
+        prev_crc = crc
+        at += _aligned(length)
+
+
+def find_entry(data, at: int) -> int:
+    view = _view(data)
+    if at < 0:
+        raise ValueError(f"at={at} is negative")
+    for candidate in range(_aligned(at), len(view) - layout.ENTRY_HEADER_BYTES + 1,
+                           layout.ENTRY_ALIGNMENT):
+        reason, _ = _entry_fault(view, candidate)
+        if not reason:
+            return candidate
+    return -1
+
+
+# ---- Disk --------------------------------------------------------------------------------------
+
+def _write_all(fd: int, buffers, position: int) -> int:
+    """pwritev until everything is written, however short the writes are."""
+    views = deque(view for view in map(_view, buffers) if len(view))
+    written = 0
+    while views:
+        chunk = [views[at] for at in range(min(len(views), IOV_MAX))]
+        done = os.pwritev(fd, chunk, position + written)
+        if done == 0:
+            raise OSError(errno.EIO, "pwritev wrote nothing")
+        written += done
+        while done:
+            first = views.popleft()
+            if done < len(first):
+                views.appendleft(first[done:])
+                break
+            done -= len(first)
+    return written
+
+
+def append_gathered(fd: int, buffers, position: int, sync: bool) -> int:
+    written = _write_all(fd, buffers, position)
+    if sync:
+        os.fdatasync(fd)
+    return written
+
+
+class DiskQueue:
+    """One writer thread's queue; see ``_core.pyi``.  Here with the interpreter's own locks."""
+
+    def __init__(self, wake_fd: int):
+        self._wake_fd = wake_fd
+        self._changed = threading.Condition()
+        self._jobs = deque()
+        self._completed = []
+        self._closing = self._running = self._failed = False
+
+    def submit(self, fd, buffers, position, sync, token) -> None:
+        buffers = tuple(map(_view, buffers))
+        with self._changed:
+            if self._closing:
+                raise ValueError("the disk queue is closed")
+            self._jobs.append((fd, buffers, position, sync, token))
+            self._changed.notify()
+
+    def run(self) -> None:
+        with self._changed:
+            if self._running:
+                raise RuntimeError("the disk queue has its worker already")
+            self._running = True
+        while self._run_one():
+            pass
+
+    def _run_one(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._closing)
+            if not self._jobs:
+                return False
+            fd, buffers, position, sync, token = self._jobs.popleft()
+        error, written, started = errno.ECANCELED, 0, time.monotonic_ns()
+        if not self._failed:
+            error = 0
+            try:
+                written = append_gathered(fd, buffers, position, sync)
+            except OSError as failure:
+                error, self._failed = failure.errno, True
+        micros = (time.monotonic_ns() - started) // 1000
+        with self._changed:
+            self._completed.append((token, error, written, micros))
+        os.eventfd_write(self._wake_fd, 1)
+        return True
+
+    def completions(self) -> list[tuple[int, int, int, int]]:
+        with self._changed:
+            completed, self._completed = self._completed, []
+        return completed
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()

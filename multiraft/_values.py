@@ -1,0 +1,64 @@
+"""Values that both twins of the hot path return: one definition, so that results compare equal.
+
+Contract.  Plain named tuples, no behaviour.  ``core`` re-exports them; nobody imports this module
+but the two twins.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Header = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """One record as a consumer sees it."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes, parsed; no check but the length of the buffer and the length field."""
+
+    base_offset: int
+    total_bytes: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+
+class ScannedEntry(NamedTuple):
+    """An intact entry found by ``scan_entries``."""
+
+    at: int  # byte in the scanned buffer where its header starts
+    length: int  # header + payload
+    kind: int
+    group: int
+    incarnation: int
+    term: int
+    index: int
+    partition: int
+    base_offset: int
+    durable: int
+    payload_intact: bool  # False: header fine, but a DATA payload is not an intact batch
+
+
+class Scan(NamedTuple):
+    """What a scan found: entries in order, where it stopped and why."""
+
+    entries: list[ScannedEntry]
+    stopped_at: int  # first byte not consumed (aligned; up to 7 past an unpadded end)
+    reason: str  # "end", "zeros", "torn", "crc", "chain", "format"
+    last_crc: int  # prev_crc for what would follow

@@ -1,0 +1,44 @@
+"""Builds the compiled hot path; everything else stands in pyproject.toml.
+
+Environment:
+    MULTIRAFT_WERROR=1        warnings of Cython and of the C compiler are errors (CI)
+    MULTIRAFT_DEBUG_BUILD=1   bounds checks, no optimisation, an annotated listing beside the source
+"""
+
+import hashlib
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+SOURCES = ("multiraft/_core.pyx", "multiraft/_core.pxd", "multiraft/_crc32c.h",
+           "multiraft/_disk_queue.h")
+WERROR = os.environ.get("MULTIRAFT_WERROR") == "1"
+DEBUG = os.environ.get("MULTIRAFT_DEBUG_BUILD") == "1"
+
+
+def source_digest() -> str:
+    """SHA-256 of the sources, one after the other: ``multiraft._core.SOURCE_DIGEST``."""
+    root = Path(__file__).parent
+    return hashlib.sha256(b"".join((root / name).read_bytes() for name in SOURCES)).hexdigest()
+
+
+def extensions() -> list[Extension]:
+    if not Path(SOURCES[0]).exists():
+        return []
+    from Cython.Build import cythonize
+    from Cython.Compiler import Options
+
+    Options.warning_errors = WERROR
+    optimisation = ["-O0", "-g"] if DEBUG else ["-O3", "-g1"]
+    core = Extension(
+        "multiraft._core", ["multiraft/_core.pyx"], depends=list(SOURCES),
+        define_macros=[("MULTIRAFT_SOURCE_DIGEST", f'"{source_digest()}"')],
+        extra_compile_args=[*optimisation, "-std=gnu11", "-Wall", *["-Werror"] * WERROR],
+        extra_link_args=["-pthread"])
+    return cythonize([core], annotate=DEBUG, compiler_directives={
+        "language_level": 3, "boundscheck": DEBUG, "wraparound": False, "cdivision": True,
+        "initializedcheck": DEBUG, "embedsignature": False, "warn.undeclared": False})
+
+
+setup(ext_modules=extensions())
