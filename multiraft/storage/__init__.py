@@ -1,1 +1,4 @@
-"""Placeholder docstring; owned by the package author."""
+"""Blocking files: lanes, index, checkpoints and recovery, behind one small filesystem seam.
+
+``Store`` is the entrance (``store.py``); ``docs/storage-format.md`` has the bytes.
+"""

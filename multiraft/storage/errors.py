@@ -1,0 +1,93 @@
+"""Everything that can go wrong between the node and its data directory, as types.
+
+    StorageError (MultiRaftError)
+    +- DirectoryInUse       another process holds the lock; its pid when known
+    +- WrongIdentity        the directory belongs to another cluster or node
+    +- UnknownFormat        a file of a version this program does not know
+    +- CorruptFile          a file that cannot be read and cannot be rebuilt from others
+    +- CorruptRange         entries on disk that are not what their CRC says: group and indexes
+    +- EntryTooLarge        over a limit, with limit and value
+    +- OffsetTooHigh        a fetch beyond what this store holds of a partition
+    +- OffsetTooLow         a fetch below the first offset that this store holds of a partition
+
+A failing disk is none of these: it stays the ``OSError`` it is, and stops the node.
+"""
+
+from __future__ import annotations
+
+from multiraft.errors import MultiRaftError
+
+
+class StorageError(MultiRaftError):
+    """Root of the storage errors."""
+
+
+class DirectoryInUse(StorageError):
+    """Another process holds the data directory's lock; ``pid`` is 0 when it is unknown."""
+
+    def __init__(self, path: str, pid: int = 0):
+        super().__init__(f"{path} is held by " + (f"process {pid}" if pid else "another process"))
+        self.path = path
+        self.pid = pid
+
+
+class WrongIdentity(StorageError):
+    """The directory was written by another node or for another cluster."""
+
+    def __init__(self, path: str, field: str, found: object, expected: object):
+        super().__init__(f"{path} belongs to {field} {found}, this is {field} {expected}")
+        self.path = path
+        self.field = field
+
+
+class UnknownFormat(StorageError):
+    """A file's format version is not one that this program reads."""
+
+    def __init__(self, path: str, found: object, known: int):
+        super().__init__(f"{path} has format version {found}, this program reads {known}")
+        self.path = path
+
+
+class CorruptFile(StorageError):
+    """A file that is damaged and has no second source on this node."""
+
+    def __init__(self, path: str, why: str):
+        super().__init__(f"{path} is corrupt: {why}")
+        self.path = path
+        self.why = why
+
+
+class CorruptRange(StorageError):
+    """Entries that were durable and are not what their CRC says; repaired from peers, never
+    served."""
+
+    def __init__(self, group: int, index: int, why: str):
+        super().__init__(f"group {group}, index {index}: {why}")
+        self.group = group
+        self.index = index
+        self.why = why
+
+
+class EntryTooLarge(StorageError):
+    """An entry that no segment can hold."""
+
+    def __init__(self, limit: int, value: int):
+        super().__init__(f"entry of {value} bytes exceeds the limit of {limit}")
+        self.limit = limit
+        self.value = value
+
+
+class OffsetTooLow(StorageError):
+    """The offset is below the first one that this store holds of the partition."""
+
+    def __init__(self, partition: int, offset: int, first: int):
+        super().__init__(f"partition {partition}: offset {offset} is below the first, {first}")
+        self.first = first
+
+
+class OffsetTooHigh(StorageError):
+    """The offset is above the last one that this store holds of the partition."""
+
+    def __init__(self, partition: int, offset: int, end: int):
+        super().__init__(f"partition {partition}: offset {offset} is above the end, {end}")
+        self.end = end

@@ -1,0 +1,214 @@
+"""The seam between storage and the operating system: every effect on a disk goes through here.
+
+Contract.  A ``Filesystem`` names files by path; a ``File`` is an open one.  All calls block.
+``RealFilesystem`` is the operating system; the deterministic simulator brings one that loses
+unsynced writes, tears them, fails and fills up, and tests bring one that crashes at a chosen call.
+
+What survives a power loss (the simulator holds us to exactly this):
+
+- Bytes given to ``write`` or cut by ``truncate`` are durable once a later ``sync`` of the same file
+  (or ``write`` with ``sync=True``) has returned.  Before that, any subset of the written 512-byte
+  sectors may be on disk, in any order, and the size may be the old or the new one.
+- ``create``, ``rename`` and ``remove`` are durable once ``sync_directory`` of the directory has
+  returned.  Before that each may or may not have happened.  ``rename`` replaces atomically.
+- A ``sync`` that failed says nothing about the bytes: it is never retried, the node stops.
+
+Errors are ``OSError`` as the system raised them; only ``lock`` has one of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from multiraft import core
+from multiraft.storage.errors import DirectoryInUse
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file.  Positions are explicit: there is no cursor, so threads may share one."""
+
+    path: str
+
+    def read(self, length: int, position: int) -> bytes:
+        """Bytes from ``position`` on; fewer than ``length`` only at the end of the file."""
+        ...
+
+    def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
+        """Gathered write of all buffers at ``position`` (extending the file, zeros between), then
+        ``sync`` when asked; the number of bytes written, always all of them."""
+        ...
+
+    def sync(self) -> None:
+        """Make everything written so far durable, the size included."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut to, or extend with zeros to, ``size`` bytes; durable after the next ``sync``."""
+        ...
+
+    def size(self) -> int: ...
+
+    def fileno(self) -> int:
+        """The descriptor, for a native writer; a simulated file has none and raises ``OSError``."""
+        ...
+
+    def close(self) -> None:
+        """Release it; no durability is implied.  A second call does nothing."""
+        ...
+
+
+class Lock(Protocol):
+    """Held as long as it is not closed; ends with the process."""
+
+    def close(self) -> None: ...
+
+
+class Filesystem(Protocol):
+    """A tree of directories and files."""
+
+    def make_directory(self, path: str) -> None:
+        """Create it, parents included, and make the names durable; nothing when it exists."""
+        ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def create(self, path: str) -> File:
+        """A new, empty file for reading and writing; ``FileExistsError`` when there is one."""
+        ...
+
+    def open(self, path: str) -> File:
+        """An existing file for reading and writing; ``FileNotFoundError`` when there is none."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Exclusive, without waiting.  Raises ``DirectoryInUse``."""
+        ...
+
+
+class RealFile:
+    """A descriptor."""
+
+    __slots__ = ("path", "_descriptor")
+
+    def __init__(self, path: str, descriptor: int):
+        self.path = path
+        self._descriptor = descriptor
+
+    def read(self, length: int, position: int) -> bytes:
+        parts = []
+        while length > 0:
+            part = os.pread(self._descriptor, length, position)
+            if not part:
+                break
+            parts.append(part)
+            length -= len(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
+        return core.append_gathered(self._descriptor, buffers, position, sync)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def fileno(self) -> int:
+        if self._descriptor < 0:
+            raise OSError(f"{self.path} is closed")
+        return self._descriptor
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class RealLock:
+    """A ``flock``; the file carries the holder's pid for the one who is refused."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int):
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class RealFilesystem:
+    """The operating system's.  Symbolic links are not followed for files: a data directory holds
+    its own data."""
+
+    _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+
+    def make_directory(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.make_directory(parent)
+        os.mkdir(path, 0o750)
+        self.sync_directory(parent)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path, follow_symlinks=False).st_size
+
+    def create(self, path: str) -> RealFile:
+        return RealFile(path, os.open(path, self._FLAGS | os.O_CREAT | os.O_EXCL, 0o640))
+
+    def open(self, path: str) -> RealFile:
+        return RealFile(path, os.open(path, self._FLAGS))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def lock(self, path: str) -> RealLock:
+        descriptor = os.open(path, self._FLAGS | os.O_CREAT, 0o640)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 20, 0).strip()
+            os.close(descriptor)
+            raise DirectoryInUse(path, int(holder) if holder.isdigit() else 0) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        return RealLock(descriptor)

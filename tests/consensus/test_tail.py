@@ -1,0 +1,412 @@
+"""Tail and applied state against a rebuild from the log, and idempotence sentence by sentence."""
+
+from __future__ import annotations
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multiraft import tail as tail_module
+from multiraft.errors import (
+    CodecError,
+    CorruptEntry,
+    OutOfOrderSequence,
+    PartitionSealed,
+    ProducerFenced,
+    UnknownPartition,
+)
+from multiraft.tail import (
+    BATCHES_PER_WINDOW,
+    OPEN_STRUCT,
+    PRODUCERS_PER_PARTITION_MAX,
+    Opening,
+    PartitionTail,
+    open_payload,
+    parse_open,
+    window_batches,
+)
+from multiraft.types import BatchInfo, Entry, EntryKind
+
+P = 7  # a partition incarnation
+
+
+def info(count=1, producer=-1, epoch=0, sequence=0):
+    if producer < 0:
+        epoch = sequence = -1
+    return BatchInfo(count, producer, epoch, sequence, 0, 0)
+
+
+def entry(tail, kind, partition=0, base_offset=-1, payload=b"", batch=None):
+    return Entry(kind, tail.group, 1, 1, tail.last_index + 1, partition, base_offset, payload, batch)
+
+
+def put(tail, batch, partition=P):
+    """What a leader does with a batch; the batch's Admitted."""
+    admitted = tail.admit(partition, batch)
+    if not admitted.duplicate:
+        data = entry(tail, EntryKind.DATA, partition, admitted.base_offset, b"", batch)
+        assert tail.verify(data) == ""
+        tail.append(data)
+    return admitted
+
+
+def control(tail, kind, partition=P, base_offset=-1, payload=b""):
+    made = entry(tail, kind, partition, base_offset, payload)
+    assert tail.verify(made) == ""
+    tail.append(made)
+
+
+def opened(epoch=1, start=0, base=0):
+    tail = PartitionTail(group=3)
+    control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(epoch, start, base))
+    return tail
+
+
+# ---- offsets ------------------------------------------------------------------------------------
+
+
+def test_offsets_are_dense_and_count_records():
+    tail = opened()
+    assert [put(tail, info(count)).base_offset for count in (3, 1, 5)] == [0, 3, 4]
+    assert tail.next_offset(P) == 9
+
+
+def test_high_watermark_follows_apply_and_not_append():
+    tail = opened()
+    put(tail, info(3))
+    put(tail, info(2))
+    with pytest.raises(UnknownPartition):
+        tail.high_watermark(P)
+    tail.apply(1)
+    assert tail.high_watermark(P) == 0
+    tail.apply(2)
+    assert (tail.high_watermark(P), tail.next_offset(P)) == (3, 5)
+
+
+def test_entries_without_partition_take_an_index_and_nothing_else():
+    tail = opened()
+    for kind in (EntryKind.NOOP, EntryKind.MEMBERSHIP, EntryKind.METADATA):
+        control(tail, kind, partition=0)
+    assert (tail.last_index, tail.next_offset(P)) == (4, 0)
+    tail.apply(4)
+    tail._check()
+
+
+def test_a_batch_for_an_unopened_partition_is_refused():
+    with pytest.raises(UnknownPartition, match="partition 9 is not open in group 3"):
+        opened().admit(9, info())
+
+
+# ---- verify -------------------------------------------------------------------------------------
+
+
+def bad_entries(tail):
+    batch = info(2)
+    data = EntryKind.DATA
+    yield "base offset 1 of partition 7, expected 0", entry(tail, data, P, 1, b"", batch)
+    yield "which is not open", entry(tail, data, 8, 0, b"", batch)
+    yield "without a batch", entry(tail, data, P, 0)
+    yield "no place in a group's log", entry(tail, EntryKind.HARD_STATE)
+    yield "no place in a group's log", entry(tail, 0)
+    yield "a PARTITION_OPEN payload has", entry(tail, EntryKind.PARTITION_OPEN, 9, payload=b"x")
+    yield "is at epoch 2, opened at 1", entry(tail, EntryKind.PARTITION_OPEN, P,
+                                               payload=open_payload(1))
+    yield "no partition incarnation", entry(tail, EntryKind.PARTITION_OPEN, 0,
+                                            payload=open_payload(1))
+    yield "its end is 0", entry(tail, EntryKind.LOG_START, P, 1)
+    yield "its end is 0", entry(tail, EntryKind.PARTITION_SEAL, P, 5)
+    yield "which is not open", entry(tail, EntryKind.PARTITION_SEAL, 8)
+    late = entry(tail, EntryKind.NOOP)
+    late.index += 1
+    yield "does not follow", late
+
+
+def test_a_follower_says_why_an_entry_contradicts_its_tail():
+    tail = opened(epoch=2)
+    for expected, made in bad_entries(tail):
+        assert expected in tail.verify(made)
+    assert tail.last_index == 1
+
+
+def test_an_opening_behind_the_end_is_refused_and_one_at_the_end_continues():
+    tail = opened(epoch=1)
+    put(tail, info(4))
+    control(tail, EntryKind.PARTITION_SEAL)
+    behind = entry(tail, EntryKind.PARTITION_OPEN, P, payload=open_payload(2, 3))
+    assert "ends at 4, opened at 3" in tail.verify(behind)
+    control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(3, 9, 40))
+    assert put(tail, info()) == (9, 40, False, 0)
+    tail.apply(tail.last_index)
+    assert tail.log_start(P) == 0
+
+
+def test_the_limit_of_partitions_is_stated(monkeypatch):
+    monkeypatch.setattr(tail_module, "PARTITIONS_PER_GROUP_MAX", 1)
+    tail = opened()
+    more = entry(tail, EntryKind.PARTITION_OPEN, 8, payload=open_payload(1))
+    assert "limit of 1" in tail.verify(more)
+
+
+# ---- open, seal, log start ------------------------------------------------------------------------
+
+
+def test_open_payload_is_packed_little_endian_and_comes_back():
+    payload = open_payload(5, 1000, 7)
+    assert payload.hex() == "01000000" "07000000" "0500000000000000" "e803000000000000"
+    assert parse_open(memoryview(payload)) == Opening(5, 1000, 7)
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0" * 23, OPEN_STRUCT.pack(2, 0, 1, 0),
+                                     OPEN_STRUCT.pack(1, 0, 1, -1),
+                                     OPEN_STRUCT.pack(1, 1 << 31, 1, 0)])
+def test_a_foreign_open_payload_is_refused(payload):
+    with pytest.raises(CorruptEntry):
+        parse_open(payload)
+
+
+def test_opening_is_idempotent_per_epoch_even_after_the_seal():
+    tail = opened(epoch=1)
+    put(tail, info(2))
+    control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(1))
+    assert tail.next_offset(P) == 2
+    control(tail, EntryKind.PARTITION_SEAL)
+    control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(1))
+    assert not tail.is_open(P)
+
+
+def test_a_sealed_partition_takes_no_data_but_still_answers_retries():
+    tail = opened()
+    first = info(2, producer=5)
+    put(tail, first)
+    control(tail, EntryKind.PARTITION_SEAL, base_offset=2)
+    with pytest.raises(PartitionSealed, match="offset 2"):
+        tail.admit(P, info(2, producer=5, sequence=2))
+    assert tail.admit(P, first) == (0, 0, True, 2)
+    data = entry(tail, EntryKind.DATA, P, 2, b"", info())
+    assert "is sealed at 2" in tail.verify(data)
+
+
+def test_a_new_epoch_in_the_same_group_forgets_the_windows_and_truncate_restores_them():
+    tail = opened()
+    put(tail, info(1, producer=5))
+    control(tail, EntryKind.PARTITION_SEAL)
+    before = tail.windows(P), tail._windows[P]
+    control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(2, 1))
+    put(tail, info(1, producer=5, sequence=70))
+    tail.truncate(4)
+    assert tail._windows[P] == before[1]
+    assert not tail.is_open(P)
+    tail._check()
+
+
+def test_log_start_never_moves_back():
+    tail = opened()
+    put(tail, info(9))
+    for start in (4, 2):
+        control(tail, EntryKind.LOG_START, base_offset=start)
+    tail.apply(tail.last_index)
+    assert tail.log_start(P) == 4
+
+
+# ---- idempotence ----------------------------------------------------------------------------------
+
+
+def test_a_retry_of_each_of_the_last_five_batches_gets_its_offset_and_index_before_any_commit():
+    tail = opened()
+    batches = [info(2, producer=5, sequence=2 * n) for n in range(6)]
+    for batch in batches:
+        put(tail, batch)
+    for n, batch in enumerate(batches[1:], start=1):
+        assert tail.admit(P, batch) == (2 * n, 0, True, n + 2)
+    with pytest.raises(OutOfOrderSequence):
+        tail.admit(P, batches[0])
+
+
+def test_a_gap_in_sequences_is_refused_with_the_expected_one():
+    tail = opened()
+    put(tail, info(3, producer=5))
+    with pytest.raises(OutOfOrderSequence, match="sent sequence 4 .* expected 3"):
+        tail.admit(P, info(1, producer=5, sequence=4))
+
+
+def test_a_retry_with_another_count_is_no_retry():
+    tail = opened()
+    put(tail, info(3, producer=5))
+    with pytest.raises(OutOfOrderSequence):
+        tail.admit(P, info(2, producer=5, sequence=0))
+
+
+def test_several_batches_in_flight_are_judged_by_the_tail_and_undone_with_it():
+    tail = opened()
+    for sequence in range(3):
+        put(tail, info(1, producer=5, sequence=sequence))
+    tail.truncate(3)  # the second and third are gone
+    with pytest.raises(OutOfOrderSequence):
+        tail.admit(P, info(1, producer=5, sequence=2))
+    assert put(tail, info(1, producer=5, sequence=1)) == (1, 0, False, 0)
+
+
+def test_sequences_wrap_inside_a_batch_and_between_batches():
+    tail = opened()
+    last = 2**31 - 1
+    put(tail, info(2, producer=5, sequence=last))  # last, 0
+    assert put(tail, info(1, producer=5, sequence=1)).base_offset == 2
+    assert tail.admit(P, info(2, producer=5, sequence=last)).duplicate
+    tail = opened()
+    put(tail, info(1, producer=5, sequence=last))
+    assert put(tail, info(1, producer=5, sequence=0)) == (1, 0, False, 0)
+
+
+def test_a_new_producer_epoch_starts_at_zero_and_fences_the_old_one():
+    tail = opened()
+    put(tail, info(3, producer=5, epoch=0))
+    with pytest.raises(OutOfOrderSequence, match="epoch 1 .* not 0"):
+        tail.admit(P, info(1, producer=5, epoch=1, sequence=3))
+    put(tail, info(1, producer=5, epoch=1))
+    with pytest.raises(ProducerFenced, match="epoch 0 was fenced by epoch 1"):
+        tail.admit(P, info(3, producer=5, epoch=0))
+
+
+def test_an_unknown_producer_may_start_anywhere():
+    assert put(opened(), info(1, producer=5, sequence=123)) == (0, 0, False, 0)
+
+
+def test_producers_and_partitions_do_not_see_each_other():
+    tail = opened()
+    control(tail, EntryKind.PARTITION_OPEN, partition=8, payload=open_payload(1))
+    put(tail, info(1, producer=5))
+    assert put(tail, info(1, producer=6)) == (1, 0, False, 0)
+    assert put(tail, info(1, producer=5), partition=8) == (0, 0, False, 0)
+
+
+def test_the_least_recently_used_producer_is_forgotten_and_comes_back_with_truncate():
+    tail = opened()
+    for producer in range(PRODUCERS_PER_PARTITION_MAX):
+        put(tail, info(1, producer=producer))
+    put(tail, info(1, producer=0, sequence=1))  # now 1 is the oldest
+    first_gone = tail.last_index + 1
+    put(tail, info(1, producer=99_999))
+    assert 1 not in tail._windows[P] and 0 in tail._windows[P]
+    assert put(tail, info(1, producer=1, sequence=500)) == (1026, 0, False, 0)
+    tail.truncate(first_gone)
+    assert list(tail._windows[P]) == [*range(1, PRODUCERS_PER_PARTITION_MAX), 0]
+    tail._check()
+
+
+# ---- the model ------------------------------------------------------------------------------------
+
+PARTITIONS = (1, 2, 3)
+
+
+def view(tail):
+    """Everything a leader decides by, the order of use included."""
+    return (tail.last_index, list(tail._states.items()),
+            {partition: list(windows.items()) for partition, windows in tail._windows.items()})
+
+
+def rebuild(log, length):
+    tail = PartitionTail(3)
+    for made in log[:length]:
+        tail.append(made)
+    return tail
+
+
+@st.composite
+def candidate(draw, tail):
+    """An entry that a leader with this tail might append; None = refused."""
+    partition = draw(st.sampled_from(PARTITIONS))
+    kind = draw(st.sampled_from([EntryKind.DATA] * 6 + [
+        EntryKind.PARTITION_OPEN, EntryKind.PARTITION_OPEN, EntryKind.PARTITION_SEAL,
+        EntryKind.LOG_START, EntryKind.NOOP]))
+    if kind == EntryKind.DATA:
+        if not tail.is_open(partition):
+            return None
+        producer = draw(st.integers(-1, 4))
+        known = tail._windows.get(partition, {}).get(producer)
+        sequence, epoch = 0, 0
+        if known is not None:
+            epoch, batches = window_batches(known)
+            sequence = (batches[-1].last_sequence + 1) % 2**31
+            if draw(st.integers(0, 4)) == 0:
+                epoch, sequence = epoch + 1, 0
+        batch = info(draw(st.integers(1, 3)), producer, epoch, sequence)
+        made = entry(tail, kind, partition, tail.next_offset(partition), b"", batch)
+    elif kind == EntryKind.PARTITION_OPEN:
+        end = tail.next_offset(partition) if partition in tail.partitions() else 0
+        payload = open_payload(draw(st.integers(1, 4)), end + draw(st.integers(0, 1)))
+        made = entry(tail, kind, partition, payload=payload)
+    else:
+        made = entry(tail, kind, partition,
+                     draw(st.integers(0, 6)) if kind == EntryKind.LOG_START else -1)
+    return made if tail.verify(made) == "" else None
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data())
+def test_any_detour_ends_in_the_state_of_a_rebuild(data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tail_module, "PRODUCERS_PER_PARTITION_MAX", 3)
+        tail, log, applied = PartitionTail(3), [], 0
+        for _ in range(data.draw(st.integers(1, 60), label="steps")):
+            step = data.draw(st.sampled_from("aaaaaatp"), label="step")
+            if step == "a":
+                made = data.draw(candidate(tail))
+                if made is not None:
+                    tail.append(made)
+                    log.append(made)
+            elif step == "t":
+                first_gone = data.draw(st.integers(applied + 1, len(log) + 1), label="first gone")
+                tail.truncate(first_gone)
+                del log[first_gone - 1:]
+            else:
+                applied = data.draw(st.integers(applied, len(log)), label="applied")
+                tail.apply(applied)
+            tail._check()
+        assert_equals_rebuild(tail, log, applied)
+
+
+def assert_equals_rebuild(tail, log, applied):
+    assert view(tail) == view(rebuild(log, len(log)))
+    served = rebuild(log, applied)
+    served.apply(applied)
+    for partition in PARTITIONS:
+        if partition in served.partitions():
+            assert tail.applied_state(partition) == served.tail_state(partition)
+        assert list(tail.windows(partition).items()) == list(served.windows(partition).items())
+    snapshot = tail.snapshot()
+    assert snapshot == served.snapshot()
+    restored = PartitionTail.restore(cbor2.loads(cbor2.dumps(snapshot)))
+    assert (restored.last_index, restored.applied_index) == (applied, applied)
+    for made in log[applied:]:
+        assert restored.verify(made) == ""
+        restored.append(made)
+    assert view(restored) == view(tail)
+    restored._check()
+
+
+# ---- snapshots ------------------------------------------------------------------------------------
+
+
+def test_a_window_keeps_five_batches():
+    tail = opened()
+    for sequence in range(9):
+        put(tail, info(1, producer=5, sequence=sequence))
+    tail.apply(tail.last_index)
+    epoch, batches = window_batches(tail.windows(P)[5])
+    assert (epoch, len(batches)) == (0, BATCHES_PER_WINDOW)
+    assert batches[-1] == (8, 8, 8, 10)
+
+
+@pytest.mark.parametrize("damage", [
+    lambda s: s.pop("partitions"), lambda s: s.update(version=2),
+    lambda s: s.update(partitions=[[1, 2]]), lambda s: s.update(partitions=3),
+    lambda s: s["partitions"][0].__setitem__(6, [[5, b"short"]]),
+    lambda s: s["partitions"][0].__setitem__(6, [[5, 26]])])
+def test_a_malformed_snapshot_is_a_typed_error(damage):
+    tail = opened()
+    tail.apply(1)
+    snapshot = tail.snapshot()
+    damage(snapshot)
+    with pytest.raises(CodecError):
+        PartitionTail.restore(snapshot)
