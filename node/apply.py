@@ -52,7 +52,7 @@ class Applying:
             if event.kind in LEADER_EVENTS:
                 self._roles.tell()
             if event.kind == "role":
-                leads = self._core.leads(event.group)
+                leads = self._core.is_leader(event.group)
                 if not leads:
                     self._pending.lost(event.group)
                     self._fetching.committed(event.group)  # its polls are answered NOT_LEADER

@@ -65,7 +65,7 @@ class Producing:
         if group is None:
             raise UnknownPartition(f"no partition has the incarnation {partition}")
         tail = self._tails.get(group)
-        if tail is None or not self._core.leads(group):
+        if tail is None or not self._core.is_leader(group):
             raise NotLeader(group, self._core.leader_hint(group)[0])
         info = check_batch(batch)
         if not tail.is_open(partition):
