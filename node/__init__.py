@@ -1,1 +1,1 @@
-"""Placeholder docstring; owned by the package author."""
+"""The server: the only package that runs trio, where all parts are put together."""
