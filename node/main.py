@@ -16,6 +16,7 @@ import argparse
 import logging
 import os
 import random
+import secrets
 import signal
 import sys
 from pathlib import Path
@@ -110,7 +111,7 @@ class Node:
     def _build_network(self) -> None:
         config, core = self.config, self.core
         node, boot_epoch = config.node.id, self.store.boot_epoch
-        self.disk = DiskWorker(lambda staged: self.rounds.wrote(staged))
+        self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged))
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
                                self._hello("append"), config.limits.peer_outbox_bytes_max)
                       for peer in config.peers]
@@ -163,6 +164,7 @@ class Node:
                 await nursery.start(self.rounds.run)
                 await nursery.start(self.fetching.run)
                 await nursery.start(self.admin.run)
+                nursery.start_soon(self.disk.prepare)
                 nursery.start_soon(self.rounds.tick)
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
@@ -211,7 +213,7 @@ def run(config_path: Path) -> int:
     log = logger(config.node.id)
     try:
         store = Store.open(str(config.data_dir), RealFilesystem(),
-                           Identity(config.cluster_id, config.node.id))
+                           Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
     except StorageError as error:
         log.error("cannot open the data directory", extra={"reason": str(error)})
         print(f"multiraft node: {error}", file=sys.stderr)
