@@ -40,7 +40,7 @@ fix: $(VENV)/.built-dev  ## repair what lint can repair
 	$(PY) -m ruff check --fix .
 
 sim: $(VENV)/.built-dev  ## simulate seeds; ARGS="--seed 8146" replays one
-	$(PY) -m chaos.sim $(ARGS)
+	$(PY) -m chaos.simulator $(ARGS)
 
 clean:  ## remove what was built; the virtual environment stays until you remove it
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
