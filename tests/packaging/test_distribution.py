@@ -39,7 +39,7 @@ def test_the_sdist_has_the_sources_of_the_extension(built):
         names = [name.partition("/")[2] for name in archive.getnames()]
     for source in tree.with_suffix(".pyx", ".pxd", ".h"):
         assert source in names
-    assert not [name for name in names if re.search(r"\.so$|_core\.c$|\.pyc$", name)]
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
 
 def test_the_wheel_has_every_module_and_nothing_else(wheel):
