@@ -32,13 +32,13 @@ def open_client(addresses: Sequence[str], timeout_s: float) -> blocking.Client:
 
 
 class PartitionRow(NamedTuple):
-    """One partition; ``leader`` None = unknown at the moment."""
+    """One partition; ``leader`` and offsets are None when nobody could tell just now."""
 
     partition: int
     group: int
     leader: int | None
-    start_offset: int
-    end_offset: int
+    start_offset: int | None
+    end_offset: int | None
 
 
 class TopicRow(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -55,20 +55,27 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
             raise click.UsageError(f"--from {start} needs --partition: {topic} has "
                                    f"{plural(len(rows), 'partition')}.")
         batches = connection.batches(client, topic, partition, start, not follow)
-        _write(batches, encode, count, None if follow else _expected(rows, partition, start))
+        expected = None if follow else _expected(rows, partition, start)
+        _write(batches, encode, count, expected, flush_each=follow)
 
 
 def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,
-              start: str | int) -> int:
-    """How many records there are to read now, for the progress bar."""
-    chosen = [row for row in rows if partition in (None, row.partition)]
-    first = {row.partition: start if isinstance(start, int) else
-             row.start_offset if start == "earliest" else row.end_offset for row in chosen}
-    return sum(max(0, row.end_offset - max(first[row.partition], row.start_offset))
-               for row in chosen)
+              start: str | int) -> int | None:
+    """How many records there are to read now, for the progress bar; None when nobody could
+    tell."""
+    total = 0
+    for row in rows:
+        if partition not in (None, row.partition):
+            continue
+        if row.start_offset is None or row.end_offset is None:
+            return None
+        first = {"earliest": row.start_offset, "latest": row.end_offset}.get(start, start)
+        total += max(0, row.end_offset - max(first, row.start_offset))
+    return total
 
 
-def _write(batches, encode: Encode, count: int | None, expected: int | None) -> None:
+def _write(batches: Iterable[Any], encode: Encode, count: int | None, expected: int | None,
+           flush_each: bool) -> None:
     """Writes until the batches, or ``count`` records, are through."""
     out = sys.stdout.buffer
     left = count
@@ -82,8 +89,8 @@ def _write(batches, encode: Encode, count: int | None, expected: int | None) -> 
                 left -= len(records)
             out.write(encode(batch, records))
             progress.advance(bar, len(records))
-            if expected is None:
-                out.flush()  # somebody follows
+            if flush_each:
+                out.flush()  # somebody waits for each
             if left == 0:
                 break
     out.flush()

@@ -273,7 +273,8 @@ class DevCluster:
         log = dev_state.log_path(self.directory, node_id)
         tail = dev_process.log_tail(log, self._log_starts.get(node_id, 0))
         quoted = "".join(f"\n| {line}" for line in tail.splitlines())
-        return f"Its log, {log}, ends:{quoted}" if quoted else f"Its log, {log}, is empty."
+        said = f"Its log, {log}, ends:{quoted}" if quoted else f"Its log, {log}, is empty."
+        return f"{said}\nWhat runs, and ending it: multiraft dev status|down --dir {self.directory}"
 
 
 def _identity(node: NodeRecord) -> Identity:

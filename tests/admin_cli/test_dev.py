@@ -6,10 +6,13 @@ import json
 import socket
 
 import pytest
+from click.testing import CliRunner
 
 from admin_cli import dev_state
 from admin_cli.failures import ExitCode
+from admin_cli.main import cli
 from admin_cli.servers import find_servers
+from admin_cli.session import Session
 from tests.admin_cli.conftest import free_base_port
 
 
@@ -113,3 +116,13 @@ def test_an_unknown_node_is_not_found(up, run_dev):
 def test_status_for_a_person_names_the_log(up, run_dev):
     up("--groups", "4")
     assert "node-3/log" in run_dev("status").stdout
+
+
+def test_a_stopped_cluster_is_answered_with_how_to_start_it(up, run_dev, cluster, environ):
+    up("--groups", "4")
+    run_dev("down")
+    result = CliRunner().invoke(cli, ["topic", "list"], prog_name="multiraft",
+                                obj=Session(environ, cluster.connect_over_tcp))
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert "found in the current directory" in result.stderr
+    assert "multiraft dev up --dir" in result.stderr

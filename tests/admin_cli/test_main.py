@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import subprocess
+import sys
 
 import click
 import pytest
@@ -49,6 +51,12 @@ def test_servers_by_the_names_of_other_systems(run, cluster, flag):
     assert cluster.asked == [("10.0.0.9:9101",)]
 
 
+def test_servers_may_stand_before_the_command(run, cluster):
+    run("--servers", "a:1", "topic", "list", servers=None)
+    run("--servers", "a:1", "topic", "list", "--servers", "b:2", servers=None)
+    assert cluster.asked == [("a:1",), ("b:2",)]
+
+
 def test_servers_come_from_the_flag_before_the_environment(environ):
     environ["MULTIRAFT_SERVERS"] = "b:2"
     assert find_servers("a:1", environ).addresses == ("a:1",)
@@ -85,6 +93,22 @@ def test_every_command_has_help(run, command):
 def test_version_as_json(run):
     assert set(json.loads(run("version", "--json").stdout)) == {"multiraft", "python", "platform",
                                                                 "location"}
+
+
+def test_a_reader_that_goes_away_ends_consume_quietly(tmp_path):
+    script = ("import sys; from admin_cli.main import cli; from admin_cli.session import Session\n"
+              "from tests.admin_cli.fakes import FakeCluster\n"
+              "cluster = FakeCluster(); cluster.batch_records = 1000\n"
+              "cluster.topics['t'] = [[(None, b'x' * 100)] * 100_000]\n"
+              "cli.main(['consume', 't'], 'multiraft', obj=Session({}, cluster.connect, 'a:1'))")
+    root = str(distribution_root())
+    consumer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, cwd=root)
+    with consumer:
+        assert consumer.stdout.readline() == b"x" * 100 + b"\n"
+        consumer.stdout.close()
+        assert consumer.stderr.read() == b""
+        assert consumer.wait(20) == 0
 
 
 # -- plug-ins -------------------------------------------------------------------------------------
@@ -138,7 +162,7 @@ def test_an_intruder_is_named_with_its_place(tmp_path, monkeypatch, as_package):
     else:
         (tmp_path / "chaos.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(__import__("sys").modules, "chaos", raising=False)
+    monkeypatch.delitem(sys.modules, "chaos", raising=False)
     with pytest.raises(CommandFailed, match="import 'chaos' would load") as failed:
         check_packages()
     assert str(tmp_path) in failed.value.message
