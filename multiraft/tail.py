@@ -15,7 +15,9 @@ string, so an undo record is a few references, and undoing is putting them back.
 of a partition is the tail's own object while the two agree; only partitions with entries in between
 appear in ``_behind``.  An idle partition therefore costs one tuple and one window, packed, which
 the garbage collector does not visit.  Windows follow Kafka's ProducerStateManager: the last 5
-batches of each (partition, producer), judged in log order.
+batches of each (partition, producer), judged in log order.  Unlike Kafka's, an unknown producer must
+begin at sequence 0: with several batches in flight the first may be refused (no leader yet) and the
+second be accepted, and a forgotten producer's retry would be taken for a new batch.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 BATCHES_PER_WINDOW = 5
 
 #: Producers remembered per partition; the least recently used one is forgotten, and is from then on
-#: an unknown producer.  At about 200 bytes each this keeps a partition below 256 KiB.
+#: an unknown producer: it has to begin a new epoch.  At about 200 bytes each this keeps a partition
+#: below 256 KiB.
 PRODUCERS_PER_PARTITION_MAX = 1024
 
 #: Partitions that one group may ever have opened (their state is kept after a seal, so that a late
@@ -205,7 +208,11 @@ class PartitionTail:
         windows = self._windows.get(partition)
         window = windows.get(info.producer_id) if windows is not None else None
         if window is None:
-            return None  # never seen here, or forgotten: any first sequence is fine
+            if info.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {info.producer_id} is unknown in partition {partition} (new, or "
+                    f"forgotten) and sent sequence {info.base_sequence}, not 0")
+            return None
         epoch, = _WINDOW_EPOCH.unpack_from(window)
         first = info.base_sequence
         if info.producer_epoch == epoch:
