@@ -1,1 +1,1 @@
-"""The server: the only package that runs trio, where all parts are put together."""
+"""The server: the only package where trio runs.  ``main.py`` wires it together; nothing imports it."""
