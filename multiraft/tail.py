@@ -36,6 +36,7 @@ from multiraft.errors import (
     ProducerFenced,
     UnknownPartition,
 )
+from multiraft.tail_protocol import Admitted
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 #: Batches remembered per producer and partition.  Kafka's number: clients keep at most this many
@@ -84,16 +85,6 @@ class PartitionState(NamedTuple):
     next_offset: int
     log_start: int
     sealed: bool
-
-
-class Admitted(NamedTuple):
-    """What becomes of a batch.  ``duplicate``: it is in the log already, at ``base_offset`` and
-    raft ``index`` (uncommitted still, perhaps: the caller waits for it); else ``index`` is 0."""
-
-    base_offset: int
-    leader_epoch_base: int
-    duplicate: bool
-    index: int
 
 
 class Opening(NamedTuple):
@@ -185,7 +176,8 @@ class PartitionTail:
     # ---- what a leader asks ---------------------------------------------------------------------
 
     def admit(self, partition: int, info: BatchInfo) -> Admitted:
-        """Judge a batch by the tail: where it goes, or where it already is.
+        """Judge a batch by the tail: where it goes, or where it already is.  The index of a
+        duplicate's original may be uncommitted still: the caller waits for it.
 
         Raises ``UnknownPartition``, ``PartitionSealed``, ``ProducerFenced``,
         ``OutOfOrderSequence``; nothing changes until ``append``.  A retry is answered even when the
@@ -448,6 +440,17 @@ class PartitionTail:
     def log_start(self, partition: int) -> int:
         """First offset still readable (applied).  Raises ``UnknownPartition``."""
         return self.applied_state(partition).log_start
+
+    def span(self, partition: int, start_offset: int = 0) -> tuple[int, int, int]:
+        """(applied log start, applied high watermark, tail's next offset) of a partition that may
+        not be opened here yet: it is empty at ``start_offset`` until its opening is applied."""
+        tail_state = self._states.get(partition)
+        if tail_state is None:
+            return start_offset, start_offset, start_offset
+        state = self._behind.get(partition, tail_state)
+        if state is None:
+            return start_offset, start_offset, tail_state.next_offset
+        return state.log_start, state.next_offset, tail_state.next_offset
 
     def is_open(self, partition: int) -> bool:
         """Whether the tail takes batches for this partition."""
