@@ -179,10 +179,10 @@ class Liveness:
         peer.sequence_seen = question.sequence
         if not self._healthy:
             return None
-        self._compare(node, peer, question)
         if not peer.granted_until_ms:
             self._emit(LeaseEventKind.GRANTED, node, peer.boot_epoch)
         peer.granted_until_ms = now_ms + self.lease_ms
+        self._compare(node, peer, question)  # after the lease: a new life resets what was announced
         return Answer(self.boot_epoch, question.boot_epoch, question.sequence)
 
     def _compare(self, node: int, peer: Peer, question: Question) -> None:
