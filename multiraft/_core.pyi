@@ -144,7 +144,7 @@ class DiskQueue:
         """Enqueue one gathered append (as ``append_gathered``); never blocks on the disk.  The
         buffers are held until their completion is collected and must not be changed before.
         ``token`` (64-bit signed) comes back in the completion.  Raises ``ValueError`` after
-        ``close``."""
+        ``close``, ``QueueFull`` when 1024 jobs were submitted and not collected."""
     def run(self) -> None:
         """Body of the worker thread: returns after ``close``, when all that was submitted is done.
         Raises ``RuntimeError`` when another thread runs it or has."""

@@ -2,8 +2,8 @@
 
 Contract.  The group feeds entries in log order: a follower asks ``verify(entry)`` and then calls
 ``append``; a leader asks ``admit`` (batches) or ``verify`` (control entries) and then calls
-``append``.  ``truncate`` follows a dropped suffix, ``apply`` follows min(commit, own durable index).
-A leader *decides* by the tail; only applied state is served and saved.  No I/O, no clock.
+``append``.  ``truncate`` follows a dropped suffix, ``apply`` min(commit, own durable index).  A
+leader *decides* by the tail; only applied state is served and saved.  No I/O, no clock.
 
 Invariants.  ``applied_index <= last_index``; one undo record for each entry between them, none for
 any other.  The tail is a function of the log's entries alone, so every replica, after whatever
@@ -84,8 +84,8 @@ class PartitionState(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """What becomes of a batch.  ``duplicate``: it is in the log already, at ``base_offset`` and raft
-    ``index`` (which may be uncommitted still; the caller waits for it); else ``index`` is 0."""
+    """What becomes of a batch.  ``duplicate``: it is in the log already, at ``base_offset`` and
+    raft ``index`` (uncommitted still, perhaps: the caller waits for it); else ``index`` is 0."""
 
     base_offset: int
     leader_epoch_base: int
@@ -235,7 +235,7 @@ class PartitionTail:
             f"{(batches[-1].last_sequence + 1) & _SEQUENCE_MASK} or a retry of one of the last "
             f"{BATCHES_PER_WINDOW} batches")
 
-    # ---- what a follower asks, and what both do ---------------------------------------------------
+    # ---- what a follower asks, and what both do -------------------------------------------------
 
     def verify(self, entry: Entry) -> str:
         """Why ``entry`` cannot follow this tail; empty when it can.
@@ -412,7 +412,7 @@ class PartitionTail:
                 else:
                     self._behind[partition] = after
 
-    # ---- questions --------------------------------------------------------------------------------
+    # ---- questions ------------------------------------------------------------------------------
 
     def tail_state(self, partition: int) -> PartitionState:
         """What a leader decides by.  Raises ``UnknownPartition``."""
@@ -460,7 +460,7 @@ class PartitionTail:
                 _put_back(windows, record[3])
         return _in_order_of_use(windows)
 
-    # ---- checkpoints --------------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict:
         """The applied state as CBOR-able values.  O(partitions + producers + pending entries)."""
@@ -490,9 +490,8 @@ class PartitionTail:
                 raise CodecError(f"tail state of version {snapshot['version']}, known is "
                                  f"{SNAPSHOT_VERSION}")
             tail = cls(snapshot["group"], snapshot["applied"])
-            for partition, epoch, base, next_offset, log_start, sealed, windows in (
-                    snapshot["partitions"]):
-                tail._states[partition] = PartitionState(epoch, base, next_offset, log_start, sealed)
+            for partition, *fields, windows in snapshot["partitions"]:
+                tail._states[partition] = PartitionState(*fields)
                 if windows:
                     tail._windows[partition] = {producer: _checked_window(window)
                                                 for producer, window in windows}

@@ -38,7 +38,8 @@ def info(count=1, producer=-1, epoch=0, sequence=0):
 
 
 def entry(tail, kind, partition=0, base_offset=-1, payload=b"", batch=None):
-    return Entry(kind, tail.group, 1, 1, tail.last_index + 1, partition, base_offset, payload, batch)
+    index = tail.last_index + 1
+    return Entry(kind, tail.group, 1, 1, index, partition, base_offset, payload, batch)
 
 
 def put(tail, batch, partition=P):
@@ -148,7 +149,7 @@ def test_the_limit_of_partitions_is_stated(monkeypatch):
     assert "limit of 1" in tail.verify(more)
 
 
-# ---- open, seal, log start ------------------------------------------------------------------------
+# ---- open, seal, log start ----------------------------------------------------------------------
 
 
 def test_open_payload_is_packed_little_endian_and_comes_back():
@@ -209,7 +210,7 @@ def test_log_start_never_moves_back():
     assert tail.log_start(P) == 4
 
 
-# ---- idempotence ----------------------------------------------------------------------------------
+# ---- idempotence --------------------------------------------------------------------------------
 
 
 def test_a_retry_of_each_of_the_last_five_batches_gets_its_offset_and_index_before_any_commit():
@@ -294,7 +295,7 @@ def test_the_least_recently_used_producer_is_forgotten_and_comes_back_with_trunc
     tail._check()
 
 
-# ---- the model ------------------------------------------------------------------------------------
+# ---- the model ----------------------------------------------------------------------------------
 
 PARTITIONS = (1, 2, 3)
 
@@ -385,7 +386,7 @@ def assert_equals_rebuild(tail, log, applied):
     restored._check()
 
 
-# ---- snapshots ------------------------------------------------------------------------------------
+# ---- snapshots ----------------------------------------------------------------------------------
 
 
 def test_a_window_keeps_five_batches():

@@ -1,0 +1,28 @@
+"""What one invocation of the command knows: which cluster, and how to reach it.
+
+Contract.  The root command makes one and hands it down as click's ``obj``; tests pass their own.
+Importing this imports no client: Tab and `--help` are fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from admin_cli.servers import Servers, find_servers
+
+Connect = Callable[[Sequence[str], float], Any]  # (addresses, timeout_s) -> a client
+
+
+@dataclass(slots=True)
+class Session:
+    """``connect`` None means the real client; ``servers_option`` is what --servers said."""
+
+    environ: Mapping[str, str]
+    connect: Connect | None = None
+    servers_option: str | None = None
+
+    def servers(self) -> Servers:
+        """The cluster to talk to; raises ``CommandFailed`` when nothing names one."""
+        return find_servers(self.servers_option, self.environ)

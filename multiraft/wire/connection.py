@@ -1,0 +1,380 @@
+"""One connection as a machine: bytes in, events out; events in, buffers out.
+
+Contract.  A driver owns a socket and obeys:
+
+    connection = Connection(Role.SERVER, limits)
+    count = sock.recv_into(connection.buffer_for_receive())     # or receive_data(bytes)
+    connection.received(count)                                  # or receive_eof()
+    while (event := connection.next_event()) not in (NEED_DATA, PAUSED): handle(event)
+    sock.sendmsg(connection.send(event, payload))               # buffers, nothing copied
+
+``NEED_DATA``: receive, then ask again.  ``PAUSED``: do not receive; ask again after a ``send`` (the
+handshake is unanswered, or ``in_flight_max`` requests are).  A request that is not acceptable is an
+event too (``BadRequest``): answer it, the connection survives.  Bytes that are not the protocol
+raise ``RemoteProtocolError`` from ``next_event``, for good; any other exception from there is a bug.
+
+Transitions.
+    server: OPENING -Hello received-> JUDGING -Welcome sent-> OPEN, or -Refused sent-> CLOSED
+    client: OPENING -Hello sent-> WAITING -Welcome received-> OPEN, or -Refused received-> CLOSED
+    any:    -end of stream-> CLOSED;  -protocol error-> BROKEN
+
+Theory.  Requests are handled in order of arrival; responses may come in any order, because a long
+poll must not hold up what is behind it.  ``acks="none"`` has no response and is not in flight.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple, Sequence
+
+from multiraft.wire import messages
+from multiraft.wire.errors import (
+    Code, ErrorDetail, LocalProtocolError, RemoteProtocolError)
+from multiraft.wire.frames import (
+    DEFAULT_LIMITS, HANDSHAKE_LIMITS, Buffer, Frame, FrameReader, WireLimits, byte_count,
+    encode_frame)
+from multiraft.wire.messages import FetchReply, Hello, Produce, Refused, Welcome
+from multiraft.wire.schema import U64_MAX, Malformed
+
+
+class Role(enum.Enum):
+    """Which side this is."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class State(enum.Enum):
+    """Where the connection is; see the module docstring."""
+
+    OPENING = "opening"
+    JUDGING = "judging"
+    WAITING = "waiting"
+    OPEN = "open"
+    CLOSED = "closed"
+    BROKEN = "broken"
+
+
+class Signal(enum.Enum):
+    """What ``next_event`` returns when there is no event."""
+
+    NEED_DATA = "need data"
+    PAUSED = "paused"
+
+
+NEED_DATA = Signal.NEED_DATA
+PAUSED = Signal.PAUSED
+
+
+class RequestEvent(NamedTuple):
+    """A request, sent or received.  ``metadata_index``: the newest metadata the client knows."""
+
+    id: int
+    request: messages.Request
+    metadata_index: int = 0
+
+
+class BadRequest(NamedTuple):
+    """A request that cannot be accepted, but can be answered."""
+
+    id: int
+    code: Code
+    error: ErrorDetail
+
+
+class ResponseEvent(NamedTuple):
+    """A response, sent or received.  ``reply`` when ``code`` is 0, else ``error``."""
+
+    id: int
+    reply: messages.Reply | None = None
+    code: int = Code.OK
+    error: ErrorDetail | None = None
+    metadata_index: int = 0
+
+
+class ConnectionClosed(NamedTuple):
+    """The other side ended the stream between two frames."""
+
+
+Event = Hello | Welcome | Refused | RequestEvent | BadRequest | ResponseEvent | ConnectionClosed
+
+#: (role, state) -> type that may be sent then -> state after it
+_SENDS: dict[tuple[Role, State], dict[type, State]] = {
+    (Role.CLIENT, State.OPENING): {Hello: State.WAITING},
+    (Role.CLIENT, State.OPEN): {RequestEvent: State.OPEN},
+    (Role.SERVER, State.JUDGING): {Welcome: State.OPEN, Refused: State.CLOSED},
+    (Role.SERVER, State.OPEN): {ResponseEvent: State.OPEN},
+}
+
+
+def answer_to(bad: BadRequest) -> ResponseEvent:
+    """The response that a bad request gets."""
+    return ResponseEvent(bad.id, code=bad.code, error=bad.error)
+
+
+class Connection:
+    """See the module docstring.  ``state`` and ``in_flight`` may be read at any time; ``reader`` is
+    the frame reader underneath, for a port that frames its own messages after the handshake."""
+
+    def __init__(self, role: Role, limits: WireLimits = DEFAULT_LIMITS):
+        self.role = role
+        self.limits = limits
+        self.state = State.OPENING
+        #: What the other side accepts, known from the Welcome; ours until then.
+        self.remote_frame_bytes_max = limits.frame_bytes_max
+        self.reader = FrameReader(HANDSHAKE_LIMITS)
+        self._in_flight: dict[int, str] = {}  # id -> op, unanswered
+        self._pending: list[memoryview] = []  # given to receive_data, not yet framed
+        self._ended = False
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without a response."""
+        return len(self._in_flight)
+
+    # ---- bytes in ----
+
+    def buffer_for_receive(self) -> memoryview:
+        """Memory to receive into; ask only when ``next_event`` said NEED_DATA."""
+        assert not self._pending, "receive_data and buffer_for_receive do not mix"
+        return self.reader.buffer_for_receive()
+
+    def received(self, count: int) -> None:
+        """``count`` bytes were received into ``buffer_for_receive()``; 0 = end of stream."""
+        if count:
+            self.reader.received(count)
+        else:
+            self._ended = True
+
+    def receive_data(self, data: Buffer) -> None:
+        """Bytes of the stream, any number; empty = end of stream.  Copies (the way without a copy
+        is ``buffer_for_receive``)."""
+        if len(data):
+            self._pending.append(memoryview(data).cast("B"))
+        else:
+            self._ended = True
+
+    def receive_eof(self) -> None:
+        """The stream ended."""
+        self._ended = True
+
+    # ---- events out ----
+
+    def next_event(self) -> Event | Signal:
+        """The next event, or NEED_DATA or PAUSED.  Raises ``RemoteProtocolError``, then for good."""
+        if self.state is State.BROKEN:
+            raise RemoteProtocolError("the connection is finished after a protocol error")
+        if self._paused():
+            return PAUSED
+        try:
+            frame = self._next_frame()
+            if frame is not None:
+                return self._read(frame)
+            if not self._ended:
+                return NEED_DATA
+            if self.reader.mid_frame:
+                raise RemoteProtocolError("the stream ended inside a frame")
+        except RemoteProtocolError:
+            self.state = State.BROKEN
+            raise
+        self.state = State.CLOSED
+        return ConnectionClosed()
+
+    def _paused(self) -> bool:
+        if self.role is Role.CLIENT:
+            return False
+        return self.state is State.JUDGING or len(self._in_flight) >= self.limits.in_flight_max
+
+    def _next_frame(self) -> Frame | None:
+        while (frame := self.reader.next_frame()) is None and self._pending:
+            data = self._pending[0]
+            room = self.reader.buffer_for_receive()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self.reader.received(count)
+            if count == len(data):
+                self._pending.pop(0)
+            else:
+                self._pending[0] = data[count:]
+        return frame
+
+    def _read(self, frame: Frame) -> Event:
+        if self.state is State.OPEN:
+            if self.role is Role.SERVER:
+                return self._read_request(frame)
+            return self._read_response(frame)
+        if len(frame.payload):
+            raise RemoteProtocolError(f"payload of {len(frame.payload)} bytes in the handshake")
+        try:
+            if self.role is Role.SERVER and self.state is State.OPENING:
+                hello = messages.read_hello(frame.header)
+                self.state = State.JUDGING
+                return hello
+            if self.role is Role.CLIENT and self.state is State.WAITING:
+                return self._opened(messages.read_welcome(frame.header))
+        except Malformed as error:
+            raise RemoteProtocolError(f"handshake: {error}") from None
+        raise RemoteProtocolError(f"a frame while the connection is {self.state.value}")
+
+    def _opened(self, answer: Welcome | Refused) -> Welcome | Refused:
+        if isinstance(answer, Refused):
+            self.state = State.CLOSED
+            return answer
+        self.state = State.OPEN
+        self.reader.limits = self.limits
+        if answer.frame_bytes_max:
+            self.remote_frame_bytes_max = answer.frame_bytes_max
+        return answer
+
+    def _read_request(self, frame: Frame) -> RequestEvent | BadRequest:
+        fields = frame.header
+        number = _correlation(fields)
+        if number in self._in_flight:
+            raise RemoteProtocolError(f"request id {number} is still in flight")
+        op = fields.pop("op", None)
+        try:
+            metadata_index = _metadata_index(fields)
+            shape = messages.REQUESTS.get(op) if type(op) is str else None
+            if shape is None:
+                self._in_flight[number] = ""
+                return BadRequest(number, Code.UNSUPPORTED,
+                                  ErrorDetail(f"unknown operation {str(op)[:60]!r}"))
+            request = _with_payload(shape.read(fields), frame.payload)
+        except Malformed as error:
+            self._in_flight[number] = ""
+            return BadRequest(number, Code.INVALID_REQUEST, ErrorDetail(str(error)))
+        if op != "produce" or request.acks != "none":
+            self._in_flight[number] = op
+        return RequestEvent(number, request, metadata_index)
+
+    def _read_response(self, frame: Frame) -> ResponseEvent:
+        fields = frame.header
+        number = _correlation(fields)
+        op = self._in_flight.pop(number, None)
+        if op is None:
+            raise RemoteProtocolError(f"a response to request {number}, which is not in flight")
+        try:
+            metadata_index = _metadata_index(fields)
+            code = fields.pop("code", None)
+            if type(code) is not int or code < 0:
+                raise Malformed("no code")
+            error = fields.pop("error", None)
+            if code != Code.OK:
+                detail = ErrorDetail() if error is None else messages.read_detail(error)
+                return ResponseEvent(number, None, messages.result_code(code), detail,
+                                     metadata_index)
+            reply = _with_payload(messages.RESPONSES[op].read(fields), frame.payload)
+        except Malformed as problem:
+            raise RemoteProtocolError(f"response to {op}: {problem}") from None
+        return ResponseEvent(number, reply, metadata_index=metadata_index)
+
+    # ---- events in, bytes out ----
+
+    def send(self, event: Event, payload: Sequence[Buffer] = ()) -> list[Buffer]:
+        """Buffers to send, in order: one for the header, then ``payload``'s own, not copied.
+        Raises ``LocalProtocolError`` when the event may not be sent now or is too large; nothing
+        has changed then."""
+        after = _SENDS.get((self.role, self.state), {}).get(type(event))
+        if after is None:
+            raise LocalProtocolError(f"{type(event).__name__} may not be sent by a "
+                                     f"{self.role.value} that is {self.state.value}")
+        buffers = self._encoders[type(event)](self, event, payload)
+        self.state = after
+        if after is State.OPEN:
+            self.reader.limits = self.limits
+        return buffers
+
+    def _send_hello(self, hello: Hello, payload) -> list[Buffer]:
+        return self._frame(messages.hello_header(hello), payload)
+
+    def _send_welcome(self, welcome: Welcome, payload) -> list[Buffer]:
+        return self._frame(messages.welcome_header(welcome), payload)
+
+    def _send_refused(self, refused: Refused, payload) -> list[Buffer]:
+        return self._frame(messages.refused_header(refused), payload)
+
+    def _send_request(self, event: RequestEvent, payload) -> list[Buffer]:
+        request = event.request
+        op = messages.OPS[type(request)]
+        if event.id in self._in_flight:
+            raise LocalProtocolError(f"request id {event.id} is still in flight")
+        header: dict[str, Any] = {"id": event.id, "op": op, **request._asdict()}
+        if event.metadata_index:
+            header["metadata_index"] = event.metadata_index
+        header.pop("payload", None)
+        buffers = self._frame(header, payload, request)
+        if op != "produce" or request.acks != "none":
+            self._in_flight[event.id] = op
+        return buffers
+
+    def _send_response(self, event: ResponseEvent, payload) -> list[Buffer]:
+        op = self._in_flight.get(event.id)
+        if op is None:
+            raise LocalProtocolError(f"request {event.id} is not in flight: answered twice?")
+        header: dict[str, Any] = {"id": event.id, "code": int(event.code)}
+        if event.metadata_index:
+            header["metadata_index"] = event.metadata_index
+        if event.code == Code.OK:
+            if messages.RESPONSES.get(op, (None,))[0] is not type(event.reply):
+                raise LocalProtocolError(f"{type(event.reply).__name__} does not answer {op!r}")
+            header.update(event.reply._asdict())
+            header.pop("payload", None)
+        elif event.error is not None:
+            header["error"] = event.error
+        buffers = self._frame(header, payload, event.reply)
+        del self._in_flight[event.id]
+        return buffers
+
+    def _frame(self, header: dict[str, Any], payload: Sequence[Buffer],
+               message: object = None) -> list[Buffer]:
+        payload_bytes = sum(map(byte_count, payload))
+        named = _payload_bytes(message)
+        if named != payload_bytes:
+            raise LocalProtocolError(f"the header names {named} payload bytes, "
+                                     f"{payload_bytes} are given")
+        buffers = encode_frame(header, payload)
+        header_bytes = len(buffers[0])
+        if header_bytes > self.limits.header_bytes_max:
+            raise LocalProtocolError(f"header of {header_bytes} bytes, the limit is "
+                                     f"{self.limits.header_bytes_max}")
+        if header_bytes + payload_bytes > self.remote_frame_bytes_max:
+            raise LocalProtocolError(f"frame of {header_bytes + payload_bytes} bytes, the limit is "
+                                     f"{self.remote_frame_bytes_max}")
+        return buffers
+
+    _encoders = {Hello: _send_hello, Welcome: _send_welcome, Refused: _send_refused,
+                 RequestEvent: _send_request, ResponseEvent: _send_response}
+
+
+def _correlation(fields: dict[str, Any]) -> int:
+    """Without a usable id nothing can be answered: the connection is finished."""
+    number = fields.pop("id", None)
+    if type(number) is not int or not 0 <= number <= U64_MAX:
+        raise RemoteProtocolError("a frame without a request id")
+    return number
+
+
+def _metadata_index(fields: dict[str, Any]) -> int:
+    index = fields.pop("metadata_index", 0)
+    if type(index) is not int or not 0 <= index <= U64_MAX:
+        raise Malformed("field 'metadata_index': expected an integer from 0 to 2**64 - 1")
+    return index
+
+
+def _payload_bytes(message: object) -> int:
+    """How many payload bytes a message names."""
+    if isinstance(message, Produce):
+        return sum(batch.length for batch in message.batches)
+    if isinstance(message, FetchReply):
+        return sum(result.length for result in message.results)
+    return 0
+
+
+def _with_payload(message, payload: memoryview):
+    """The message with its payload attached.  Raises ``Malformed`` when lengths disagree."""
+    named = _payload_bytes(message)
+    if named != len(payload):
+        raise Malformed(f"the header names {named} payload bytes, {len(payload)} came")
+    return message._replace(payload=payload) if named else message
+
+

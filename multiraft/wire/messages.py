@@ -1,0 +1,511 @@
+"""Requests and responses of the client port, and the handshake of every port.
+
+Contract.  Frozen values; the same types on both sides.  ``read_request`` and ``read_response`` are
+the gateway: what they return is typed and in range, so the code behind them assumes it.
+``docs/protocol.md`` is the prose of the tables at the end of this module.
+
+Theory.  The data path names a partition by its *incarnation*, never by its name: a topic that was
+deleted and created again has other incarnations, so a producer or consumer that was away meanwhile
+gets UNKNOWN_PARTITION instead of somebody else's records.  ``metadata_index`` travels in every
+envelope: a client says how new its knowledge is, and a node that is behind waits, so that what was
+created is found.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from multiraft.wire import schema
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.schema import Malformed, Shape, list_of, nullable, row
+
+PROTOCOL_VERSION = 1
+VERSIONS_SUPPORTED = (PROTOCOL_VERSION,)
+
+#: Names in one metadata request: keeps an answer under the header limit (a topic with one partition
+#: has about 80 bytes).  Whoever wants all topics pages through ``ListTopics``.
+TOPICS_PER_REQUEST_MAX = 1000
+#: Partitions or batches named in one data request.
+PARTITIONS_PER_REQUEST_MAX = 10_000
+#: A topic's partitions.
+PARTITIONS_MAX = 10_000
+#: Members of a group and nodes of a cluster.
+NODES_MAX = 10_000
+#: Groups in one answer, for the same reason as ``TOPICS_PER_REQUEST_MAX``.
+GROUPS_PER_REPLY_MAX = 10_000
+TOPIC_NAME_MAX = 249
+TEXT_MAX = 4096
+ADDRESS_MAX = 300
+#: A long poll longer than this is asked again: half-open connections are noticed.
+WAIT_MS_MAX = 60_000
+TIMEOUT_MS_MAX = 600_000
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+# ---- handshake --------------------------------------------------------------------------------
+
+
+class Hello(NamedTuple):
+    """First frame of each connection, from whoever opened it."""
+
+    connection: str = "client"  # "client", "append" or "liveness"; key "class" on the wire
+    cluster: bytes | None = None  # 16 bytes; null = whatever cluster answers
+    node: int = 0  # 0 = not a node
+    boot_epoch: int = 0
+    client_id: str = ""
+    version: int = PROTOCOL_VERSION
+
+
+class Welcome(NamedTuple):
+    """The answer that opens the connection for requests."""
+
+    cluster: bytes
+    node: int
+    boot_epoch: int = 0
+    frame_bytes_max: int = 0  # what the answering side accepts
+    batch_bytes_max: int = 0
+    in_flight_max: int = 0
+    version: int = PROTOCOL_VERSION
+
+
+class Refused(NamedTuple):
+    """The answer that closes it."""
+
+    code: int
+    text: str
+    versions: tuple[int, ...] = VERSIONS_SUPPORTED
+
+
+# ---- rows -------------------------------------------------------------------------------------
+
+
+class NodeAddress(NamedTuple):
+    id: int
+    client_address: str
+    rack: str
+
+
+class PartitionMetadata(NamedTuple):
+    """Where a partition is now.  ``leader`` 0 = unknown; ``leader_epoch`` grows with each leader;
+    ``epoch`` counts the partition's moves between groups."""
+
+    partition: int
+    incarnation: int
+    group: int
+    leader: int
+    leader_epoch: int
+    epoch: int
+
+
+class TopicMetadata(NamedTuple):
+    name: str
+    id: bytes  # UUID, 16 bytes
+    incarnation: int
+    partitions: tuple[PartitionMetadata, ...]
+
+
+class TopicSummary(NamedTuple):
+    name: str
+    id: bytes
+    incarnation: int
+    partitions: int
+
+
+class BatchPart(NamedTuple):
+    """``length`` bytes of the payload are one batch for this partition."""
+
+    incarnation: int
+    length: int
+
+
+class ProduceResult(NamedTuple):
+    """``base_offset`` is that of the first append when the batch was a duplicate; -1 on error."""
+
+    code: int
+    base_offset: int
+    error: ErrorDetail | None = None
+
+
+class FetchPart(NamedTuple):
+    incarnation: int
+    offset: int
+    bytes_max: int
+
+
+class FetchResult(NamedTuple):
+    """``length`` bytes of the payload are whole batches of this partition, the first of which
+    contains the offset asked for.  Marks are -1 when ``code`` is not 0."""
+
+    incarnation: int
+    code: int
+    high_watermark: int
+    log_start: int
+    length: int
+    error: ErrorDetail | None = None
+
+
+class OffsetQuery(NamedTuple):
+    incarnation: int
+    position: str  # EARLIEST or LATEST
+
+
+class OffsetResult(NamedTuple):
+    incarnation: int
+    code: int
+    offset: int
+    error: ErrorDetail | None = None
+
+
+class NodeSummary(NamedTuple):
+    """``state``: up, down or unknown, as the answering node sees it."""
+
+    id: int
+    client_address: str
+    peer_address: str
+    rack: str
+    state: str
+    groups: int
+    leads: int
+
+
+class GroupSummary(NamedTuple):
+    """``leader`` 0 and ``term`` 0 = not known to the answering node."""
+
+    group: int
+    incarnation: int
+    term: int
+    leader: int
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+
+
+# ---- requests ---------------------------------------------------------------------------------
+
+
+class Metadata(NamedTuple):
+    """Nodes, and the topics named (null = none: the nodes only; ``ListTopics`` pages through all)."""
+
+    topics: tuple[str, ...] | None = None
+
+
+class Produce(NamedTuple):
+    """The payload is the batches, one after the other; ``payload`` is filled by the reader."""
+
+    acks: str  # "commit", "leader" or "none"; "none" gets no response at all
+    timeout_ms: int
+    batches: tuple[BatchPart, ...]
+    payload: memoryview = memoryview(b"")
+
+
+class Fetch(NamedTuple):
+    """Waits up to ``wait_max_ms`` until ``bytes_min`` bytes are there.  The first batch is returned
+    even when it is larger than ``bytes_max``: progress before limits."""
+
+    partitions: tuple[FetchPart, ...]
+    bytes_min: int = 1
+    bytes_max: int = 8 << 20
+    wait_max_ms: int = 0
+
+
+class ListOffsets(NamedTuple):
+    partitions: tuple[OffsetQuery, ...]
+
+
+class CreateTopic(NamedTuple):
+    """``replication_factor`` 0 = the pool's; any other value must equal it."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int = 0
+
+
+class DeleteTopic(NamedTuple):
+    name: str
+
+
+class ListTopics(NamedTuple):
+    """Names after ``after`` in order, at most ``count_max``."""
+
+    after: str = ""
+    count_max: int = TOPICS_PER_REQUEST_MAX
+
+
+class InitProducer(NamedTuple):
+    """-1 = a new producer id; an existing one gets its next epoch, which fences the older."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class ClusterStatus(NamedTuple):
+    pass
+
+
+class GroupList(NamedTuple):
+    """Groups with ids from ``first`` on, in order, at most ``count_max``."""
+
+    first: int = 0
+    count_max: int = 10_000
+
+
+class GroupTransfer(NamedTuple):
+    """Ask the group's leader to hand over to node ``to`` (0 = whoever is furthest)."""
+
+    group: int
+    to: int = 0
+
+
+class NodeStatus(NamedTuple):
+    pass
+
+
+# ---- responses --------------------------------------------------------------------------------
+
+
+class MetadataReply(NamedTuple):
+    cluster: bytes
+    nodes: tuple[NodeAddress, ...]
+    topics: tuple[TopicMetadata, ...] = ()
+    missing: tuple[str, ...] = ()  # names asked for that do not exist
+
+
+class ProduceReply(NamedTuple):
+    """One result per batch, in the order of the request."""
+
+    results: tuple[ProduceResult, ...]
+
+
+class FetchReply(NamedTuple):
+    """One result per partition asked for, in that order; ``payload`` is filled by the reader."""
+
+    results: tuple[FetchResult, ...]
+    payload: memoryview = memoryview(b"")
+
+
+class ListOffsetsReply(NamedTuple):
+    results: tuple[OffsetResult, ...]
+
+
+class CreateTopicReply(NamedTuple):
+    topic: TopicMetadata
+
+
+class DeleteTopicReply(NamedTuple):
+    pass
+
+
+class ListTopicsReply(NamedTuple):
+    topics: tuple[TopicSummary, ...]
+    more: bool = False
+
+
+class InitProducerReply(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+class ClusterStatusReply(NamedTuple):
+    """As the answering node ``node`` sees it; ``metadata_leader`` 0 = unknown."""
+
+    cluster: bytes
+    node: int
+    nodes: tuple[NodeSummary, ...]
+    groups: int
+    replication_factor: int
+    metadata_leader: int
+    topics: int
+    partitions: int
+
+
+class GroupListReply(NamedTuple):
+    groups: tuple[GroupSummary, ...]
+    more: bool = False
+
+
+class GroupTransferReply(NamedTuple):
+    """The leader after the transfer."""
+
+    leader: int
+    term: int
+
+
+class NodeStatusReply(NamedTuple):
+    """Statistics of the answering node: a map whose keys are documented with the node."""
+
+    node: int
+    status: dict[str, Any]
+
+
+# ---- the tables -------------------------------------------------------------------------------
+
+_u64 = schema.integer(0, schema.U64_MAX)
+_u32 = schema.integer(0, schema.U32_MAX)
+_i64 = schema.integer(0, schema.I64_MAX)  # offsets, counts: never negative
+_mark = schema.integer(-1, schema.I64_MAX)  # offsets where -1 = none
+_node = schema.integer(0, schema.I32_MAX)
+_code = schema.integer(0, schema.I16_MAX)
+_bytes_count = schema.integer(0, schema.I32_MAX)
+_uuid = schema.fixed_bytes(16)
+_name = schema.text(TOPIC_NAME_MAX)
+#: A name that is not acceptable is answered with INVALID_TOPIC_NAME by who owns the rule, so it
+#: may be somewhat longer here.
+_any_name = schema.text(TEXT_MAX)
+_text = schema.text(TEXT_MAX)
+_address = schema.text(ADDRESS_MAX)
+_nodes = list_of(_node, NODES_MAX)
+
+#: An error's row; used by the envelope of a response and by the rows of its parts.
+read_detail = row(ErrorDetail, _text, _node, _address, _mark, _mark, _mark, _mark)
+_detail = nullable(read_detail)
+
+_partition = row(PartitionMetadata, schema.integer(0, PARTITIONS_MAX - 1), _u64, _u32, _node, _i64,
+                 _u64)
+_topic = row(TopicMetadata, _name, _uuid, _u64, list_of(_partition, PARTITIONS_MAX))
+_batch_parts = list_of(row(BatchPart, _u64, _bytes_count), PARTITIONS_PER_REQUEST_MAX)
+
+
+def _per_partition(kind: type, *checks: schema.Check) -> schema.Check:
+    return list_of(row(kind, *checks), PARTITIONS_PER_REQUEST_MAX)
+
+
+#: op -> fields of its request.
+REQUESTS: dict[str, Shape] = {
+    "metadata": Shape(Metadata, {"topics": nullable(list_of(_any_name, TOPICS_PER_REQUEST_MAX))}),
+    "produce": Shape(Produce, {
+        "acks": schema.one_of("commit", "leader", "none"),
+        "timeout_ms": schema.integer(1, TIMEOUT_MS_MAX), "batches": _batch_parts}),
+    "fetch": Shape(Fetch, {
+        "partitions": _per_partition(FetchPart, _u64, _i64, _bytes_count),
+        "bytes_min": _bytes_count, "bytes_max": _bytes_count,
+        "wait_max_ms": schema.integer(0, WAIT_MS_MAX)}),
+    "list_offsets": Shape(ListOffsets, {
+        "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST))}),
+    "create_topic": Shape(CreateTopic, {
+        "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
+        "replication_factor": _node}),
+    "delete_topic": Shape(DeleteTopic, {"name": _any_name}),
+    "list_topics": Shape(ListTopics, {
+        "after": _any_name, "count_max": schema.integer(1, TOPICS_PER_REQUEST_MAX)}),
+    "init_producer": Shape(InitProducer, {
+        "producer_id": _mark, "producer_epoch": schema.integer(-1, schema.I16_MAX)}),
+    "cluster_status": Shape(ClusterStatus, {}),
+    "group_list": Shape(GroupList, {
+        "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
+    "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
+    "node_status": Shape(NodeStatus, {}),
+}
+
+#: op -> fields of its response.
+RESPONSES: dict[str, Shape] = {
+    "metadata": Shape(MetadataReply, {
+        "cluster": _uuid, "nodes": list_of(row(NodeAddress, _node, _address, _text), NODES_MAX),
+        "topics": list_of(_topic, TOPICS_PER_REQUEST_MAX),
+        "missing": list_of(_any_name, TOPICS_PER_REQUEST_MAX)}),
+    "produce": Shape(ProduceReply, {
+        "results": _per_partition(ProduceResult, _code, _mark, _detail)}),
+    "fetch": Shape(FetchReply, {
+        "results": _per_partition(FetchResult, _u64, _code, _mark, _mark, _bytes_count, _detail)}),
+    "list_offsets": Shape(ListOffsetsReply, {
+        "results": _per_partition(OffsetResult, _u64, _code, _mark, _detail)}),
+    "create_topic": Shape(CreateTopicReply, {"topic": _topic}),
+    "delete_topic": Shape(DeleteTopicReply, {}),
+    "list_topics": Shape(ListTopicsReply, {
+        "topics": list_of(row(TopicSummary, _name, _uuid, _u64, _u32), TOPICS_PER_REQUEST_MAX),
+        "more": schema.boolean}),
+    "init_producer": Shape(InitProducerReply, {
+        "producer_id": _i64, "producer_epoch": schema.integer(0, schema.I16_MAX)}),
+    "cluster_status": Shape(ClusterStatusReply, {
+        "cluster": _uuid, "node": _node,
+        "nodes": list_of(row(NodeSummary, _node, _address, _address, _text,
+                             schema.one_of("up", "down", "unknown"), _u32, _u32), NODES_MAX),
+        "groups": _u32, "replication_factor": _node, "metadata_leader": _node, "topics": _i64,
+        "partitions": _i64}),
+    "group_list": Shape(GroupListReply, {
+        "groups": list_of(row(GroupSummary, _u32, _u32, _u64, _node, _nodes, _nodes),
+                          GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
+    "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
+    "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
+}
+
+#: type -> op, for both directions.
+OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
+                        for op, shape in table.items()}
+
+Request = (Metadata | Produce | Fetch | ListOffsets | CreateTopic | DeleteTopic | ListTopics
+           | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus)
+Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | CreateTopicReply
+         | DeleteTopicReply | ListTopicsReply | InitProducerReply | ClusterStatusReply
+         | GroupListReply | GroupTransferReply | NodeStatusReply)
+
+_HELLO = Shape(Hello, {
+    "version": _u32, "connection": schema.one_of("client", "append", "liveness"),
+    "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
+    "client_id": schema.text(TOPIC_NAME_MAX)})
+_WELCOME = Shape(Welcome, {
+    "version": _u32, "cluster": _uuid, "node": _node, "boot_epoch": _u64,
+    "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32})
+_REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u32, 100)})
+
+# ---- values <-> header maps -------------------------------------------------------------------
+
+
+def hello_header(hello: Hello) -> dict[str, Any]:
+    """Header of the first frame."""
+    fields = hello._asdict()
+    fields["class"] = fields.pop("connection")
+    return {"op": "hello", **fields}
+
+
+def read_hello(header: dict[str, Any]) -> Hello:
+    """The first frame's header -> ``Hello``; any version is read, the reader judges it.
+    Raises ``Malformed``."""
+    fields = dict(header)
+    if fields.pop("op", None) != "hello":
+        raise Malformed("the first frame is not a hello")
+    if type(fields.get("version")) is int and fields["version"] not in VERSIONS_SUPPORTED:
+        return Hello(version=fields["version"])  # its other fields may mean something else
+    if "connection" in fields:
+        raise Malformed("unknown field 'connection'")
+    if "class" in fields:
+        fields["connection"] = fields.pop("class")
+    for name in ("version", "connection"):
+        if name not in fields:
+            raise Malformed(f"missing field {'class' if name == 'connection' else name!r}")
+    return _HELLO.read(fields)
+
+
+def welcome_header(welcome: Welcome) -> dict[str, Any]:
+    """Header of the answer that accepts."""
+    return {"op": "welcome", **welcome._asdict()}
+
+
+def refused_header(refused: Refused) -> dict[str, Any]:
+    """Header of the answer that refuses; the connection is closed after it."""
+    return {"op": "refused", **refused._asdict()}
+
+
+def read_welcome(header: dict[str, Any]) -> Welcome | Refused:
+    """The answer to a hello.  Raises ``Malformed``."""
+    fields = dict(header)
+    op = fields.pop("op", None)
+    if op == "refused":
+        return _REFUSED.read(fields)
+    if op != "welcome":
+        raise Malformed("the answer to a hello is neither a welcome nor a refusal")
+    return _WELCOME.read(fields)
+
+
+def refusal_of_version(hello: Hello) -> Refused | None:
+    """The answer to a hello of a version that is not spoken here; None = it is."""
+    if hello.version in VERSIONS_SUPPORTED:
+        return None
+    return Refused(Code.UNSUPPORTED, f"version {hello.version} is not supported")
+
+
+def result_code(code: int) -> Code | int:
+    """The ``Code`` of a number; the number itself when a newer node sent it."""
+    try:
+        return Code(code)
+    except ValueError:
+        return code

@@ -1,0 +1,153 @@
+"""Checks that turn decoded CBOR into typed values: the vocabulary that ``messages.py`` is written in.
+
+Contract.  A check takes a plain value, returns the typed one, and raises ``Malformed`` with a text
+that says what was expected.  Nothing here knows an operation.  Rows are arrays on the wire and
+``NamedTuple`` in the program; optional trailing fields are not a thing: a row has its exact length.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple
+
+from multiraft.errors import MultiRaftError
+
+Check = Callable[[Any], Any]
+
+U64_MAX = (1 << 64) - 1
+I64_MAX = (1 << 63) - 1
+U32_MAX = (1 << 32) - 1
+I32_MAX = (1 << 31) - 1
+I16_MAX = (1 << 15) - 1
+
+
+class Malformed(MultiRaftError):
+    """A value that is not what the schema asks for; turned into INVALID_REQUEST or a protocol
+    error by whoever knows which side is wrong."""
+
+
+def integer(low: int, high: int) -> Check:
+    """An int (not a bool) with low <= value <= high."""
+
+    def check(value):
+        if type(value) is not int or not low <= value <= high:
+            raise Malformed(f"expected an integer from {low} to {high}, got {_show(value)}")
+        return value
+
+    return check
+
+
+def text(length_max: int) -> Check:
+    """A str of at most that many characters."""
+
+    def check(value):
+        if type(value) is not str or len(value) > length_max:
+            raise Malformed(f"expected text of at most {length_max} characters, got {_show(value)}")
+        return value
+
+    return check
+
+
+def one_of(*choices: str) -> Check:
+    """Exactly one of these words."""
+
+    def check(value):
+        if type(value) is not str or value not in choices:
+            raise Malformed(f"expected one of {', '.join(choices)}, got {_show(value)}")
+        return value
+
+    return check
+
+
+def fixed_bytes(length: int) -> Check:
+    """Bytes of exactly that length."""
+
+    def check(value):
+        if type(value) is not bytes or len(value) != length:
+            raise Malformed(f"expected {length} bytes, got {_show(value)}")
+        return value
+
+    return check
+
+
+def boolean(value):
+    """True or False, and no number."""
+    if type(value) is not bool:
+        raise Malformed(f"expected a boolean, got {_show(value)}")
+    return value
+
+
+def plain_map(value):
+    """Any map: its reader knows what it looks for (node statistics)."""
+    if type(value) is not dict:
+        raise Malformed(f"expected a map, got {_show(value)}")
+    return value
+
+
+def nullable(inner: Check) -> Check:
+    """null, or what ``inner`` accepts."""
+
+    def check(value):
+        return None if value is None else inner(value)
+
+    return check
+
+
+def list_of(inner: Check, count_max: int) -> Check:
+    """A list of at most ``count_max`` items, as a tuple."""
+
+    def check(value):
+        if type(value) is not list:
+            raise Malformed(f"expected a list, got {_show(value)}")
+        if len(value) > count_max:
+            raise Malformed(f"expected at most {count_max} items, got {len(value)}")
+        return tuple(map(inner, value))
+
+    return check
+
+
+def row(kind: type, *checks: Check) -> Check:
+    """An array of exactly these fields, as the NamedTuple ``kind``."""
+    assert len(kind._fields) == len(checks), f"{kind.__name__} has {len(kind._fields)} fields"
+    count = len(checks)
+    make = kind._make
+
+    def check(value):
+        if type(value) is not list or len(value) != count:
+            raise Malformed(f"expected an array of {count} fields ({', '.join(kind._fields)}), "
+                            f"got {_show(value)}")
+        return make([field(item) for field, item in zip(checks, value)])
+
+    return check
+
+
+class Shape(NamedTuple):
+    """The fields of one request or response: name -> check, and those that may be left out."""
+
+    kind: type
+    checks: dict[str, Check]
+
+    def read(self, fields: dict[str, Any]):
+        """The typed value.  Raises ``Malformed`` naming the field.  O(fields)."""
+        checks = self.checks
+        values = {}
+        for name, value in fields.items():
+            check = checks.get(name)
+            if check is None:
+                raise Malformed(f"unknown field {_show(name)}")
+            try:
+                values[name] = check(value)
+            except Malformed as error:
+                raise Malformed(f"field {name!r}: {error}") from None
+        try:
+            return self.kind(**values)
+        except TypeError:
+            missing = [name for name in checks if name not in values
+                       and name not in self.kind._field_defaults]
+            raise Malformed(f"missing field {missing[0]!r}") from None
+
+
+def _show(value: Any) -> str:
+    """A value for an error text: bounded, so that a hostile one does not fill the answer."""
+    shown = repr(value) if not isinstance(value, (list, dict)) else (
+        f"a {type(value).__name__} of {len(value)}")
+    return shown if len(shown) <= 60 else shown[:57] + "..."
