@@ -1,1 +1,1 @@
-"""Placeholder docstring; owned by the package author."""
+"""The server: the only package where trio runs.  ``main.py`` wires it together; nothing imports it."""

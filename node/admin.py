@@ -1,0 +1,212 @@
+"""Requests that are not data: topics, producers, groups, status.
+
+Contract.  ``handle`` gives each request a task of its own (they are rare), waits, bounded, until this
+node has applied the metadata its client has seen, and answers exactly once.  Changes of metadata go
+to the metadata group's leader; another node refuses with its address.
+
+Theory.  Retrying a change whose outcome was ambiguous is safe: creating what exists and deleting what
+is gone are answered with their own codes.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import trio
+
+from multiraft.errors import ProposalError
+from multiraft.types import METADATA_GROUP
+from multiraft.wire import messages as wire
+from multiraft.wire.connection import RequestEvent
+from multiraft.wire.errors import (
+    AmbiguousOutcome, Code, ErrorDetail, LimitExceeded, RequestError, StaleMetadata, UnknownTopic,
+    exception_for)
+from node import metadata
+from node.config import NodeConfig
+from node.refusals import refusal
+
+#: A node that is behind what its client has seen waits this long, in seconds.
+METADATA_WAIT_S = 2.0
+#: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
+TRANSFER_WAIT_S = 3.0
+#: Requests of this kind at work at a time, of all connections: each is a task.
+ADMIN_REQUESTS_MAX = 1024
+
+
+class Admin:
+    """Handles everything but Produce, Fetch and ListOffsets."""
+
+    def __init__(self, core, metadata_log, directory, statistics, config: NodeConfig,
+                 request_round, roles):
+        self._core = core
+        self._metadata_log = metadata_log
+        self._directory = directory
+        self._statistics = statistics
+        self._config = config
+        self._request_round = request_round
+        self._roles = roles
+        self._nursery: trio.Nursery | None = None
+        self._at_work = 0
+        self._producer_ids: range = range(0)
+        self._producer_lock = trio.Lock()
+
+    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """Holds the tasks of requests at work."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    def handle(self, event: RequestEvent, answer) -> None:
+        """``answer`` is called exactly once, later."""
+        if self._at_work >= ADMIN_REQUESTS_MAX:
+            answer.refuse(Code.QUEUE_FULL, ErrorDetail(
+                text="too many administrative requests at a time", limit=ADMIN_REQUESTS_MAX,
+                value=self._at_work + 1))
+            return
+        self._at_work += 1
+        self._nursery.start_soon(self._answer, event, answer)
+
+    async def _answer(self, event: RequestEvent, answer) -> None:
+        try:
+            if not await self._metadata_log.applied(event.metadata_index, METADATA_WAIT_S):
+                raise StaleMetadata(
+                    f"this node has applied metadata {self._directory.metadata_index}, the client "
+                    f"has seen {event.metadata_index}")
+            answer(await self._handlers[type(event.request)](self, event.request))
+        except (RequestError, AmbiguousOutcome) as error:
+            answer.refuse(error.code, error.detail)
+        except ProposalError as error:
+            answer.refuse(*self._refusal(error))
+        finally:
+            self._at_work -= 1
+            self._request_round()  # its answer leaves with a round
+
+    def _refusal(self, error: ProposalError) -> tuple[Code, ErrorDetail]:
+        if type(error) is ProposalError:  # the metadata leader is new
+            return Code.LEADER_UNKNOWN, ErrorDetail(text=str(error))
+        return refusal(error, self._directory.leader_detail)
+
+    # ---- topics ----------------------------------------------------------------------------------
+
+    async def _metadata(self, request: wire.Metadata) -> wire.MetadataReply:
+        topics, missing = [], []
+        for name in request.topics or ():
+            topic = self._metadata_log.state.topic(name)
+            if topic is None:
+                missing.append(name)
+            else:
+                topics.append(self._topic_metadata(topic))
+        nodes = tuple(wire.NodeAddress(member.id, str(member.client_address), member.rack)
+                      for member in self._config.members)
+        return wire.MetadataReply(self._config.cluster_id, nodes, tuple(topics), tuple(missing))
+
+    def _topic_metadata(self, topic) -> wire.TopicMetadata:
+        rows = []
+        for number in range(topic.partitions):
+            incarnation = topic.incarnation + number
+            place = self._metadata_log.state.locate(incarnation)
+            leader, term = self._core.leader_hint(place.group)
+            rows.append(wire.PartitionMetadata(number, incarnation, place.group, leader, term,
+                                               place.epoch))
+        return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
+
+    async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:
+        factor = self._config.replication_factor
+        if request.replication_factor not in (0, factor):
+            raise LimitExceeded(
+                f"the replication factor belongs to the pool and is {factor} here; "
+                f"{request.replication_factor} was asked for", limit=factor,
+                value=request.replication_factor)
+        topic = await self._propose(metadata.CreateTopic(request.name, uuid.uuid4().bytes,
+                                                         request.partitions))
+        return wire.CreateTopicReply(self._topic_metadata(topic))
+
+    async def _delete_topic(self, request: wire.DeleteTopic) -> wire.DeleteTopicReply:
+        topic = self._metadata_log.state.topic(request.name)
+        if topic is None:
+            self._metadata_log.check_leading()
+            raise UnknownTopic(f"no topic is named {request.name!r:.80}")
+        await self._propose(metadata.DeleteTopic(request.name, topic.id))
+        return wire.DeleteTopicReply()
+
+    async def _list_topics(self, request: wire.ListTopics) -> wire.ListTopicsReply:
+        topics, more = self._metadata_log.state.list_topics(request.after, request.count_max)
+        return wire.ListTopicsReply(
+            tuple(wire.TopicSummary(topic.name, topic.id, topic.incarnation, topic.partitions)
+                  for topic in topics), more)
+
+    async def _propose(self, command):
+        """The value of a command that succeeded.  Raises the error its result stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        return result.value
+
+    # ---- producers -------------------------------------------------------------------------------
+
+    async def _init_producer(self, request: wire.InitProducer) -> wire.InitProducerReply:
+        if request.producer_id >= 0:
+            return wire.InitProducerReply(*await self._propose(metadata.BumpProducerEpoch(
+                request.producer_id, request.producer_epoch)))
+        async with self._producer_lock:
+            if not self._producer_ids:
+                count = self._config.limits.producer_id_block
+                first, count = await self._propose(metadata.AllocateProducerIds(count))
+                self._producer_ids = range(first, first + count)
+            producer_id = self._producer_ids[0]
+            self._producer_ids = self._producer_ids[1:]
+        return wire.InitProducerReply(producer_id, 0)
+
+    # ---- cluster and groups ------------------------------------------------------------------------
+
+    async def _cluster_status(self, _request: wire.ClusterStatus) -> wire.ClusterStatusReply:
+        state, core, config = self._metadata_log.state, self._core, self._config
+        leads = {member.id: 0 for member in config.members}
+        holds = dict(leads)
+        for group in range(state.pool_size + 1 if state.pool_size else 0):
+            leader, _term = core.leader_hint(group)
+            if leader in leads:
+                leads[leader] += 1
+            for member in state.initial_configuration(group).members():
+                holds[member] += 1
+        nodes = tuple(wire.NodeSummary(
+            member.id, str(member.client_address), str(member.peer_address), member.rack,
+            core.node_state(member.id), holds[member.id], leads[member.id])
+            for member in config.members)
+        return wire.ClusterStatusReply(
+            config.cluster_id, config.node.id, nodes, config.groups, config.replication_factor,
+            core.leader_hint(METADATA_GROUP)[0], state.topics_count, state.partitions_count)
+
+    async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
+        state = self._metadata_log.state
+        groups = state.pool_size + 1 if state.pool_size else 0
+        end = min(groups, request.first + request.count_max)
+        rows = []
+        for group in range(request.first, end):
+            leader, term = self._core.leader_hint(group)
+            configuration = state.initial_configuration(group)
+            rows.append(wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
+                                          configuration.voters, configuration.learners))
+        return wire.GroupListReply(tuple(rows), more=end < groups)
+
+    async def _group_transfer(self, request: wire.GroupTransfer) -> wire.GroupTransferReply:
+        group, core = request.group, self._core
+        core.transfer(group, request.to)
+        self._request_round()
+        with trio.move_on_after(TRANSFER_WAIT_S):
+            while core.is_leader(group) or not core.leader_hint(group)[0]:
+                await self._roles.wait(TRANSFER_WAIT_S)
+        leader, term = core.leader_hint(group)
+        return wire.GroupTransferReply(leader, term)
+
+    async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
+        return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot())
+
+    _handlers = {
+        wire.Metadata: _metadata, wire.CreateTopic: _create_topic,
+        wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
+        wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
+        wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
+        wire.NodeStatus: _node_status,
+    }

@@ -1,0 +1,92 @@
+"""What this node does with what happened: pending appends answered, metadata applied, polls woken.
+
+Contract.  Called by the round loop only, in the order of ``Ready``: ``observe`` before ``apply``,
+``answer`` at the end.  Applied state of data groups is the tail's own (``MultiRaft.applied`` moves
+it); the metadata group's entries go through ``metadata_log``.
+
+Invariants.  A group is applied in index order without holes; a pending append is acknowledged only
+while this node has led its group without interruption since it was proposed.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from multiraft.types import METADATA_GROUP
+from node.clock import monotonic_ms
+
+
+class RoleChanges:
+    """Lets tasks wait until some group's leader, or what is known of it, changed."""
+
+    def __init__(self):
+        self._changed = trio.Event()
+
+    def tell(self) -> None:
+        """Something changed; O(waiting tasks)."""
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until the next change, at most ``timeout_s``."""
+        with trio.move_on_after(timeout_s):
+            await self._changed.wait()
+
+
+class Applying:
+    """Consumer of events, commits and durable marks."""
+
+    def __init__(self, core, metadata_log, pending, fetching, sessions, roles: RoleChanges, log):
+        self._core = core
+        self._metadata_log = metadata_log
+        self._pending = pending
+        self._fetching = fetching
+        self._sessions = sessions
+        self._roles = roles
+        self._log = log
+        self.elections = 0
+
+    def observe(self, events: list) -> None:
+        """A group that this node leads no more leaves its pending appends ambiguous."""
+        for event in events:
+            if event.kind in LEADER_EVENTS:
+                self._roles.tell()
+            if event.kind == "role":
+                leads = self._core.is_leader(event.group)
+                if not leads:
+                    self._pending.lost(event.group)
+                    self._fetching.committed(event.group)  # its polls are answered NOT_LEADER
+                else:
+                    self.elections += 1
+                if event.group == METADATA_GROUP:
+                    self._metadata_log.role_changed(leads)
+            elif event.kind in LOGGED_EVENTS:
+                self._log.warning(event.kind, extra={"group": event.group,
+                                                     "fields": list(event.fields)})
+
+    def apply(self, committed: list) -> None:
+        """Committed ranges, durable here."""
+        for group, first, last in committed:
+            if group == METADATA_GROUP:
+                self._metadata_log.apply(first, last)
+            self._core.applied(group, last)
+            self._pending.committed(group, last)
+            self._fetching.committed(group)
+
+    def durable(self) -> None:
+        """Own writes became durable: acks=leader.  O(groups with such appends pending)."""
+        for group in self._pending.groups_waiting_for_durable():
+            self._pending.durable(group, self._core.durable_index(group))
+
+    def answer(self) -> None:
+        """Deadlines, woken polls, and everything to the sockets."""
+        now_ms = monotonic_ms()
+        self._pending.expire(now_ms)
+        self._fetching.wake_due(now_ms)
+        self._sessions.flush()
+
+
+#: Events after which somebody may want to look who leads what.
+LEADER_EVENTS = frozenset({"role", "leader", "hint"})
+#: Events an operator wants to read about.
+LOGGED_EVENTS = frozenset({"quarantine", "resign", "gone_wrong"})

@@ -1,0 +1,18 @@
+"""The only reader of time in the server: monotonic milliseconds for consensus, wall time for people.
+
+Contract.  ``monotonic_ms`` never goes back and is what every timer of the node is measured in.
+"""
+
+from __future__ import annotations
+
+import time
+
+
+def monotonic_ms() -> int:
+    """Milliseconds of the system's monotonic clock."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def monotonic_us() -> int:
+    """Microseconds of the system's monotonic clock, for latencies."""
+    return time.monotonic_ns() // 1_000

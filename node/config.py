@@ -1,0 +1,221 @@
+"""``node.toml`` as frozen values: parsed and validated once, then assumed.
+
+Contract.  ``load(path)`` raises ``BadConfig`` with the file, the key and what was expected.  Limits
+carry their reasons; those that bound each other are checked here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from multiraft import _layout
+from multiraft.config import RaftConfig
+from multiraft.errors import ConfigError
+from node.errors import BadConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one node; each is answered by a typed error that states limit and value."""
+
+    #: Client connections: each costs a socket, a task and up to two buffers.
+    connections_max: int = 4096
+    #: Requests of one connection that are not answered yet; more are not read (backpressure).
+    requests_in_flight_max: int = 256
+    #: Bytes of appends of one connection that are not answered yet; more are not read.
+    connection_bytes_in_flight_max: int = 64 << 20
+    #: One client frame: several batches of the largest size.
+    frame_bytes_max: int = 32 << 20
+    #: Answers waiting for a client that does not read; then the connection is closed.
+    outbox_bytes_max: int = 64 << 20
+    #: Frames waiting for a peer that does not read; then its connection is closed and probed anew.
+    peer_outbox_bytes_max: int = 128 << 20
+    #: Bytes answered to one fetch, whatever the client asks: with one more batch of the largest size
+    #: it stays inside a frame.
+    fetch_bytes_max: int = 7 << 20
+    #: A long poll waits at most this long.
+    fetch_wait_ms_max: int = 30_000
+    #: An append is answered as ambiguous after at most this long.
+    append_timeout_ms_max: int = 60_000
+    #: A connection that has not said hello by then is closed.
+    hello_timeout_ms: int = 5_000
+    #: The round loop answers the liveness thread's nudge within this, or leases end.
+    loop_stall_ms_max: int = 400
+    #: The oldest write in flight is younger than this, or leases end.
+    disk_stall_ms_max: int = 1_500
+    #: After this long without a write the disk is probed, so that a hung disk is noticed idle too.
+    disk_probe_ms: int = 500
+    #: Handing over leadership at shutdown takes at most this long.
+    shutdown_ms_max: int = 5_000
+    #: Producer ids taken from the metadata group at a time.
+    producer_id_block: int = 1_000
+
+    def validate(self) -> "Limits":
+        """Raises ``ConfigError`` when two limits contradict each other."""
+        if self.frame_bytes_max < 2 * _layout.BATCH_BYTES_MAX:
+            raise ConfigError(f"frame_bytes_max={self.frame_bytes_max} must hold two batches of "
+                              f"{_layout.BATCH_BYTES_MAX} bytes")
+        if self.connection_bytes_in_flight_max < self.frame_bytes_max:
+            raise ConfigError(
+                f"connection_bytes_in_flight_max={self.connection_bytes_in_flight_max} is below "
+                f"frame_bytes_max={self.frame_bytes_max}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``host:port``."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One node of the initial cluster."""
+
+    id: int
+    rack: str
+    weight: float
+    client_address: Address
+    peer_address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """Everything one node is told."""
+
+    node: Member
+    data_dir: Path
+    cluster_id: bytes
+    groups: int
+    replication_factor: int
+    members: tuple[Member, ...]
+    raft: RaftConfig = field(default_factory=RaftConfig)
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def peers(self) -> tuple[Member, ...]:
+        """Every other member, by id."""
+        return tuple(member for member in self.members if member.id != self.node.id)
+
+
+def load(path: Path) -> NodeConfig:
+    """Read ``node.toml``.  Raises ``BadConfig``."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadConfig(f"cannot read {path}: {error}") from error
+    try:
+        return parse(table, path.parent)
+    except (BadConfig, ConfigError) as error:
+        raise BadConfig(f"{path}: {error}") from error
+
+
+def parse(table: dict, relative_to: Path) -> NodeConfig:
+    """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
+    known = {"node", "cluster", "raft", "limits"}
+    _no_others(table, known, "the file")
+    node_table = _table(table, "node")
+    cluster = _table(table, "cluster")
+    _no_others(cluster, {"id", "groups", "replication_factor", "nodes"}, "cluster")
+    members = tuple(sorted((_member(row, "cluster.nodes") for row in cluster.get("nodes", [])),
+                           key=lambda member: member.id))
+    node = _member({key: value for key, value in node_table.items() if key != "data_dir"}, "node")
+    _check_members(node, members)
+    groups = _integer(cluster, "groups", 1, 65_535)
+    factor = _integer(cluster, "replication_factor", 1, 7)
+    if factor > len(members):
+        raise BadConfig(f"cluster.replication_factor={factor} needs as many nodes, there are "
+                        f"{len(members)}")
+    return NodeConfig(
+        node=node, data_dir=_data_dir(node_table, relative_to), cluster_id=_cluster_id(cluster),
+        groups=groups, replication_factor=factor, members=members,
+        raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
+        limits=_section(Limits, table.get("limits", {}), "limits").validate())
+
+
+def address(text: object, where: str) -> Address:
+    """``host:port`` or ``[v6]:port``.  Raises ``BadConfig``."""
+    if not isinstance(text, str):
+        raise BadConfig(f"{where} must be text like '127.0.0.1:9101', not {text!r}")
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise BadConfig(f"{where} must be 'host:port', not {text!r}")
+    return Address(host, int(port))
+
+
+def _check_members(node: Member, members: tuple[Member, ...]) -> None:
+    ids = [member.id for member in members]
+    if len(set(ids)) != len(ids):
+        raise BadConfig(f"cluster.nodes names a node id twice: {ids}")
+    if node not in members:
+        raise BadConfig(f"cluster.nodes has no row equal to [node] (id {node.id})")
+    addresses = [str(a) for member in members for a in (member.client_address, member.peer_address)]
+    if len(set(addresses)) != len(addresses):
+        raise BadConfig(f"cluster.nodes uses an address twice: {sorted(addresses)}")
+
+
+def _member(row: dict, where: str) -> Member:
+    _no_others(row, {"id", "rack", "weight", "client_address", "peer_address"}, where)
+    weight = row.get("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < 1e6:
+        raise BadConfig(f"{where}.weight must be a positive number, not {weight!r}")
+    rack = row.get("rack", "")
+    if not isinstance(rack, str):
+        raise BadConfig(f"{where}.rack must be text, not {rack!r}")
+    return Member(id=_integer(row, "id", 1, 2**31 - 1, where), rack=rack, weight=float(weight),
+                  client_address=address(row.get("client_address"), f"{where}.client_address"),
+                  peer_address=address(row.get("peer_address"), f"{where}.peer_address"))
+
+
+def _data_dir(table: dict, relative_to: Path) -> Path:
+    value = table.get("data_dir")
+    if not isinstance(value, str) or not value:
+        raise BadConfig(f"node.data_dir must be a path, not {value!r}")
+    return relative_to / value
+
+
+def _cluster_id(cluster: dict) -> bytes:
+    value = cluster.get("id")
+    try:
+        cluster_id = bytes.fromhex(value.replace("-", ""))
+    except (AttributeError, ValueError) as error:
+        raise BadConfig(f"cluster.id must be 32 hex digits, not {value!r}") from error
+    if len(cluster_id) != 16:
+        raise BadConfig(f"cluster.id must be 32 hex digits, not {value!r}")
+    return cluster_id
+
+
+def _section(kind: type, table: dict, where: str):
+    """A dataclass of integers from a TOML table, refusing unknown keys."""
+    names = {item.name for item in fields(kind)}
+    _no_others(table, names, where)
+    return kind(**{name: _integer(table, name, 0, 2**40, where) for name in table})
+
+
+def _table(table: dict, name: str) -> dict:
+    value = table.get(name)
+    if not isinstance(value, dict):
+        raise BadConfig(f"the table [{name}] is missing")
+    return value
+
+
+def _no_others(table: dict, known: set[str], where: str) -> None:
+    others = sorted(set(table) - known)
+    if others:
+        raise BadConfig(f"{where} does not know {others[0]!r}; it knows {sorted(known)}")
+
+
+def _integer(table: dict, name: str, least: int, most: int, where: str = "cluster") -> int:
+    value = table.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadConfig(f"{where}.{name} must be a whole number from {least} to {most}, "
+                        f"not {value!r}")
+    return value

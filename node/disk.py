@@ -1,0 +1,146 @@
+"""The disk worker: staged writes in, durable sequences out, one fsync for all that gathered.
+
+Contract.  ``submit`` takes a staged write; while one is in flight, what is submitted gathers and
+becomes the next: group commit falls out.  Writes become durable in the order of ``submit``.  A
+failed write or fsync is never retried: ``run`` raises ``DiskFailed`` and the node stops.
+
+Theory.  The thread runs without the GIL (``core.DiskQueue``) and wakes the loop through an eventfd,
+so a busy loop neither delays a write nor is delayed by one (docs/decisions/0003).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Callable
+
+import trio
+
+from multiraft.core import DiskQueue
+from node.clock import monotonic_ms
+from node.errors import DiskFailed
+
+
+class DiskWorker:
+    """Owner of the writer thread of one lane.
+
+    ``on_durable(staged_writes)`` is called on the loop for each completed group of writes, in order.
+    """
+
+    def __init__(self, store, on_durable: Callable[[list], None]):
+        self._store = store
+        self._upkeep = trio.Event()
+        self._preparing = False
+        self._on_durable = on_durable
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._queue = DiskQueue(self._wake_fd)
+        self._thread = threading.Thread(target=self._queue.run, name="disk-worker", daemon=True)
+        self._gathering: list = []
+        self._in_flight: list = []
+        self._token = 0
+        self._last_token = 0
+        self.busy_since_ms: int | None = None
+        self.last_write_ms = monotonic_ms()
+        self.writes = 0
+        self.bytes_written = 0
+        self.write_micros = 0  # sum over writes, fsync included
+
+    @property
+    def idle(self) -> bool:
+        """Nothing in flight."""
+        return self.busy_since_ms is None
+
+    def submit(self, staged) -> None:
+        """Queue a staged write; returns at once."""
+        self._gathering.append(staged)
+
+    def start_next(self) -> None:
+        """Hand what has gathered to the thread, unless a write is in flight or its file is being
+        created."""
+        if not self._gathering or self.busy_since_ms is not None or self._preparing:
+            return
+        if not all(staged.native_ready for staged in self._gathering):
+            self._upkeep.set()  # ``prepare`` creates it, then starts this write
+            return
+        self._in_flight, self._gathering = self._gathering, []
+        self.busy_since_ms = monotonic_ms()
+        jobs = _joined([part for staged in self._in_flight for part in staged.parts])
+        for file, buffers, position in jobs:
+            self._token += 1
+            self._queue.submit(file.fileno(), buffers, position, True, self._token)
+        self._last_token = self._token
+
+    async def prepare(self) -> None:
+        """Task: creates segment files, ahead when it can, and the indexes of full segments."""
+        while True:
+            await self._upkeep.wait()
+            self._upkeep = trio.Event()
+            self._preparing = True
+            missing = next((staged for staged in self._gathering if not staged.native_ready), None)
+            try:
+                if missing is not None:
+                    await trio.to_thread.run_sync(missing.create_files)
+                elif (plan := self._store.prepare_plan()) is not None:
+                    await trio.to_thread.run_sync(plan.execute)
+                self._preparing = False
+                self.start_next()
+                while (seal := self._store.seal_plan()) is not None:
+                    await trio.to_thread.run_sync(seal.execute)
+                    self._store.sealed(seal)
+            except OSError as error:
+                raise DiskFailed(f"a segment could not be prepared: {error}") from error
+
+    def probe(self, file_number: int) -> None:
+        """Write and sync one block elsewhere, so that a hung disk is noticed while idle."""
+        if self.busy_since_ms is None and not self._gathering:
+            self.busy_since_ms = monotonic_ms()
+            self._token += 1
+            self._last_token = self._token
+            self._queue.submit(file_number, [b"\0" * 512], 0, True, self._token)
+
+    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """Owns the thread: starts it, collects completions, ends it when cancelled."""
+        self._thread.start()
+        task_status.started()
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(self._wake_fd)
+                os.eventfd_read(self._wake_fd)
+                self._collect()
+        finally:
+            self._queue.close()
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._thread.join)
+
+    def _collect(self) -> None:
+        for token, error, size, micros in self._queue.completions():
+            if error:
+                raise DiskFailed(f"a write of the lane failed and is not retried: "
+                                 f"{os.strerror(error)}")
+            self.writes += 1
+            self.bytes_written += size
+            self.write_micros += micros
+            if token == self._last_token:
+                self._finished()
+
+    def _finished(self) -> None:
+        done, self._in_flight = self._in_flight, []
+        self.busy_since_ms = None
+        self.last_write_ms = monotonic_ms()
+        if done:
+            self._on_durable(done)
+            if self._store.upkeep_due and not self._preparing:
+                self._upkeep.set()
+        self.start_next()
+
+
+def _joined(parts: list) -> list:
+    """Neighbouring parts of one file become one gathered write."""
+    joined: list = []
+    for handle, buffers, position in parts:
+        if joined and joined[-1][0] is handle and joined[-1][3] == position:
+            joined[-1][1].extend(buffers)
+            joined[-1][3] += sum(map(len, buffers))
+        else:
+            joined.append([handle, list(buffers), position, position + sum(map(len, buffers))])
+    return [tuple(job[:3]) for job in joined]

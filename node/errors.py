@@ -1,0 +1,33 @@
+"""What can stop a node, as types with exit codes.
+
+    NodeError
+    +- BadConfig        exit code 2: node.toml does not say what it must
+    +- BadDirectory     exit code 3: the data directory is another node's, in use, or unreadable
+    +- DiskFailed       exit code 4: a write or fsync failed; never retried, the node stops
+"""
+
+from __future__ import annotations
+
+
+class NodeError(Exception):
+    """Root; ``exit_code`` is what the process ends with."""
+
+    exit_code = 1
+
+
+class BadConfig(NodeError):
+    """The configuration file is missing, unreadable or contradicts itself."""
+
+    exit_code = 2
+
+
+class BadDirectory(NodeError):
+    """The data directory cannot be this node's."""
+
+    exit_code = 3
+
+
+class DiskFailed(NodeError):
+    """A write or fsync failed.  The page cache may have dropped the data: a retry would lie."""
+
+    exit_code = 4

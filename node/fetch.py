@@ -1,0 +1,239 @@
+"""Fetch and list-offsets: committed batches out, with long polls.
+
+Contract.  Only records below the high watermark (applied: committed *and* durable here) leave this
+node.  A fetch that finds nothing waits, in a table by group, until a commit of its group or its
+deadline.  Hot batches go out as the very buffers that were stored; cold ranges are read and verified
+by a thread.
+
+Theory.  ``OFFSET_OUT_OF_RANGE`` makes a client reset, so it is said only when it is certain: below the
+log start, or above the end by a leader that has committed in its own term.  Everything else above
+the high watermark is ``OFFSET_NOT_AVAILABLE``: try again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import trio
+from sortedcontainers import SortedKeyList
+
+from multiraft.storage.errors import StorageError
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import (
+    EARLIEST, Fetch, FetchReply, FetchResult, ListOffsets, ListOffsetsReply, OffsetResult)
+from node.clock import monotonic_ms
+
+
+class Range(NamedTuple):
+    """What may be served of a partition now."""
+
+    group: int
+    log_start: int
+    high_watermark: int
+    next_offset: int
+    settled: bool  # the leader has committed in its own term: the end is certain
+
+
+class Refused(Exception):
+    """A code and detail for one partition; never leaves this module."""
+
+    def __init__(self, code: Code, detail: ErrorDetail):
+        super().__init__(detail.text)
+        self.code = code
+        self.detail = detail
+
+
+class WaitingFetch:
+    """A long poll."""
+
+    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "bytes_max")
+
+    def __init__(self, request: Fetch, answer, deadline_ms: int, number: int):
+        self.request = request
+        self.answer = answer
+        self.deadline_ms = deadline_ms
+        self.number = number
+        self.groups: tuple[int, ...] = ()
+
+
+class Fetching:
+    """Handles ``Fetch`` and ``ListOffsets`` of all sessions."""
+
+    def __init__(self, core, tails, store, directory, limits):
+        self._core = core
+        self._tails = tails
+        self._store = store
+        self._directory = directory
+        self._limits = limits
+        self._by_group: dict[int, dict[int, WaitingFetch]] = {}
+        self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
+        self._woken: dict[int, WaitingFetch] = {}
+        self._number = 0
+        self._nursery: trio.Nursery | None = None
+        self.bytes = 0
+        self.cold_reads = 0
+
+    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """Holds the tasks that read cold ranges."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    # ---- fetch -----------------------------------------------------------------------------------
+
+    def handle(self, request: Fetch, answer) -> None:
+        """``answer(reply, payload buffers)`` is called exactly once, at the latest after
+        ``wait_max_ms``."""
+        wait_ms = min(request.wait_max_ms, self._limits.fetch_wait_ms_max)
+        self._number += 1
+        self._try(WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number))
+
+    def committed(self, group: int) -> None:
+        """Something of ``group`` was applied: its long polls are looked at again this round."""
+        waiting = self._by_group.get(group)
+        if waiting:
+            self._woken.update(waiting)
+
+    def wake_due(self, now_ms: int) -> None:
+        """Answer what a commit or the clock has made due; once per round."""
+        while self._deadlines and self._deadlines[0].deadline_ms <= now_ms:
+            fetch = self._deadlines[0]
+            self._remove(fetch)
+            self._woken[fetch.number] = fetch
+        if self._woken:
+            woken, self._woken = self._woken, {}
+            for fetch in woken.values():
+                self._remove(fetch)
+                self._try(fetch)
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``wake_due`` is due next."""
+        return self._deadlines[0].deadline_ms if self._deadlines else None
+
+    def forget(self, answer) -> None:
+        """The session of these long polls is gone."""
+        for fetch in [fetch for fetch in self._deadlines if fetch.answer.session is answer]:
+            self._remove(fetch)
+
+    def _try(self, fetch: WaitingFetch) -> None:
+        bytes_left = min(fetch.request.bytes_max, self._limits.fetch_bytes_max)
+        results: list = []
+        found: list = []  # (slot, Fetch of the store)
+        size, final, groups = 0, False, []
+        for part in fetch.request.partitions:
+            try:
+                span = self._range(part.incarnation, part.offset)
+            except Refused as refused:
+                results.append(FetchResult(part.incarnation, refused.code, -1, -1, 0,
+                                           refused.detail))
+                final = True
+                continue
+            groups.append(span.group)
+            taken = None
+            if part.offset < span.high_watermark and (bytes_left > 0 or not found):
+                taken = self._store.fetch(part.incarnation, part.offset,
+                                          min(part.bytes_max, max(bytes_left, 0)),
+                                          span.high_watermark)
+            if taken is not None:
+                found.append((len(results), taken))
+                bytes_left -= taken.bytes
+                size += taken.bytes
+            results.append(FetchResult(part.incarnation, Code.OK, span.high_watermark,
+                                       span.log_start, 0))
+        if not final and size < fetch.request.bytes_min and fetch.deadline_ms > monotonic_ms():
+            self._wait(fetch, groups)
+        else:
+            self._serve(fetch, results, found)
+
+    def _serve(self, fetch: WaitingFetch, results: list, found: list) -> None:
+        if any(taken.plan is not None for _slot, taken in found):
+            self.cold_reads += 1
+            self._nursery.start_soon(self._serve_cold, fetch, results, found)
+            return
+        self._finish(fetch, results, [(slot, taken.buffers) for slot, taken in found])
+
+    async def _serve_cold(self, fetch: WaitingFetch, results: list, found: list) -> None:
+        read = []
+        for slot, taken in found:
+            if taken.plan is None:
+                read.append((slot, taken.buffers))
+                continue
+            try:
+                read.append((slot, await trio.to_thread.run_sync(taken.plan.execute)))
+            except StorageError as error:
+                part = results[slot]
+                results[slot] = FetchResult(part.incarnation, Code.QUARANTINED, -1, -1, 0,
+                                            ErrorDetail(text=str(error)))
+        self._finish(fetch, results, read)
+
+    def _finish(self, fetch: WaitingFetch, results: list, read: list) -> None:
+        payload: list = []
+        for slot, buffers in read:
+            length = sum(map(len, buffers))
+            results[slot] = results[slot]._replace(length=length)
+            payload.extend(buffers)
+            self.bytes += length
+        fetch.answer(FetchReply(tuple(results)), payload)
+
+    def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:
+        fetch.groups = tuple(dict.fromkeys(groups))
+        self._deadlines.add(fetch)
+        for group in fetch.groups:
+            self._by_group.setdefault(group, {})[fetch.number] = fetch
+
+    def _remove(self, fetch: WaitingFetch) -> None:
+        self._deadlines.discard(fetch)
+        for group in fetch.groups:
+            waiting = self._by_group.get(group)
+            if waiting is not None:
+                waiting.pop(fetch.number, None)
+                if not waiting:
+                    del self._by_group[group]
+        fetch.groups = ()
+
+    # ---- offsets -----------------------------------------------------------------------------------
+
+    def offsets(self, request: ListOffsets) -> ListOffsetsReply:
+        """Log start or high watermark of each partition."""
+        results = []
+        for query in request.partitions:
+            try:
+                span = self._span(query.incarnation)
+                if query.position != EARLIEST and not span.settled:
+                    raise Refused(Code.OFFSET_NOT_AVAILABLE, _NOT_SETTLED)
+            except Refused as refused:
+                results.append(OffsetResult(query.incarnation, refused.code, -1, refused.detail))
+                continue
+            offset = span.log_start if query.position == EARLIEST else span.high_watermark
+            results.append(OffsetResult(query.incarnation, Code.OK, offset))
+        return ListOffsetsReply(tuple(results))
+
+    def _range(self, partition: int, offset: int) -> Range:
+        span = self._span(partition)
+        if offset < span.log_start or (offset > span.next_offset and span.settled):
+            raise Refused(Code.OFFSET_OUT_OF_RANGE, ErrorDetail(
+                text=f"offset {offset} is outside {span.log_start}..{span.high_watermark}",
+                start_offset=span.log_start, end_offset=span.high_watermark))
+        if offset > span.high_watermark and not span.settled:
+            raise Refused(Code.OFFSET_NOT_AVAILABLE, _NOT_SETTLED)
+        return span
+
+    def _span(self, partition: int) -> Range:
+        """What is known of a partition, at its leader.  Raises ``Refused``."""
+        group = self._directory.group_of(partition)
+        if group is None:
+            raise Refused(Code.UNKNOWN_PARTITION, ErrorDetail(
+                text=f"no partition has the incarnation {partition}"))
+        tail = self._tails.get(group)
+        if tail is None or not self._core.is_leader(group):
+            raise Refused(*self._directory.leader_detail(group))
+        settled = self._core.is_settled(group)
+        return Range(group, *tail.span(partition), settled)
+
+
+_NOT_SETTLED = ErrorDetail(text="the leader is new and has not committed in its term yet")
+
+
+def _deadline(fetch: WaitingFetch) -> tuple[int, int]:
+    return fetch.deadline_ms, fetch.number

@@ -1,0 +1,46 @@
+"""The loop's end of the liveness thread: lease events in, digests and nudge answers out.
+
+Contract.  ``run`` wakes on every nudge (once per ``liveness_interval_ms``) and on every event;
+``publish`` runs after each round and swaps one tuple when something changed.
+"""
+
+from __future__ import annotations
+
+import os
+
+import trio
+
+from multiraft.leases import deliver
+from node.clock import monotonic_ms
+
+
+class LeaseEvents:
+    """Task on the loop."""
+
+    def __init__(self, core, liveness, disk, request_round, probe_file: int, probe_ms: int):
+        self._core = core
+        self._liveness = liveness
+        self._disk = disk
+        self._request_round = request_round
+        self._probe_file = probe_file
+        self._probe_ms = probe_ms
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        liveness = self._liveness
+        while True:
+            await trio.lowlevel.wait_readable(liveness.wake_fd)
+            os.eventfd_read(liveness.wake_fd)
+            liveness.loop_seen_ms = monotonic_ms()
+            if liveness.events:
+                deliver([liveness.events.popleft() for _ in range(len(liveness.events))],
+                        self._core)
+                self._request_round()
+            if monotonic_ms() - self._disk.last_write_ms >= self._probe_ms:
+                self._disk.probe(self._probe_file)
+
+    def publish(self) -> None:
+        """After a round: what the thread says about this node."""
+        published = self._core.digests()
+        if published != self._liveness.published:
+            self._liveness.published = published

@@ -1,0 +1,94 @@
+"""Accepting connections: bounded, and surviving what accept can throw.
+
+Contract.  ``serve`` accepts until cancelled and gives each connection, as a non-blocking socket, to a
+handler task of its own.  One bad connection never reaches another: what a handler may raise
+(``OSError``, protocol errors) ends that connection only.  Over ``connections_max`` a connection is
+closed at once and counted.
+
+Theory.  ``EMFILE`` is an answer, not an end: the listener waits a moment and goes on (hashicorp/consul
+#3552), while every connection that ends gives a descriptor back.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import trio
+
+from multiraft.wire.errors import ProtocolError
+from node.config import Address
+from node.errors import BadConfig
+
+#: Pending connections the kernel keeps; it caps this itself.
+BACKLOG = 1024
+#: Pause after the process or system ran out of descriptors or memory, in seconds.
+EXHAUSTED_PAUSE_S = 0.1
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+_GONE = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH)
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening non-blocking socket.  Raises ``BadConfig`` naming the address in use."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((address.host, address.port))
+    except OSError as error:
+        sock.close()
+        raise BadConfig(f"cannot listen on {address}: {error.strerror}") from error
+    sock.listen(BACKLOG)
+    sock.setblocking(False)
+    return sock
+
+
+class Listener:
+    """One port."""
+
+    def __init__(self, sock: socket.socket, handler, connections_max: int):
+        self._sock = sock
+        self._handler = handler  # async (socket) -> None; owns and closes the socket
+        self._connections_max = connections_max
+        self.connections = 0
+        self.accepted = 0
+        self.turned_away = 0
+
+    async def serve(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """Accept until cancelled."""
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                await trio.lowlevel.wait_readable(self._sock)
+                try:
+                    sock, _peer = self._sock.accept()
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    if error.errno in _EXHAUSTED:
+                        await trio.sleep(EXHAUSTED_PAUSE_S)
+                    elif error.errno not in _GONE:
+                        raise
+                    continue
+                self._accepted(nursery, sock)
+
+    def _accepted(self, nursery: trio.Nursery, sock: socket.socket) -> None:
+        if self.connections >= self._connections_max:
+            self.turned_away += 1
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.accepted += 1
+        self.connections += 1
+        nursery.start_soon(self._handle, sock)
+
+    async def _handle(self, sock: socket.socket) -> None:
+        try:
+            await self._handler(sock)
+        except (OSError, ProtocolError):
+            pass  # the connection is over; its handler has counted and logged what it knows
+        finally:
+            self.connections -= 1
+            if sock.fileno() != -1:
+                sock.close()

@@ -1,0 +1,240 @@
+"""The liveness thread: node leases on connections of their own, so that bulk data never delays them.
+
+Contract.  The thread owns ``leases.Liveness`` and its sockets; the loop owns everything else.  They
+share three one-way channels: ``publish`` (the loop's digests, one tuple, swapped at once), ``events``
+(lease events, read by the loop when ``wake_fd`` is readable) and the nudge (the thread wakes the loop
+every interval and sees whether it answered).
+
+Theory.  A lease is renewed only while this node is worth it: the round loop answers nudges within
+``loop_stall_ms_max`` and the oldest disk write is younger than ``disk_stall_ms_max``.  A node whose
+process is alive but whose loop or disk hangs stops asking *and* answering, so its groups are elected
+elsewhere (scenarios S1, S11; hashicorp/raft#503).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from multiraft.leases import Answer, Liveness, Question
+from multiraft.wire import frames
+from multiraft.wire.errors import RemoteProtocolError
+from node.clock import monotonic_ms
+
+#: A liveness frame is a handful of integers.
+LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
+#: Dialing a node that is away is repeated at this pace.
+REDIAL_MS = 300
+
+
+@dataclass(slots=True)
+class Link:
+    """One liveness connection: dialled (questions go out) or adopted (answers go out)."""
+
+    peer: int
+    sock: socket.socket
+    reader: frames.FrameReader
+    dialled: bool
+    ready: bool  # connected, and for a dialled one its hello is sent
+
+
+class LivenessThread:
+    """Runs ``Liveness`` against the other nodes.
+
+    ``members``: (node id, host, port) of every peer.  ``hello``: the first frame of a dialled link.
+    """
+
+    def __init__(self, liveness: Liveness, members: list[tuple[int, str, int]], hello: list,
+                 loop_stall_ms_max: int, disk_stall_ms_max: int, disk):
+        self._liveness = liveness
+        self._members = members
+        self._hello = hello
+        self._loop_stall_ms_max = loop_stall_ms_max
+        self._disk_stall_ms_max = disk_stall_ms_max
+        self._disk = disk
+        self._selector = selectors.DefaultSelector()
+        self._dialled: dict[int, Link] = {}
+        self._redial_at_ms: dict[int, int] = {}
+        self._adopting: deque = deque()
+        self._waker_receive, self._waker_send = socket.socketpair()
+        self._waker_receive.setblocking(False)
+        self._waker_send.setblocking(False)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.events: deque = deque()
+        self.published: tuple = ({}, {}, 0)
+        self.loop_seen_ms = monotonic_ms()
+        self.messages = 0  # questions and answers sent
+
+    def start(self) -> None:
+        """Begin asking."""
+        self._selector.register(self._waker_receive, selectors.EVENT_READ, None)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; blocks until it is gone."""
+        self._stopping = True
+        self._wake()
+        self._thread.join()
+
+    def adopt(self, peer: int, sock: socket.socket) -> None:
+        """Take over an accepted liveness connection (from the loop thread)."""
+        self._adopting.append((peer, sock))
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._waker_send.send(b"w")
+        except BlockingIOError:
+            pass  # a wake-up is pending already
+
+    # ---- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        next_turn_ms = monotonic_ms()
+        while not self._stopping:
+            timeout_ms = max(0, next_turn_ms - monotonic_ms())
+            for key, mask in self._selector.select(timeout_ms / 1000):
+                if key.data is None:
+                    self._woken()
+                else:
+                    self._ready(key.data, mask)
+            now_ms = monotonic_ms()
+            if now_ms >= next_turn_ms:
+                self._turn(now_ms)
+                next_turn_ms = self._liveness.next_deadline_ms(now_ms)
+            self._hand_over()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()
+        self._selector.close()
+
+    def _turn(self, now_ms: int) -> None:
+        """When something is due: nudge the loop, ask peers, see which leases ended."""
+        os.eventfd_write(self.wake_fd, 1)
+        self._publish(now_ms)
+        self._liveness.expire(now_ms)
+        for peer, host, port in self._members:
+            link = self._dialled.get(peer)
+            if link is None and self._redial_at_ms.get(peer, 0) <= now_ms:
+                self._dial(peer, host, port)
+        for peer, question in self._liveness.questions(now_ms):
+            link = self._dialled.get(peer)
+            if link is not None and link.ready:
+                self._send(link, {"question": list(question)})
+
+    def _publish(self, now_ms: int) -> None:
+        led, believed, led_version = self.published
+        busy_since_ms = self._disk.busy_since_ms
+        healthy = (now_ms - self.loop_seen_ms <= self._loop_stall_ms_max
+                   and (busy_since_ms is None
+                        or now_ms - busy_since_ms <= self._disk_stall_ms_max))
+        self._liveness.publish(led, believed, led_version, healthy)
+
+    def _hand_over(self) -> None:
+        events = self._liveness.events()
+        if events:
+            self.events.extend(events)
+            os.eventfd_write(self.wake_fd, 1)
+
+    def _woken(self) -> None:
+        self._waker_receive.recv(4096)
+        while self._adopting:
+            peer, sock = self._adopting.popleft()
+            sock.setblocking(False)
+            link = Link(peer, sock, _reader(), dialled=False, ready=True)
+            self._selector.register(sock, selectors.EVENT_READ, link)
+
+    def _dial(self, peer: int, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        error = sock.connect_ex((host, port))
+        if error not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._redial_at_ms[peer] = monotonic_ms() + REDIAL_MS
+            return
+        link = Link(peer, sock, _reader(), dialled=True, ready=False)
+        self._dialled[peer] = link
+        self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, link)
+
+    def _ready(self, link: Link, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE and not link.ready:
+            if link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._close(link)
+                return
+            link.ready = True
+            self._selector.modify(link.sock, selectors.EVENT_READ, link)
+            self._send_buffers(link, self._hello)
+        if mask & selectors.EVENT_READ:
+            self._receive(link)
+
+    def _receive(self, link: Link) -> None:
+        try:
+            size = link.sock.recv_into(link.reader.buffer_for_receive())
+            if not size:
+                self._close(link)
+                return
+            link.reader.received(size)
+            while (frame := link.reader.next_frame()) is not None:
+                self._frame(link, frame.header)
+        except BlockingIOError:
+            return
+        except (OSError, RemoteProtocolError):
+            self._close(link)
+
+    def _frame(self, link: Link, header: dict) -> None:
+        now_ms = monotonic_ms()
+        if link.dialled:
+            if "answer" in header:  # else it is the welcome
+                self._publish(now_ms)
+                self._liveness.answered(now_ms, link.peer, _values(Answer, header["answer"]))
+            return
+        question = _values(Question, header.get("question"))
+        self._publish(now_ms)
+        answer = self._liveness.answer(now_ms, link.peer, question)
+        if answer is not None:
+            self._send(link, {"answer": list(answer)})
+
+    def _send(self, link: Link, header: dict) -> None:
+        self.messages += 1
+        self._send_buffers(link, frames.encode_frame(header))
+
+    def _send_buffers(self, link: Link, buffers: list) -> None:
+        """A liveness message that does not fit into the socket at once is late anyway: the
+        connection is closed and dialled anew."""
+        data = b"".join(buffers)
+        try:
+            if link.sock.send(data) != len(data):
+                self._close(link)
+        except OSError:
+            self._close(link)
+
+    def _close(self, link: Link) -> None:
+        if link.sock.fileno() == -1:
+            return
+        self._selector.unregister(link.sock)
+        link.sock.close()
+        if link.dialled:
+            self._dialled.pop(link.peer, None)
+            self._redial_at_ms[link.peer] = monotonic_ms() + REDIAL_MS
+
+
+def _reader() -> frames.FrameReader:
+    return frames.FrameReader(LIVENESS_LIMITS)
+
+
+def _values(kind: type, values: object):
+    """A question or an answer: so many whole numbers.  Raises ``RemoteProtocolError``."""
+    if type(values) is not list or len(values) != len(kind._fields):
+        raise RemoteProtocolError(f"not a liveness {kind.__name__}: {values!r}")
+    for value in values:
+        if type(value) is not int and type(value) is not bool:
+            raise RemoteProtocolError(f"not a liveness {kind.__name__}: {values!r}")
+    return kind(*values)

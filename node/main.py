@@ -1,0 +1,262 @@
+"""Composition root: everything is built and wired here, nowhere else.
+
+Contract.  ``run(path)`` returns the process's exit code: 0 stopped in order (SIGTERM, SIGINT), 2 bad
+configuration, 3 the data directory cannot be this node's, 4 the disk failed; any other end is a
+crash with its traceback in the log.
+
+Order of a start: configuration, directory (lock, identity, recovery), consensus with every recovered
+group, then liveness, peers and clients.  No leadership before recovery is complete, because nothing
+is heard or said before it.  Order of a stop: leadership is handed over, then the tasks end, then a
+checkpoint is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import secrets
+import signal
+import sys
+from pathlib import Path
+
+import trio
+
+from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.errors import ProposalError
+from multiraft.leases import Liveness
+from multiraft.multiraft import MultiRaft
+from multiraft.storage.errors import StorageError
+from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.identity import Identity
+from multiraft.storage.store import Store
+from multiraft.wire.frames import encode_frame
+from multiraft.wire.messages import Hello, hello_header
+from node import bootstrap
+from node.admin import Admin
+from node.apply import Applying, RoleChanges
+from node.checkpoints import Checkpoints
+from node.clock import monotonic_ms
+from node.config import NodeConfig, load
+from node.directory import Directory
+from node.disk import DiskWorker
+from node.errors import NodeError
+from node.fetch import Fetching
+from node.lease_events import LeaseEvents
+from node.listener import Listener, listen
+from node.liveness import LivenessThread
+from node.log import logger
+from node.metadata import FIRST_GROUP_INCARNATION
+from node.metadata_log import MetadataLog
+from node.peer_listener import PeerListener
+from node.peers import PeerLink, Peers
+from node.pending import PendingAppends
+from node.produce import Producing, acknowledged, ambiguous
+from node.rounds import Rounds
+from node.session import Sessions
+from node.statistics import Statistics
+
+EXIT_DIRECTORY = 3
+
+
+class Node:
+    """All parts of one node, wired."""
+
+    def __init__(self, config: NodeConfig, store: Store, log: logging.Logger):
+        self.config = config
+        self.store = store
+        self.log = log
+        self.plan = bootstrap.plan_of(config)
+        self._create_groups()
+        self._build_core()
+        self._build_services()
+        self._build_network()
+
+    # ---- building -----------------------------------------------------------------------------
+
+    def _create_groups(self) -> None:
+        """The groups of a new cluster; after the first start this only fills in memberships."""
+        state = bootstrap.bootstrapped(self.plan)
+        for group in state.groups_of(self.config.node.id):
+            self.store.create_group(group, FIRST_GROUP_INCARNATION,
+                                    state.initial_configuration(group))
+
+    def _build_core(self) -> None:
+        node = self.config.node.id
+        self.core = MultiRaft(node, self.config.raft, self.store, random.Random(),
+                              monotonic_ms())
+        for group, restored in sorted(self.store.groups.items()):
+            self.core.add_group(group, FIRST_GROUP_INCARNATION, restored, self.store.tails[group])
+
+    def _build_services(self) -> None:
+        config, core, store = self.config, self.core, self.store
+        self.metadata_log = MetadataLog(core, store, self.plan, self.request_round)
+        self.directory = Directory(core, self.metadata_log, config)
+        self.pending = PendingAppends(ambiguous, acknowledged)
+        self.producing = Producing(core, store.tails, self.directory, self.pending,
+                                   config.limits.append_timeout_ms_max)
+        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits)
+        self.roles = RoleChanges()
+        self.statistics = Statistics(self)
+        self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
+                           self.request_round, self.roles)
+        self.sessions = Sessions(
+            producing=self.producing, fetching=self.fetching, admin=self.admin,
+            directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
+            cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
+            request_round=self.request_round, log=self.log)
+        self.applying = Applying(core, self.metadata_log, self.pending, self.fetching,
+                                 self.sessions, self.roles, self.log)
+
+    def _build_network(self) -> None:
+        config, core = self.config, self.core
+        node, boot_epoch = config.node.id, self.store.boot_epoch
+        self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged))
+        self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
+                               self._hello("append"), config.limits.peer_outbox_bytes_max)
+                      for peer in config.peers]
+        self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
+                           self.request_round)
+        self.liveness = LivenessThread(
+            self._leases(),
+            [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
+            self._hello("liveness"), config.limits.loop_stall_ms_max, config.limits.disk_stall_ms_max, self.disk)
+        self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
+        self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
+                                        self.probe_file, config.limits.disk_probe_ms)
+        self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
+                             self.lease_events.publish)
+        self.peer_listener = PeerListener(
+            core, self.request_round, self.liveness, config.cluster_id, node, boot_epoch,
+            frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
+            config.limits.hello_timeout_ms, self.log)
+        self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+
+    def _leases(self) -> Liveness:
+        raft = self.config.raft
+        liveness = Liveness(self.config.node.id, self.store.boot_epoch, raft.lease_ms,
+                            raft.liveness_interval_ms)
+        for peer in self.config.peers:
+            liveness.add_peer(peer.id)
+        return liveness
+
+    def _hello(self, connection: str) -> list:
+        return encode_frame(hello_header(Hello(connection, self.config.cluster_id,
+                                               self.config.node.id, self.store.boot_epoch)))
+
+    def request_round(self) -> None:
+        """A round is due."""
+        self.rounds.request()
+
+    # ---- running ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then hand over and stop."""
+        config = self.config
+        clients = Listener(listen(config.node.client_address), self.sessions.handle,
+                           config.limits.connections_max)
+        peers = Listener(listen(config.node.peer_address), self.peer_listener.handle,
+                         config.limits.connections_max)
+        self.listeners = clients, peers
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.disk.run)
+                await nursery.start(self.rounds.run)
+                await nursery.start(self.fetching.run)
+                await nursery.start(self.admin.run)
+                nursery.start_soon(self.disk.prepare)
+                nursery.start_soon(self.rounds.tick)
+                nursery.start_soon(self.peers.run)
+                nursery.start_soon(self.lease_events.run)
+                nursery.start_soon(self.checkpoints.run)
+                await nursery.start(peers.serve)
+                await nursery.start(clients.serve)
+                self.liveness.start()
+                self.log.info("ready", extra={"client_address": str(config.node.client_address),
+                                              "boot_epoch": self.store.boot_epoch,
+                                              "groups": len(self.store.groups)})
+                async for _signal in signals:
+                    break
+                await self._hand_over()
+                nursery.cancel_scope.cancel()
+
+    async def _hand_over(self) -> None:
+        """Every group led here is transferred; bounded by ``shutdown_ms_max``."""
+        self.log.info("stopping", extra={"leads": self.core.led_count})
+        with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
+            while self.core.led_count:
+                for group in self.core.led_groups():
+                    self._transfer(group)
+                self.request_round()
+                await self.roles.wait(HAND_OVER_RETRY_S)
+        self.log.info("stopped", extra={"leads": self.core.led_count})
+
+    def _transfer(self, group: int) -> None:
+        """Hand over one group if that can begin now; the caller's loop asks again."""
+        try:
+            self.core.transfer(group, 0)
+        except ProposalError as error:
+            self.log.info("transfer not possible", extra={"group": group, "reason": str(error)})
+
+    def close(self) -> None:
+        """After ``run``: a last checkpoint, then the files."""
+        self.liveness.stop()
+        os.close(self.probe_file)
+        self.checkpoints.write_last()
+        self.store.close()
+
+
+#: A transfer that did not happen (its target lagged) is asked for again after this, in seconds.
+HAND_OVER_RETRY_S = 0.2
+
+
+def run(config_path: Path) -> int:
+    """Run a node; returns the exit code."""
+    try:
+        config = load(config_path)
+    except NodeError as error:
+        print(f"multiraft node: {error}", file=sys.stderr)
+        return error.exit_code
+    log = logger(config.node.id)
+    try:
+        store = Store.open(str(config.data_dir), RealFilesystem(),
+                           Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
+    except StorageError as error:
+        log.error("cannot open the data directory", extra={"reason": str(error)})
+        print(f"multiraft node: {error}", file=sys.stderr)
+        return EXIT_DIRECTORY
+    return _run(config, store, log)
+
+
+def _run(config: NodeConfig, store: Store, log: logging.Logger) -> int:
+    failures: list[NodeError] = []
+    node = None
+    try:
+        node = Node(config, store, log)
+        trio.run(node.run)
+    except* NodeError as group:
+        failures.extend(_leaves(group))
+    if failures:
+        for failure in failures:
+            log.error("stopped", extra={"reason": str(failure)})
+            print(f"multiraft node: {failure}", file=sys.stderr)
+        return failures[0].exit_code
+    node.close()
+    return 0
+
+
+def _leaves(group: BaseExceptionGroup) -> list:
+    found: list = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """``python -m node start --config node.toml``."""
+    parser = argparse.ArgumentParser(prog="multiraft node")
+    commands = parser.add_subparsers(dest="command", required=True)
+    start = commands.add_parser("start", help="run a node in the foreground")
+    start.add_argument("--config", type=Path, required=True)
+    return run(parser.parse_args(arguments).config)

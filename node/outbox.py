@@ -1,0 +1,87 @@
+"""Bytes on their way out of one non-blocking socket: tried at once, kept when there is no room.
+
+Contract.  ``push`` never blocks and never copies; ``flush`` makes at most one system call per
+``IOV_BUFFERS_MAX`` buffers and stops at the first EAGAIN; ``drain`` is the task that goes on when
+the socket has room again.  Nothing here awaits per message.
+
+Invariants.  Bytes leave in the order of ``push``.  ``size`` is what is pushed and not yet taken by
+the kernel, and never above ``bytes_max``.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+
+import trio
+
+#: One ``sendmsg`` takes at most this many buffers (Linux UIO_MAXIOV is 1024).
+IOV_BUFFERS_MAX = 1024
+
+
+class OutboxFull(OSError):
+    """The other side does not read: a bound in bytes is reached, the connection must be closed."""
+
+    def __init__(self, bytes_max: int, size: int):
+        super().__init__(f"{size} bytes wait for a peer that does not read, the limit is {bytes_max}")
+
+
+class Outbox:
+    """Outgoing buffers of one socket."""
+
+    __slots__ = ("_sock", "_buffers", "_room_wanted", "size", "bytes_max", "sent_bytes")
+
+    def __init__(self, sock: socket.socket, bytes_max: int):
+        self._sock = sock
+        self._buffers: deque = deque()
+        self._room_wanted = trio.Event()
+        self.size = 0
+        self.bytes_max = bytes_max
+        self.sent_bytes = 0
+
+    def push(self, buffers: list) -> None:
+        """Queue ``buffers``; raises ``OutboxFull``."""
+        size = self.size
+        for buffer in buffers:
+            size += len(buffer)
+        if size > self.bytes_max:
+            raise OutboxFull(self.bytes_max, size)
+        self.size = size
+        self._buffers.extend(buffers)
+
+    def flush(self) -> None:
+        """Give the kernel what it takes now.  Raises ``OSError`` when the connection is gone."""
+        buffers = self._buffers
+        while buffers:
+            batch = (list(buffers) if len(buffers) <= IOV_BUFFERS_MAX
+                     else [buffers[i] for i in range(IOV_BUFFERS_MAX)])
+            try:
+                sent = self._sock.sendmsg(batch)
+            except BlockingIOError:
+                self._room_wanted.set()
+                return
+            self._taken(sent)
+
+    def _taken(self, sent: int) -> None:
+        self.size -= sent
+        self.sent_bytes += sent
+        buffers = self._buffers
+        while sent:
+            length = len(buffers[0])
+            if length > sent:
+                buffers[0] = memoryview(buffers[0])[sent:]
+                return
+            sent -= length
+            buffers.popleft()
+        while buffers and not len(buffers[0]):
+            buffers.popleft()
+
+    async def drain(self) -> None:
+        """Runs as long as the connection: writes on whenever the socket has room again.
+        Raises ``OSError`` when the connection is gone."""
+        while True:
+            await self._room_wanted.wait()
+            self._room_wanted = trio.Event()
+            while self._buffers:
+                await trio.lowlevel.wait_writable(self._sock)
+                self.flush()

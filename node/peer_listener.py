@@ -1,0 +1,112 @@
+"""The peer port: append connections are read here, liveness connections go to their own thread.
+
+Contract.  The first frame is a ``Hello`` that names this cluster and a known node; anything else is
+refused with the reason.  After it, an append connection is a stream of peer frames: messages are
+stepped into the core in order, and a round is asked for once per receive, not per message.
+A frame that is not the protocol, or an entry whose CRC fails, ends the connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import trio
+
+from multiraft.wire import messages as wire
+from multiraft.wire.errors import Code, RemoteProtocolError
+from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
+from multiraft.wire.schema import Malformed
+from node import peer_codec
+from node.errors import NodeError
+
+
+class PeerListener:
+    """Handler of the peer port's connections."""
+
+    def __init__(self, core, request_round, liveness, cluster_id: bytes, node: int,
+                 boot_epoch: int, known_nodes: frozenset[int], frame_bytes_max: int,
+                 hello_timeout_ms: int, log):
+        self._core = core
+        self._request_round = request_round
+        self._liveness = liveness
+        self._cluster_id = cluster_id
+        self._node = node
+        self._boot_epoch = boot_epoch
+        self._known_nodes = known_nodes
+        self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
+        self._hello_timeout_ms = hello_timeout_ms
+        self._log = log
+        self.frames = 0
+
+    async def handle(self, sock: socket.socket) -> None:
+        """One connection from hello to end."""
+        reader = FrameReader(HANDSHAKE_LIMITS)
+        hello = None
+        with trio.move_on_after(self._hello_timeout_ms / 1000):
+            hello = await self._greet(sock, reader)
+        if hello is None:
+            return
+        if hello.connection == "liveness":
+            self._liveness.adopt(hello.node, socket.socket(fileno=sock.detach()))
+            return
+        reader.limits = self._limits
+        try:
+            await self._receive(sock, reader, hello.node)
+        except RemoteProtocolError as error:
+            self._log.warning("append connection closed", extra={"peer": hello.node,
+                                                                "reason": str(error)})
+
+    async def _greet(self, sock: socket.socket, reader: FrameReader) -> wire.Hello | None:
+        frame = reader.next_frame()
+        while frame is None:
+            if not await _receive_some(sock, reader):
+                return None
+            frame = reader.next_frame()
+        try:
+            hello = wire.read_hello(frame.header)
+            self._judge(hello)
+        except (Malformed, NodeError) as error:
+            refused = wire.Refused(Code.INVALID_REQUEST, str(error))
+            sock.send(b"".join(encode_frame(wire.refused_header(refused))))
+            return None
+        welcome = wire.Welcome(self._cluster_id, self._node, self._boot_epoch)
+        sock.send(b"".join(encode_frame(wire.welcome_header(welcome))))
+        return hello
+
+    def _judge(self, hello: wire.Hello) -> None:
+        if hello.version not in wire.VERSIONS_SUPPORTED:
+            raise NodeError(f"version {hello.version} is not known here")
+        if hello.connection == "client":
+            raise NodeError("this is the peer port; clients use the client port")
+        if hello.cluster != self._cluster_id:
+            raise NodeError("this node belongs to another cluster")
+        if hello.node not in self._known_nodes:
+            raise NodeError(f"node {hello.node} is no member of this cluster")
+
+    async def _receive(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
+        while True:
+            stepped = False
+            while (frame := reader.next_frame()) is not None:
+                self.frames += 1
+                stepped = True
+                for message in peer_codec.decode(frame):
+                    self._core.step(peer, message)
+            if stepped:
+                self._request_round()
+                await trio.lowlevel.checkpoint()
+            if not await _receive_some(sock, reader):
+                return
+
+
+async def _receive_some(sock: socket.socket, reader: FrameReader) -> bool:
+    """Receive what is there, waiting only when nothing is; False at the end of the stream."""
+    buffer = reader.buffer_for_receive()
+    while True:
+        try:
+            count = sock.recv_into(buffer)
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(sock)
+            continue
+        if count:
+            reader.received(count)
+        return count > 0

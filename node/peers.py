@@ -1,0 +1,238 @@
+"""Append connections: one outgoing connection per peer, one frame per peer and round.
+
+Contract.  ``send`` collects envelopes, ``flush`` turns what was collected for each peer into one frame
+(more only above ``frame_bytes_max``) and gives it to the socket.  An ``Append`` gets its entries here:
+hot ones as the very buffers the lane got, cold ones through a reader thread.  Losing a message is
+always safe; the core hears of a lost connection through ``disconnected``.
+
+Theory.  A pair of nodes has two append connections, one dialled by each side, so that no frame has to
+be matched with a request: answers are items like any others in the other direction's next frame.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+
+import trio
+
+from multiraft.core import frame_entries
+from multiraft.messages import Append
+from node import peer_codec
+from node.outbox import Outbox, OutboxFull
+
+#: Dialing a node that is away is repeated at this pace, in seconds.
+REDIAL_S = 0.2
+DIAL_TIMEOUT_S = 2.0
+
+
+class PeerLink:
+    """The outgoing connection to one peer."""
+
+    def __init__(self, peer: int, host: str, port: int, hello: list, bytes_max: int):
+        self.peer = peer
+        self._host = host
+        self._port = port
+        self._hello = hello
+        self._bytes_max = bytes_max
+        self._outbox: Outbox | None = None
+        self._broken: trio.Event | None = None
+        self.frames_sent = 0
+
+    @property
+    def connected(self) -> bool:
+        """Frames can be pushed."""
+        return self._outbox is not None
+
+    def push(self, buffers: list) -> None:
+        """Queue one frame; a link that does not take it is closed and dialled anew."""
+        if self._outbox is None:
+            return
+        try:
+            self._outbox.push(buffers)
+            self.frames_sent += 1
+        except OutboxFull:
+            self._break()
+
+    def flush(self) -> None:
+        """Give the socket what is queued."""
+        if self._outbox is None:
+            return
+        try:
+            self._outbox.flush()
+        except OSError:
+            self._break()
+
+    async def run(self, on_connected, on_disconnected) -> None:
+        """Dial, serve until broken, dial again; for ever."""
+        while True:
+            sock = await self._dial()
+            if sock is None:
+                await trio.sleep(REDIAL_S)
+                continue
+            self._outbox = Outbox(sock, self._bytes_max)
+            self._broken = trio.Event()
+            self.push(self._hello)
+            self.flush()
+            on_connected(self.peer)
+            try:
+                await self._serve(sock)
+            finally:
+                self._outbox = None
+                sock.close()
+                on_disconnected(self.peer)
+
+    async def _serve(self, sock: socket.socket) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._drain)
+            nursery.start_soon(self._watch, sock)
+            await self._broken.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _drain(self) -> None:
+        try:
+            await self._outbox.drain()
+        except OSError:
+            self._break()
+
+    async def _watch(self, sock: socket.socket) -> None:
+        """The peer says only its welcome here; the end of the stream is the news."""
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                if not sock.recv(4096):
+                    break
+            except BlockingIOError:
+                continue
+            except OSError:
+                break
+        self._break()
+
+    def _break(self) -> None:
+        if self._broken is not None:
+            self._broken.set()
+        self._outbox = None
+
+    async def _dial(self) -> socket.socket | None:
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        sock = trio.socket.socket(family, socket.SOCK_STREAM)
+        with trio.move_on_after(DIAL_TIMEOUT_S):
+            try:
+                await sock.connect((self._host, self._port))
+            except OSError:
+                sock.close()
+                return None
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain = socket.socket(fileno=sock.detach())
+            plain.setblocking(False)
+            return plain
+        sock.close()
+        return None
+
+
+class Peers:
+    """All append connections of a node."""
+
+    def __init__(self, links: list[PeerLink], store, core, frame_bytes_max: int, request_round):
+        self._links = {link.peer: link for link in links}
+        self._store = store
+        self._core = core
+        self._frame_bytes_max = frame_bytes_max
+        self._request_round = request_round
+        self._waiting: dict[int, list] = {link.peer: [] for link in links}
+        self._cold: deque = deque()
+        self._cold_wanted = trio.Event()
+
+    async def run(self) -> None:
+        """The peer-send tasks and the cold reader."""
+        async with trio.open_nursery() as nursery:
+            for link in self._links.values():
+                nursery.start_soon(link.run, self._connected, self._disconnected)
+            nursery.start_soon(self._read_cold)
+
+    @property
+    def frames_sent(self) -> int:
+        """Append frames since the start."""
+        return sum(link.frames_sent for link in self._links.values())
+
+    def send(self, envelopes: list) -> None:
+        """Collect; nothing leaves before ``flush``."""
+        for envelope in envelopes:
+            waiting = self._waiting.get(envelope.to)
+            if waiting is not None:
+                waiting.append(envelope.message)
+
+    def flush(self) -> None:
+        """One frame per peer with something to say."""
+        for peer, messages in self._waiting.items():
+            if messages:
+                self._waiting[peer] = []
+                link = self._links[peer]
+                if link.connected:
+                    self._push(link, messages)
+                    link.flush()
+
+    def _push(self, link: PeerLink, messages: list) -> None:
+        items: list = []
+        payload: list = []
+        size = 0
+        for message in messages:
+            item, buffers, item_bytes = self._filled(link.peer, message)
+            if item is None:
+                continue
+            if items and size + item_bytes > self._frame_bytes_max - peer_codec.HEADER_ROOM_BYTES:
+                link.push(peer_codec.frame(items, payload))
+                items, payload, size = [], [], 0
+            items.append(item)
+            payload.extend(buffers)
+            size += item_bytes
+            if len(items) >= peer_codec.ITEMS_PER_FRAME_MAX:
+                link.push(peer_codec.frame(items, payload))
+                items, payload, size = [], [], 0
+        if items:
+            link.push(peer_codec.frame(items, payload))
+
+    def _filled(self, peer: int, message) -> tuple[list | None, list, int]:
+        """A message as item and entry buffers; a cold range is read elsewhere and sent later."""
+        if type(message) is not Append or message.last_index <= message.prev_index:
+            return peer_codec.encode(message, 0), [], 0
+        if not self._core.leads(message.group, message.term):
+            return None, [], 0
+        buffers = self._store.framed(message.group, message.prev_index + 1, message.last_index)
+        if buffers is None:
+            self._cold.append((peer, message))
+            self._cold_wanted.set()
+            return None, [], 0
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        return peer_codec.encode(message, size), buffers, size
+
+    async def _read_cold(self) -> None:
+        """Entries that left memory, for peers that fell behind: read by a thread, in order."""
+        while True:
+            await self._cold_wanted.wait()
+            self._cold_wanted = trio.Event()
+            while self._cold:
+                peer, message = self._cold.popleft()
+                await self._send_cold(peer, message)
+
+    async def _send_cold(self, peer: int, message: Append) -> None:
+        link = self._links[peer]
+        if not link.connected or not self._core.leads(message.group, message.term):
+            return
+        plan = self._store.read_plan(message.group, message.prev_index + 1, message.last_index)
+        buffers = await trio.to_thread.run_sync(lambda: frame_entries(plan.execute(), 0, 0)[0])
+        if link.connected and self._core.leads(message.group, message.term):
+            size = sum(map(len, buffers))
+            link.push(peer_codec.frame([peer_codec.encode(message, size)], buffers))
+            link.flush()
+
+    def _connected(self, peer: int) -> None:
+        self._core.connected(peer)
+        self._request_round()
+
+    def _disconnected(self, peer: int) -> None:
+        self._waiting[peer].clear()
+        self._core.disconnected(peer)
+        self._request_round()

@@ -1,0 +1,107 @@
+"""Appends that wait for their commit: every one is answered exactly once.
+
+Contract.  A proposal is ``added`` with its (group, index, term) and the level its client asked for.
+``committed`` and ``durable`` complete what they cover, ``lost`` ends everything of a group as
+*ambiguous* (the leader stepped down: the entries may yet be committed by another), ``expire`` ends
+what waited too long as ambiguous.  A definite refusal never comes from here.
+
+Invariants.  Indexes of a group are added in ascending order; ``lost`` runs before any commit of
+another term is seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from sortedcontainers import SortedKeyList
+
+
+class ProduceRequest:
+    """One produce request: a result per batch, answered when the last one is known."""
+
+    __slots__ = ("reply", "results", "remaining", "deadline_ms", "bytes", "number")
+
+    def __init__(self, number: int, reply, batches: int, size: int, deadline_ms: int):
+        self.number = number  # ties of equal deadlines
+        self.reply = reply  # called once with (request)
+        self.results: list = [None] * batches
+        self.remaining = batches
+        self.bytes = size
+        self.deadline_ms = deadline_ms
+
+    def complete(self, slot: int, result) -> None:
+        """Fill one slot; a second answer for it is ignored (it was ambiguous already)."""
+        if self.results[slot] is None:
+            self.results[slot] = result
+            self.remaining -= 1
+            if not self.remaining:
+                self.reply(self)
+
+
+class PendingAppends:
+    """Proposals of all groups led here, by group in index order."""
+
+    def __init__(self, ambiguous, acknowledged):
+        self._ambiguous = ambiguous  # (why) -> a result
+        self._acknowledged = acknowledged  # (base_offset) -> a result
+        self._commit: dict[int, deque] = {}  # group -> (index, request, slot, base_offset)
+        self._durable: dict[int, deque] = {}
+        self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
+
+    def open(self, request: ProduceRequest) -> None:
+        """The request waits; its deadline counts."""
+        self._deadlines.add(request)
+
+    def closed(self, request: ProduceRequest) -> None:
+        """The request is answered."""
+        self._deadlines.discard(request)
+
+    def add(self, group: int, index: int, level: str, request: ProduceRequest, slot: int,
+            base_offset: int) -> None:
+        """Wait for ``index`` of ``group``: to be committed, or with ``leader`` durable here."""
+        table = self._durable if level == "leader" else self._commit
+        table.setdefault(group, deque()).append((index, request, slot, base_offset))
+
+    def committed(self, group: int, last: int) -> None:
+        """Everything up to ``last`` is committed and durable here."""
+        self._complete(self._commit, group, last)
+
+    def durable(self, group: int, last: int) -> None:
+        """Everything up to ``last`` is durable here."""
+        self._complete(self._durable, group, last)
+
+    def groups_waiting_for_durable(self) -> tuple[int, ...]:
+        """Groups for which ``durable`` has something to look at."""
+        return tuple(self._durable)
+
+    def lost(self, group: int) -> None:
+        """This node leads ``group`` no more: nobody here can know what becomes of its entries."""
+        for table in (self._commit, self._durable):
+            for _index, request, slot, _base in table.pop(group, ()):
+                request.complete(slot, self._ambiguous("the leader stepped down"))
+
+    def expire(self, now_ms: int) -> None:
+        """End what waited too long; O(expired)."""
+        while self._deadlines and self._deadlines[0].deadline_ms <= now_ms:
+            request = self._deadlines.pop(0)
+            for slot, result in enumerate(request.results):
+                if result is None:
+                    request.complete(slot, self._ambiguous("not committed in time"))
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``expire`` is due next."""
+        return self._deadlines[0].deadline_ms if self._deadlines else None
+
+    def _complete(self, table: dict, group: int, last: int) -> None:
+        waiting = table.get(group)
+        if waiting is None:
+            return
+        while waiting and waiting[0][0] <= last:
+            _index, request, slot, base_offset = waiting.popleft()
+            request.complete(slot, self._acknowledged(base_offset))
+        if not waiting:
+            del table[group]
+
+
+def _deadline(request: ProduceRequest) -> tuple[int, int]:
+    return request.deadline_ms, request.number

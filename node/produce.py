@@ -1,0 +1,104 @@
+"""Produce: batches in, proposals out, one answer per request when its last batch is decided.
+
+Contract.  ``handle`` runs on the loop and never waits.  Each batch is checked whole (CRC, counts,
+inner offsets), judged by the tail state of its group's leader and proposed; its result comes from
+the pending table, or at once when it is refused or was in the log already.  A partition is opened in
+its group by the leader's own entry right before its first batch: an idle topic costs nothing.
+
+Theory.  Requests of a connection are handled in the order they arrived, so a producer's five batches
+in flight stay in order; what their sequences say is judged in log order by ``tail.admit``.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from multiraft.core import check_batch
+from multiraft.errors import NotLeader, UnknownPartition
+from multiraft.tail import open_payload
+from multiraft.types import EntryKind
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
+from node.clock import monotonic_ms
+from node.pending import PendingAppends, ProduceRequest
+from node.refusals import REFUSALS, refusal
+
+
+class Producing:
+    """Handles ``Produce`` requests of all sessions."""
+
+    def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int):
+        self._core = core
+        self._tails = tails  # group -> PartitionTail
+        self._directory = directory
+        self._pending = pending
+        self._timeout_ms_max = timeout_ms_max
+        self._numbers = count()
+        self.records = 0
+        self.bytes = 0
+        self.batches = 0
+        self.refused = 0
+
+    def handle(self, request: Produce, answer) -> None:
+        """``answer(reply)`` is called exactly once, maybe before this returns."""
+        deadline_ms = monotonic_ms() + min(request.timeout_ms, self._timeout_ms_max)
+        produce = ProduceRequest(next(self._numbers), lambda done: self._answered(done, answer),
+                                 len(request.batches), len(request.payload), deadline_ms)
+        if not request.batches:
+            answer(ProduceReply(()))
+            return
+        self._pending.open(produce)
+        at = 0
+        for slot, part in enumerate(request.batches):
+            batch = request.payload[at:at + part.length]
+            at += part.length
+            try:
+                self._append(part.incarnation, batch, request.acks, produce, slot)
+            except REFUSALS as error:
+                self.refused += 1
+                code, detail = refusal(error, self._directory.leader_detail)
+                produce.complete(slot, ProduceResult(code, -1, detail))
+
+    def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
+                slot: int) -> None:
+        group = self._directory.group_of(partition)
+        if group is None:
+            raise UnknownPartition(f"no partition has the incarnation {partition}")
+        tail = self._tails.get(group)
+        if tail is None or not self._core.is_leader(group):
+            raise NotLeader(group, self._core.leader_hint(group)[0])
+        info = check_batch(batch)
+        if not tail.is_open(partition):
+            self._core.propose(group, EntryKind.PARTITION_OPEN,
+                               open_payload(self._directory.epoch_of(partition)),
+                               partition=partition)
+        proposed = self._core.propose_batch(group, partition, batch, info)
+        self.batches += 1
+        self.records += info.count
+        self.bytes += len(batch)
+        if acks == "none":
+            produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
+        elif proposed.duplicate and proposed.index <= self._covered(group, acks):
+            produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
+        else:
+            self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
+
+    def _covered(self, group: int, acks: str) -> int:
+        """Highest index that this ack level already covers here."""
+        durable = self._core.durable_index(group)
+        return durable if acks == "leader" else min(durable, self._core.commit_index(group))
+
+    def _answered(self, produce: ProduceRequest, answer) -> None:
+        self._pending.closed(produce)
+        answer(ProduceReply(tuple(produce.results)))
+
+
+def acknowledged(base_offset: int) -> ProduceResult:
+    """The result of an append that its ack level covers."""
+    return ProduceResult(Code.OK, base_offset)
+
+
+def ambiguous(why: str) -> ProduceResult:
+    """The result of an append that may or may not have happened."""
+    return ProduceResult(Code.AMBIGUOUS, -1, ErrorDetail(text=f"{why}: the batch may or may not "
+                                                         "have been appended"))

@@ -1,0 +1,42 @@
+"""Library errors -> codes and details of the client protocol: one table, used by every handler.
+
+Contract.  Only *definite* errors pass through here (``ProposalError``, ``CodecError``): nothing was
+appended.  What may have happened is ``AMBIGUOUS`` and comes from ``pending.py``.
+"""
+
+from __future__ import annotations
+
+from multiraft import errors as e
+from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.wire.errors import Code, ErrorDetail
+
+#: What a handler catches: definite refusals.
+REFUSALS = (e.ProposalError, e.CodecError)
+
+_CODES: dict[type, Code] = {
+    e.CorruptBatch: Code.CORRUPT_BATCH,
+    e.InvalidBatch: Code.INVALID_BATCH,
+    e.BatchTooLarge: Code.BATCH_TOO_LARGE,
+    e.RecordTooLarge: Code.BATCH_TOO_LARGE,
+    e.QueueFull: Code.QUEUE_FULL,
+    e.GroupQuarantined: Code.QUARANTINED,
+    e.ProducerFenced: Code.PRODUCER_FENCED,
+    e.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE,
+    e.PartitionSealed: Code.STALE_METADATA,
+    e.UnknownPartition: Code.UNKNOWN_PARTITION,
+    e.UnknownGroup: Code.LEADER_UNKNOWN,
+}
+
+
+def refusal(error: Exception, leader_detail) -> tuple[Code, ErrorDetail]:
+    """Code and detail of a definite error.  ``leader_detail(group) -> (code, detail)`` knows who
+    leads instead."""
+    if isinstance(error, e.NotLeader):
+        return leader_detail(error.group)
+    code = _CODES.get(type(error))
+    assert code is not None, f"{error!r} is no definite refusal"
+    if isinstance(error, e.QueueFull):
+        return code, ErrorDetail(text=str(error), limit=error.limit, value=error.value)
+    if code is Code.BATCH_TOO_LARGE:
+        return code, ErrorDetail(text=str(error), limit=BATCH_BYTES_MAX)
+    return code, ErrorDetail(text=str(error))

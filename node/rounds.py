@@ -1,0 +1,168 @@
+"""The round loop: the one place that obeys ``Ready``.
+
+Contract.  Everything that touches consensus or the store's memory runs on the loop thread; whoever
+stepped or proposed something calls ``request``.  A round is one turn: tick, ready, stage, send, disk,
+apply, answer.  What arrives while a write is in flight is staged and sent to followers at once, and
+gathers into the next write (group commit).
+
+Invariants.  Nothing in ``messages_after_write`` leaves before the write it waits for is durable; with
+no write of its own in that ``Ready`` it waits for the last one staged, because what it says may
+rest on that.  Events are seen before commits, so that a proposal pending at a leader that stepped
+down is never taken for committed.
+
+Theory.  The core never calls the driver; this file has no ``if leader``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Callable, Protocol
+
+import trio
+
+from node.clock import monotonic_ms, monotonic_us
+
+
+#: A ticker without a timer sleeps this long (in ms) and looks again.
+NEVER_MS = 1 << 60
+
+
+class Peers(Protocol):
+    """Where envelopes go."""
+
+    def send(self, envelopes: list) -> None:
+        """Send what can be sent; losing a message is always safe."""
+
+    def flush(self) -> None:
+        """Give the sockets what this round produced."""
+
+
+class Applier(Protocol):
+    """Who learns what happened."""
+
+    def observe(self, events: list) -> None:
+        """Role changes and the like, before the commits of the same round."""
+
+    def apply(self, committed: list) -> None:
+        """Committed and durable ranges, in order."""
+
+    def durable(self) -> None:
+        """Writes of this node became durable (acks=leader)."""
+
+    def answer(self) -> None:
+        """Send the replies that this round completed."""
+
+
+class Rounds:
+    """Driver of one node's MultiRaft."""
+
+    def __init__(self, core, store, disk, peers: Peers, applier: Applier,
+                 after_round: Callable[[], None]):
+        self._core = core
+        self._store = store
+        self._disk = disk
+        self._peers = peers
+        self._applier = applier
+        self._after_round = after_round  # publishes digests to the liveness thread
+        self._held: deque = deque()  # (sequence it waits for, envelopes)
+        self._staged_sequence = 0
+        self._durable_sequence = 0
+        self._wanted = False
+        self._task: trio.lowlevel.Task | None = None
+        self._ticker: trio.lowlevel.Task | None = None
+        self._armed_ms = NEVER_MS
+        self.rounds = 0
+        self.round_micros_max = 0
+
+    def request(self) -> None:
+        """A round is due; O(1), from the loop thread."""
+        self._wanted = True
+        if self._task is not None:
+            task, self._task = self._task, None
+            trio.lowlevel.reschedule(task)
+
+    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """The round-loop task."""
+        task_status.started()
+        while True:
+            while not self._wanted:
+                self._task = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._abort)
+            self._wanted = False
+            self.round()
+            if self._wanted:
+                await trio.lowlevel.checkpoint()
+
+    async def tick(self) -> None:
+        """The ticker task: asks for a round when the core's next timer is due; sleeps until then,
+        however long that is, and is woken when a round sets an earlier timer."""
+        while True:
+            deadline_ms = self._core.next_deadline_ms()
+            self._armed_ms = NEVER_MS if deadline_ms is None else deadline_ms
+            with trio.move_on_after(max(0, self._armed_ms - monotonic_ms()) / 1000):
+                self._ticker = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._abort_ticker)
+            if deadline_ms is not None and deadline_ms <= monotonic_ms():
+                self.request()
+                await trio.lowlevel.checkpoint()
+
+    def round(self) -> None:
+        """One turn."""
+        began = monotonic_us()
+        self._core.tick(monotonic_ms())
+        ready = self._core.ready()
+        if ready:
+            self._obey(ready)
+        self._applier.answer()
+        self._peers.flush()
+        self._after_round()
+        self._rearm()
+        self.rounds += 1
+        self.round_micros_max = max(self.round_micros_max, monotonic_us() - began)
+
+    def wrote(self, staged: list) -> None:
+        """Called by the disk worker: these staged writes are durable."""
+        for one in staged:
+            self._store.finish(one)
+        self._durable_sequence = staged[-1].sequence
+        self._core.written(self._durable_sequence)
+        self._applier.durable()
+        held = self._held
+        while held and held[0][0] <= self._durable_sequence:
+            self._peers.send(held.popleft()[1])
+        self.request()
+
+    def _obey(self, ready) -> None:
+        """The field order of ``Ready`` is the order of effects."""
+        if ready.writes is not None:
+            # Staged first: followers get the very buffers that the lane gets.
+            staged = self._store.stage(ready.writes)
+            self._staged_sequence = staged.sequence
+            self._disk.submit(staged)
+        self._peers.send(ready.messages)
+        self._disk.start_next()
+        if ready.messages_after_write:
+            self._hold(ready.messages_after_write)
+        self._applier.observe(ready.events)
+        self._applier.apply(ready.committed)
+
+    def _hold(self, envelopes: list) -> None:
+        if self._durable_sequence >= self._staged_sequence:
+            self._peers.send(envelopes)
+        else:
+            self._held.append((self._staged_sequence, envelopes))
+
+    def _rearm(self) -> None:
+        deadline_ms = self._core.next_deadline_ms()
+        if self._ticker is not None and deadline_ms is not None and deadline_ms < self._armed_ms:
+            task, self._ticker = self._ticker, None
+            trio.lowlevel.reschedule(task)
+
+    def _abort_ticker(self, _raise_cancel) -> trio.lowlevel.Abort:
+        self._ticker = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _abort(self, _raise_cancel) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
