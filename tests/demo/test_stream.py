@@ -6,15 +6,7 @@ import pytest
 from dataset import Flight
 from stream import Stream, longest_pause_s
 
-from multiraft.client import BatchReceipt
-from tests.admin_cli.fakes import FakeCluster, FakeProducer
-
-
-class ReceiptProducer(FakeProducer):
-    """Acknowledges with the library's own receipts."""
-
-    def _receipt(self, records):
-        return BatchReceipt(records[0].topic, 0, 0, len(records))
+from tests.admin_cli.fakes import FakeClient, FakeCluster, FakeProducer
 
 
 @pytest.fixture
@@ -30,7 +22,7 @@ def flights(count: int, carrier: str = "UA") -> list[Flight]:
 
 def run(cluster, records) -> Stream:
     stream = Stream({"UA": "flights-UA", "AA": "flights-AA"}, rate=0)
-    stream.run(ReceiptProducer(cluster), records, lambda now: None)
+    stream.run(FakeClient(cluster), FakeProducer(cluster), records, lambda now: None)
     return stream
 
 
