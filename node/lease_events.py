@@ -24,7 +24,6 @@ class LeaseEvents:
         self._request_round = request_round
         self._probe_file = probe_file
         self._probe_ms = probe_ms
-        self._published_version = -1
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -42,7 +41,6 @@ class LeaseEvents:
 
     def publish(self) -> None:
         """After a round: what the thread says about this node."""
-        version = self._core.digest_version
-        if version != self._published_version:
-            self._published_version = version
-            self._liveness.published = self._core.digests()
+        published = self._core.digests()
+        if published != self._liveness.published:
+            self._liveness.published = published

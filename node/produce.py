@@ -78,10 +78,15 @@ class Producing:
         self.bytes += len(batch)
         if acks == "none":
             produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
-        elif proposed.duplicate and self._core.is_durable(group, proposed.index, acks == "commit"):
+        elif proposed.duplicate and proposed.index <= self._covered(group, acks):
             produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
         else:
             self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
+
+    def _covered(self, group: int, acks: str) -> int:
+        """Highest index that this ack level already covers here."""
+        durable = self._core.durable_index(group)
+        return durable if acks == "leader" else min(durable, self._core.commit_index(group))
 
     def _answered(self, produce: ProduceRequest, answer) -> None:
         self._pending.closed(produce)
