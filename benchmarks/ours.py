@@ -81,8 +81,7 @@ def append_one_by_one(addresses: Sequence[str], count: int) -> float:
         with client.producer(acks="commit", linger_ms=0) as producer:
             for _ in range(count):
                 start = time.perf_counter()
-                producer.send(blocking.Record(TOPIC, payload))
-                producer.flush()
+                producer.send(blocking.Record(TOPIC, payload)).wait()
                 latencies.append(time.perf_counter() - start)
     return statistics.median(latencies) * 1e3
 
