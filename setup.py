@@ -11,8 +11,8 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-SOURCES = ("multiraft/_core.pyx", "multiraft/_core.pxd", "multiraft/_crc32c.h",
-           "multiraft/_disk_queue.h")
+SOURCES = ("multiraft/_core.pyx", "multiraft/_core.pxd", "multiraft/_bytes.h",
+           "multiraft/_crc32c.h", "multiraft/_disk.h")
 WERROR = os.environ.get("MULTIRAFT_WERROR") == "1"
 DEBUG = os.environ.get("MULTIRAFT_DEBUG_BUILD") == "1"
 
@@ -24,8 +24,6 @@ def source_digest() -> str:
 
 
 def extensions() -> list[Extension]:
-    if not Path(SOURCES[0]).exists():
-        return []
     from Cython.Build import cythonize
     from Cython.Compiler import Options
 

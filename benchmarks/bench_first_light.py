@@ -18,6 +18,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from admin_cli.failures import CommandFailed
 from benchmarks import nats, ours
 from benchmarks.figures import Figure, Series, compare, show
 from benchmarks.processes import BenchmarkError, probe
@@ -151,7 +152,7 @@ def main() -> int:
                     bench.measure_appends_and_latency()
                 if "idle" in arguments.only and repetition < 1:
                     bench.measure_idle()
-        except BenchmarkError as error:
+        except (BenchmarkError, CommandFailed) as error:
             print(f"not measured: {error}", file=sys.stderr)
             return 1
     show(bench.figures(), bench.remarks)

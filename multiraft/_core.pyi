@@ -144,7 +144,7 @@ class DiskQueue:
         """Enqueue one gathered append (as ``append_gathered``); never blocks on the disk.  The
         buffers are held until their completion is collected and must not be changed before.
         ``token`` (64-bit signed) comes back in the completion.  Raises ``ValueError`` after
-        ``close``."""
+        ``close``, ``QueueFull`` when 1024 jobs were submitted and not collected."""
     def run(self) -> None:
         """Body of the worker thread: returns after ``close``, when all that was submitted is done.
         Raises ``RuntimeError`` when another thread runs it or has."""
@@ -157,7 +157,8 @@ class DiskQueue:
 
 def append_gathered(fd: int, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
     """pwritev all of ``buffers`` at file offset ``position`` (retrying short writes), then
-    fdatasync when ``sync``; bytes written.  Raises ``OSError``; never retries a failed sync."""
+    fdatasync when ``sync``; bytes written.  Raises ``OSError``, ``ValueError`` for a negative
+    position; never retries a failed sync."""
 
 def jump_hash(key: int, buckets: int) -> int:
     """Jump consistent hash (Lamping, Veach 2014) of a 64-bit key; 0 <= result < buckets."""

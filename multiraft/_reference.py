@@ -31,6 +31,7 @@ from multiraft.errors import (
     CorruptBatch,
     CorruptEntry,
     InvalidBatch,
+    QueueFull,
     RecordTooLarge,
 )
 from multiraft.types import BatchInfo, Entry, EntryKind
@@ -47,6 +48,9 @@ SOURCE_DIGEST = "reference"
 
 #: Buffers that one pwritev takes (Linux UIO_MAXIOV).
 IOV_MAX = 1024
+#: Jobs of a DiskQueue that were submitted and not collected: the driver has one in flight, so this
+#: many mean that somebody stopped collecting.
+DISK_QUEUE_JOBS_MAX = 1024
 #: Timestamps a builder takes: with these bounds no difference of two overflows 64 bits.
 TIMESTAMP_MS_MAX = (1 << 62) - 1
 
@@ -155,7 +159,8 @@ class _Reader:
         number = shift = 0
         while True:
             if self.at >= self.end:
-                raise CorruptBatch(f"record field at byte {self.at} reaches past its end {self.end}")
+                raise CorruptBatch(f"record field at byte {self.at} reaches past its end "
+                                   f"{self.end}")
             byte = self.view[self.at]
             if shift + 7 > bits and byte >> (bits - shift):
                 raise CorruptBatch(f"varint at byte {self.at} is longer than {bits} bits")
@@ -263,7 +268,8 @@ class BatchBuilder:
         timestamp_ms = operator.index(timestamp_ms)
         if not -1 <= timestamp_ms <= TIMESTAMP_MS_MAX:
             raise ValueError(f"timestamp_ms={timestamp_ms} is outside -1..{TIMESTAMP_MS_MAX}")
-        tail = _bytes_or_none("key", key) + _bytes_or_none("value", value) + _encode_headers(headers)
+        tail = (_bytes_or_none("key", key) + _bytes_or_none("value", value)
+                + _encode_headers(headers))
         alone = self._record(0, 0, tail)
         if layout.BATCH_HEADER_BYTES + len(alone) > self._bytes_max:
             raise RecordTooLarge(f"record of {len(alone)} bytes exceeds bytes_max="
@@ -652,7 +658,13 @@ def _write_all(fd: int, buffers, position: int) -> int:
     return written
 
 
+def _require_position(position: int) -> None:
+    if position < 0:  # the kernel takes -1 for "where the file stands"
+        raise ValueError(f"position={position} is negative")
+
+
 def append_gathered(fd: int, buffers, position: int, sync: bool) -> int:
+    _require_position(position)
     written = _write_all(fd, buffers, position)
     if sync:
         os.fdatasync(fd)
@@ -667,13 +679,18 @@ class DiskQueue:
         self._changed = threading.Condition()
         self._jobs = deque()
         self._completed = []
+        self._outstanding = 0
         self._closing = self._running = self._failed = False
 
     def submit(self, fd, buffers, position, sync, token) -> None:
+        _require_position(position)
         buffers = tuple(map(_view, buffers))
         with self._changed:
+            if self._outstanding >= DISK_QUEUE_JOBS_MAX:
+                raise QueueFull("disk_queue_jobs", DISK_QUEUE_JOBS_MAX, self._outstanding + 1)
             if self._closing:
                 raise ValueError("the disk queue is closed")
+            self._outstanding += 1
             self._jobs.append((fd, buffers, position, sync, token))
             self._changed.notify()
 
@@ -707,6 +724,7 @@ class DiskQueue:
     def completions(self) -> list[tuple[int, int, int, int]]:
         with self._changed:
             completed, self._completed = self._completed, []
+            self._outstanding -= len(completed)
         return completed
 
     def close(self) -> None:

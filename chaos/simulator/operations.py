@@ -7,7 +7,7 @@ them, so that a read value names its append.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 ACKS_NONE, ACKS_LEADER, ACKS_COMMIT = 0, 1, -1
 
@@ -30,7 +30,7 @@ class AppendOperation:
     base_offset: int = -1
     done: bool = False
     ambiguous: bool = False  # given up; it may have happened
-    attempt_nodes: list[int] = field(default_factory=list)
+    last_error: str = ""
 
     def __repr__(self) -> str:
         return (f"append p{self.producer}.{self.epoch} seq {self.sequence}+{self.count} to "

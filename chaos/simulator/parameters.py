@@ -168,7 +168,7 @@ def _draw_disk(rng: random.Random) -> DiskParameters:
 def _draw_raft(rng: random.Random) -> RaftParameters:
     append = rng.choice((1, 200, 1000, 4000, 4 << 20))
     window = max(append, rng.choice((1, 300, 2000, 8000, 16 << 20)))
-    uncommitted = max(window, rng.choice((1, 2000, 20_000, 64 << 20)))
+    uncommitted = max(window, rng.choice((6000, 20_000, 64 << 20)))
     return RaftParameters(
         append_bytes_max=append,
         peer_window_bytes=window,

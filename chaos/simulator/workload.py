@@ -106,6 +106,7 @@ class Workload:
         self._value_count = 0
         self._epochs = dict.fromkeys(range(1, parameters.producers + 1), 0)
         self._streams: dict[tuple[int, int], Stream] = {}
+        self.partitions = cluster.partitions
         self._group_of = {partition: group for group, partitions in cluster.partitions.items()
                           for partition in partitions}
         self._hints: dict[int, int] = {}
@@ -142,6 +143,13 @@ class Workload:
         """Idempotent batches not yet acknowledged.  O(streams)."""
         return sum(len(stream.open) for stream in self._streams.values())
 
+    def open_summary(self) -> str:
+        """The first few open batches."""
+        opened = [append for stream in self._streams.values() for append in stream.open]
+        return "; ".join(f"{append!r}, group {self._group_of[append.partition]}, "
+                         f"{append.attempts} attempts, last {append.last_error}"
+                         for append in opened[:6])
+
     # ---- producers -------------------------------------------------------------------------
 
     def _append_some(self) -> None:
@@ -175,6 +183,12 @@ class Workload:
         stream.open.append(append)
         self._send(append)
         return append
+
+    def append_final(self, partition: int) -> None:
+        """One more batch, of whichever producer has room: the group must still commit."""
+        for producer in self._epochs:
+            if self.append(producer, partition) is not None:
+                return
 
     def _append_plain(self, partition: int) -> None:
         """Without a producer id, and without a retry: it may be lost, it may not be doubled."""
@@ -268,6 +282,7 @@ class Workload:
             self._acknowledged(append, group, reply)
             return
         self.refused += 1
+        append.last_error = reply.error
         if reply.leader:
             self._hints[group] = reply.leader
         else:

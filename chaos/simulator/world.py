@@ -136,7 +136,7 @@ class World:
                     lambda: f"replicas that do not catch up: {self._unequal(live)[:8]}")
         self.witness.converged(live)
         for node in live:
-            self.nodes[node].check_converged(self.witness)
+            self.nodes[node].check()
         self.trace.line(0, -1, "phase", "converged")
 
     def _unequal(self, live: list[int]) -> list[str]:
@@ -196,7 +196,6 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None) -> Re
         world.run()
     except AssertionError as error:
         result.failure = f"{type(error).__name__}: {error}"
-        result.error = error
     result.digest = world.trace.digest()
     result.simulated_ms = world.queue.now_ms
     result.real_seconds = time.perf_counter() - started

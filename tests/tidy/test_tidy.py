@@ -29,6 +29,8 @@ CATCH_ALL: dict[str, str] = {}
 
 #: Folders whose programs talk to a person; everything else returns values or raises.
 TALKATIVE = ("admin_cli", "benchmarks", "demo", "tests")
+#: A node that cannot start has no log yet: it says why on standard error.
+TALKATIVE_FILES = ("node/main.py",)
 
 #: The pure packages: same input, same output, in every process.
 PURE = ("placement/", "multiraft/", "chaos/simulator/")
@@ -107,6 +109,12 @@ def test_every_module_says_what_it_is():
     tree.complain("modules without a word:", complaints)
 
 
+def is_row(node: ast.AST) -> bool:
+    """A named tuple: its fields speak, unless a comment has to."""
+    return isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "NamedTuple"
+                                                  for base in node.bases)
+
+
 def test_every_public_class_and_function_of_the_library_has_a_docstring():
     complaints = []
     for name in tree.python_files(*tree.PACKAGES):
@@ -114,7 +122,8 @@ def test_every_public_class_and_function_of_the_library_has_a_docstring():
             continue  # a private module speaks through the public one, or through its .pyi
         for node in tree.parsed(name).body:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) \
-                    and not node.name.startswith("_") and not ast.get_docstring(node):
+                    and not node.name.startswith("_") and not is_row(node) \
+                    and not ast.get_docstring(node):
                 complaints.append(f"{name}:{node.lineno} {node.name} has no docstring")
     tree.complain("public names without a word:", complaints)
 
@@ -143,7 +152,7 @@ def test_nothing_catches_everything():
 def test_libraries_do_not_print():
     complaints = [f"{name}:{node.lineno} prints; return the value, raise, or emit an event"
                   for name in tree.python_files() if name.split("/")[0] not in TALKATIVE
-                  for node in ast.walk(tree.parsed(name))
+                  and name not in TALKATIVE_FILES for node in ast.walk(tree.parsed(name))
                   if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
                   and node.func.id in ("print", "breakpoint")]
     tree.complain("prints:", complaints)

@@ -1,0 +1,176 @@
+"""C side of the compiled twin: layouts, constants (asserted against ``_layout`` at import), headers.
+
+Contract.  Nothing outside ``_core.pyx`` cimports this yet; it is the place where one would look for
+the structs.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from posix.types cimport off_t
+
+
+cdef extern from "_bytes.h" nogil:
+    uint16_t mr_load_be16(const uint8_t *at)
+    uint32_t mr_load_be32(const uint8_t *at)
+    uint64_t mr_load_be64(const uint8_t *at)
+    uint16_t mr_load_le16(const uint8_t *at)
+    uint32_t mr_load_le32(const uint8_t *at)
+    uint64_t mr_load_le64(const uint8_t *at)
+    void mr_store_be16(uint8_t *to, uint16_t number)
+    void mr_store_be32(uint8_t *to, uint32_t number)
+    void mr_store_be64(uint8_t *to, uint64_t number)
+    void mr_store_le32(uint8_t *to, uint32_t number)
+    void mr_store_le64(uint8_t *to, uint64_t number)
+    int mr_varint_bytes(uint64_t number)
+    uint8_t *mr_store_varint(uint8_t *to, uint64_t number)
+
+
+cdef extern from "_bytes.h":
+    object mr_named(object cls, tuple fields)
+
+
+cdef extern from "_crc32c.h" nogil:
+    uint32_t mr_crc32c(uint32_t crc, const uint8_t *at, size_t length)
+    uint32_t mr_crc32c_portable(uint32_t crc, const uint8_t *at, size_t length)
+    void mr_crc32c_choose()
+
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+
+cdef extern from "_disk.h" nogil:
+    ctypedef struct mr_job:
+        mr_job *next
+        iovec *iov
+        size_t iov_count
+        void *owner
+        off_t position
+        int64_t token
+        int fd
+        int sync
+        int error
+        size_t written
+        int64_t micros
+
+    ctypedef struct mr_disk_queue:
+        pass
+
+    int mr_append(int fd, iovec *iov, size_t count, off_t position, int sync, size_t *written)
+    mr_disk_queue *mr_disk_queue_new(int wake_fd)
+    void mr_disk_queue_free(mr_disk_queue *queue)
+    int mr_disk_queue_submit(mr_disk_queue *queue, mr_job *job)
+    void mr_disk_queue_close(mr_disk_queue *queue)
+    int mr_disk_queue_claim(mr_disk_queue *queue)
+    mr_job *mr_disk_queue_take_submitted(mr_disk_queue *queue)
+    mr_job *mr_disk_queue_take_completed(mr_disk_queue *queue)
+    int mr_disk_queue_run(mr_disk_queue *queue)
+
+
+cdef enum:
+    # RecordBatch v2
+    BATCH_BASE_OFFSET_AT = 0
+    BATCH_LENGTH_AT = 8
+    BATCH_LEADER_EPOCH_AT = 12
+    BATCH_MAGIC_AT = 16
+    BATCH_CRC_AT = 17
+    BATCH_ATTRIBUTES_AT = 21
+    BATCH_LAST_OFFSET_DELTA_AT = 23
+    BATCH_BASE_TIMESTAMP_AT = 27
+    BATCH_MAX_TIMESTAMP_AT = 35
+    BATCH_PRODUCER_ID_AT = 43
+    BATCH_PRODUCER_EPOCH_AT = 51
+    BATCH_BASE_SEQUENCE_AT = 53
+    BATCH_RECORDS_COUNT_AT = 57
+    BATCH_HEADER_BYTES = 61
+    BATCH_LENGTH_OVERHEAD = 12
+    BATCH_MAGIC = 2
+    BATCH_UNCHECKED_BYTES = 21
+    BATCH_BYTES_MAX = 8388608
+    BATCH_RECORDS_MAX = 1048576
+    RECORD_HEADERS_MAX = 1024
+    ATTRIBUTE_CODEC_MASK = 7
+    CODEC_NONE = 0
+    CODEC_ZSTD = 4
+    # Entry
+    ENTRY_LENGTH_AT = 0
+    ENTRY_CRC_AT = 4
+    ENTRY_PREV_CRC_AT = 8
+    ENTRY_KIND_AT = 12
+    ENTRY_FLAGS_AT = 13
+    ENTRY_RESERVED_AT = 14
+    ENTRY_GROUP_AT = 16
+    ENTRY_INCARNATION_AT = 20
+    ENTRY_TERM_AT = 24
+    ENTRY_INDEX_AT = 32
+    ENTRY_PARTITION_AT = 40
+    ENTRY_BASE_OFFSET_AT = 48
+    ENTRY_DURABLE_AT = 56
+    ENTRY_HEADER_BYTES = 64
+    ENTRY_ALIGNMENT = 8
+    ENTRY_BYTES_MAX = 8388672
+
+
+cdef struct Fields:
+    # The 61 bytes of a batch.
+    int64_t base_offset
+    int64_t total_bytes
+    int32_t leader_epoch
+    int8_t magic
+    uint32_t crc
+    int16_t attributes
+    int32_t last_offset_delta
+    int64_t base_timestamp_ms
+    int64_t max_timestamp_ms
+    int64_t producer_id
+    int16_t producer_epoch
+    int32_t base_sequence
+    int32_t count
+
+
+cdef struct Walk:
+    # A cursor over records: reads data[at:end], nothing else.  ``fault`` and its numbers say what
+    # was wrong; after a fault nothing more is read.
+    const uint8_t *data
+    Py_ssize_t at
+    Py_ssize_t end
+    int fault
+    Py_ssize_t fault_at
+    int64_t fault_number
+    int64_t fault_bound
+
+
+cdef struct Field:
+    # Bytes of a key, a value or a header; ``length`` -1 = null.
+    const uint8_t *data
+    Py_ssize_t length
+
+
+cdef struct RecordStart:
+    # A record up to its headers.
+    Py_ssize_t started
+    Py_ssize_t block_end
+    int64_t timestamp_ms
+    int32_t offset_delta
+    int32_t headers_count
+    Field key
+    Field value
+
+
+cdef class BatchBuilder:
+    cdef uint8_t *_block
+    cdef Py_ssize_t _used
+    cdef Py_ssize_t _room
+    cdef Py_ssize_t _bytes_max
+    cdef int32_t _count
+    cdef int64_t _base_timestamp_ms
+    cdef int64_t _max_timestamp_ms
+
+    cdef int _reserve(self, Py_ssize_t more) except -1
+    cdef int _add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers) except -1
+
+
+cdef class DiskQueue:
+    cdef mr_disk_queue *_queue
+    cdef Py_ssize_t _outstanding
