@@ -1,4 +1,4 @@
-"""Batches of another implementation are accepted here, and ours there; kafka-python is the oracle."""
+"""Batches of another implementation are accepted here and ours there: kafka-python as oracle."""
 
 import pytest
 
