@@ -1,1 +1,1 @@
-"""Placeholder docstring; owned by the package author."""
+"""Chaos: what tries to break the promises, and the checkers that notice."""

@@ -123,6 +123,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
     cluster = _table(table, "cluster")
+    _no_others(cluster, {"id", "groups", "replication_factor", "nodes"}, "cluster")
     members = tuple(sorted((_member(row, "cluster.nodes") for row in cluster.get("nodes", [])),
                            key=lambda member: member.id))
     node = _member({key: value for key, value in node_table.items() if key != "data_dir"}, "node")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from multiraft import messages as m
 from multiraft.core import parse_entries
+from multiraft.digest import BUCKETS
 from multiraft.errors import CorruptEntry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, encode_frame
@@ -27,6 +28,10 @@ _TYPES: dict[type, int] = {
     m.Append: _APPEND,
     m.AppendReply: 4,
     m.TimeoutNow: 5,
+    m.DigestQuery: 6,
+    m.DigestAnswer: 7,
+    m.LedRequest: 8,
+    m.LedChanges: 9,
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
 _APPEND_FIELDS = 7  # without the entries
@@ -70,13 +75,16 @@ def _decode_item(item: object, payload: memoryview, at: int):
         return _decode_append(item, payload, at)
     if len(item) != 1 + len(kind._fields):
         raise RemoteProtocolError(f"{kind.__name__} with {len(item) - 1} fields")
-    return kind(*_checked(item)[1:]), at
+    message = kind(*(_plain(value) for value in item[1:]))
+    _check_shape(message)
+    return message, at
 
 
 def _decode_append(item: list, payload: memoryview, at: int) -> tuple[m.Append, int]:
     if len(item) != 2 + _APPEND_FIELDS:
         raise RemoteProtocolError(f"Append with {len(item) - 1} fields")
-    _checked(item)
+    for value in item:
+        _plain(value)
     size = item[-1]
     if size > len(payload) - at:
         raise RemoteProtocolError(f"an append names {size} bytes, {len(payload) - at} are there")
@@ -89,11 +97,33 @@ def _decode_append(item: list, payload: memoryview, at: int) -> tuple[m.Append, 
     return m.Append(*item[1:1 + _APPEND_FIELDS], entries), at + size
 
 
-def _checked(item: list) -> list:
-    """Every field is a whole number that is not negative, or a list of such (digests)."""
-    for value in item:
-        if type(value) is list:
-            _checked(value)
-        elif type(value) is not bool and (type(value) is not int or value < 0):
-            raise RemoteProtocolError(f"field {value!r} of an item")
-    return item
+def _plain(value: object):
+    """A whole number that is not negative, a truth value, or rows of such (digests)."""
+    if type(value) is list:
+        return tuple(_plain(one) for one in value)
+    if type(value) is bool or (type(value) is int and value >= 0):
+        return value
+    raise RemoteProtocolError(f"field {value!r} of an item")
+
+
+def _check_shape(message) -> None:
+    """What the core assumes of messages that carry rows; the others have whole numbers only."""
+    kind = type(message)
+    if kind is m.DigestQuery:
+        sound = _numbers(message.buckets, BUCKETS)
+    elif kind is m.DigestAnswer:
+        sound = (_numbers(message.buckets, None) and all(b < BUCKETS for b in message.buckets)
+                 and type(message.led) is tuple and all(_numbers(row, 3) for row in message.led))
+    elif kind is m.LedChanges:
+        sound = (type(message.since) is int and type(message.version) is int
+                 and type(message.changes) is tuple
+                 and all(_numbers(row, 4) for row in message.changes))
+    else:
+        sound = not any(type(value) is tuple for value in message)
+    if not sound:
+        raise RemoteProtocolError(f"{kind.__name__} with fields that are not its own")
+
+
+def _numbers(row: object, count: int | None) -> bool:
+    return (type(row) is tuple and (count is None or len(row) == count)
+            and not any(type(value) is tuple for value in row))

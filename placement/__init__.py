@@ -1,1 +1,44 @@
-"""Placeholder docstring; owned by the package author."""
+"""Where things go: partitions to groups, groups to nodes.  Pure planning, value in and value out.
+
+Contract.  Nothing here reads a clock, a file, a socket or a random source, and nothing depends on
+the order of sets or on the builtin ``hash``: the same input gives the same placement on every
+machine, in every process, for ever.  ``testdata`` of the tests holds golden vectors of each
+function.  Placement *proposes*: the metadata state machine and the Raft memberships decide.
+
+    hashing      64-bit mixing and the jump consistent hash
+    overflow     partition -> group, with a cap on how full a group may get
+    topology     nodes, racks, weights, checked once
+    rendezvous   group -> replicas, racks first
+    describe     the same as text
+    errors       what can be wrong with the input
+"""
+
+from placement.errors import (
+    InvalidTopology,
+    LimitExceeded,
+    NotEnoughNodes,
+    PlacementError,
+)
+from placement.hashing import jump_hash, mix64, partition_key
+from placement.overflow import POOL_SIZE_MAX, Assignment, assign, default_group, group_cap
+from placement.rendezvous import replicas, replicas_of_pool
+from placement.topology import NodePlace, Topology
+
+__all__ = [
+    "POOL_SIZE_MAX",
+    "Assignment",
+    "InvalidTopology",
+    "LimitExceeded",
+    "NodePlace",
+    "NotEnoughNodes",
+    "PlacementError",
+    "Topology",
+    "assign",
+    "default_group",
+    "group_cap",
+    "jump_hash",
+    "mix64",
+    "partition_key",
+    "replicas",
+    "replicas_of_pool",
+]

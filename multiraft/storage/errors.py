@@ -7,7 +7,7 @@
     +- CorruptFile          a file that cannot be read and cannot be rebuilt from others
     +- CorruptRange         entries on disk that are not what their CRC says: group and indexes
     +- EntryTooLarge        over a limit, with limit and value
-    +- OffsetTooHigh        a fetch beyond what this store holds of a partition
+    +- StaleIncarnation     a group is to be created in an incarnation older than the known one
     +- OffsetTooLow         a fetch below the first offset that this store holds of a partition
 
 A failing disk is none of these: it stays the ``OSError`` it is, and stops the node.
@@ -85,9 +85,9 @@ class OffsetTooLow(StorageError):
         self.first = first
 
 
-class OffsetTooHigh(StorageError):
-    """The offset is above the last one that this store holds of the partition."""
+class StaleIncarnation(StorageError):
+    """The store knows the group in a later life than the one it is asked to create."""
 
-    def __init__(self, partition: int, offset: int, end: int):
-        super().__init__(f"partition {partition}: offset {offset} is above the end, {end}")
-        self.end = end
+    def __init__(self, group: int, asked: int, known: int):
+        super().__init__(f"group {group}: incarnation {asked} is older than the known {known}")
+        self.group = group

@@ -1,0 +1,87 @@
+# One command for everything.  `make` lists them; `make test` is what a contributor must pass.
+#
+# Each command creates the virtual environment and installs what it needs, once.  Override VENV to
+# put the environment elsewhere and PYTHON to build it from another interpreter (3.11 or newer).
+
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+
+# What the extension is made of; a change to any of these rebuilds it.
+SOURCES := setup.py pyproject.toml $(wildcard multiraft/*.pyx multiraft/*.pxd multiraft/*.h)
+# A change of the package's metadata or pins installs again.
+PACKAGING := setup.py pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help build test demo bench-first-light lint fix sim clean machine
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+
+build: $(VENV)/.built-dev  ## create .venv, install in place with the dev extra, compile
+
+test: $(VENV)/.built-strict  ## all that a contributor must pass
+	$(PY) -m ruff check .
+	$(PY) -m pytest --import-mode=importlib $(ARGS)
+
+demo: $(VENV)/.built-demo  ## three nodes, a real data set, a killed leader, nothing lost
+	$(PY) demo/flights.py $(ARGS)
+
+bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the machine can do at all
+	$(PY) -m benchmarks.bench_first_light $(ARGS)
+
+lint: $(VENV)/.built-dev  ## ruff and the rules of the house, without the rest of the tests
+	$(PY) -m ruff check .
+	$(PY) -m pytest --import-mode=importlib tests/tidy $(ARGS)
+
+fix: $(VENV)/.built-dev  ## repair what lint can repair
+	$(PY) -m ruff check --fix .
+
+sim: $(VENV)/.built-dev  ## simulate seeds; ARGS="--seed 8146" replays one
+	$(PY) -m chaos.simulator $(ARGS)
+
+clean:  ## remove what was built; the virtual environment stays until you remove it
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -f multiraft/_core.c multiraft/_core.html multiraft/_source_digest.h multiraft/_core*.so
+	rm -f $(VENV)/.built-* $(VENV)/.installed-*
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+# ---- the virtual environment and the extension ---------------------------------------------------
+
+# One line to run when the machine lacks something; silent otherwise.
+APT := $(if $(filter-out 0,$(shell id -u)),sudo )apt-get install -y python3-venv python3-dev gcc
+machine:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed (found: $$($(PYTHON) -V 2>&1)). Run: $(APT)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "The venv module is missing. Run: $(APT)" >&2; exit 1; }
+	@command -v $${CC:-cc} >/dev/null || \
+	  { echo "A C compiler is missing. Run: $(APT)" >&2; exit 1; }
+	@printf '#include <Python.h>\n' | $${CC:-cc} -fsyntax-only -x c \
+	  -I"$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')" - 2>/dev/null || \
+	  { echo "The headers of Python or of C are missing. Run: $(APT)" >&2; exit 1; }
+
+$(PY):
+	@$(MAKE) machine
+	$(PYTHON) -m venv $(VENV)
+
+INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+$(VENV)/.installed-dev: $(PACKAGING) | $(PY)
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES)
+	$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+# The demo needs no tools of development: the installation itself compiles.
+$(VENV)/.built-demo: $(PACKAGING) $(SOURCES) | $(PY)
+	$(INSTALL) -e '.[demo]'
+	@touch $@
+
+# Compiled anew with warnings as errors, whatever an earlier, milder build left behind.
+$(VENV)/.built-strict: $(VENV)/.installed-dev $(SOURCES)
+	MULTIRAFT_WERROR=1 $(PY) setup.py --quiet build_ext --inplace --force
+	@touch $@ $(VENV)/.built-dev

@@ -1,0 +1,272 @@
+"""How commands talk to a cluster: the one place that knows the client library's shapes.
+
+Contract.  Commands get a client from `open_session` and ask it through the functions here,
+which return this module's own small values; the client's errors become `CommandFailed` in
+`explain`.  Tests put a fake client behind `Session.connect`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from admin_cli.failures import Ambiguous, CommandFailed, NotFound, Unreachable
+from admin_cli.servers import Servers
+from admin_cli.session import Connect, Session
+from multiraft.client import blocking
+from multiraft.errors import MultiRaftError
+from multiraft.wire import errors as wire
+
+#: How long one command tries before it says that nothing answers: an election takes about a
+#: second, a restarted node's recovery a few.
+REQUEST_TIMEOUT_S = 30.0
+#: How long a health check waits for one node: a live one on loopback answers in a millisecond.
+PROBE_TIMEOUT_S = 2.0
+
+
+def open_client(addresses: Sequence[str], timeout_s: float) -> blocking.Client:
+    """A blocking client to whichever of ``addresses`` answers."""
+    return blocking.Client(list(addresses), timeout_s=timeout_s)
+
+
+class PartitionRow(NamedTuple):
+    """One partition; ``leader`` and offsets are None when nobody could tell just now."""
+
+    partition: int
+    group: int
+    leader: int | None
+    start_offset: int | None
+    end_offset: int | None
+
+
+class TopicRow(NamedTuple):
+    """One topic; ``partitions`` is their number."""
+
+    name: str
+    partitions: int
+
+
+class GroupRow(NamedTuple):
+    """One Raft group; ``leader`` None = unknown at the moment."""
+
+    group: int
+    leader: int | None
+    term: int
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+
+
+@contextlib.contextmanager
+def open_session(session: Session, timeout_s: float = REQUEST_TIMEOUT_S) -> Iterator[Any]:
+    """A client to the session's cluster; its errors leave as ``CommandFailed``."""
+    servers = session.servers()
+    connect = session.connect or open_client
+    try:
+        with connect(servers.addresses, timeout_s) as client:
+            yield client
+    except BrokenPipeError:
+        raise  # standard output's reader has gone; the client turns its own into typed errors
+    except (MultiRaftError, OSError) as error:
+        raise explain(error, servers) from error
+
+
+# -- questions and commands -------------------------------------------------------------------
+
+def topics(client: Any) -> list[TopicRow]:
+    """Every topic, by name."""
+    return sorted(TopicRow(row.name, row.partitions) for row in client.list_topics())
+
+
+def create_topic(client: Any, name: str, count: int, replication_factor: int | None,
+                 if_not_exists: bool) -> bool:
+    """Creates a topic; False when it was there and that is fine."""
+    if replication_factor is not None:
+        pool = client.cluster_status().replication_factor
+        if replication_factor != pool:
+            raise CommandFailed(f"the replication factor belongs to the pool of groups, whose is "
+                                f"{pool}; {replication_factor} was asked for.",
+                                "Leave --replication-factor away.")
+    try:
+        client.create_topic(name, partitions=count)
+    except wire.TopicExists:
+        if not if_not_exists:
+            raise
+        return False
+    return True
+
+
+def partitions(client: Any, topic: str) -> list[PartitionRow]:
+    """A topic's partitions with leaders and offsets, in order."""
+    return [PartitionRow(row.partition, row.group, row.leader or None, row.start_offset,
+                         row.end_offset) for row in client.describe_topic(topic).partitions]
+
+
+def groups(client: Any) -> list[GroupRow]:
+    """Every group of the pool and the metadata group, in order."""
+    return sorted(GroupRow(row.group, row.leader or None, row.term, tuple(row.voters),
+                           tuple(row.learners)) for row in client.group_list())
+
+
+def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
+    """Hands a group over to node ``to`` (0 = any); returns the leader and its term."""
+    reply = client.group_transfer(group, to)
+    return reply.leader, reply.term
+
+
+def cluster_status(client: Any) -> dict[str, Any]:
+    """Nodes, and the groups that lack a leader or a member: the shape of the JSON."""
+    status = client.cluster_status()
+    rows = groups(client)
+    up = {node.id for node in status.nodes if node.state == "up"}
+    led = collections.Counter(row.leader for row in rows)
+    return {
+        "cluster": status.cluster.hex(), "metadata_leader": status.metadata_leader or None,
+        "groups": status.groups, "replication_factor": status.replication_factor,
+        "topics": status.topics, "partitions": status.partitions,
+        "nodes": [{"id": node.id, "state": node.state, "rack": node.rack,
+                   "client_address": node.client_address, "peer_address": node.peer_address,
+                   "leads": led[node.id],
+                   "groups": sum(node.id in row.voters + row.learners for row in rows)}
+                  for node in status.nodes],
+        "leaderless_groups": [row.group for row in rows if row.leader is None],
+        "under_replicated_groups": [row.group for row in rows if not up.issuperset(row.voters)],
+    }
+
+
+def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int | None) -> None:
+    """Raises ``NotFound`` when the topic has no such partition; None is any."""
+    if partition is not None and partition not in [row.partition for row in rows]:
+        raise NotFound(f"topic {topic} has no partition {partition}; it has 0 to {len(rows) - 1}.",
+                       f"`multiraft topic describe {topic}` shows them.")
+
+
+def batches(client: Any, topic: str, partition: int | None, start: str | int,
+            until_end: bool) -> Iterator[blocking.FetchedBatch]:
+    """A topic's batches as they come."""
+    return client.consume(topic, partition=partition, start=start, until_end=until_end)
+
+
+def node_answers(connect: Connect, address: str) -> bool:
+    """Whether the node at ``address`` answers a status request itself."""
+    try:
+        with connect((address,), PROBE_TIMEOUT_S) as client:
+            client.cluster_status()
+    except (MultiRaftError, OSError):
+        return False
+    return True
+
+
+def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> int:
+    """How many of ``total`` groups have no leader that the cluster knows of."""
+    try:
+        with connect(addresses, PROBE_TIMEOUT_S) as client:
+            return total - sum(row.leader is not None for row in groups(client))
+    except (MultiRaftError, OSError):
+        return total
+
+
+# -- appending ------------------------------------------------------------------------------------
+
+class Appender:
+    """Appends records to one topic and counts how each of them ended.
+
+    Invariant.  ``sent`` = acknowledged + ambiguous + refused + those still on their way.
+    """
+
+    def __init__(self, producer: Any, topic: str, partition: int | None):
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._counts: dict[Any, int] = {}  # delivery -> records that share it
+        self.sent = 0
+        self.acknowledged = 0
+        self.ambiguous = 0
+        self.refused = 0
+        self.why = ""  # of the first that was not acknowledged
+
+    def append(self, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> None:
+        """Hands records over; waits while the producer's buffer is full."""
+        for position, value in enumerate(values):
+            key = None if keys is None else keys[position]
+            self._follow(self._producer.send(
+                blocking.Record(self._topic, value, key, self._partition)), 1)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Waits until every record has its outcome."""
+        self._producer.flush(timeout_s)
+
+    def _follow(self, delivery: Any, count: int) -> None:
+        """Counts records under their batch's delivery; the first of a batch asks to be told."""
+        self.sent += count
+        if delivery in self._counts:
+            self._counts[delivery] += count
+        else:
+            self._counts[delivery] = count
+            delivery.when_done(lambda: self._settle(delivery))
+
+    def _settle(self, delivery: Any) -> None:
+        count = self._counts.pop(delivery)
+        if not isinstance(delivery.outcome, Exception):
+            self.acknowledged += count
+            return
+        self.why = self.why or _sentence(delivery.outcome)
+        if isinstance(delivery.outcome, wire.AmbiguousOutcome):
+            self.ambiguous += count
+        else:
+            self.refused += count
+
+
+@contextlib.contextmanager
+def appender(client: Any, topic: str, partition: int | None, acks: str,
+             compression: str) -> Iterator[Appender]:
+    """An `Appender`; leaving it waits for nothing, `flush` does."""
+    with client.producer(acks=acks, compression=compression) as producer:
+        yield Appender(producer, topic, partition)
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+_UNREACHABLE = (OSError, wire.ProtocolError, wire.ConnectionRefused)
+
+
+def explain(error: Exception, servers: Servers) -> CommandFailed:
+    """The client's error as what happened, what to do, and an exit code."""
+    text = _sentence(error)
+    if isinstance(error, wire.AmbiguousOutcome):
+        return Ambiguous(f"the outcome is not known: {text}",
+                         "It may or may not have happened; look before you repeat it.")
+    if isinstance(error, (wire.UnknownTopic, wire.UnknownPartition)):
+        return NotFound(text, "`multiraft topic list` shows what there is.")
+    if isinstance(error, _UNREACHABLE):
+        return _unreachable(text, servers)
+    return CommandFailed(text, _ADVICE.get(type(error), ""))
+
+
+#: error -> what to do about it.
+_ADVICE = {
+    wire.TopicExists: "Choose another name, or delete that topic first.",
+    wire.InvalidTopicName: "A topic name has 1 to 249 of A-Z a-z 0-9 . _ - and is not . or ..",
+    wire.LeaderUnknown: "The group may be electing, or has lost its majority: "
+                        "`multiraft cluster status` shows which nodes are up.",
+    wire.StorageFull: "Free space on the node's disk; appends resume by themselves.",
+    wire.TimedOut: "Nothing happened; try again.",
+    wire.QueueFull: "The node is busy; try again.",
+    wire.ShuttingDown: "Another node takes over in a moment; try again.",
+    wire.Unsupported: "The node is of another release than this command.",
+}
+
+
+def _unreachable(text: str, servers: Servers) -> Unreachable:
+    tried = ", ".join(servers.addresses)
+    do = "Is the cluster up? Are the addresses its client addresses?"
+    if servers.dev_directory is not None:
+        do = (f"See what runs: multiraft dev status --dir {servers.dev_directory}\n"
+              f"Start it:      multiraft dev up --dir {servers.dev_directory}")
+    return Unreachable(f"no answer from {tried} (from {servers.source}): {text}", do)
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text if text.endswith((".", "!", "?")) else f"{text}."

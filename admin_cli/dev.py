@@ -1,0 +1,195 @@
+"""`multiraft dev`: a local cluster in the background."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from admin_cli import dev_state
+from admin_cli.connection import open_client
+from admin_cli.dev_cluster import UP_TIMEOUT_S, DevCluster, Report, unreported
+from admin_cli.dev_process import node_command
+from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli.main import HelpfulGroup
+from admin_cli.options import Directory, dir_option, json_option
+from admin_cli.output import note, plural, print_json, print_table, progress_bar
+from admin_cli.session import Session
+
+DEFAULT_NODES = 3
+DEFAULT_GROUPS = 64
+#: The pool is fixed for a cluster's life; a laptop's three nodes elect this many in a few seconds.
+GROUPS_MAX = 65_536
+
+
+@click.group(cls=HelpfulGroup)
+def dev() -> None:
+    """A local cluster in the background, for development.
+
+    Commands run afterwards find it without --servers.
+    """
+
+
+def _cluster(session: Session, directory: Path, report: Report = unreported) -> DevCluster:
+    return DevCluster(directory, session.connect or open_client, session.environ,
+                      command=session.node_command or node_command, report=report)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Report]:
+    """A bar for each thing that is waited for; a line each when nobody watches."""
+    with progress_bar() as progress:
+        bars: dict[str, int] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what, total=total)
+            progress.update(bars[what], completed=done)
+
+        yield report
+
+
+@dev.command()
+@click.option("--dir", "directory", type=Directory(), default=dev_state.DEFAULT_DIRECTORY,
+              metavar="D", show_default=True, help="Where the cluster's files are.")
+@click.option("--nodes", type=click.IntRange(1, dev_state.NODES_MAX),
+              help=f"[default: {DEFAULT_NODES}]")
+@click.option("--groups", type=click.IntRange(1, GROUPS_MAX),
+              help=f"Raft groups in the pool, for the cluster's life. [default: {DEFAULT_GROUPS}]")
+@click.option("--replication-factor", type=click.IntRange(min=1),
+              help="Replicas of each group. [default: 3, or the number of nodes if smaller]")
+@click.option("--base-port", type=click.IntRange(1024, 65_535 - 2 * dev_state.PEER_PORT_DISTANCE),
+              help="Node N listens on base-port + N for clients and base-port + 100 + N for "
+                   f"peers. [default: {dev_state.DEFAULT_BASE_PORT}]")
+@click.option("--timeout", type=click.FloatRange(min=1), default=UP_TIMEOUT_S, show_default=True,
+              metavar="SECONDS", help="How long to wait until every group has a leader.")
+@json_option
+@click.pass_obj
+def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
+       replication_factor: int | None, base_port: int | None, timeout: float,
+       as_json: bool) -> None:
+    """Create the cluster, or start again what of it does not run."""
+    asked = {"nodes": nodes, "groups": groups, "replication-factor": replication_factor,
+             "base-port": base_port}
+    with _progress() as report:
+        cluster = _cluster(session, directory, report)
+        if dev_state.exists(directory):
+            _refuse_changes(cluster, asked)
+        else:
+            _create(cluster, asked)
+        started = cluster.up(timeout)
+    problem = dev_state.write_pointer(cluster.directory, session.environ)
+    if problem:
+        note(f"Note: commands in other directories will need --servers: {problem}.")
+    if as_json:
+        _print_status(cluster, as_json)
+        return
+    record = cluster.record
+    what = f"Started {plural(len(started), 'node')}" if started else "Already up"
+    note(f"{what}: {plural(len(record.nodes), 'node')}, {record.groups} groups, replication "
+         f"factor {record.replication_factor}, in {directory}.")
+    note(f"Clients: {','.join(cluster.addresses)} (commands find them by themselves)")
+    note("Try:     multiraft topic create greetings && echo hello | multiraft produce greetings")
+
+
+def _create(cluster: DevCluster, asked: dict[str, int | None]) -> None:
+    nodes = asked["nodes"] or DEFAULT_NODES
+    factor = asked["replication-factor"] or min(3, nodes)
+    if factor > nodes:
+        raise click.UsageError(f"--replication-factor {factor} needs as many nodes; --nodes is "
+                               f"{nodes}.")
+    cluster.create(nodes, asked["groups"] or DEFAULT_GROUPS, factor,
+                   asked["base-port"] or dev_state.DEFAULT_BASE_PORT)
+
+
+def _refuse_changes(cluster: DevCluster, asked: dict[str, int | None]) -> None:
+    """A cluster that exists keeps its shape."""
+    record = cluster.record
+    has = {"nodes": len(record.nodes), "groups": record.groups,
+           "replication-factor": record.replication_factor, "base-port": record.base_port}
+    for name, value in asked.items():
+        if value is not None and value != has[name]:
+            raise CommandFailed(
+                f"the cluster in {cluster.directory} has --{name} {has[name]}, not {value}.",
+                f"Leave --{name} away, name another --dir, or remove that cluster: multiraft dev "
+                f"down --wipe --dir {cluster.directory}", ExitCode.USAGE)
+
+
+@dev.command()
+@dir_option
+@click.option("--wipe", is_flag=True, help="Remove the cluster's files too, records included.")
+@click.pass_context
+def down(ctx: click.Context, directory: Path, wipe: bool) -> None:
+    """Stop the cluster; `dev up` starts it again with all its records."""
+    named = ctx.get_parameter_source("directory") is not click.core.ParameterSource.DEFAULT
+    if wipe and not named and directory != Path.cwd() / dev_state.DEFAULT_DIRECTORY:
+        raise CommandFailed(f"--wipe would remove {directory}, which you have not named.",
+                            f"Name it: multiraft dev down --wipe --dir {directory}",
+                            ExitCode.USAGE)
+    with _progress() as report:
+        cluster = _cluster(ctx.obj, directory, report)
+        stopped = cluster.down()
+        if wipe:
+            cluster.wipe()
+    note(f"Stopped {plural(len(stopped), 'node')} in {directory}"
+         + (" and removed its files." if wipe else "."))
+
+
+@dev.command()
+@dir_option
+@json_option
+@click.pass_obj
+def status(session: Session, directory: Path, as_json: bool) -> None:
+    """Show each node's process.
+
+    States: running; unresponsive (the process lives but does not answer); stopping; stopped and
+    killed (as you asked); dead (it ended by itself).
+    """
+    _print_status(_cluster(session, directory), as_json)
+
+
+def _print_status(cluster: DevCluster, as_json: bool) -> None:
+    states = cluster.status()
+    if as_json:
+        print_json({"nodes": [{"id": node.id, "pid": node.pid, "state": node.state,
+                               "client_address": node.client_address} for node in states]})
+        return
+    print_table(("node", "pid", "state", "client address", "peer address", "log"),
+                [(node.id, node.pid, node.state, node.client_address, node.peer_address,
+                  dev_state.log_path(cluster.directory, node.id)) for node in states])
+
+
+node_argument = click.argument("node", metavar="NODE", type=click.IntRange(min=1))
+
+
+@dev.command()
+@node_argument
+@dir_option
+@click.pass_obj
+def kill(session: Session, node: int, directory: Path) -> None:
+    """End NODE with SIGKILL, as a crash would."""
+    _cluster(session, directory).kill(node)
+    note(f"Killed node {node}.")
+
+
+@dev.command()
+@node_argument
+@dir_option
+@click.pass_obj
+def stop(session: Session, node: int, directory: Path) -> None:
+    """End NODE with SIGTERM: it hands its leaderships over first."""
+    _cluster(session, directory).stop(node)
+    note(f"Stopped node {node}.")
+
+
+@dev.command()
+@node_argument
+@dir_option
+@click.pass_obj
+def start(session: Session, node: int, directory: Path) -> None:
+    """Start NODE again and wait until it serves."""
+    with _progress() as report:
+        started = _cluster(session, directory, report).start(node)
+    note(f"Started node {node}." if started else f"Node {node} runs already.")

@@ -1,0 +1,325 @@
+"""A local cluster in the background: up, down, kill, stop, start, status.
+
+Contract.  `DevCluster` is the one implementation behind `multiraft dev ...` and the demo.  Every
+wait is for a condition, bounded, and ends in a sentence that names the node and quotes its log.
+Invariants.  A node's state is derived, never stored: what was last wanted of it, whether that very
+process lives, whether it answers.  The record is changed under the lock only, and the lock is not
+held while waiting, so a node can be killed while another command waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from admin_cli import dev_process, dev_state
+from admin_cli.connection import leaderless_groups, node_answers
+from admin_cli.dev_process import Identity
+from admin_cli.dev_state import ClusterRecord, NodeRecord
+from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli.session import Connect, NodeCommand
+
+#: Recovery of a large data directory reads every unsealed byte; then elections take a second.
+UP_TIMEOUT_S = 60.0
+#: A node hands leadership over before it ends: a transfer timeout per group at worst, in parallel.
+STOP_TIMEOUT_S = 30.0
+#: A killed process is gone at once unless the kernel is busy with its I/O.
+KILL_TIMEOUT_S = 10.0
+#: Places that are looked at for a cluster that takes any.
+BASE_PORTS_TRIED = 20
+#: `python -m node` ends with this when its data directory is another node's, or in use.
+EXIT_WRONG_DIRECTORY = 3
+
+Report = Callable[[str, int, int], None]  # (what is waited for, how many are there, of how many)
+
+
+def unreported(_what: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What `dev status` says of one node."""
+
+    id: int
+    pid: int | None
+    state: str  # running, unresponsive, stopping, stopped, killed, dead
+    client_address: str
+    peer_address: str
+
+
+class DevCluster:
+    """The cluster whose files are in ``directory``.
+
+    ``connect`` opens a client to some addresses; ``command`` makes a node's command line from its
+    configuration file; ``environ`` says where the pointer is.
+    """
+
+    def __init__(self, directory: Path, connect: Connect, environ: Mapping[str, str], *,
+                 command: NodeCommand = dev_process.node_command,
+                 report: Report = unreported):
+        dev_process.require_linux()
+        self.directory = directory.absolute()
+        self._connect = connect
+        self._environ = environ
+        self._command = command
+        self._report = report
+        self._log_starts: dict[int, int] = {}  # node -> where the log of its present run begins
+
+    @property
+    def record(self) -> ClusterRecord:
+        """The record as it is on disk now."""
+        return dev_state.load(self.directory)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Client addresses of all nodes."""
+        return tuple(node.client_address for node in self.record.nodes)
+
+    # -- up and down ----------------------------------------------------------------------------
+
+    def create(self, nodes: int, groups: int, replication_factor: int, base_port: int) -> None:
+        """Writes the files of a new cluster; raises ``CommandFailed`` if the place is taken."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if any(path.name != "lock" for path in self.directory.iterdir()):
+            raise CommandFailed(f"{self.directory} is not empty and holds no cluster.",
+                                "Name another directory with --dir.")
+        with dev_state.locked(self.directory):
+            record = dev_state.plan(nodes, groups, replication_factor, base_port)
+            dev_state.write_configs(self.directory, record)
+            dev_state.save(self.directory, record)
+
+    def up(self, timeout_s: float = UP_TIMEOUT_S) -> list[int]:
+        """Starts every node that does not run and waits until the cluster serves.
+
+        Returns the ids started.  Raises ``CommandFailed`` when a port is taken, a node dies, or
+        some group has no leader after ``timeout_s``.
+        """
+        with dev_state.locked(self.directory):
+            record = self.record
+            idle = [node for node in record.nodes if not _alive(node)]
+            for node in idle:
+                _require_free_ports(node)
+            for node in idle:
+                self._spawn(record, node)
+        deadline = time.monotonic() + timeout_s
+        self._wait_serving(record.nodes, deadline)
+        self._wait_leaders(record, deadline)
+        return [node.id for node in idle]
+
+    def down(self) -> list[int]:
+        """Stops every running node, all at once; returns the ids stopped.
+
+        A node that does not end in ``STOP_TIMEOUT_S`` is killed: its data is safe by design.
+        """
+        signalled = {node.id: self._signal(node.id, dev_state.STOP) for node in self.record.nodes}
+        stopped = {node_id: process for node_id, process in signalled.items() if process}
+        for position, (node_id, process) in enumerate(stopped.items()):
+            self._report("nodes stopped", position, len(stopped))
+            if not dev_process.wait_gone(process, STOP_TIMEOUT_S):
+                self.kill(node_id)
+        return list(stopped)
+
+    def wipe(self) -> None:
+        """Removes the files of a stopped cluster."""
+        with dev_state.locked(self.directory):
+            record = self.record
+            running = [node.id for node in record.nodes if _alive(node)]
+            if running:
+                raise CommandFailed(f"nodes {running} still run; nothing was removed.",
+                                    "Stop them first: multiraft dev down")
+            dev_state.drop_pointer(self.directory, self._environ)
+            dev_state.wipe(self.directory, record)
+
+    # -- one node -------------------------------------------------------------------------------
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL: the node gets no chance to say goodbye.  Returns when the process is gone."""
+        process = self._signal_running(node_id, dev_state.KILL)
+        if not dev_process.wait_gone(process, KILL_TIMEOUT_S):
+            raise CommandFailed(f"node {node_id} (pid {process.pid}) does not die.",
+                                "The kernel holds it, usually in disk I/O; look at its disk.")
+
+    def stop(self, node_id: int, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM: the node hands leadership over and ends.  Returns when it has."""
+        process = self._signal_running(node_id, dev_state.STOP)
+        if not dev_process.wait_gone(process, timeout_s):
+            raise CommandFailed(f"node {node_id} (pid {process.pid}) has not ended after "
+                                f"{timeout_s:.0f} s.", self._quote_log(node_id)
+                                + f"\nEnd it the hard way: multiraft dev kill {node_id}")
+
+    def start(self, node_id: int, timeout_s: float = UP_TIMEOUT_S) -> bool:
+        """Starts a node that does not run, waits until it serves; False when it already ran."""
+        with dev_state.locked(self.directory):
+            record = self.record
+            node = record.node(node_id)
+            idle = not _alive(node)
+            if idle:
+                _require_free_ports(node)
+                self._spawn(record, node)
+        self._wait_serving([node], time.monotonic() + timeout_s)
+        return idle
+
+    def status(self) -> list[NodeState]:
+        """Every node's state; the living are asked all at once."""
+        nodes = self.record.nodes
+        with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
+            return list(pool.map(self._node_state, nodes))
+
+    def _node_state(self, node: NodeRecord) -> NodeState:
+        living = _alive(node)
+        if not living:
+            state = {dev_state.RUN: "dead", dev_state.STOP: "stopped",
+                     dev_state.KILL: "killed"}[node.wanted]
+        elif node.wanted != dev_state.RUN:
+            state = "stopping"
+        else:
+            answers = node_answers(self._connect, node.client_address)
+            state = "running" if answers else "unresponsive"
+        return NodeState(node.id, node.pid if living else None, state, node.client_address,
+                         node.peer_address)
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _spawn(self, record: ClusterRecord, node: NodeRecord) -> None:
+        """Starts one process and records it; the lock is held."""
+        log = dev_state.log_path(self.directory, node.id)
+        self._log_starts[node.id] = dev_process.log_size(log)
+        process = dev_process.start(self._command(dev_state.config_path(self.directory, node.id)),
+                                    dev_state.node_directory(self.directory, node.id), log)
+        node.wanted = dev_state.RUN
+        node.pid, node.start_time, node.boot = process
+        dev_state.save(self.directory, record)  # after each: a crash of ours loses no process
+
+    def _signal(self, node_id: int, wanted: str) -> Identity | None:
+        """Records what is wanted and signals; None when the node did not run."""
+        with dev_state.locked(self.directory):
+            record = self.record
+            node = record.node(node_id)
+            living = _alive(node)
+            if living or wanted == dev_state.STOP:  # stopping the dead says: this is as intended
+                node.wanted = wanted
+                dev_state.save(self.directory, record)
+            number = signal.SIGKILL if wanted == dev_state.KILL else signal.SIGTERM
+            if living and dev_process.send_signal(_identity(node), number):
+                return _identity(node)
+            return None
+
+    def _signal_running(self, node_id: int, wanted: str) -> Identity:
+        process = self._signal(node_id, wanted)
+        if process is None:
+            raise CommandFailed(f"node {node_id} does not run.",
+                                f"Start it: multiraft dev start {node_id} --dir {self.directory}")
+        return process
+
+    def _wait_serving(self, nodes: Sequence[NodeRecord], deadline: float) -> None:
+        """Waits until each node has said that it is ready, then until each answers."""
+        conditions = (("nodes ready", lambda node: self._is_ready(node)),
+                      ("nodes answering",
+                       lambda node: node_answers(self._connect, node.client_address)))
+        for what, holds in conditions:
+            waiting = list(nodes)
+            while waiting:
+                self._report(what, len(nodes) - len(waiting), len(nodes))
+                waiting = [node for node in waiting if not holds(node)]
+                self._check_progress(waiting, what, deadline)
+            self._report(what, len(nodes), len(nodes))
+
+    def _is_ready(self, node: NodeRecord) -> bool:
+        """Whether the log of the present run has the ready line."""
+        if node.id not in self._log_starts:  # it ran before this command: answering decides
+            return True
+        log = dev_state.log_path(self.directory, node.id)
+        with open(log, "rb") as file:
+            file.seek(self._log_starts[node.id])
+            return any(_is_ready_line(line) for line in file)
+
+    def _wait_leaders(self, record: ClusterRecord, deadline: float) -> None:
+        """Waits until every group, the metadata group too, has a leader."""
+        total = record.groups + 1
+        while True:
+            missing = leaderless_groups(self._connect, self.addresses, total)
+            self._report("groups with a leader", total - missing, total)
+            if missing == 0:
+                return
+            self._check_progress(record.nodes, f"leaders of {missing} of {total} groups", deadline)
+
+    def _check_progress(self, waiting: Sequence[NodeRecord], what: str, deadline: float) -> None:
+        """Raises if a node that is waited for has died or time is up; else sleeps a moment."""
+        for node in waiting:
+            if not _alive(node):
+                raise CommandFailed(*self._explain_death(node))
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            names = ", ".join(str(node.id) for node in waiting)
+            raise CommandFailed(f"still waiting for {what} (nodes {names}); time is up.",
+                                self._quote_log(waiting[0].id), ExitCode.UNREACHABLE)
+        time.sleep(dev_process.POLL_INTERVAL_S)
+
+    def _explain_death(self, node: NodeRecord) -> tuple[str, str]:
+        status = dev_process.exit_status(_identity(node))
+        how = {None: "", EXIT_WRONG_DIRECTORY: ": its data directory belongs to another node or "
+               "cluster, or another process uses it"}.get(status, f" with exit status {status}")
+        return f"node {node.id} ended before it was ready{how}.", self._quote_log(node.id)
+
+    def _quote_log(self, node_id: int) -> str:
+        log = dev_state.log_path(self.directory, node_id)
+        tail = dev_process.log_tail(log, self._log_starts.get(node_id, 0))
+        quoted = "".join(f"\n| {line}" for line in tail.splitlines())
+        said = f"Its log, {log}, ends:{quoted}" if quoted else f"Its log, {log}, is empty."
+        return f"{said}\nWhat runs, and ending it: multiraft dev status|down --dir {self.directory}"
+
+
+def _identity(node: NodeRecord) -> Identity:
+    assert node.pid is not None
+    return Identity(node.pid, node.start_time, node.boot)
+
+
+def _alive(node: NodeRecord) -> bool:
+    return node.pid is not None and dev_process.alive(_identity(node))
+
+
+def _is_ready_line(line: bytes) -> bool:
+    if not line.startswith(b"{"):
+        return False
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(event, dict) and event.get("event") == "ready"
+
+
+def free_base_port(wished: int, nodes: int) -> int:
+    """``wished``, or the next base port whose ports are all free; raises ``CommandFailed``."""
+    step = 2 * dev_state.PEER_PORT_DISTANCE
+    for base in range(wished, wished + step * BASE_PORTS_TRIED, step):
+        try:
+            for node in dev_state.plan(nodes, 1, 1, base).nodes:
+                _require_free_ports(node)
+        except CommandFailed:
+            continue
+        return base
+    raise CommandFailed(f"no free ports from {wished} on.", "End what uses them.")
+
+
+def _require_free_ports(node: NodeRecord) -> None:
+    """Raises ``CommandFailed`` naming the port if something listens where the node would."""
+    for address in (node.client_address, node.peer_address):
+        host, _, port = address.rpartition(":")
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, int(port)))
+            except OSError as error:
+                raise CommandFailed(
+                    f"port {port}, which node {node.id} needs, cannot be used: "
+                    f"{error.strerror}.",
+                    "Another program (another cluster?) has it: end that, or create this cluster "
+                    "elsewhere with --base-port.") from error

@@ -1,0 +1,247 @@
+"""Files of a local development cluster.
+
+    D/cluster.json      the record: what the cluster is, which process each node was last
+    D/lock              taken for the moments in which the record changes
+    D/node-N/node.toml  configuration of node N
+    D/node-N/data       its data
+    D/node-N/log        its standard output and error, appended
+
+Contract.  `cluster.json` is replaced atomically and only under `locked`.  The *pointer*, one file
+per user, names the directory of the cluster that was started last, so that commands find it.
+Invariants.  A node record with a pid also has the start time and the boot that the pid belongs to:
+pids are reused, (boot, pid, start time) is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from admin_cli.failures import CommandFailed, NotFound
+
+FORMAT_VERSION = 1
+DEFAULT_DIRECTORY = "dev-cluster"
+DEFAULT_BASE_PORT = 9100
+#: Peer ports lie this far above client ports, so this also bounds the number of nodes.
+PEER_PORT_DISTANCE = 100
+NODES_MAX = PEER_PORT_DISTANCE - 1
+#: Somebody else changes the record; they hold the lock for milliseconds.
+LOCK_TIMEOUT_S = 10.0
+
+# What was last asked of a node.  What it *is* follows from this and from its process.
+RUN, STOP, KILL = "run", "stop", "kill"
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """One node: its place, and the process it last was."""
+
+    id: int
+    rack: str
+    client_address: str
+    peer_address: str
+    weight: float = 1.0
+    wanted: str = STOP
+    pid: int | None = None
+    start_time: int = 0  # clock ticks after boot, field 22 of /proc/PID/stat
+    boot: str = ""  # /proc/sys/kernel/random/boot_id
+
+
+@dataclass(slots=True)
+class ClusterRecord:
+    """What `cluster.json` holds."""
+
+    cluster_id: str
+    groups: int
+    replication_factor: int
+    base_port: int
+    nodes: list[NodeRecord] = field(default_factory=list)
+    version: int = FORMAT_VERSION
+
+    def node(self, node_id: int) -> NodeRecord:
+        """The node with this id; raises ``NotFound`` naming the ids there are."""
+        for node in self.nodes:
+            if node.id == node_id:
+                return node
+        ids = ", ".join(str(node.id) for node in self.nodes)
+        raise NotFound(f"there is no node {node_id} in this cluster.", f"Its nodes are {ids}.")
+
+
+def plan(nodes: int, groups: int, replication_factor: int, base_port: int) -> ClusterRecord:
+    """A new cluster on loopback: one rack per node, consecutive ports."""
+    record = ClusterRecord(uuid.uuid4().hex, groups, replication_factor, base_port)
+    for node_id in range(1, nodes + 1):
+        client_port = base_port + node_id
+        record.nodes.append(NodeRecord(
+            node_id, f"r{node_id}", f"127.0.0.1:{client_port}",
+            f"127.0.0.1:{client_port + PEER_PORT_DISTANCE}"))
+    return record
+
+
+def node_directory(directory: Path, node_id: int) -> Path:
+    """Where a node's configuration, data and log are."""
+    return directory / f"node-{node_id}"
+
+
+def log_path(directory: Path, node_id: int) -> Path:
+    """What the node wrote to standard output and error."""
+    return node_directory(directory, node_id) / "log"
+
+
+def config_path(directory: Path, node_id: int) -> Path:
+    """The node's configuration file."""
+    return node_directory(directory, node_id) / "node.toml"
+
+
+def exists(directory: Path) -> bool:
+    """Whether a cluster was ever created in ``directory``."""
+    return (directory / "cluster.json").is_file()
+
+
+def load(directory: Path) -> ClusterRecord:
+    """The record; raises ``CommandFailed`` when there is none or it cannot be understood."""
+    path = directory / "cluster.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        if raw["version"] != FORMAT_VERSION:
+            raise CommandFailed(f"{path} has format {raw['version']}, this command reads "
+                                f"{FORMAT_VERSION}.", "Use the release that made the cluster.")
+        raw["nodes"] = [NodeRecord(**node) for node in raw["nodes"]]
+        return ClusterRecord(**raw)
+    except FileNotFoundError:
+        raise NotFound(f"there is no development cluster in {directory}.",
+                       f"Create one: multiraft dev up --dir {directory}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandFailed(f"{path} is not a cluster record: {error!r}.",
+                            "Remove the directory, or restore the file.") from error
+
+
+def save(directory: Path, record: ClusterRecord) -> None:
+    """Replaces the record atomically."""
+    _replace(directory / "cluster.json", json.dumps(asdict(record), indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Holds ``D/lock``; raises ``CommandFailed`` when another command keeps it too long."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    with open(directory / "lock", "a", encoding="ascii") as lock:
+        while not _try_lock(lock.fileno()):
+            if time.monotonic() > deadline:
+                raise CommandFailed(f"another command has been changing {directory} for "
+                                    f"{LOCK_TIMEOUT_S:.0f} s.", "Wait for it, or end it.")
+            time.sleep(0.02)
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write_configs(directory: Path, record: ClusterRecord) -> None:
+    """Writes every node's `node.toml`."""
+    for node in record.nodes:
+        node_directory(directory, node.id).mkdir(parents=True, exist_ok=True)
+        _replace(config_path(directory, node.id), _node_toml(directory, record, node))
+
+
+def _node_toml(directory: Path, record: ClusterRecord, node: NodeRecord) -> str:
+    data = node_directory(directory, node.id) / "data"
+    lines = ["# Written by `multiraft dev up`.", "[node]",
+             f"id = {node.id}", f"rack = {_toml_string(node.rack)}", f"weight = {node.weight}",
+             f"data_dir = {_toml_string(str(data))}",
+             f"client_address = {_toml_string(node.client_address)}",
+             f"peer_address = {_toml_string(node.peer_address)}", "",
+             "[cluster]", f"id = {_toml_string(record.cluster_id)}",
+             f"groups = {record.groups}", f"replication_factor = {record.replication_factor}"]
+    for member in record.nodes:
+        lines += ["", "[[cluster.nodes]]", f"id = {member.id}",
+                  f"rack = {_toml_string(member.rack)}", f"weight = {member.weight}",
+                  f"client_address = {_toml_string(member.client_address)}",
+                  f"peer_address = {_toml_string(member.peer_address)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_string(text: str) -> str:
+    # A JSON string is a TOML basic string but for DEL, which TOML wants escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def wipe(directory: Path, record: ClusterRecord) -> None:
+    """Removes what this module and the nodes wrote, and the directory if nothing else is in it."""
+    for node in record.nodes:
+        if node_directory(directory, node.id).exists():
+            shutil.rmtree(node_directory(directory, node.id))
+    for name in ("cluster.json", "lock"):
+        (directory / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not empty: somebody keeps files of their own here
+        directory.rmdir()
+
+
+# -- the pointer --------------------------------------------------------------------------------
+
+def pointer_path(environ: Mapping[str, str]) -> Path | None:
+    """The per-user file that names the cluster started last; None when there is no home."""
+    base = environ.get("XDG_STATE_HOME", "")
+    if base.startswith("/"):  # the XDG specification: relative paths are to be ignored
+        return Path(base) / "multiraft" / "dev-cluster"
+    if environ.get("HOME"):
+        return Path(environ["HOME"]) / ".local" / "state" / "multiraft" / "dev-cluster"
+    return None
+
+
+def write_pointer(directory: Path, environ: Mapping[str, str]) -> str | None:
+    """Remembers ``directory`` as the cluster started last; returns why not, or None."""
+    path = pointer_path(environ)
+    if path is None:
+        return "HOME and XDG_STATE_HOME are not set"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, f"{directory}\n")
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def drop_pointer(directory: Path, environ: Mapping[str, str]) -> None:
+    """Forgets ``directory``, if it is what the pointer names."""
+    if _read_pointer(environ) == directory:
+        pointer_path(environ).unlink(missing_ok=True)
+
+
+def _read_pointer(environ: Mapping[str, str]) -> Path | None:
+    path = pointer_path(environ)
+    try:
+        text = path.read_text(encoding="utf-8").strip() if path else ""
+    except OSError:
+        return None
+    return Path(text) if text else None
+
+
+def find_directory(environ: Mapping[str, str]) -> tuple[Path | None, str]:
+    """The directory of the cluster that commands mean without being told, and why that one."""
+    here = Path.cwd() / DEFAULT_DIRECTORY
+    if exists(here):
+        return here, "found in the current directory"
+    pointed = _read_pointer(environ)
+    if pointed is not None and exists(pointed):
+        return pointed, "the one started last"
+    return None, ""

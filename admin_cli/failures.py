@@ -1,0 +1,63 @@
+"""How a command fails: one sentence of what happened, one of what to do, one exit code.
+
+Contract.  Commands raise `CommandFailed` (or a subclass); click shows it and exits with its code.
+The codes are part of the interface: `docs/cli.md` lists them, scripts rely on them.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import click
+
+
+class ExitCode(enum.IntEnum):
+    """What a script may conclude from the exit status."""
+
+    OK = 0
+    FAILED = 1  # the cluster or the machine refused; nothing is ambiguous
+    USAGE = 2  # the command line itself is wrong (click uses the same code)
+    UNREACHABLE = 3  # nothing answered
+    NOT_FOUND = 4  # the topic, group or node named does not exist
+    AMBIGUOUS = 5  # it may or may not have happened
+    INTERRUPTED = 130  # Ctrl-C, the shells' 128 + SIGINT
+
+
+class CommandFailed(click.ClickException):
+    """The command could not do what was asked.
+
+    ``what`` says what happened, ``do`` what the reader can do about it; both without a final
+    newline.
+    """
+
+    def __init__(self, what: str, do: str = "", exit_code: int = ExitCode.FAILED):
+        super().__init__(what)
+        self.do = do
+        self.exit_code = int(exit_code)
+
+    def show(self, file=None) -> None:
+        """Both sentences, on standard error."""
+        click.echo(f"Error: {self.message}", file=file, err=True)
+        for line in self.do.splitlines():
+            click.echo(f"  {line}", file=file, err=True)
+
+
+class NotFound(CommandFailed):
+    """The topic, group or node that was named does not exist."""
+
+    def __init__(self, what: str, do: str = ""):
+        super().__init__(what, do, ExitCode.NOT_FOUND)
+
+
+class Unreachable(CommandFailed):
+    """Nothing answered."""
+
+    def __init__(self, what: str, do: str = ""):
+        super().__init__(what, do, ExitCode.UNREACHABLE)
+
+
+class Ambiguous(CommandFailed):
+    """It may or may not have happened."""
+
+    def __init__(self, what: str, do: str = ""):
+        super().__init__(what, do, ExitCode.AMBIGUOUS)

@@ -1,0 +1,179 @@
+"""The root command: which commands there are, where they come from, how they end.
+
+Contract.  `main` is the console script.  Commands are imported when they are used, so that
+`multiraft --help` and Tab stay fast.  Commands of other packages come from the entry-point group
+`multiraft.commands` (name -> click command); one that cannot be loaded is reported where it would
+have stood and harms no other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli.options import nearest, servers_option
+from admin_cli.packages import check_packages
+from admin_cli.session import Session
+
+ENTRY_POINT_GROUP = "multiraft.commands"
+
+#: command -> where it is, and its line in the help (so that help imports nothing).
+COMMANDS = {
+    "dev": ("admin_cli.dev:dev", "A local cluster in the background, for development."),
+    "topic": ("admin_cli.topics:topic", "Create, list, describe and delete topics."),
+    "produce": ("admin_cli.produce:produce", "Append records to a topic: a line is a record."),
+    "consume": ("admin_cli.consume:consume", "Read the records of a topic."),
+    "cluster": ("admin_cli.cluster:cluster", "The nodes and what they lead."),
+    "group": ("admin_cli.cluster:group", "The Raft groups and who leads them."),
+    "completion": ("admin_cli.completion:completion", "Shell completion for bash, zsh and fish."),
+    "version": ("admin_cli.version:version", "Versions of what is installed."),
+}
+
+#: What people type who come from elsewhere -> what it is called here.
+ELSEWHERE = {
+    "topics": "topic list", "kafka-topics": "topic list", "ls": "topic list",
+    "list": "topic list", "create": "topic create", "stream": "topic", "streams": "topic list",
+    "describe": "topic describe", "delete": "topic delete",
+    "groups": "group list", "partition": "topic describe", "partitions": "topic describe",
+    "brokers": "cluster status", "broker": "cluster status", "nodes": "cluster status",
+    "status": "cluster status", "health": "cluster status", "info": "cluster status",
+    "pub": "produce", "publish": "produce", "producer": "produce", "write": "produce",
+    "send": "produce", "append": "produce",
+    "sub": "consume", "subscribe": "consume", "consumer": "consume", "read": "consume",
+    "cat": "consume", "tail": "consume --follow", "fetch": "consume",
+    "up": "dev up", "start": "dev up", "down": "dev down", "stop": "dev down", "kill": "dev kill",
+}
+#: The same one level down.
+ELSEWHERE_BELOW = {
+    "ls": "list", "show": "describe", "get": "describe", "info": "describe", "inspect": "describe",
+    "add": "create", "new": "create", "rm": "delete", "remove": "delete", "del": "delete",
+    "move": "transfer", "elect": "transfer", "health": "status", "nodes": "status",
+    "list-nodes": "status", "ps": "status", "destroy": "down", "restart": "start",
+}
+
+#: What importing a module of somebody else can raise.  An interrupt or exit is not among them.
+LOAD_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError,
+               LookupError, OSError, RuntimeError, AssertionError)
+
+
+class HelpfulGroup(click.Group):
+    """A group that answers an unknown command with the one that was meant."""
+
+    elsewhere = ELSEWHERE_BELOW
+
+    def resolve_command(self, ctx: click.Context, args: list[str]):
+        """click's, but for the error."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            path = ctx.command_path
+            ours = self.elsewhere.get(name)
+            if ours is not None and self.get_command(ctx, ours.split()[0]) is None:
+                ours = None  # a word for another group's command
+            ours = ours or nearest(name, self.list_commands(ctx))
+            raise CommandFailed(
+                f"there is no command `{path} {name}`.",
+                f"Did you mean `{path} {ours}`?" if ours else f"See `{path} --help`.",
+                ExitCode.USAGE)
+        return super().resolve_command(ctx, args)
+
+
+class Root(HelpfulGroup):
+    """Built-in commands by table, others by entry point, all imported late."""
+
+    elsewhere = ELSEWHERE
+
+    def make_context(self, info_name, args, parent=None, **extra):
+        """click's, with a session for the commands (Tab completion makes a context as well)."""
+        extra.setdefault("obj", Session(os.environ))
+        return super().make_context(info_name, args, parent, **extra)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Ours in the order of the table, then the others by name."""
+        return [*COMMANDS, *sorted(plugins())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the command; raises ``CommandFailed`` when a plug-in cannot be loaded."""
+        if cmd_name in COMMANDS:
+            module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        entry_point = plugins().get(cmd_name)
+        return None if entry_point is None else load_plugin(entry_point)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in the help; only plug-ins are imported for it, and may be broken."""
+        rows = [(name, text) for name, (_where, text) in COMMANDS.items()]
+        for name, entry_point in sorted(plugins().items()):
+            try:
+                rows.append((name, load_plugin(entry_point).get_short_help_str(limit=60)))
+            except CommandFailed as error:
+                rows.append((name, f"(cannot be loaded: {error.message})"))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; Ctrl-C and a reader that went away end it quietly."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(ExitCode.INTERRUPTED)
+        except BrokenPipeError:
+            # `| head` has what it wanted.  Python would complain once more when it flushes
+            # standard output at exit, so that goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(ExitCode.OK)
+
+
+def plugins() -> dict[str, importlib.metadata.EntryPoint]:
+    """Commands of other packages by name, not loaded; ours win over theirs."""
+    found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+    return {point.name: point for point in found if point.name not in COMMANDS}
+
+
+def load_plugin(entry_point: importlib.metadata.EntryPoint) -> click.Command:
+    """The command behind an entry point; raises ``CommandFailed`` saying whose it is."""
+    try:
+        command = entry_point.load()
+    except LOAD_ERRORS as error:
+        raise CommandFailed(
+            f"the command {entry_point.name!r} ({entry_point.value}) fails to load: "
+            f"{type(error).__name__}: {error}.",
+            "Reinstall or remove the package that brings it.") from error
+    if not isinstance(command, click.Command):
+        raise CommandFailed(f"the command {entry_point.name!r} ({entry_point.value}) is not a "
+                            "click command.", "Reinstall or remove the package that brings it.")
+    return command
+
+
+@click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"],
+                                           "max_content_width": 100})
+@click.version_option(package_name="multiraft", prog_name="multiraft")
+@servers_option
+def cli() -> None:
+    """A distributed commit log.
+
+    \b
+    Try it:  multiraft dev up
+             multiraft topic create greetings
+             echo hello | multiraft produce greetings
+             multiraft consume greetings
+    """
+
+
+def main(arguments: Sequence[str] | None = None,
+         check: Callable[[], None] = check_packages) -> NoReturn:
+    """The console script."""
+    try:
+        check()
+    except CommandFailed as error:
+        error.show()
+        sys.exit(error.exit_code)
+    cli.main(args=arguments, prog_name="multiraft")
+    sys.exit(ExitCode.OK)

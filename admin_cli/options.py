@@ -1,0 +1,132 @@
+"""Flags that many commands share, and words from other systems that mean them.
+
+Contract.  `--servers` and `--json` mean the same everywhere.  What somebody who comes from Kafka,
+rpk or nats types first is accepted where it is the same thing, and otherwise answered with the
+word that is used here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+from admin_cli import dev_state
+from admin_cli.failures import NotFound
+
+#: What other systems call --servers: accepted, not advertised.
+SERVERS_ELSEWHERE = ("--server", "--bootstrap-server", "--bootstrap-servers", "--broker",
+                     "--brokers", "--broker-list", "--seed-brokers")
+
+#: What other systems call an ack level -> what it is called here.
+ACKS_ELSEWHERE = {"all": "commit", "-1": "commit", "quorum": "commit", "1": "leader",
+                  "0": "none"}
+ACKS = ("commit", "leader", "none")
+COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
+
+Command = Callable[..., object]
+
+
+def _remember_servers(context: click.Context, _parameter: click.Parameter,
+                      value: str | None) -> None:
+    if value is not None:
+        context.obj.servers_option = value
+
+
+def servers_option(command: Command) -> Command:
+    """``--servers``; stored in the session, not passed to the command."""
+    shown = click.option("--servers", metavar="HOST:PORT,...", expose_value=False,
+                         callback=_remember_servers, is_eager=True,
+                         help="Client addresses of the cluster. Default: $MULTIRAFT_SERVERS, "
+                              "else the local development cluster.")
+    hidden = click.option(*SERVERS_ELSEWHERE, "servers_elsewhere", hidden=True,
+                          expose_value=False, callback=_remember_servers, is_eager=True)
+    return shown(hidden(command))
+
+
+json_option = click.option("--json", "as_json", is_flag=True,
+                           help="Print JSON, whose shape is stable.")
+
+
+class Directory(click.ParamType):
+    """A development cluster's directory, as an absolute path."""
+
+    name = "directory"
+
+    def convert(self, value, param, ctx) -> Path:
+        return Path(value).expanduser().absolute()
+
+
+def existing_directory(context: click.Context, _parameter: click.Parameter,
+                       value: Path | None) -> Path:
+    """``--dir`` or the cluster that commands find by themselves."""
+    if value is not None:
+        return value
+    directory, _how = dev_state.find_directory(context.obj.environ)
+    if directory is None:
+        raise NotFound("there is no local development cluster.",
+                       "Start one with `multiraft dev up`, or name its directory with --dir.")
+    return directory
+
+
+dir_option = click.option("--dir", "directory", type=Directory(), callback=existing_directory,
+                          metavar="D", help="The cluster's directory. Default: ./dev-cluster, "
+                                            "else the cluster started last.")
+
+
+class Word(click.Choice):
+    """One of a few words; a word of another system is answered with ours."""
+
+    def __init__(self, words: tuple[str, ...], elsewhere: Mapping[str, str] | None = None):
+        super().__init__(words)
+        self._elsewhere = elsewhere or {}
+
+    def convert(self, value, param, ctx):
+        ours = self._elsewhere.get(str(value).lower())
+        if ours is not None:
+            self.fail(f"{value!r} is called {ours!r} here.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Offset(click.ParamType):
+    """``earliest``, ``latest`` or an offset."""
+
+    name = "offset"
+
+    def convert(self, value, param, ctx) -> str | int:
+        elsewhere = {"beginning": "earliest", "start": "earliest", "oldest": "earliest",
+                     "end": "latest", "newest": "latest"}
+        if value in ("earliest", "latest"):
+            return value
+        if isinstance(value, int) or (value.isascii() and value.isdecimal()):
+            return int(value)
+        hint = elsewhere.get(value.lower())
+        self.fail(f"{value!r} is called {hint!r} here." if hint else
+                  f"{value!r} is not earliest, latest or an offset from 0.", param, ctx)
+
+    def shell_complete(self, ctx, param, incomplete):
+        return [click.shell_completion.CompletionItem(word) for word in ("earliest", "latest")
+                if word.startswith(incomplete)]
+
+
+def complete_topic(context: click.Context, _parameter: click.Parameter,
+                   incomplete: str) -> list[str]:
+    """Names of topics for the shell; nothing when no cluster answers quickly."""
+    from admin_cli import connection  # the client is loaded only when Tab is pressed on a topic
+
+    try:
+        with connection.open_session(context.obj, connection.PROBE_TIMEOUT_S) as client:
+            return [row.name for row in client.list_topics() if row.name.startswith(incomplete)]
+    except click.ClickException:
+        return []
+
+
+topic_argument = click.argument("topic", metavar="TOPIC", shell_complete=complete_topic)
+
+
+def nearest(word: str, words: list[str]) -> str | None:
+    """The word that was probably meant."""
+    found = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    return found[0] if found else None

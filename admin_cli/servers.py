@@ -1,0 +1,61 @@
+"""Which cluster a command talks to.
+
+Contract.  First of: `--servers`, the environment's MULTIRAFT_SERVERS, the development cluster in
+`./dev-cluster`, the development cluster that was started last.  `Servers.source` says which it
+was, because "connection refused" without the why is half an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from admin_cli import dev_state
+from admin_cli.failures import CommandFailed, ExitCode, Unreachable
+
+VARIABLE = "MULTIRAFT_SERVERS"
+#: Addresses in one list; a client needs one that lives, and nobody types more.
+SERVERS_MAX = 64
+_EXAMPLE = "Write HOST:PORT[,HOST:PORT...], for example 127.0.0.1:9101,127.0.0.1:9102."
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Client addresses to try, and where they came from."""
+
+    addresses: tuple[str, ...]
+    source: str  # completes "... (from <source>)"
+    dev_directory: Path | None = None  # set when they came from a development cluster
+
+
+def parse_addresses(text: str, source: str) -> tuple[str, ...]:
+    """``HOST:PORT[,HOST:PORT...]`` as a tuple; raises ``CommandFailed`` naming the bad one."""
+    addresses = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not addresses:
+        raise CommandFailed(f"{source} names no server.", _EXAMPLE, ExitCode.USAGE)
+    if len(addresses) > SERVERS_MAX:
+        raise CommandFailed(f"{source} names {len(addresses)} servers, the limit is {SERVERS_MAX}.",
+                            "One that is alive is enough.", ExitCode.USAGE)
+    for address in addresses:
+        host, colon, port = address.rpartition(":")
+        if not (host and colon and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+            raise CommandFailed(f"{address!r} in {source} is not HOST:PORT.", _EXAMPLE,
+                                ExitCode.USAGE)
+    return addresses
+
+
+def find_servers(option: str | None, environ: Mapping[str, str]) -> Servers:
+    """The cluster to talk to; raises ``Unreachable`` when nothing names one."""
+    if option is not None:
+        return Servers(parse_addresses(option, "--servers"), "--servers")
+    if environ.get(VARIABLE):
+        return Servers(parse_addresses(environ[VARIABLE], VARIABLE), VARIABLE)
+    directory, how = dev_state.find_directory(environ)
+    if directory is None:
+        raise Unreachable("no cluster is named, and there is no local development cluster.",
+                          "Start one with `multiraft dev up`, or name one with --servers "
+                          f"HOST:PORT[,...] or {VARIABLE}.")
+    record = dev_state.load(directory)
+    return Servers(tuple(node.client_address for node in record.nodes),
+                   f"the development cluster in {directory}, {how}", directory)

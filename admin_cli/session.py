@@ -1,0 +1,32 @@
+"""What one invocation of the command knows: which cluster, and how to reach it.
+
+Contract.  The root command makes one and hands it down as click's ``obj``; tests pass their own.
+Importing this imports no client: Tab and `--help` are fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from admin_cli.servers import Servers, find_servers
+
+Connect = Callable[[Sequence[str], float], Any]  # (addresses, timeout_s) -> a client
+NodeCommand = Callable[[Path], Sequence[str]]  # node.toml -> command line
+
+
+@dataclass(slots=True)
+class Session:
+    """``connect`` and ``node_command`` None mean the real client and the real node;
+    ``servers_option`` is what --servers said."""
+
+    environ: Mapping[str, str]
+    connect: Connect | None = None
+    servers_option: str | None = None
+    node_command: NodeCommand | None = None
+
+    def servers(self) -> Servers:
+        """The cluster to talk to; raises ``CommandFailed`` when nothing names one."""
+        return find_servers(self.servers_option, self.environ)

@@ -1,0 +1,88 @@
+"""`multiraft topic`: create, list, describe, delete."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from admin_cli import connection
+from admin_cli.failures import CommandFailed
+from admin_cli.main import HelpfulGroup
+from admin_cli.options import json_option, servers_option, topic_argument
+from admin_cli.output import note, plural, print_json, print_table
+from admin_cli.session import Session
+
+
+@click.group(cls=HelpfulGroup)
+def topic() -> None:
+    """Create, list, describe and delete topics."""
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", "-p", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Each partition is ordered by itself.")
+@click.option("--replication-factor", type=click.IntRange(min=1),
+              help="Belongs to the pool of groups: any other value than the pool's is refused.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
+@servers_option
+@click.pass_obj
+def create(session: Session, name: str, partitions: int, replication_factor: int | None,
+           if_not_exists: bool) -> None:
+    """Create the topic NAME."""
+    with connection.open_session(session) as client:
+        made = connection.create_topic(client, name, partitions, replication_factor,
+                                       if_not_exists)
+    note(f"Created topic {name} with {plural(partitions, 'partition')}." if made
+         else f"Topic {name} exists already; nothing was changed.")
+
+
+@topic.command("list")
+@json_option
+@servers_option
+@click.pass_obj
+def list_(session: Session, as_json: bool) -> None:
+    """List the topics."""
+    with connection.open_session(session) as client:
+        topics = connection.topics(client)
+    if as_json:
+        print_json({"topics": [row._asdict() for row in topics]})
+    elif topics:
+        print_table(("topic", "partitions"), topics)
+    else:
+        note("There are no topics. Create one: multiraft topic create NAME")
+
+
+@topic.command()
+@topic_argument
+@json_option
+@servers_option
+@click.pass_obj
+def describe(session: Session, topic: str, as_json: bool) -> None:
+    """Show where the partitions of TOPIC are and what offsets they hold.
+
+    end_offset is the offset that the next committed record gets; start_offset is the first one
+    that is still there.
+    """
+    with connection.open_session(session) as client:
+        rows = connection.partitions(client, topic)
+    if as_json:
+        print_json({"name": topic, "partitions": [row._asdict() for row in rows]})
+        return
+    print_table(("partition", "group", "leader", "start_offset", "end_offset"), rows)
+
+
+@topic.command()
+@topic_argument
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@servers_option
+@click.pass_obj
+def delete(session: Session, topic: str, yes: bool) -> None:
+    """Delete TOPIC and its records, for good."""
+    if not yes and sys.stdin.isatty():
+        if not click.confirm(f"Delete topic {topic} and all its records?", err=True):
+            raise CommandFailed("nothing was deleted.")
+    with connection.open_session(session) as client:
+        client.delete_topic(topic)
+    note(f"Deleted topic {topic}.")

@@ -1,0 +1,31 @@
+"""`multiraft version`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+import click
+
+from admin_cli.options import json_option
+from admin_cli.output import print_json, print_table
+from admin_cli.packages import distribution_root
+
+
+@click.command()
+@json_option
+def version(as_json: bool) -> None:
+    """Versions of what is installed, for a report of a problem."""
+    answer = {"multiraft": _installed("multiraft"), "python": platform.python_version(),
+              "platform": platform.platform(), "location": str(distribution_root())}
+    if as_json:
+        print_json(answer)
+    else:
+        print_table(("what", "version"), answer.items())
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed, run from its source tree"

@@ -1,0 +1,88 @@
+"""Figures: what was measured, what was aimed at, and how they are printed.
+
+Contract.  A figure is judged on the median of its repetitions; the spread is printed beside it, so
+that a reader sees how much the number is worth.  One JSON line per figure goes to standard output,
+the table to standard error: ``make bench-first-light > figures.jsonl`` keeps both.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import NamedTuple, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+
+class Series(NamedTuple):
+    """Repetitions of one measurement."""
+
+    name: str
+    unit: str
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def as_text(self) -> str:
+        """Median and spread, as a person reads them."""
+        return f"{self.median:,.4g} {self.unit} ({min(self.values):,.4g} .. " \
+               f"{max(self.values):,.4g})"
+
+
+class Figure(NamedTuple):
+    """A measurement against its target.  ``compared`` is the median's ratio to the yardstick."""
+
+    name: str
+    measured: Series
+    yardstick: Series
+    compared: float
+    target: float
+    at_least: bool  # the target is a lower bound; else an upper one
+
+    @property
+    def holds(self) -> bool:
+        if self.at_least:
+            return self.compared >= self.target
+        return self.compared <= self.target
+
+    def as_json(self) -> str:
+        """One line: everything that was measured, and whether the target holds."""
+        return json.dumps({
+            "figure": self.name, "holds": self.holds, "ratio": round(self.compared, 4),
+            "target": f"{'>=' if self.at_least else '<='} {self.target}",
+            "median": round(self.measured.median, 4), "unit": self.measured.unit,
+            "values": [round(value, 4) for value in self.measured.values],
+            "yardstick": self.yardstick.name, "yardstick_median": round(self.yardstick.median, 4),
+            "yardstick_values": [round(value, 4) for value in self.yardstick.values]})
+
+
+def compare(name: str, measured: Series, yardstick: Series, target: float, *,
+            at_least: bool) -> Figure:
+    """A figure from two series; their medians are divided.  A yardstick of nothing (an idle
+    cluster that sends no frame at all) compares as 1 when there is nothing to compare either."""
+    below = yardstick.median
+    ratio = measured.median / below if below else (1.0 if not measured.median else float("inf"))
+    return Figure(name, measured, yardstick, ratio, target, at_least)
+
+
+def show(figures: Sequence[Figure], remarks: Sequence[str]) -> None:
+    """JSON lines for programs, a table for people."""
+    for figure in figures:
+        print(figure.as_json(), flush=True)
+    table = Table(title="First light")
+    for column in ("figure", "measured (median, spread)", "yardstick (median, spread)", "ratio",
+                   "target", ""):
+        table.add_column(column, overflow="fold")
+    for figure in figures:
+        table.add_row(figure.name, figure.measured.as_text(),
+                      f"{figure.yardstick.name}: {figure.yardstick.as_text()}",
+                      f"{figure.compared:.3g}",
+                      f"{'>=' if figure.at_least else '<='} {figure.target:g}",
+                      "[green]holds[/]" if figure.holds else "[red]missed[/]")
+    console = Console(stderr=True)
+    console.print(table)
+    for remark in remarks:
+        console.print(remark)

@@ -1,0 +1,121 @@
+"""Our own cluster under measurement: three nodes as processes, one producer in this process.
+
+Contract.  ``cluster`` starts nodes through the functions behind ``multiraft dev`` in a directory of
+its own and stops exactly those.  Counters come from each node's ``node_status``; processor time
+comes from the kernel.  Every wait is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from admin_cli.connection import open_client
+from admin_cli.dev_cluster import DevCluster
+from multiraft.wire.messages import NodeStatus
+
+from benchmarks.processes import BenchmarkError, cpu_seconds, free_base_port
+from multiraft.client import blocking
+from multiraft.wire import NEED_DATA, Connection, Hello, RequestEvent, ResponseEvent, Role, Welcome
+
+UP_S = 90.0
+ANSWER_S = 10.0
+RECORD_BYTES = 1024
+TOPIC = "bench"
+#: Records handed to the producer at once; enough that the call is not what is measured.
+HANDFUL = 1000
+
+
+class Idle(NamedTuple):
+    """What three nodes without traffic cost, all together."""
+
+    liveness_per_s: float
+    frames_per_s: float
+    cpu_s_per_minute: float
+
+
+@contextlib.contextmanager
+def cluster(directory: Path, groups: int) -> Iterator[DevCluster]:
+    """Three nodes that serve; stopped at the end, whatever happened."""
+    found = DevCluster(directory / "cluster", open_client, os.environ)
+    found.create(nodes=3, groups=groups, replication_factor=3, base_port=free_base_port(3))
+    try:
+        found.up(UP_S)
+        yield found
+    finally:
+        found.down()
+
+
+def append_batched(addresses: Sequence[str], count: int, partitions: int = 1) -> float:
+    """MB per second of ``count`` records of 1 KiB, from the first to the last acknowledgement."""
+    payload = os.urandom(RECORD_BYTES)
+    handful = [payload] * HANDFUL
+    with blocking.Client(list(addresses)) as client:
+        client.create_topic(TOPIC, partitions=partitions)
+        with client.producer(TOPIC, acks="commit") as producer:
+            producer.send_many(handful)
+            producer.flush()
+            start = time.perf_counter()
+            for _ in range(count // HANDFUL):
+                producer.send_many(handful)
+            producer.flush()
+            took = time.perf_counter() - start
+    return count // HANDFUL * HANDFUL * RECORD_BYTES / took / 1e6
+
+
+def append_one_by_one(addresses: Sequence[str], count: int) -> float:
+    """Median milliseconds of one synchronous append of 1 KiB with one in flight."""
+    payload = os.urandom(RECORD_BYTES)
+    latencies = []
+    with blocking.Client(list(addresses)) as client:
+        with client.producer(TOPIC, acks="commit", linger_ms=0) as producer:
+            for _ in range(count):
+                start = time.perf_counter()
+                producer.send(payload)
+                latencies.append(time.perf_counter() - start)
+    return statistics.median(latencies) * 1e3
+
+
+def node_status(address: str) -> dict:
+    """One node's own counters, asked over a connection of its own."""
+    host, port = address.rsplit(":", 1)
+    connection = Connection(Role.CLIENT)
+    with socket.create_connection((host, int(port)), timeout=ANSWER_S) as raw:
+        raw.sendall(b"".join(connection.send(Hello(client_id="benchmark"))))
+        if not isinstance(_event(connection, raw), Welcome):
+            raise BenchmarkError(f"{address} refuses the connection")
+        raw.sendall(b"".join(connection.send(RequestEvent(1, NodeStatus()))))
+        answer = _event(connection, raw)
+    if not isinstance(answer, ResponseEvent) or answer.reply is None:
+        raise BenchmarkError(f"{address} does not answer node_status: {answer}")
+    return answer.reply.status
+
+
+def _event(connection: Connection, raw):
+    while (event := connection.next_event()) is NEED_DATA:
+        connection.received(raw.recv_into(connection.buffer_for_receive()))
+    return event
+
+
+def idle(dev: DevCluster, settle_s: float, window_s: float) -> Idle:
+    """Watch a cluster that nobody uses for ``window_s`` after ``settle_s`` of quiet."""
+    time.sleep(settle_s)
+    before, start = _counters(dev), time.monotonic()
+    time.sleep(window_s)
+    after, took = _counters(dev), time.monotonic() - start
+    liveness, frames, cpu = (b - a for a, b in zip(before, after, strict=True))
+    return Idle(liveness / took, frames / took, cpu / took * 60)
+
+
+def _counters(dev: DevCluster) -> tuple[float, float, float]:
+    nodes = dev.record.nodes
+    statuses = [node_status(node.client_address) for node in nodes]
+    return (sum(status["liveness_messages"] for status in statuses),
+            sum(status["peer_frames"] for status in statuses),
+            sum(cpu_seconds(node.pid) for node in nodes))

@@ -1,0 +1,187 @@
+"""The nemesis: one fault after the other, at random, each healed after a while.
+
+Contract.  ``start`` begins, ``stop`` ends and heals everything; what a fault does is one method
+named after it.  Faults overlap freely: safety holds whatever is broken, only liveness needs a
+quorum, and it is asked for after ``stop``.
+
+Elsewhere.  Which kinds a seed plays with, how often and how long: parameters.py.  Loss, duplication
+and reordering of single frames: network.py.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from chaos.simulator.events import EventQueue
+from chaos.simulator.network import Link, Network
+from chaos.simulator.node import SimulatedNode
+from chaos.simulator.parameters import Parameters
+from chaos.simulator.trace import Trace
+
+#: A crash midway happens within this many effects: a round has 5 to 50.
+MIDWAY_EFFECTS_MAX = 40
+#: How much slower a slow disk is.
+SLOW_DISK_FACTOR = 50
+#: Delay added to each frame of a clogged link.
+CLOG_US = 300_000
+
+
+class World(Protocol):
+    """What the nemesis may touch."""
+
+    queue: EventQueue
+    network: Network
+    trace: Trace
+    faults: Counter[str]
+    parameters: Parameters
+    nodes: dict[int, SimulatedNode]
+
+
+class Nemesis:
+    """Draws a fault, causes it, schedules its end."""
+
+    def __init__(self, world: World, rng: random.Random):
+        self._world = world
+        self._rng = rng
+        self._running = False
+        self._heals: dict[int, Callable[[], None]] = {}
+        self._heal_count = 0
+
+    def start(self) -> None:
+        self._running = True
+        self._schedule()
+
+    def stop(self) -> None:
+        """No new faults; those that last are healed in the order in which they began."""
+        self._running = False
+        for number in sorted(self._heals):
+            self._heals.pop(number)()
+
+    def _schedule(self) -> None:
+        mean_us = self._world.parameters.fault_interval_ms * 1000
+        self._world.queue.after(1 + int(self._rng.expovariate(1 / mean_us)), self._strike)
+
+    def _strike(self) -> None:
+        if not self._running:
+            return
+        kind = self._rng.choice(self._world.parameters.faults)
+        self._world.faults[kind] += 1
+        getattr(self, "cause_" + kind.replace("-", "_"))()
+        self._schedule()
+
+    def _lasting(self, heal: Callable[[], None]) -> None:
+        """Heal after a random while, or at ``stop`` if that is sooner."""
+        self._heal_count += 1
+        number = self._heal_count
+        self._heals[number] = heal
+        mean_us = self._world.parameters.fault_duration_ms * 1000
+        self._world.queue.after(1 + int(self._rng.expovariate(1 / mean_us)), self._heal, number)
+
+    def _heal(self, number: int) -> None:
+        heal = self._heals.pop(number, None)
+        if heal is not None:
+            heal()
+
+    def _node(self) -> SimulatedNode:
+        return self._world.nodes[self._rng.choice(sorted(self._world.nodes))]
+
+    def _say(self, node: int, text: str) -> None:
+        self._world.trace.line(node, -1, "fault", text)
+
+    # ---- nodes -----------------------------------------------------------------------------
+
+    def cause_power_loss(self) -> None:
+        self._crash(self._node(), power=True)
+
+    def cause_kill(self) -> None:
+        self._crash(self._node(), power=False)
+
+    def _crash(self, node: SimulatedNode, power: bool) -> None:
+        if node.alive:
+            self._say(node.node, "power loss" if power else "kill")
+            node.crash(power)
+            self._lasting(node.start)
+
+    def cause_crash_midway(self) -> None:
+        """The crash comes between two effects of a round, or of the next recovery."""
+        node = self._node()
+        effects = self._rng.randrange(1, MIDWAY_EFFECTS_MAX)
+        power = self._rng.random() < 0.7
+        self._say(node.node, f"crash after {effects} effects")
+        node.arm_crash(effects, power)
+        self._lasting(node.start)
+
+    def cause_cluster_power(self) -> None:
+        self._say(0, "power loss everywhere")
+        for _, node in sorted(self._world.nodes.items()):
+            if node.alive:
+                node.crash(power=True)
+                self._lasting(node.start)
+
+    def cause_pause(self) -> None:
+        node = self._node()
+        if node.alive and not node.paused:
+            self._say(node.node, "pause")
+            node.pause()
+            self._lasting(node.resume)
+
+    def cause_disk_slow(self) -> None:
+        node = self._node()
+        self._say(node.node, "slow disk")
+        node.disk_factor = SLOW_DISK_FACTOR
+        self._lasting(lambda: setattr(node, "disk_factor", 1))
+
+    # ---- network ---------------------------------------------------------------------------
+
+    def _block(self, links: list[Link], text: str) -> None:
+        self._say(0, text)
+        self._world.network.block(links)
+        self._lasting(lambda: self._world.network.unblock(links))
+
+    def cause_partition_one(self) -> None:
+        one = self._node().node
+        others = [node for node in sorted(self._world.nodes) if node != one]
+        self._block([link for other in others for link in ((one, other), (other, one))],
+                    f"n{one} is cut off")
+
+    def cause_partition_halves(self) -> None:
+        nodes = sorted(self._world.nodes)
+        self._rng.shuffle(nodes)
+        cut = self._rng.randrange(1, len(nodes))
+        left, right = nodes[:cut], nodes[cut:]
+        self._block([link for a in left for b in right for link in ((a, b), (b, a))],
+                    f"partition {sorted(left)} | {sorted(right)}")
+
+    def cause_partition_one_way(self) -> None:
+        nodes = sorted(self._world.nodes)
+        sender, to = self._rng.sample(nodes, 2)
+        links = [(sender, to)]
+        if self._rng.random() < 0.5:
+            links = [(sender, other) for other in nodes if other != sender]
+        self._block(links, f"one way cut {links}")
+
+    def cause_clog(self) -> None:
+        """Swizzle-clog (FoundationDB): some links become slow together and quick again one by one."""
+        nodes = sorted(self._world.nodes)
+        links = [(a, b) for a in nodes for b in nodes if a != b and self._rng.random() < 0.4]
+        self._say(0, f"clog {links}")
+        self._world.network.clog(links, CLOG_US)
+        for link in links:
+            self._lasting(lambda link=link: self._world.network.unclog([link]))
+
+    def cause_disconnect(self) -> None:
+        """A connection breaks and is made anew at once: what was under way may be lost."""
+        a, b = self._rng.sample(sorted(self._world.nodes), 2)
+        self._say(0, f"disconnect n{a} n{b}")
+        for node, peer in ((a, b), (b, a)):
+            self._world.nodes[node].reconnect(peer)
+
+    # ---- leadership ------------------------------------------------------------------------
+
+    def cause_transfer(self) -> None:
+        node = self._node()
+        if node.alive:
+            node.transfer_some(self._rng)

@@ -1,0 +1,192 @@
+"""What one seed plays with: sizes, limits, odds and rates, all drawn from the seed.
+
+Contract.  ``Parameters.draw(seed)`` is a pure function of its arguments.  Limits are often absurdly
+small, so that an edge (a full window, a new segment, a batch that does not fit) is the common case.
+
+Theory.  Swarm testing (Groce et al., ISSTA 2012): a run with some faults switched off finds bugs
+that a run with all of them on hides, because one fault masks another.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+
+#: Every kind of fault a nemesis can cause.  A run plays with a random subset.
+FAULT_KINDS = (
+    "power-loss", "kill", "crash-midway", "cluster-power", "pause", "partition-one",
+    "partition-halves", "partition-one-way", "clog", "disk-slow", "disconnect", "transfer",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkParameters:
+    """Odds per frame; times in microseconds."""
+
+    delay_min_us: int
+    delay_spread_us: int
+    loss: float
+    duplication: float
+    item_loss: float
+    reorder: float
+    reorder_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskParameters:
+    """How long a write takes, and how much a segment and a cache hold."""
+
+    write_min_us: int
+    write_spread_us: int
+    stall: float  # odds that a write takes stall_us longer
+    stall_us: int
+    first_segment_bytes: int
+    segment_bytes_max: int
+    zero_ahead_bytes: int
+    tail_cache_bytes_max: int
+    checkpoint_bytes: int
+    checkpoint_growth_factor: int
+    checkpoints_kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaftParameters:
+    """Overrides of ``RaftConfig``."""
+
+    append_bytes_max: int
+    peer_window_bytes: int
+    uncommitted_bytes_max: int
+    uncommitted_entries_max: int
+    reexamine_groups_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadParameters:
+    """Clients and what they do."""
+
+    producers: int
+    appends_per_second: float  # of all producers together
+    records_per_batch_max: int
+    value_bytes_max: int
+    in_flight_max: int
+    timeout_ms: int
+    readers: int
+    reads_per_second: float
+    acks_leader: float  # share of producers that ask for less than ``commit``
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """One run."""
+
+    seed: int
+    nodes: int
+    replication_factor: int
+    groups: int
+    partitions_per_group: int
+    safety_ms: int
+    faults: tuple[str, ...]
+    fault_interval_ms: int  # mean time from one fault to the next
+    fault_duration_ms: int  # mean time until it is healed
+    network: NetworkParameters
+    disk: DiskParameters
+    raft: RaftParameters
+    workload: WorkloadParameters
+
+    @classmethod
+    def draw(cls, seed: int, nodes: int | None = None, groups: int | None = None,
+             safety_ms: int | None = None) -> Parameters:
+        """Everything from the seed; what is given is not drawn, and shifts nothing else."""
+        rng = random.Random(f"{seed}/parameters")
+        drawn_nodes = rng.choice((3, 3, 3, 4, 5, 5))
+        drawn_groups = rng.choice((8, 8, 12, 16, 16, 24, 32, 64))
+        drawn_safety_ms = rng.choice((15_000, 20_000, 30_000))
+        factor = rng.choice((3, 3, 3, 5))
+        node_count = nodes if nodes is not None else drawn_nodes
+        return cls(
+            seed=seed,
+            nodes=node_count,
+            replication_factor=min(factor, node_count),
+            groups=groups if groups is not None else drawn_groups,
+            partitions_per_group=rng.choice((1, 1, 2, 3)),
+            safety_ms=safety_ms if safety_ms is not None else drawn_safety_ms,
+            faults=_draw_faults(rng),
+            fault_interval_ms=rng.choice((300, 700, 1500, 3000)),
+            fault_duration_ms=rng.choice((200, 800, 2000, 4000)),
+            network=_draw_network(rng),
+            disk=_draw_disk(rng),
+            raft=_draw_raft(rng),
+            workload=_draw_workload(rng),
+        )
+
+    def describe(self) -> list[str]:
+        """One line per part, for ``--trace`` and the report of a failure."""
+        lines = []
+        for field in fields(self):
+            lines.append(f"{field.name:<22} {getattr(self, field.name)}")
+        return lines
+
+
+def _draw_faults(rng: random.Random) -> tuple[str, ...]:
+    share = rng.choice((0.3, 0.6, 1.0))
+    chosen = tuple(kind for kind in FAULT_KINDS if rng.random() < share)
+    return chosen or (rng.choice(FAULT_KINDS),)
+
+
+def _draw_network(rng: random.Random) -> NetworkParameters:
+    def odds(*choices: float) -> float:
+        return rng.choice(choices)
+
+    return NetworkParameters(
+        delay_min_us=rng.choice((50, 200, 1000)),
+        delay_spread_us=rng.choice((100, 1000, 5000, 20_000)),
+        loss=odds(0.0, 0.0, 0.005, 0.02, 0.1),
+        duplication=odds(0.0, 0.0, 0.01, 0.05),
+        item_loss=odds(0.0, 0.0, 0.02, 0.1),
+        reorder=odds(0.0, 0.0, 0.02, 0.2),
+        reorder_us=rng.choice((1000, 30_000, 400_000)),
+    )
+
+
+def _draw_disk(rng: random.Random) -> DiskParameters:
+    first = rng.choice((8 << 10, 8 << 10, 32 << 10))
+    return DiskParameters(
+        write_min_us=rng.choice((50, 300, 2000)),
+        write_spread_us=rng.choice((100, 2000, 10_000)),
+        stall=rng.choice((0.0, 0.0, 0.002, 0.01)),
+        stall_us=rng.choice((50_000, 300_000)),
+        first_segment_bytes=first,
+        segment_bytes_max=first * rng.choice((1, 1, 4, 16)),
+        zero_ahead_bytes=rng.choice((0, 1 << 10, 16 << 10)),
+        tail_cache_bytes_max=rng.choice((0, 1 << 10, 8 << 10, 1 << 20)),
+        checkpoint_bytes=rng.choice((4 << 10, 16 << 10, 64 << 10)),
+        checkpoint_growth_factor=rng.choice((0, 2)),
+        checkpoints_kept=rng.choice((1, 2)),
+    )
+
+
+def _draw_raft(rng: random.Random) -> RaftParameters:
+    append = rng.choice((1, 200, 1000, 4000, 4 << 20))
+    window = max(append, rng.choice((1, 300, 2000, 8000, 16 << 20)))
+    uncommitted = max(window, rng.choice((6000, 20_000, 64 << 20)))
+    return RaftParameters(
+        append_bytes_max=append,
+        peer_window_bytes=window,
+        uncommitted_bytes_max=uncommitted,
+        uncommitted_entries_max=rng.choice((2, 4, 16, 1 << 16)),
+        reexamine_groups_max=rng.choice((1, 3, 256)),
+    )
+
+
+def _draw_workload(rng: random.Random) -> WorkloadParameters:
+    return WorkloadParameters(
+        producers=rng.choice((2, 4, 8)),
+        appends_per_second=rng.choice((15.0, 30.0, 60.0)),
+        records_per_batch_max=rng.choice((1, 3, 8)),
+        value_bytes_max=rng.choice((0, 40, 300)),
+        in_flight_max=rng.choice((1, 2, 5)),
+        timeout_ms=rng.choice((300, 1000, 3000)),
+        readers=rng.choice((1, 2, 4)),
+        reads_per_second=rng.choice((5.0, 15.0)),
+        acks_leader=rng.choice((0.0, 0.0, 0.3)),
+    )

@@ -1,0 +1,131 @@
+"""The witness: told of every effect, keeps the model, asks the invariants.
+
+Contract.  Calls come at the moment of the effect, in its order.  The witness never changes what the
+system under test does.  O(1) per effect for each invariant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from multiraft.messages import Append, Message
+from multiraft.ready import Writes
+from multiraft.store import GroupRestored
+from multiraft.types import Entry, HardState
+
+from chaos.simulator.invariants import ALL, HOOKS, Invariant, Violation
+from chaos.simulator.model import GroupModel, LogModel, ReplicaModel
+from chaos.simulator.operations import AppendOperation, ReadOperation
+
+
+class Witness:
+    """Model and invariants of one run."""
+
+    def __init__(self, groups: Iterable[GroupModel]):
+        self.groups = {group.group: group for group in groups}
+        self.leader_changes = 0
+        invariants: list[Invariant] = [kind() for kind in ALL]
+        self._hooks: dict[str, tuple[Callable[..., None], ...]] = {
+            hook: tuple(getattr(one, hook) for one in invariants if hasattr(one, hook))
+            for hook in HOOKS}
+
+    def _ask(self, hook: str, *arguments: object) -> None:
+        for check in self._hooks[hook]:
+            check(*arguments)
+
+    def replica(self, node: int, group: int) -> ReplicaModel:
+        return self.groups[group].replicas[node]
+
+    # ---- the disk --------------------------------------------------------------------------
+
+    def staged(self, node: int, writes: Writes) -> None:
+        for write in writes.groups:
+            replica = self.replica(node, write.group)
+            if write.drop_from:
+                self._follows(replica, write.drop_from, replica.staged.last_index + 1)
+            before = replica.hard_state
+            if write.entries and not write.drop_from:
+                self._follows(replica, write.entries[0].index, write.entries[0].index)
+            pending = replica.stage(writes.sequence, write)
+            last = write.entries[-1].index if write.entries else replica.staged.last_index
+            if last != replica.staged.last_index:
+                raise Violation("LogHasNoHoles", f"{replica} stages up to index {last}, its log "
+                                f"ends at {replica.staged.last_index}")
+            self._ask("on_stage", replica, pending, before)
+
+    @staticmethod
+    def _follows(replica: ReplicaModel, index: int, highest: int) -> None:
+        last = replica.staged.last_index
+        if not 0 < index <= min(highest, last + 1):
+            raise Violation("LogHasNoHoles", f"{replica} writes at index {index}, its log ends at "
+                            f"{last}")
+
+    def durable(self, node: int, writes: Writes) -> None:
+        for write in writes.groups:
+            self.replica(node, write.group).settle(writes.sequence)
+
+    def recovered(self, node: int, group: int, restored: GroupRestored,
+                  entries: Iterable[Entry]) -> None:
+        """A restart found this; ``entries`` are all that it can read, verified."""
+        replica = self.replica(node, group)
+        log = LogModel()
+        for entry in entries:
+            replica.group.entries.setdefault(log.append(entry), entry)
+        hard_state = HardState(*restored.hard_state)
+        if log.last_index != restored.bounds.last_index:
+            raise Violation("LogHasNoHoles", f"{replica} says its log ends at "
+                            f"{restored.bounds.last_index}, {log.last_index} entries can be read")
+        if restored.commit > replica.group.commit:
+            raise Violation("CommitIsDurable", f"{replica} restarts with commit {restored.commit}, "
+                            f"{replica.group.commit} are committed")
+        self._ask("on_recover", replica, log, hard_state)
+        replica.restart(log, hard_state, restored.applied)
+
+    # ---- messages and commits ----------------------------------------------------------------
+
+    def sent(self, node: int, to: int, message: Message) -> None:
+        group = self.groups.get(getattr(message, "group", -1))
+        if group is None or node not in group.replicas:
+            return
+        replica = group.replicas[node]
+        if type(message) is Append:
+            self.leads(replica, message.term)
+            self._commit(replica, message.commit, message.term)
+        self._ask("on_send", replica, to, message)
+
+    def leads(self, replica: ReplicaModel, term: int) -> None:
+        if replica.group.leaders.get(term) != replica.node:
+            self.leader_changes += 1
+            self._ask("on_leader", replica, term)
+
+    def committed(self, node: int, group: int, first: int, last: int) -> None:
+        """``node`` applies first..last now."""
+        replica = self.replica(node, group)
+        self._commit(replica, last, replica.hard_state.term)
+        self._ask("on_apply", replica, first, last)
+        replica.applied = last
+
+    def _commit(self, replica: ReplicaModel, index: int, term: int) -> None:
+        if not index:
+            return
+        group = replica.group
+        if index > replica.staged.last_index:
+            raise Violation("CommittedNeverChanges", f"{replica} takes index {index} as committed, "
+                            f"its log ends at {replica.staged.last_index}")
+        added = index - group.commit
+        if added > 0:
+            group.committed.extend(replica.staged.chains[group.commit:index])
+            group.commit_marks.append((term, index))
+        self._ask("on_commit", replica, index, max(added, 0))
+
+    # ---- clients -----------------------------------------------------------------------------
+
+    def acked(self, group: int, append: AppendOperation) -> None:
+        self._ask("on_ack", self.groups[group], append)
+
+    def read(self, group: int, read: ReadOperation) -> None:
+        self._ask("on_read", self.groups[group], read)
+
+    def converged(self, live: list[int]) -> None:
+        for group in self.groups.values():
+            self._ask("on_converged", group, live)

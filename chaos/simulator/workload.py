@@ -1,0 +1,340 @@
+"""Clients: idempotent producers that retry, plain producers that do not, readers.
+
+Contract.  Clients know nodes by number and groups by arithmetic; they talk over the simulated
+network and believe only replies.  A producer keeps a batch until it is acknowledged: a timeout, a
+lost reply and an ambiguous answer all end in a retry of the very same bytes, at any replica.
+Sometimes a producer gives up, takes a higher epoch and leaves its open batches to fate.
+
+Invariants.  At most ``in_flight_max`` (<= 5, the server's window) batches of a producer and
+partition are open.  Each value is unique and names its append.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from multiraft import core
+
+from chaos.simulator.events import Event, EventQueue
+from chaos.simulator.network import Network
+from chaos.simulator.operations import (
+    ACKS_COMMIT,
+    ACKS_LEADER,
+    ACKS_NONE,
+    AppendOperation,
+    ReadOperation,
+)
+from chaos.simulator.parameters import WorkloadParameters
+from chaos.simulator.trace import Trace
+from chaos.simulator.witness import Witness
+
+#: Clients' addresses on the network start here; nodes are below.
+CLIENT_BASE = 1000
+#: Refusals of the batch that is next in line before the producer is stuck for good: each is at
+#: least one backoff apart, and a leader that just took over may need a few.
+OUT_OF_ORDER_REFUSALS_MAX = 200
+BACKOFF_US = (20_000, 80_000)
+READ_BYTES_MAX = 2000
+
+
+class AppendRequest(NamedTuple):
+    """Client to node."""
+
+    client: int
+    attempt: int
+    group: int
+    partition: int
+    payload: bytes
+    acks: int
+
+
+class FetchRequest(NamedTuple):
+    """Client to node."""
+
+    client: int
+    attempt: int
+    group: int
+    partition: int
+    offset: int
+    bytes_max: int
+
+
+class Reply(NamedTuple):
+    """Node to client.  ``error``: "" = done, "ambiguous", or the name of a definite refusal."""
+
+    attempt: int
+    error: str
+    base_offset: int = -1
+    leader: int = 0
+    end_offset: int = -1
+
+
+class Cluster(NamedTuple):
+    """What every client knows from its bootstrap."""
+
+    queue: EventQueue
+    network: Network
+    trace: Trace
+    witness: Witness
+    voters: dict[int, tuple[int, ...]]  # group -> nodes
+    partitions: dict[int, tuple[int, ...]]  # group -> partitions
+    receive: Callable[[int, int, tuple], None]  # (node, sender, frame)
+
+
+class Stream:
+    """One producer's batches to one partition."""
+
+    __slots__ = ("next_sequence", "open")
+
+    def __init__(self) -> None:
+        self.next_sequence = 0
+        self.open: list[AppendOperation] = []
+
+
+class Workload:
+    """All clients of one run; the ledger of what was acknowledged."""
+
+    def __init__(self, cluster: Cluster, parameters: WorkloadParameters, rng: random.Random):
+        self._cluster = cluster
+        self._parameters = parameters
+        self._rng = rng
+        self._running = False
+        self._attempts: dict[int, tuple[AppendOperation, Event]] = {}
+        self._attempt_count = 0
+        self._value_count = 0
+        self._epochs = dict.fromkeys(range(1, parameters.producers + 1), 0)
+        self._streams: dict[tuple[int, int], Stream] = {}
+        self.partitions = cluster.partitions
+        self._group_of = {partition: group for group, partitions in cluster.partitions.items()
+                          for partition in partitions}
+        self._hints: dict[int, int] = {}
+        self._acked_offsets: dict[int, int] = {}  # highest acknowledged with commit
+        self._positions: dict[tuple[int, int], int] = {}
+        self.acked = 0
+        self.ambiguous = 0
+        self.refused = 0
+        self.reads = 0
+        self.records_read = 0
+
+    # ---- pace ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._running = True
+        self._pace(self._append_some, self._parameters.appends_per_second)
+        self._pace(self._read_some, self._parameters.reads_per_second)
+
+    def stop(self) -> None:
+        """No new operations; open ones are retried until they are acknowledged."""
+        self._running = False
+
+    def _pace(self, action: Callable[[], None], per_second: float) -> None:
+        delay_us = 1 + int(self._rng.expovariate(per_second) * 1e6)
+        self._cluster.queue.after(delay_us, self._paced, action, per_second)
+
+    def _paced(self, action: Callable[[], None], per_second: float) -> None:
+        if self._running:
+            action()
+            self._pace(action, per_second)
+
+    @property
+    def open_appends(self) -> int:
+        """Idempotent batches not yet acknowledged.  O(streams)."""
+        return sum(len(stream.open) for stream in self._streams.values())
+
+    def open_summary(self) -> str:
+        """The first few open batches."""
+        opened = [append for stream in self._streams.values() for append in stream.open]
+        return "; ".join(f"{append!r}, group {self._group_of[append.partition]}, "
+                         f"{append.attempts} attempts, last {append.last_error}"
+                         for append in opened[:6])
+
+    # ---- producers -------------------------------------------------------------------------
+
+    def _append_some(self) -> None:
+        rng = self._rng
+        partition = self._some_partition()
+        draw = rng.random()
+        if draw < self._parameters.acks_leader:
+            self._append_plain(partition)
+            return
+        producer = rng.randrange(1, self._parameters.producers + 1)
+        if rng.random() < 0.002:
+            self._give_up(producer)
+        burst = 1 if rng.random() < 0.8 else self._parameters.in_flight_max
+        for _ in range(burst):
+            self.append(producer, partition)
+
+    def _some_partition(self) -> int:
+        """A few partitions are hot: the square of a uniform number."""
+        groups = sorted(self._cluster.partitions)
+        group = groups[int(self._rng.random() ** 2 * len(groups))]
+        return self._rng.choice(self._cluster.partitions[group])
+
+    def append(self, producer: int, partition: int) -> AppendOperation | None:
+        """A new batch of an idempotent producer; None when its window is full."""
+        stream = self._streams.setdefault((producer, partition), Stream())
+        if len(stream.open) >= self._parameters.in_flight_max:
+            return None
+        append = self._build(producer, self._epochs[producer], stream.next_sequence, partition,
+                             ACKS_COMMIT)
+        stream.next_sequence += append.count
+        stream.open.append(append)
+        self._send(append)
+        return append
+
+    def append_final(self, partition: int) -> None:
+        """One more batch, of whichever producer has room: the group must still commit."""
+        for producer in self._epochs:
+            if self.append(producer, partition) is not None:
+                return
+
+    def _append_plain(self, partition: int) -> None:
+        """Without a producer id, and without a retry: it may be lost, it may not be doubled."""
+        acks = self._rng.choice((ACKS_LEADER, ACKS_NONE))
+        self._send(self._build(-1, -1, -1, partition, acks))
+
+    def _build(self, producer: int, epoch: int, sequence: int, partition: int,
+               acks: int) -> AppendOperation:
+        rng, parameters = self._rng, self._parameters
+        builder = core.BatchBuilder(1 << 20)
+        count = rng.randrange(1, parameters.records_per_batch_max + 1)
+        for _ in range(count):
+            self._value_count += 1
+            value = b"%d/%d/%d/%d " % (partition, producer, epoch, self._value_count)
+            builder.append(self._cluster.queue.now_ms, None,
+                           value + bytes(rng.randrange(parameters.value_bytes_max + 1)))
+        payload = bytes(builder.build(producer, epoch, sequence))
+        return AppendOperation(producer, epoch, sequence, count, partition, acks, payload,
+                               self._cluster.queue.now_us,
+                               self._acked_offsets.get(partition, -1))
+
+    def _give_up(self, producer: int) -> None:
+        """The producer restarts: a higher epoch, sequences from 0, open batches are left to fate."""
+        self._epochs[producer] += 1
+        self._cluster.trace.line(0, -1, "producer", f"p{producer} epoch {self._epochs[producer]}")
+        for (owner, _), stream in self._streams.items():
+            if owner == producer:
+                for append in stream.open:
+                    append.ambiguous = append.done = True
+                    self.ambiguous += 1
+                stream.open.clear()
+                stream.next_sequence = 0
+
+    # ---- attempts --------------------------------------------------------------------------
+
+    def _send(self, append: AppendOperation) -> None:
+        group = self._group_of[append.partition]
+        node = self._hints.get(group, 0)
+        if not node or append.attempts % 3 == 2:
+            node = self._rng.choice(self._cluster.voters[group])
+        append.attempts += 1
+        self._attempt_count += 1
+        attempt = self._attempt_count
+        client = CLIENT_BASE + max(append.producer, 0)
+        timeout_us = self._parameters.timeout_ms * 1000
+        timer = self._cluster.queue.after(timeout_us, self._timed_out, attempt)
+        self._attempts[attempt] = (append, timer)
+        request = AppendRequest(client, attempt, group, append.partition, append.payload,
+                                append.acks)
+        self._deliver(client, node, request)
+
+    def _deliver(self, client: int, node: int, request: tuple) -> None:
+        receive = self._cluster.receive
+        self._cluster.network.send(client, node, "client", (request,),
+                                   lambda sender, frame: receive(node, sender, frame))
+
+    def _timed_out(self, attempt: int) -> None:
+        append, _ = self._attempts.pop(attempt)
+        self._hints.pop(self._group_of[append.partition], None)
+        self._retry(append)
+
+    def _retry(self, append: AppendOperation) -> None:
+        if append.done:
+            return
+        if append.producer < 0:
+            append.done = append.ambiguous = True
+            return
+        delay_us = self._rng.randrange(*BACKOFF_US)
+        self._cluster.queue.after(delay_us, self._send_again, append)
+
+    def _send_again(self, append: AppendOperation) -> None:
+        if not append.done:
+            self._send(append)
+
+    def receive(self, sender: int, frame: tuple) -> None:
+        """A node answers."""
+        for reply in frame:
+            open_attempt = self._attempts.pop(reply.attempt, None)
+            if open_attempt is None:
+                continue  # too late: the attempt has timed out, and was sent again
+            append, timer = open_attempt
+            timer.cancel()
+            self._answered(append, reply, sender)
+
+    def _answered(self, append: AppendOperation, reply: Reply, sender: int) -> None:
+        group = self._group_of[append.partition]
+        if append.done:
+            return
+        if not reply.error:
+            self._hints[group] = sender
+            self._acknowledged(append, group, reply)
+            return
+        self.refused += 1
+        append.last_error = reply.error
+        if reply.leader:
+            self._hints[group] = reply.leader
+        else:
+            self._hints.pop(group, None)
+        if reply.error == "OutOfOrderSequence":
+            self._out_of_order(append)
+        self._retry(append)
+
+    def _acknowledged(self, append: AppendOperation, group: int, reply: Reply) -> None:
+        append.done = True
+        append.base_offset = reply.base_offset
+        if append.acks != ACKS_COMMIT:
+            return
+        self.acked += 1
+        self._cluster.trace.mix(append.partition, append.base_offset, append.attempts)
+        self._cluster.witness.acked(group, append)
+        last = append.base_offset + append.count - 1
+        self._acked_offsets[append.partition] = max(
+            last, self._acked_offsets.get(append.partition, -1))
+        self._streams[append.producer, append.partition].open.remove(append)
+
+    def _out_of_order(self, append: AppendOperation) -> None:
+        """Fine while a batch before it is open; else the producer is stuck, which must not be."""
+        stream = self._streams[append.producer, append.partition]
+        if stream.open and stream.open[0] is append:
+            append.refusals += 1
+            assert append.refusals <= OUT_OF_ORDER_REFUSALS_MAX, (
+                f"{append!r} is next in line and was refused {append.refusals} times")
+
+    # ---- readers ---------------------------------------------------------------------------
+
+    def _read_some(self) -> None:
+        rng = self._rng
+        reader = rng.randrange(self._parameters.readers)
+        partition = self._some_partition()
+        group = self._group_of[partition]
+        offset = self._positions.get((reader, partition), 0)
+        if offset and rng.random() < 0.05:
+            offset = rng.randrange(offset)
+        node = rng.choice(self._cluster.voters[group])
+        client = CLIENT_BASE + 500 + reader
+        self._deliver(client, node, FetchRequest(client, reader, group, partition, offset,
+                                                 READ_BYTES_MAX))
+
+    def was_read(self, group: int, read: ReadOperation) -> None:
+        """A node serves a fetch: judged at the moment it is served."""
+        self.reads += 1
+        self._cluster.witness.read(group, read)
+        if read.batches:
+            header = core.batch_header(read.batches[-1])
+            end = header.base_offset + header.count
+            key = (read.reader, read.partition)
+            self.records_read += end - read.offset
+            self._positions[key] = max(self._positions.get(key, 0), end)
+            self._cluster.trace.mix(read.partition, read.offset, end)

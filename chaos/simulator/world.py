@@ -1,0 +1,208 @@
+"""One run: a cluster, its clients and its nemesis, from a seed to a verdict.
+
+Contract.  ``run(parameters)`` is a function of its parameters.  Phases: *safety* (faults on, every
+invariant after every effect), *liveness* (everything healed, or all but a minority of nodes that
+stays down: within ``CONVERGE_MS`` every group must lead, commit an append and be equal on all its
+live replicas), *sleep* (with nothing to do no group has a timer and no peer frame is sent).
+
+Theory.  Safety without liveness is kept by a cluster that does nothing; so a run ends with progress,
+as TigerBeetle's VOPR does.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from chaos.simulator.events import EventQueue
+from chaos.simulator.invariants import Violation
+from chaos.simulator.model import GroupModel
+from chaos.simulator.nemesis import Nemesis
+from chaos.simulator.network import Network
+from chaos.simulator.node import SimulatedNode
+from chaos.simulator.parameters import Parameters
+from chaos.simulator.trace import Trace
+from chaos.simulator.witness import Witness
+from chaos.simulator.workload import Cluster, Workload
+
+#: Before the first fault: long enough for first elections.
+WARM_UP_MS = 1500
+#: After healing, everything must be well again within this: a hundred leases.
+CONVERGE_MS = 60_000
+#: How often convergence is looked at.
+STEP_MS = 200
+#: Groups must have gone to sleep after this long without work, and stay asleep as long again.
+SLEEP_MS = 5_000
+#: Odds that a minority of nodes stays down in the liveness phase.
+MINORITY_DOWN = 0.3
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of a seed."""
+
+    seed: int
+    failure: str = ""
+    digest: str = ""
+    simulated_ms: int = 0
+    real_seconds: float = 0.0
+    acked: int = 0
+    reads: int = 0
+    leader_changes: int = 0
+    crashes: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    trace_tail: list[str] = field(default_factory=list)
+
+
+class World:
+    """All parts of one run, wired."""
+
+    def __init__(self, parameters: Parameters, sink: Callable[[str], None] | None = None):
+        self.parameters = parameters
+        self.queue = EventQueue()
+        self.trace = Trace(self.queue, sink)
+        self.faults: Counter[str] = Counter()
+        self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
+        voters = place_groups(parameters)
+        self.witness = Witness(GroupModel(group, members) for group, members in voters.items())
+        cluster = Cluster(self.queue, self.network, self.trace, self.witness, voters,
+                          place_partitions(parameters), self._receive_request)
+        self.workload = Workload(cluster, parameters.workload, self._rng("workload"))
+        self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
+                      for node in range(1, parameters.nodes + 1)}
+        self.nemesis = Nemesis(self, self._rng("nemesis"))
+        self._voters = voters
+
+    def _rng(self, part: str) -> random.Random:
+        """A stream of its own for each part: more draws in one do not shift the others."""
+        return random.Random(f"{self.parameters.seed}/{part}")
+
+    def _receive_request(self, node: int, sender: int, frame: tuple) -> None:
+        self.nodes[node].receive_request(sender, frame)
+
+    def run_for(self, duration_ms: int) -> None:
+        self.queue.run_until(self.queue.now_us + duration_ms * 1000)
+
+    # ---- phases ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """All phases.  Raises ``Violation`` or another ``AssertionError``."""
+        for node in self.nodes.values():
+            node.start()
+        self.run_for(WARM_UP_MS)
+        self.workload.start()
+        self.nemesis.start()
+        self.run_for(self.parameters.safety_ms)
+        live = self.heal()
+        self.converge(live)
+        self.sleep(live)
+
+    def heal(self) -> list[int]:
+        """End all faults; the nodes that live from now on."""
+        self.trace.line(0, -1, "phase", "heal")
+        self.workload.stop()
+        self.nemesis.stop()
+        self.network.heal()
+        rng = self._rng("liveness")
+        down: list[int] = []
+        if rng.random() < MINORITY_DOWN:
+            down = rng.sample(sorted(self.nodes), (self.parameters.replication_factor - 1) // 2)
+        for number, node in sorted(self.nodes.items()):
+            node.disarm()
+            if number in down:
+                node.resume()
+                if node.alive:
+                    node.crash(power=True)
+            else:
+                node.resume()
+                node.start()
+        return [node for node in sorted(self.nodes) if node not in down]
+
+    def converge(self, live: list[int]) -> None:
+        """Within ``CONVERGE_MS`` every group commits and all live replicas are equal."""
+        deadline_ms = self.queue.now_ms + CONVERGE_MS
+        self._until(deadline_ms, lambda: self.workload.open_appends == 0,
+                    lambda: f"{self.workload.open_appends} appends are never acknowledged: "
+                            f"{self.workload.open_summary()}")
+        for group, partitions in sorted(self.workload.partitions.items()):
+            self.workload.append_final(partitions[0])
+        self._until(deadline_ms, lambda: self.workload.open_appends == 0,
+                    lambda: f"groups that commit nothing after healing: "
+                            f"{self.workload.open_summary()}")
+        self._until(deadline_ms, lambda: not self._unequal(live),
+                    lambda: f"replicas that do not catch up: {self._unequal(live)[:8]}")
+        self.witness.converged(live)
+        for node in live:
+            self.nodes[node].check()
+        self.trace.line(0, -1, "phase", "converged")
+
+    def _unequal(self, live: list[int]) -> list[str]:
+        """Live replicas that are not at their group's last committed entry."""
+        found = []
+        for number, group in self.witness.groups.items():
+            for node in group.voters:
+                replica = group.replicas[node]
+                if node in live and (replica.applied != group.commit
+                                     or replica.durable.last_index != group.commit):
+                    found.append(f"n{node} g{number} ends at {replica.durable.last_index}, applied "
+                                 f"{replica.applied}, committed {group.commit}")
+        return found
+
+    def _until(self, deadline_ms: int, holds: Callable[[], bool],
+               complaint: Callable[[], str]) -> None:
+        while not holds():
+            if self.queue.now_ms >= deadline_ms:
+                raise Violation("Liveness", complaint())
+            self.run_for(STEP_MS)
+
+    def sleep(self, live: list[int]) -> None:
+        """With nothing to do, nothing is done."""
+        self.run_for(SLEEP_MS)
+        before = sum(node.peer_frames for node in self.nodes.values())
+        self.run_for(SLEEP_MS)
+        sent = sum(node.peer_frames for node in self.nodes.values()) - before
+        awake = [text for node in live for text in self.nodes[node].awake()]
+        if sent or awake:
+            raise Violation("Sleep", f"{sent} peer frames in {SLEEP_MS} ms without work; awake: "
+                            f"{awake[:8]}")
+        self.trace.line(0, -1, "phase", "asleep")
+
+
+def place_groups(parameters: Parameters) -> dict[int, tuple[int, ...]]:
+    """Group -> voters, round robin."""
+    nodes = parameters.nodes
+    return {group: tuple(sorted((group + place) % nodes + 1
+                                for place in range(parameters.replication_factor)))
+            for group in range(1, parameters.groups + 1)}
+
+
+def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
+    """Group -> incarnations of its partitions."""
+    return {group: tuple(group * 100 + place
+                         for place in range(1, parameters.partitions_per_group + 1))
+            for group in range(1, parameters.groups + 1)}
+
+
+def run(parameters: Parameters, sink: Callable[[str], None] | None = None) -> Result:
+    """Run one seed to its verdict; an ``AssertionError`` of any part is the verdict, anything else
+    is a defect of the simulator or an unexpected error of the system, and is reported as such."""
+    started = time.perf_counter()
+    world = World(parameters, sink)
+    result = Result(parameters.seed)
+    try:
+        world.run()
+    except AssertionError as error:
+        result.failure = f"{type(error).__name__}: {error}"
+    result.digest = world.trace.digest()
+    result.simulated_ms = world.queue.now_ms
+    result.real_seconds = time.perf_counter() - started
+    result.acked = world.workload.acked
+    result.reads = world.workload.reads
+    result.leader_changes = world.witness.leader_changes
+    result.crashes = sum(node.crashes for node in world.nodes.values())
+    result.faults = world.faults
+    result.trace_tail = list(world.trace.tail)
+    return result

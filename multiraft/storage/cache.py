@@ -1,0 +1,49 @@
+"""Recent entries of all groups in memory, oldest out first.
+
+Contract.  ``add`` in lane order; ``evict`` after the durable mark moved.  An entry leaves only when it
+is durable, so every entry is in memory or on disk at any time.
+
+Theory.  A payload is a view into the buffer it was received in, and keeps all of it alive.  Charged
+is the payload's length plus a fixed overhead, because the entries of one received frame are staged
+in the same round, stand side by side here and leave together: the frame is counted once, as the sum
+of its parts.  What is pinned without being counted is bounded by the frames of the oldest round
+that is still here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from multiraft.storage.filesystem import Buffer
+from multiraft.storage.group_log import CachedEntry, GroupLog
+from multiraft.types import Entry
+
+#: Objects around one entry: the entry, its header, the tuple, dictionary and queue slots.
+ENTRY_OVERHEAD_BYTES = 512
+
+
+class TailCache:
+    """``GroupLog.cached`` of all groups, bounded together."""
+
+    __slots__ = ("bytes", "_bytes_max", "_order")
+
+    def __init__(self, bytes_max: int):
+        self.bytes = 0
+        self._bytes_max = bytes_max
+        self._order: deque[tuple[GroupLog, CachedEntry]] = deque()
+
+    def add(self, log: GroupLog, entry: Entry, buffers: list[Buffer], slot: int, end: int) -> None:
+        cached = CachedEntry(entry, buffers, slot, end)
+        log.cached[entry.index] = cached
+        self._order.append((log, cached))
+        self.bytes += len(entry.payload) + ENTRY_OVERHEAD_BYTES
+
+    def evict(self, durable: int) -> None:
+        """Back below the bound, as far as entries are durable.  Amortised O(1) per entry added."""
+        order = self._order
+        while self.bytes > self._bytes_max and order and order[0][1].end <= durable:
+            log, cached = order.popleft()
+            entry = cached.entry
+            self.bytes -= len(entry.payload) + ENTRY_OVERHEAD_BYTES
+            if log.cached.get(entry.index) is cached:  # else: dropped with a suffix
+                del log.cached[entry.index]

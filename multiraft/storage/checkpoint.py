@@ -1,0 +1,143 @@
+"""Checkpoints: the applied state of all groups in one file, so that recovery replays only the rest.
+
+Contract.  Captured on the loop, encoded and written by a thread, durable under its name when
+``execute`` returns; the last two are kept.  A damaged one is skipped for the one before it, and that
+is reported.  Records of groups that did not change since the last checkpoint are not encoded anew.
+
+Theory.  A checkpoint may be ahead of the lane's durable end in hard states only (a term or vote that
+was staged): that is safe, because such a decision was made, only nobody has been told.  The position
+it names was durable when it was captured, so a lane that now ends below it has lost durable bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import cbor2
+
+from multiraft.errors import CodecError
+from multiraft.storage.envelope import UNFINISHED, read_envelope, write_envelope
+from multiraft.storage.errors import CorruptFile
+from multiraft.storage.filesystem import Filesystem
+from multiraft.tail import PartitionTail
+from multiraft.types import Configuration, HardState
+
+CHECKPOINT_MAGIC = b"MRCKPT\x00\x01"
+CHECKPOINT_VERSION = 1
+CHECKPOINT_PREFIX = "checkpoint-"
+
+#: Ending of a checkpoint that was found damaged and set aside.
+SET_ASIDE = ".corrupt"
+
+
+class GroupRecord(NamedTuple):
+    """One group in a checkpoint."""
+
+    group: int
+    incarnation: int
+    configuration: Configuration
+    hard_state: HardState
+    first_index: int
+    prev_term: int
+    commit: int
+    quarantined: str
+    tail: object  # PartitionTail.snapshot()
+
+    def encode(self) -> bytes:
+        return cbor2.dumps([self.group, self.incarnation, list(map(list, self.configuration)),
+                            list(self.hard_state), self.first_index, self.prev_term, self.commit,
+                            self.quarantined, self.tail])
+
+    @classmethod
+    def decode(cls, data: bytes) -> GroupRecord:
+        """Raises ``ValueError`` or ``TypeError`` when it is not what ``encode`` returns."""
+        (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
+         quarantined, tail) = cbor2.loads(data)
+        voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
+        return cls(int(group), int(incarnation), Configuration(voters, learners, outgoing),
+                   HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
+                   str(quarantined), tail)
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A whole checkpoint."""
+
+    position: int = 0  # everything of the lane before it was durable
+    lane_start: int = 0  # start of the first segment
+    records: dict[int, GroupRecord] = field(default_factory=dict)
+    tails: dict[int, PartitionTail] = field(default_factory=dict)
+    extra: object = None
+
+    def applied(self) -> dict[tuple[int, int], int]:
+        """(group, incarnation) -> applied index."""
+        return {(record.group, record.incarnation): self.tails[record.group].applied_index
+                for record in self.records.values()}
+
+
+class CheckpointPlan:
+    """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next plan."""
+
+    __slots__ = ("position", "encoded", "size", "_filesystem", "_directory", "_lane_start",
+                 "_records", "_extra", "_kept")
+
+    def __init__(self, filesystem: Filesystem, directory: str, position: int, lane_start: int,
+                 records: dict[int, GroupRecord | bytes], extra: object, kept: int):
+        self.position = position
+        self.encoded: dict[int, bytes] = {}
+        self.size = 0
+        self._filesystem = filesystem
+        self._directory = directory
+        self._lane_start = lane_start
+        self._records = records
+        self._extra = extra
+        self._kept = kept
+
+    def execute(self) -> None:
+        """Blocking.  Raises ``OSError``."""
+        for group in sorted(self._records):
+            record = self._records[group]
+            self.encoded[group] = record if isinstance(record, bytes) else record.encode()
+        body = cbor2.dumps([self.position, self._lane_start, list(self.encoded.values()),
+                            self._extra])
+        self.size = write_envelope(self._filesystem, self._directory, checkpoint_name(self.position),
+                                   CHECKPOINT_MAGIC, CHECKPOINT_VERSION, body)
+        for name in checkpoint_names(self._filesystem, self._directory)[:-self._kept]:
+            self._filesystem.remove(f"{self._directory}/{name}")
+
+
+def checkpoint_name(position: int) -> str:
+    return f"{CHECKPOINT_PREFIX}{position:020d}"
+
+
+def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
+    """Names of finished checkpoints, oldest first."""
+    return [name for name in filesystem.list(directory)
+            if name.startswith(CHECKPOINT_PREFIX) and not name.endswith((UNFINISHED, SET_ASIDE))]
+
+
+def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
+    """Raises ``CorruptFile`` or ``UnknownFormat``."""
+    body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, CHECKPOINT_VERSION)
+    try:
+        position, lane_start, encoded, extra = cbor2.loads(body)
+        records = {record.group: record for record in map(GroupRecord.decode, encoded)}
+        tails = {group: PartitionTail.restore(record.tail) for group, record in records.items()}
+    except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
+        raise CorruptFile(path, f"malformed ({error})") from error
+    return Checkpoint(int(position), int(lane_start), records, tails, extra)
+
+
+def newest_checkpoint(filesystem: Filesystem, directory: str) -> tuple[Checkpoint, list[CorruptFile]]:
+    """The newest one that is intact (an empty one when there is none), and the damaged ones, which
+    are set aside so that they do not count among those that are kept."""
+    damaged: list[CorruptFile] = []
+    for name in reversed(checkpoint_names(filesystem, directory)):
+        path = f"{directory}/{name}"
+        try:
+            return read_checkpoint(filesystem, path), damaged
+        except CorruptFile as error:
+            damaged.append(error)
+            filesystem.rename(path, path + SET_ASIDE)
+    return Checkpoint(), damaged

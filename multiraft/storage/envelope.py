@@ -1,0 +1,77 @@
+"""Small whole files (checkpoints, index files): magic, version, body, CRC; replaced atomically.
+
+Contract.  ``write_envelope`` returns when the file is durable under its name; before that the name
+holds what it held.  ``read_envelope`` returns the body exactly as written or raises.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from multiraft import core
+from multiraft.storage.config import ENVELOPE_BYTES_LIMIT
+from multiraft.storage.errors import CorruptFile, UnknownFormat
+from multiraft.storage.filesystem import Filesystem
+
+#: magic, version, reserved, body length; a CRC32C of everything before it ends the file.
+_HEAD = struct.Struct("<8sIIQ")
+_CRC = struct.Struct("<I")
+
+#: Ending of a file that is being written; one found at start is left from a crash and removed.
+UNFINISHED = ".new"
+
+
+def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: bytes, version: int,
+                   body: bytes) -> int:
+    """Write, sync, rename, sync the directory; the size of the file."""
+    head = _HEAD.pack(magic, version, 0, len(body))
+    crc = core.crc32c(body, core.crc32c(head))
+    replace_file(filesystem, directory, name, [head, body, _CRC.pack(crc)])
+    return _HEAD.size + len(body) + _CRC.size
+
+
+def read_envelope(filesystem: Filesystem, path: str, magic: bytes, version: int) -> bytes:
+    """The body.  Raises ``CorruptFile`` or ``UnknownFormat``."""
+    size = filesystem.size(path)
+    if not _HEAD.size + _CRC.size <= size <= ENVELOPE_BYTES_LIMIT:
+        raise CorruptFile(path, f"its size is {size}")
+    file = filesystem.open(path)
+    try:
+        data = file.read(size, 0)
+    finally:
+        file.close()
+    if len(data) != size:
+        raise CorruptFile(path, f"{len(data)} of {size} bytes could be read")
+    view = memoryview(data)
+    found_magic, found_version, _, length = _HEAD.unpack_from(view)
+    if found_magic != magic:
+        raise CorruptFile(path, f"its magic is {found_magic!r}")
+    crc, = _CRC.unpack_from(view, size - _CRC.size)
+    if core.crc32c(view[:-_CRC.size]) != crc:
+        raise CorruptFile(path, "its CRC does not match")
+    if found_version != version:
+        raise UnknownFormat(path, found_version, version)
+    if _HEAD.size + length + _CRC.size != size:
+        raise CorruptFile(path, f"its body of {length} bytes does not fit its size {size}")
+    return data[_HEAD.size:-_CRC.size]
+
+
+def replace_file(filesystem: Filesystem, directory: str, name: str, buffers: list) -> None:
+    """Make ``name`` hold ``buffers``, atomically and durably."""
+    unfinished = f"{directory}/{name}{UNFINISHED}"
+    if filesystem.exists(unfinished):
+        filesystem.remove(unfinished)
+    file = filesystem.create(unfinished)
+    try:
+        file.write(buffers, 0, True)
+    finally:
+        file.close()
+    filesystem.rename(unfinished, f"{directory}/{name}")
+    filesystem.sync_directory(directory)
+
+
+def remove_unfinished(filesystem: Filesystem, directory: str) -> None:
+    """Remove what a crash left half written."""
+    for name in filesystem.list(directory):
+        if name.endswith(UNFINISHED):
+            filesystem.remove(f"{directory}/{name}")

@@ -1,0 +1,73 @@
+"""One group's log as the store holds it: packed index, recent entries, what the lane says of it.
+
+Contract.  Owned by the loop.  ``cached`` holds the newest entries of the group, contiguous up to the
+last one; older ones are cold and read from disk.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.storage.filesystem import Buffer
+from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.store import GroupRestored, LogBounds
+from multiraft.types import Configuration, Entry, HardState
+
+NO_HARD_STATE = HardState(0, 0)
+NO_CONFIGURATION = Configuration(())
+
+
+class CachedEntry(NamedTuple):
+    """A recent entry: ``buffers[slot:slot + 3]`` are its header, payload and padding."""
+
+    entry: Entry
+    buffers: list[Buffer]
+    slot: int
+    end: int  # lane position after it: cached at least until that is durable
+
+
+class GroupLog:
+    """State of one group's log in this store."""
+
+    __slots__ = ("group", "incarnation", "configuration", "hard_state", "index", "partitions",
+                 "cached", "commit", "quarantined", "record_key", "record")
+
+    def __init__(self, group: int, incarnation: int, configuration: Configuration = NO_CONFIGURATION):
+        self.group = group
+        self.incarnation = incarnation
+        self.configuration = configuration
+        self.hard_state = NO_HARD_STATE
+        self.index = GroupIndex()
+        self.partitions: dict[int, PartitionIndex] = {}
+        self.cached: dict[int, CachedEntry] = {}
+        self.commit = 0  # as the last checkpoint knew it
+        self.quarantined = ""  # why, or empty
+        self.record_key: tuple | None = None  # of the record below
+        self.record = b""  # encoded for the last checkpoint
+
+    def bounds(self) -> LogBounds:
+        return LogBounds(self.index.first_index, self.index.prev_term, self.index.last_index)
+
+    def restored(self, applied: int) -> GroupRestored:
+        last = self.index.last_index
+        return GroupRestored(self.bounds(), self.index.term_runs(), self.hard_state,
+                             min(self.commit, last), min(applied, last), self.configuration,
+                             self.quarantined)
+
+    def quarantine(self, why: str) -> None:
+        """The first reason stays."""
+        self.quarantined = self.quarantined or why
+
+    def merge_hard_state(self, found: HardState) -> None:
+        """A later term wins; within a term a vote is final, so any vote beats none."""
+        known = self.hard_state
+        if found.term > known.term or (found.term == known.term and known.vote == 0):
+            self.hard_state = found
+
+    def cut(self, first_gone: int) -> None:
+        """Forget a suffix.  O(dropped entries + the group's partitions)."""
+        for index in range(first_gone, self.index.last_index + 1):
+            self.cached.pop(index, None)
+        self.index.cut(first_gone)
+        for partition in self.partitions.values():
+            partition.cut(first_gone)

@@ -1,0 +1,231 @@
+"""Packed indexes: where an entry of a group lies in the lane, which entry holds an offset.
+
+Contract.  Parallel arrays, no Python object per entry: 16 bytes per entry in ``GroupIndex``, 24 per
+batch in ``PartitionIndex``.  Appended when an entry is staged, cut when a suffix is dropped; both
+amortised O(1), look-ups O(log n).  The same classes hold one segment's part (``segment_index.py``)
+and a node's whole: recovery joins parts with ``extend``.
+
+Invariants.  Indexes of a group are dense; terms do not fall; sizes add up in ``_ends``.  Offsets of
+a partition ascend with their indexes.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+
+from multiraft.errors import Compacted
+
+assert sys.byteorder == "little", "index files hold the arrays' own little-endian bytes"
+assert array("Q").itemsize == 8, "index files hold 64-bit numbers"
+
+
+class GroupIndex:
+    """(group, index) -> lane position and framed size, terms as runs."""
+
+    __slots__ = ("first_index", "prev_term", "_positions", "_ends", "_run_starts", "_run_terms")
+
+    def __init__(self, first_index: int = 1, prev_term: int = 0):
+        self.first_index = first_index
+        self.prev_term = prev_term  # term of first_index - 1
+        self._positions = array("Q")
+        self._ends = array("Q")  # framed bytes of the entries up to and including this one
+        self._run_starts: list[int] = []  # first index of each run of equal terms, ascending
+        self._run_terms: list[int] = []
+
+    @property
+    def last_index(self) -> int:
+        return self.first_index + len(self._positions) - 1
+
+    @property
+    def last_term(self) -> int:
+        return self._run_terms[-1] if self._run_terms else self.prev_term
+
+    def append(self, index: int, term: int, position: int, size: int) -> None:
+        """``size``: header, payload and padding."""
+        positions, ends, terms = self._positions, self._ends, self._run_terms
+        assert index == self.first_index + len(positions), f"{index} after {self.last_index}"
+        if not terms or term != terms[-1]:
+            assert term >= self.last_term, f"term {term} after {self.last_term}"
+            self._run_starts.append(index)
+            terms.append(term)
+        ends.append(ends[-1] + size if ends else size)
+        positions.append(position)
+
+    def extend(self, later: GroupIndex) -> None:
+        """Join the entries that follow ours.  O(len(later))."""
+        assert later.first_index == self.last_index + 1, (
+            f"{later.first_index} after {self.last_index}")
+        base = self._ends[-1] if self._ends else 0
+        self._ends.extend(array("Q", [end + base for end in later._ends]) if base else later._ends)
+        self._positions.extend(later._positions)
+        for start, term in zip(later._run_starts, later._run_terms):
+            if term != self.last_term or not self._run_terms:
+                self._run_starts.append(start)
+                self._run_terms.append(term)
+
+    def cut(self, first_gone: int) -> None:
+        """Forget ``first_gone`` and everything after it."""
+        kept = max(0, first_gone - self.first_index)
+        del self._positions[kept:]
+        del self._ends[kept:]
+        runs = bisect_left(self._run_starts, self.first_index + kept)
+        del self._run_starts[runs:]
+        del self._run_terms[runs:]
+
+    def position(self, index: int) -> int:
+        return self._positions[self._slot(index)]
+
+    def size(self, index: int) -> int:
+        """Framed bytes of one entry."""
+        return self.bytes_between(index, index)
+
+    def term(self, index: int) -> int:
+        """Term of an entry, or of the one before the first."""
+        if index == self.first_index - 1:
+            return self.prev_term
+        self._slot(index)
+        return self._run_terms[bisect_right(self._run_starts, index) - 1]
+
+    def term_runs(self) -> tuple[tuple[int, int], ...]:
+        return tuple(zip(self._run_starts, self._run_terms))
+
+    def bytes_between(self, first: int, last: int) -> int:
+        """Framed bytes of first..last.  O(1)."""
+        if last < first:
+            return 0
+        before = self._slot(first)
+        end = self._ends[self._slot(last)]
+        return end - self._ends[before - 1] if before else end
+
+    def last_within(self, first: int, bytes_max: int) -> int:
+        """Highest index such that first..it take at most ``bytes_max``, at least ``first``."""
+        slot = self._slot(first)
+        before = self._ends[slot - 1] if slot else 0
+        fit = bisect_right(self._ends, before + bytes_max, slot)
+        return max(first, self.first_index + fit - 1)
+
+    def _slot(self, index: int) -> int:
+        if index < self.first_index:
+            raise Compacted(f"index {index} is below the log's first, {self.first_index}")
+        assert index <= self.last_index, f"index {index} is beyond the last, {self.last_index}"
+        return index - self.first_index
+
+    def pack(self) -> list:
+        return [self.first_index, self._positions.tobytes(), self._ends.tobytes(),
+                self._run_starts, self._run_terms]
+
+    @classmethod
+    def unpack(cls, fields: list) -> GroupIndex:
+        """Raises ``ValueError`` or ``TypeError`` when it is not what ``pack`` returns."""
+        first_index, positions, ends, starts, terms = fields
+        index = cls(first_index)
+        index._positions.frombytes(positions)
+        index._ends.frombytes(ends)
+        index._run_starts, index._run_terms = list(starts), list(terms)
+        if len(index._positions) != len(index._ends) or len(starts) != len(terms):
+            raise ValueError("arrays of different length")
+        return index
+
+    def _check(self) -> None:
+        """Every invariant.  O(n)."""
+        assert len(self._positions) == len(self._ends)
+        assert all(a < b for a, b in zip(self._ends, self._ends[1:]))
+        assert all(a < b for a, b in zip(self._positions, self._positions[1:]))
+        assert all(a < b for a, b in zip(self._run_starts, self._run_starts[1:]))
+        assert all(a < b for a, b in zip(self._run_terms, self._run_terms[1:]))
+        assert bool(self._positions) == bool(self._run_starts)
+        assert not self._run_starts or self._run_starts[0] == self.first_index
+
+
+class PartitionIndex:
+    """(partition, offset) -> index in its group, and first batch of a timestamp."""
+
+    __slots__ = ("partition", "group", "end_offset", "_bases", "_indexes", "_latest")
+
+    def __init__(self, partition: int, group: int):
+        self.partition = partition
+        self.group = group
+        self.end_offset = 0  # after the last record
+        self._bases = array("q")
+        self._indexes = array("Q")
+        self._latest = array("q")  # highest timestamp up to and including this batch: ascending
+
+    def __len__(self) -> int:
+        return len(self._bases)
+
+    @property
+    def first_offset(self) -> int:
+        return self._bases[0] if self._bases else self.end_offset
+
+    def append(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> None:
+        latest = self._latest
+        if latest and latest[-1] > max_timestamp_ms:
+            max_timestamp_ms = latest[-1]
+        self._bases.append(base_offset)
+        self._indexes.append(index)
+        latest.append(max_timestamp_ms)
+        self.end_offset = base_offset + count
+
+    def extend(self, later: PartitionIndex) -> None:
+        """Join the batches that follow ours.  O(len(later))."""
+        if not later._bases:
+            return
+        at = len(self._latest)
+        highest = self._latest[-1] if self._latest else later._latest[0]
+        self._bases.extend(later._bases)
+        self._indexes.extend(later._indexes)
+        self._latest.extend(later._latest)
+        while at < len(self._latest) and self._latest[at] < highest:
+            self._latest[at] = highest
+            at += 1
+        self.end_offset = later.end_offset
+
+    def cut(self, first_gone: int) -> None:
+        """Forget the batches whose *index* is ``first_gone`` or higher."""
+        kept = bisect_left(self._indexes, first_gone)
+        if kept < len(self._bases):
+            self.end_offset = self._bases[kept]
+            del self._bases[kept:]
+            del self._indexes[kept:]
+            del self._latest[kept:]
+
+    def find(self, offset: int) -> int:
+        """Slot of the batch that holds ``offset``, or of the last one before it; -1 = none."""
+        return bisect_right(self._bases, offset) - 1
+
+    def batch(self, slot: int) -> tuple[int, int, int]:
+        """(base offset, offset after the last record, index) of a slot."""
+        bases = self._bases
+        end = bases[slot + 1] if slot + 1 < len(bases) else self.end_offset
+        return bases[slot], end, self._indexes[slot]
+
+    def find_timestamp(self, timestamp_ms: int) -> int:
+        """Slot of the first batch with a record at or after ``timestamp_ms``; len(self) = none."""
+        return bisect_left(self._latest, timestamp_ms)
+
+    def pack(self) -> list:
+        return [self.partition, self.end_offset, self._bases.tobytes(), self._indexes.tobytes(),
+                self._latest.tobytes()]
+
+    @classmethod
+    def unpack(cls, fields: list, group: int) -> PartitionIndex:
+        """Raises ``ValueError`` or ``TypeError`` when it is not what ``pack`` returns."""
+        partition, end_offset, bases, indexes, latest = fields
+        index = cls(partition, group)
+        index.end_offset = end_offset
+        index._bases.frombytes(bases)
+        index._indexes.frombytes(indexes)
+        index._latest.frombytes(latest)
+        if not len(index._bases) == len(index._indexes) == len(index._latest):
+            raise ValueError("arrays of different length")
+        return index
+
+    def _check(self) -> None:
+        """Every invariant.  O(n)."""
+        assert len(self._bases) == len(self._indexes) == len(self._latest)
+        assert all(a < b for a, b in zip(self._bases, self._bases[1:]))
+        assert all(a < b for a, b in zip(self._indexes, self._indexes[1:]))
+        assert all(a <= b for a, b in zip(self._latest, self._latest[1:]))
+        assert not self._bases or self._bases[-1] <= self.end_offset

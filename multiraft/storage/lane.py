@@ -1,0 +1,282 @@
+"""The lane: one append-only stream of entries in segment files, shared by all groups of a node.
+
+Contract.  ``place`` runs on the loop and touches memory only: it gives entries their positions and
+frames them.  Files are created and written by whoever executes the parts, in order, each part synced
+before the next begins.  ``settle`` moves the durable mark.
+
+Invariants.  durable <= position.  A position is the segment's start plus a byte of its file; a
+segment's successor starts at start + capacity, so the rest of a segment that could not hold the next
+entry is a hole without bytes.  Every entry carries the lane position known durable when it was
+framed; since parts are synced one by one, the first entry of a segment carries the end of the one
+before it, which is how recovery sees that nothing is missing between two files.
+
+Theory.  An entry's ``prev_crc`` chains it to the one before it in its file, seeded by a number that
+differs for every segment and boot.  Bytes that a torn write left behind can thus join the chain only
+if recovery left them there, and recovery cuts them off durably before anything is appended.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from multiraft import _layout, core
+from multiraft.storage.config import StorageConfig
+from multiraft.storage.errors import EntryTooLarge
+from multiraft.storage.filesystem import Buffer, File, Filesystem
+from multiraft.types import Entry
+
+SEGMENT_SUFFIX = ".segment"
+INDEX_SUFFIX = ".index"
+
+_HEADER = struct.Struct("<8sIIQ16sII12sI")
+_CRC_AT = _layout.SEGMENT_CRC_AT
+assert _HEADER.size == _layout.SEGMENT_HEADER_BYTES
+
+_ALIGN = _layout.ENTRY_ALIGNMENT - 1
+_ENTRY_HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
+
+
+class SegmentHeader(NamedTuple):
+    """The first 64 bytes of a segment."""
+
+    version: int
+    lane: int
+    start: int
+    cluster: bytes
+    node: int
+    seed: int
+
+    def pack(self) -> bytes:
+        data = _HEADER.pack(_layout.SEGMENT_MAGIC, self.version, self.lane, self.start,
+                            self.cluster, self.node, self.seed, bytes(12), 0)
+        return data[:_CRC_AT] + struct.pack("<I", core.crc32c(data[:_CRC_AT]))
+
+    @classmethod
+    def parse(cls, data: Buffer) -> SegmentHeader | None:
+        """None when the bytes are not an intact header."""
+        if len(data) < _HEADER.size:
+            return None
+        magic, version, lane, start, cluster, node, seed, _, crc = _HEADER.unpack_from(data)
+        if magic != _layout.SEGMENT_MAGIC or core.crc32c(memoryview(data)[:_CRC_AT]) != crc:
+            return None
+        return cls(version, lane, start, cluster, node, seed)
+
+
+class Segment:
+    """One file of the lane.  ``file`` is open only while it is written."""
+
+    __slots__ = ("path", "start", "capacity", "seed", "end", "zeroed", "file")
+
+    def __init__(self, path: str, start: int, capacity: int, seed: int):
+        self.path = path
+        self.start = start
+        self.capacity = capacity  # the next segment starts at start + capacity
+        self.seed = seed
+        self.end = start + _layout.SEGMENT_HEADER_BYTES  # lane position after the last entry
+        self.zeroed = 0  # bytes of the file that are written or zero-filled
+        self.file: File | None = None
+
+    def create(self, filesystem: Filesystem, header: SegmentHeader) -> None:
+        """Make the file exist durably, header included; nothing when it was done ahead.  What a
+        crash in here leaves is a file without entries, which recovery removes."""
+        if self.file is not None:
+            return
+        file = filesystem.create(self.path)
+        file.write([header.pack()], 0, True)
+        filesystem.sync_directory(self.path.rpartition("/")[0])
+        self.file = file
+
+
+class Part(NamedTuple):
+    """What one round adds to one segment."""
+
+    segment: Segment
+    buffers: list[Buffer]
+    position: int  # in the file
+    end: int  # lane position after it
+
+
+class Placed(NamedTuple):
+    """Entries with their places: parallel lists, and the framed buffers they are in."""
+
+    parts: list[Part]
+    positions: list[int]
+    sizes: list[int]  # header, payload and padding
+    framed: list[tuple[list[Buffer], int]]  # three buffers from this slot on are the entry
+
+
+class Lane:
+    """All segments of one lane, the last one being written."""
+
+    def __init__(self, filesystem: Filesystem, directory: str, header: SegmentHeader,
+                 seeds: Sequence[int], config: StorageConfig):
+        """``header``: a template; ``seeds``: numbers that differ for every boot of the node."""
+        self.filesystem = filesystem
+        self.directory = directory
+        self.segments: list[Segment] = []
+        self.position = 0  # after the last staged entry
+        self.durable = 0  # everything before it is on disk
+        self._starts: list[int] = []
+        self._header = header
+        self._seeds = tuple(seeds)
+        self._config = config
+        self._active: Segment | None = None
+        self._next: Segment | None = None
+        self._next_start = 0
+        self._last_crc = 0
+        self._zeros = memoryview(bytes(config.zero_ahead_bytes))
+        self._closing: list[Segment] = []  # rolled over; sealed once durable
+
+    # ---- after recovery -------------------------------------------------------------------------
+
+    def resume(self, segments: list[Segment], position: int, last_crc: int, next_start: int,
+               file: File | None) -> None:
+        """Go on behind what recovery found; ``file`` is the last segment's, None to start a new
+        segment at ``next_start``."""
+        self.segments = list(segments)
+        self._starts = [segment.start for segment in segments]
+        self.position = self.durable = position
+        self._last_crc = last_crc
+        self._next_start = next_start
+        if file is not None:
+            self._active = segments[-1]
+            self._active.file = file
+            self._active.zeroed = position - self._active.start
+            self._next_start = self._active.start + self._active.capacity
+
+    # ---- staging --------------------------------------------------------------------------------
+
+    def place(self, entries: list[Entry]) -> Placed:
+        """Positions and framed bytes for ``entries``.  O(entries).  Raises ``EntryTooLarge`` before
+        anything changed."""
+        sizes = [(_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN for entry in entries]
+        largest = max(sizes, default=0)
+        if largest > (self._config.entry_bytes_max + _ALIGN) & ~_ALIGN:
+            raise EntryTooLarge(self._config.entry_bytes_max, largest)
+        placed = Placed([], [], sizes, [])
+        durable, at = self.durable, 0
+        while at < len(entries):
+            count = self._fitting(sizes, at)
+            if count == 0:
+                self._roll()
+                continue
+            part = entries if count == len(entries) else entries[at:at + count]
+            durable = self._frame(part, durable, placed)
+            at += count
+        return placed
+
+    def _fitting(self, sizes: list[int], at: int) -> int:
+        """How many of the entries from ``at`` on the active segment can take."""
+        if self._active is None:
+            return 0
+        room = self._active.start + self._active.capacity - self.position
+        if at == 0 and sum(sizes) <= room:
+            return len(sizes)
+        count = 0
+        while at + count < len(sizes) and sizes[at + count] <= room:
+            room -= sizes[at + count]
+            count += 1
+        return count
+
+    def _frame(self, entries: list[Entry], durable: int, placed: Placed) -> int:
+        """Append to the active segment; the lane position that a following part may call durable."""
+        buffers, starts, total, self._last_crc = core.frame_entries(entries, self._last_crc, durable)
+        position = self.position
+        placed.positions.extend([position + start for start in starts])
+        placed.framed.extend([(buffers, slot) for slot in range(0, len(buffers), 3)])
+        self.position = self._active.end = position + total
+        written = self._zero_ahead(buffers, total)
+        placed.parts.append(Part(self._active, written, position - self._active.start,
+                                 self.position))
+        return self.position
+
+    def _zero_ahead(self, buffers: list[Buffer], total: int) -> list[Buffer]:
+        """The buffers, with zeros behind them when a small write is about to grow the file."""
+        segment = self._active
+        end = segment.end - segment.start
+        if end <= segment.zeroed:
+            return buffers
+        room = min(segment.capacity - end, len(self._zeros))
+        if total > self._config.zero_ahead_round_bytes_max or room == 0:
+            segment.zeroed = end
+            return buffers
+        segment.zeroed = end + room
+        return [*buffers, self._zeros[:room]]
+
+    # ---- segments -------------------------------------------------------------------------------
+
+    def _roll(self) -> None:
+        """Go on in the next segment, prepared or not."""
+        if self._active is not None:
+            self._closing.append(self._active)
+        segment = self._next or self._new_segment()
+        self._next = None
+        self._active = segment
+        self._next_start = segment.start + segment.capacity
+        self._last_crc = segment.seed
+        self.position = segment.end
+        segment.zeroed = _layout.SEGMENT_HEADER_BYTES
+        self.segments.append(segment)
+        self._starts.append(segment.start)
+
+    def _new_segment(self) -> Segment:
+        start = self._next_start
+        capacity = self.capacity_of(len(self.segments))
+        seed = core.crc32c(struct.pack(f"<{len(self._seeds) + 1}Q", *self._seeds, start))
+        return Segment(segment_path(self.directory, start), start, capacity, seed)
+
+    def capacity_of(self, ordinal: int) -> int:
+        """Size of the segment after ``ordinal`` others."""
+        doublings = min(ordinal, 32)
+        return min(self._config.first_segment_bytes << doublings, self._config.segment_bytes_max)
+
+    def header_of(self, segment: Segment) -> SegmentHeader:
+        return self._header._replace(start=segment.start, seed=segment.seed)
+
+    def segment_of(self, position: int) -> Segment:
+        """The segment that holds a lane position.  O(log n)."""
+        return self.segments[bisect_right(self._starts, position) - 1]
+
+    @property
+    def next_is_due(self) -> bool:
+        """Whether the active segment is half full and its successor has no file yet.  O(1)."""
+        active = self._active
+        return (active is not None and self._next is None
+                and self.position - active.start >= active.capacity // 2)
+
+    def prepare_next(self) -> Segment | None:
+        """The segment to create ahead; None = nothing to do."""
+        if not self.next_is_due:
+            return None
+        self._next = self._new_segment()
+        return self._next
+
+    def settle(self, position: int) -> list[Segment]:
+        """Everything before ``position`` is durable; the segments that are thereby sealed."""
+        assert self.durable <= position <= self.position, f"{position} of {self.position}"
+        self.durable = position
+        sealed = [segment for segment in self._closing if segment.end <= position]
+        if sealed:
+            self._closing = [segment for segment in self._closing if segment.end > position]
+            for segment in sealed:
+                segment.file.close()
+                segment.file = None
+        return sealed
+
+    def close(self) -> None:
+        """Close the files that are open for writing."""
+        for segment in [*self._closing, self._active, self._next]:
+            if segment is not None and segment.file is not None:
+                segment.file.close()
+                segment.file = None
+
+
+def segment_path(directory: str, start: int) -> str:
+    return f"{directory}/{start:020d}{SEGMENT_SUFFIX}"
+
+
+def index_path(segment: Segment) -> str:
+    return segment.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX

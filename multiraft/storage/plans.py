@@ -1,0 +1,214 @@
+"""Blocking work, captured on the loop and executed by a thread.
+
+Contract.  A plan is made by ``Store`` on the loop, holds all it needs, and touches no memory of the
+store while ``execute`` runs; what it found is handed back to the store on the loop.  ``StagedWrite``
+and ``PreparePlan`` are executed by one thread, in the order they were made; the others by any.
+
+Invariants.  Nothing that fails a check leaves a read plan: it raises ``CorruptRange`` and names the
+entry.  A failing disk raises the ``OSError`` it raised, and the node stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from multiraft import core
+from multiraft.errors import CorruptEntry
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.filesystem import Buffer, File, Filesystem
+from multiraft.storage.lane import Lane, Part, Segment, SegmentHeader
+from multiraft.storage.segment_index import scan_segment, write_index_file
+from multiraft.types import Entry, EntryKind
+
+
+class WritePart(NamedTuple):
+    """One gathered write, to be synced before the next part begins."""
+
+    file: File
+    buffers: list[Buffer]
+    position: int  # in the file
+
+
+class StagedWrite:
+    """One round's append.  ``execute`` it, or, when ``native_ready``, write and sync ``parts`` one
+    after the other in order; then ``Store.finish``."""
+
+    __slots__ = ("sequence", "end", "_filesystem", "_lane", "_parts")
+
+    def __init__(self, sequence: int, filesystem: Filesystem, lane: Lane, parts: list[Part]):
+        self.sequence = sequence
+        self.end = parts[-1].end if parts else lane.position  # lane position after the round
+        self._filesystem = filesystem
+        self._lane = lane
+        self._parts = parts
+
+    @property
+    def native_ready(self) -> bool:
+        """Whether every file exists, so that a native writer can take ``parts``.  Not so in the
+        round that starts a segment which was not prepared."""
+        return all(part.segment.file is not None for part in self._parts)
+
+    def create_files(self) -> None:
+        """Blocking: make every file of this round exist, so that it is ``native_ready``."""
+        for part in self._parts:
+            part.segment.create(self._filesystem, self._lane.header_of(part.segment))
+
+    @property
+    def parts(self) -> list[WritePart]:
+        """Normally one; two when a segment was rolled over."""
+        return [WritePart(part.segment.file, part.buffers, part.position) for part in self._parts]
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(buffer) for part in self._parts for buffer in part.buffers)
+
+    def execute(self) -> None:
+        """Blocking: every part written and synced before the next one begins."""
+        for part in self._parts:
+            segment = part.segment
+            segment.create(self._filesystem, self._lane.header_of(segment))
+            segment.file.write(part.buffers, part.position, True)
+
+
+class PreparePlan:
+    """Create the next segment's file ahead."""
+
+    __slots__ = ("_filesystem", "_segment", "_header")
+
+    def __init__(self, filesystem: Filesystem, segment: Segment, header: SegmentHeader):
+        self._filesystem = filesystem
+        self._segment = segment
+        self._header = header
+
+    def execute(self) -> None:
+        self._segment.create(self._filesystem, self._header)
+
+
+class SealPlan:
+    """Read a sealed segment once more and put its index beside it.  ``damage`` says why not."""
+
+    __slots__ = ("segment", "damage", "_filesystem")
+
+    def __init__(self, filesystem: Filesystem, segment: Segment):
+        self.segment = segment
+        self.damage = ""
+        self._filesystem = filesystem
+
+    def execute(self) -> None:
+        segment = self.segment
+        length = segment.end - segment.start
+        data = read_exactly(self._filesystem, segment.path, 0, length)
+        header = SegmentHeader.parse(data)
+        if header is None or header.seed != segment.seed:
+            self.damage = "its header is damaged"
+            return
+        found = scan_segment(data, segment.start, segment.seed, None)
+        if found.breaks or found.index.end != segment.end:
+            self.damage = f"unreadable at {found.breaks or found.index.end}"
+            return
+        write_index_file(self._filesystem, segment, found.index)
+
+
+class Wanted(NamedTuple):
+    """One entry inside a span."""
+
+    index: int
+    at: int  # byte of the span
+    size: int  # framed
+
+
+class Span(NamedTuple):
+    """One read of one file."""
+
+    path: str
+    position: int
+    length: int
+    wanted: list[Wanted]
+
+
+def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int]], gap_bytes_max: int) -> list[Span]:
+    """Reads for (index, lane position, size) in ascending order.  O(entries)."""
+    spans: list[Span] = []
+    segment, end, start, wanted = None, -1, 0, []
+    for index, position, size in places:
+        if segment is None or not (position - end <= gap_bytes_max
+                                   and position < segment.start + segment.capacity):
+            if segment is not None:
+                spans.append(Span(segment.path, start - segment.start, end - start, wanted))
+            segment, start, wanted = lane.segment_of(position), position, []
+        wanted.append(Wanted(index, position - start, size))
+        end = position + size
+    if segment is not None:
+        spans.append(Span(segment.path, start - segment.start, end - start, wanted))
+    return spans
+
+
+class ReadPlan:
+    """Entries of a group that are no longer in memory."""
+
+    __slots__ = ("group", "incarnation", "spans", "_filesystem")
+
+    def __init__(self, group: int, incarnation: int, spans: list[Span], filesystem: Filesystem):
+        self.group = group
+        self.incarnation = incarnation
+        self.spans = spans
+        self._filesystem = filesystem
+
+    def execute(self) -> tuple[Entry, ...]:
+        """Blocking, verified.  Raises ``CorruptRange`` naming the first entry that is not intact."""
+        entries: list[Entry] = []
+        for span in self.spans:
+            data = memoryview(self._read(span))
+            for index, at, size in span.wanted:
+                entries.append(self._parse(index, data[at:at + size]))
+        return tuple(entries)
+
+    def _read(self, span: Span) -> bytes:
+        file = self._filesystem.open(span.path)
+        try:
+            return file.read(span.length, span.position)
+        finally:
+            file.close()
+
+    def _parse(self, index: int, data: memoryview) -> Entry:
+        try:
+            found = core.parse_entries(data)
+        except CorruptEntry as error:
+            raise CorruptRange(self.group, index, str(error)) from error
+        if len(found) != 1:
+            raise CorruptRange(self.group, index, f"{len(found)} entries in its place")
+        entry = found[0]
+        if (entry.group, entry.incarnation, entry.index) != (self.group, self.incarnation, index):
+            raise CorruptRange(self.group, index, f"{entry!r} is in its place")
+        return entry
+
+
+class FetchPlan:
+    """Batches of a partition that are no longer in memory."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: ReadPlan):
+        self._read = read
+
+    @property
+    def group(self) -> int:
+        return self._read.group
+
+    def execute(self) -> list[Buffer]:
+        """Blocking, verified: the batches.  Raises ``CorruptRange``."""
+        entries = self._read.execute()
+        assert all(entry.kind == EntryKind.DATA for entry in entries), "a fetch plans data only"
+        return [entry.payload for entry in entries]
+
+
+def read_exactly(filesystem: Filesystem, path: str, position: int, length: int) -> bytes:
+    """Bytes of a file, fewer when it ends before."""
+    file = filesystem.open(path)
+    try:
+        return file.read(length, position)
+    finally:
+        file.close()
+
+

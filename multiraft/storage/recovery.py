@@ -1,0 +1,417 @@
+"""Start after a crash: read the lane, tell a torn tail from corruption, rebuild everything.
+
+Contract.  ``recover`` reads, judges, cuts the torn tail durably and returns; damage is a value in the
+result, never an exception.  Exceptions are: another node's or a newer format's files, and a disk
+that fails.  Nothing that was durable is cut.  Recovery that is interrupted and started again comes
+to the same result.
+
+The decision, per place P of the lane where no intact entry follows the one before it.  D is the
+highest lane position that anything intact (an entry's durable mark, a checkpoint) calls durable.
+
+    what is at P                     P below D                       P at or above D
+    -------------------------------  ------------------------------  -----------------------------
+    anything but an intact header    damage: all groups of the lane  torn tail: cut at P, the rest
+      (zeros, garbage, wrong chain)    are quarantined                 goes, intact or not
+    intact header, damaged batch     damage: its group is            torn tail: the same
+                                       quarantined, the entry stays
+    a segment's own header           damage: all groups              never finished: file removed
+    the lane's end                   damage: bytes are missing,      the clean end
+                                       all groups
+    between two segments (the next   damage: bytes are missing,      cannot be: the next segment's
+      one's first mark is not P)       all groups                      first entry lifts D above P
+    a group's index or term that     damage: that group              damage: that group
+      does not follow
+
+Why.  One write round is in flight at a time and its marks say what was durable *before* it.  So a
+later entry that calls P durable proves that P once was readable: that is corruption.  Later entries
+of the same round prove nothing, because pages reach the disk in any order.  What remains unprovable
+is the newest round of a node that never came to write another one (docs/decisions/0002).
+
+The cut is durable before anything is appended: later segments are removed newest first, then the
+file is truncated.  Intact bytes above D are written once more and synced: after a failed sync the
+page cache may show bytes that are not on disk and call them clean (Rebello et al., ATC 2020).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from multiraft import _layout
+from multiraft.storage.checkpoint import Checkpoint
+from multiraft.storage.config import SEGMENT_BYTES_LIMIT
+from multiraft.storage.errors import CorruptFile, UnknownFormat, WrongIdentity
+from multiraft.storage.filesystem import File, Filesystem
+from multiraft.storage.group_log import GroupLog
+from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage.lane import (
+    SEGMENT_SUFFIX,
+    Lane,
+    Segment,
+    SegmentHeader,
+    index_path,
+)
+from multiraft.storage.segment_index import (
+    Break,
+    GroupRun,
+    SegmentIndex,
+    SegmentScan,
+    read_index_file,
+    scan_segment,
+)
+from multiraft.tail import PartitionTail
+from multiraft.types import Entry
+
+_HEADER_BYTES = _layout.SEGMENT_HEADER_BYTES
+
+
+class Damage(NamedTuple):
+    """Something that recovery found and that an operator must see."""
+
+    kind: str  # "entry", "payload", "missing", "log", "checkpoint"
+    path: str
+    position: int  # lane position
+    group: int  # -1 = every group of the lane
+    index: int
+    why: str
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found and did."""
+
+    logs: dict[int, GroupLog] = field(default_factory=dict)
+    tails: dict[int, PartitionTail] = field(default_factory=dict)
+    damage: list[Damage] = field(default_factory=list)
+    lane_damage: str = ""  # why every group of the lane is quarantined, or empty
+    unindexed: list[Segment] = field(default_factory=list)  # sealed, without a good index file
+    scanned_bytes: int = 0
+    scanned_segments: int = 0
+    indexed_segments: int = 0
+    cut_at: int = -1  # lane position of a torn tail, -1 = none
+    cut_bytes: int = 0  # file bytes behind it
+
+
+@dataclass(slots=True)
+class _Found:
+    """A segment file and what is in it."""
+
+    segment: Segment
+    size: int
+    seed: int | None  # None: the header is damaged
+    scan: SegmentScan
+
+
+def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint) -> Recovered:
+    """Read the lane's directory, repair what a crash left, and make ``lane`` ready to append.
+
+    Raises ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
+    """
+    return _Recovery(lane, header, checkpoint).run()
+
+
+class _Recovery:
+    def __init__(self, lane: Lane, header: SegmentHeader, checkpoint: Checkpoint):
+        self._lane = lane
+        self._filesystem: Filesystem = lane.filesystem
+        self._header = header
+        self._checkpoint = checkpoint
+        self._applied = checkpoint.applied()
+        self._result = Recovered()
+        self._tail_entries: dict[int, list[Entry]] = {}
+
+    def run(self) -> Recovered:
+        found = [self._examine(*item) for item in self._segment_files()]
+        durable = max([self._checkpoint.position]
+                      + [each.scan.index.highest_durable for each in found])
+        cut = self._judge(found, durable)
+        if cut >= 0:
+            found = self._cut(found, cut)
+        found = self._remove_empty_end(found, durable)
+        self._settle(found, durable)
+        self._join(found)
+        self._finish_tails()
+        self._resume(found, durable)
+        return self._result
+
+    # ---- finding --------------------------------------------------------------------------------
+
+    def _segment_files(self) -> list[tuple[Segment, bool]]:
+        """(segment, is it the last one) in lane order."""
+        directory, suffix = self._lane.directory, SEGMENT_SUFFIX
+        names = self._filesystem.list(directory)
+        stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+        starts = sorted(int(stem) for stem in stems if stem.isdecimal() and len(stem) == 20)
+        files = []
+        for ordinal, start in enumerate(starts):
+            last = ordinal == len(starts) - 1
+            capacity = (self._lane.capacity_of(ordinal) if last
+                        else starts[ordinal + 1] - start)
+            path = f"{directory}/{start:020d}{suffix}"
+            files.append((Segment(path, start, capacity, 0), last))
+        return files
+
+    def _examine(self, segment: Segment, last: bool) -> _Found:
+        """Load the index file of a sealed segment, or scan it."""
+        size = self._filesystem.size(segment.path)
+        file = self._filesystem.open(segment.path)
+        try:
+            seed = self._seed(segment, file.read(_HEADER_BYTES, 0))
+            segment.seed = seed or 0
+            if not last and seed is not None:
+                index = self._usable_index(segment, size)
+                if index is not None:
+                    segment.end = index.end
+                    self._result.indexed_segments += 1
+                    return _Found(segment, size, seed, SegmentScan(index, []))
+            scan = self._scan(segment, seed, file, min(size, SEGMENT_BYTES_LIMIT))
+        finally:
+            file.close()
+        if not last and not scan.breaks:
+            self._result.unindexed.append(segment)
+        return _Found(segment, size, seed, scan)
+
+    def _seed(self, segment: Segment, data: bytes) -> int | None:
+        """The chain's seed from an intact header.  Raises when the file is not ours."""
+        header = SegmentHeader.parse(data)
+        if header is None or header.start != segment.start:
+            return None
+        if header.version != self._header.version:
+            raise UnknownFormat(segment.path, header.version, self._header.version)
+        if header.cluster != self._header.cluster:
+            raise WrongIdentity(segment.path, "cluster", header.cluster.hex(),
+                                self._header.cluster.hex())
+        if header.node != self._header.node:
+            raise WrongIdentity(segment.path, "node", header.node, self._header.node)
+        return header.seed
+
+    def _usable_index(self, segment: Segment, size: int) -> SegmentIndex | None:
+        if not self._filesystem.exists(index_path(segment)):
+            return None
+        try:
+            index = read_index_file(self._filesystem, segment)
+        except (CorruptFile, UnknownFormat):
+            return None  # a cache: scanned and written anew
+        if size < index.end - index.start or index.touches_above(self._applied):
+            return None
+        return index
+
+    def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
+        data = file.read(length, 0)
+        scan = scan_segment(data, segment.start, seed, self._applied)
+        segment.end = scan.index.end
+        self._result.scanned_bytes += len(data)
+        self._result.scanned_segments += 1
+        return scan
+
+    # ---- judging --------------------------------------------------------------------------------
+
+    def _judge(self, found: list[_Found], durable: int) -> int:
+        """Record all damage below ``durable``; the lane position of a torn tail, -1 = none."""
+        previous = None
+        for each in found:
+            for broken in [*self._missing_before(each, previous), *each.scan.breaks]:
+                if broken.position >= durable:
+                    return broken.position
+                self._note_break(each.segment.path, broken)
+            previous = each
+        end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
+        if end < durable:
+            path = previous.segment.path if previous is not None else self._lane.directory
+            self._note_break(path, Break(end, f"missing: {durable} was durable", -1, 0))
+        return -1
+
+    def _missing_before(self, each: _Found, previous: _Found | None) -> list[Break]:
+        """The first entry of a segment carries the end of the segment before it."""
+        first_mark = each.scan.index.first_durable
+        if previous is None:
+            lane_start = self._checkpoint.lane_start
+            if each.segment.start == lane_start:
+                return []
+            return [Break(lane_start, "missing: the first segment starts later", -1, 0)]
+        end = previous.scan.index.end
+        if first_mark in (-1, end):
+            return []
+        return [Break(end, f"missing: the next segment continues from {first_mark}", -1, 0)]
+
+    def _note_break(self, path: str, broken: Break) -> None:
+        kind = "missing" if broken.reason.startswith("missing") else "entry"
+        if broken.reason == "payload":
+            kind = "payload"
+        why = f"unreadable below the durable mark: {broken.reason}"
+        self._result.damage.append(Damage(kind, path, broken.position, broken.group, broken.index,
+                                          why))
+        if broken.group < 0:
+            self._result.lane_damage = (self._result.lane_damage
+                                        or f"lane position {broken.position} is {why}")
+
+    # ---- cutting --------------------------------------------------------------------------------
+
+    def _cut(self, found: list[_Found], position: int) -> list[_Found]:
+        """Remove everything from ``position`` on, durably; what is left."""
+        at = max(slot for slot, each in enumerate(found) if each.segment.start <= position)
+        torn = found[at]
+        kept = position - torn.segment.start
+        behind = found[at + 1:]
+        self._result.cut_at = position
+        self._result.cut_bytes = torn.size - kept + sum(each.size for each in behind)
+        self._remove(behind)
+        file = self._filesystem.open(torn.segment.path)
+        try:
+            file.truncate(kept)
+            file.sync()
+            torn.scan = self._scan(torn.segment, torn.seed, file, kept)
+        finally:
+            file.close()
+        torn.size = kept
+        return found[:at + 1]
+
+    def _remove_empty_end(self, found: list[_Found], durable: int) -> list[_Found]:
+        """Segments that were created ahead, or not even that: without entries, and none missing."""
+        kept = len(found)
+        while kept and found[kept - 1].scan.index.first_durable < 0:
+            if found[kept - 1].segment.start < durable:
+                break
+            kept -= 1
+        self._remove(found[kept:])
+        return found[:kept]
+
+    def _remove(self, found: list[_Found]) -> None:
+        """Newest first, each removal durable: a crash in between leaves the same decision to take."""
+        for each in reversed(found):
+            self._remove_index(each.segment)
+            self._filesystem.remove(each.segment.path)
+            self._filesystem.sync_directory(self._lane.directory)
+
+    def _remove_index(self, segment: Segment) -> None:
+        if self._filesystem.exists(index_path(segment)):
+            self._filesystem.remove(index_path(segment))
+
+    def _settle(self, found: list[_Found], durable: int) -> None:
+        """Make what is above the mark durable by writing it once more."""
+        for each in found:
+            end = each.scan.index.end - each.segment.start
+            begin = max(0, durable - each.segment.start)
+            if begin < end:
+                file = self._filesystem.open(each.segment.path)
+                try:
+                    file.write([file.read(end - begin, begin)], begin, True)
+                finally:
+                    file.close()
+        self._filesystem.sync_directory(self._lane.directory)
+
+    def _resume(self, found: list[_Found], durable: int) -> None:
+        """Point the lane behind the last entry: in its file, or, when that is damaged, in a new
+        one."""
+        lane = self._lane
+        segments = [each.segment for each in found]
+        if not found:
+            start = max(self._checkpoint.lane_start, _aligned(durable))
+            lane.resume([], start, 0, start, None)
+            return
+        last = found[-1]
+        index = last.scan.index
+        segment = last.segment
+        segment.capacity = max(segment.capacity, _aligned(index.end - segment.start))
+        next_start = max(segment.start + segment.capacity, _aligned(durable))
+        if last.seed is None or last.scan.breaks or index.end < durable:
+            lane.resume(segments, max(index.end, durable), 0, next_start, None)
+            return
+        self._remove_index(segment)
+        self._filesystem.sync_directory(lane.directory)
+        self._result.unindexed = [each for each in self._result.unindexed if each is not segment]
+        lane.resume(segments, index.end, index.last_crc, next_start,
+                    self._filesystem.open(segment.path))
+
+    # ---- rebuilding -----------------------------------------------------------------------------
+
+    def _join(self, found: list[_Found]) -> None:
+        """Groups from the checkpoint, then every segment's part in lane order."""
+        for record in self._checkpoint.records.values():
+            log = GroupLog(record.group, record.incarnation, record.configuration)
+            log.hard_state = record.hard_state
+            log.index = GroupIndex(record.first_index, record.prev_term)
+            log.commit = record.commit
+            log.quarantined = record.quarantined
+            self._result.logs[record.group] = log
+        for each in found:
+            for run in each.scan.index.runs.values():
+                self._join_run(each.segment, run)
+
+    def _join_run(self, segment: Segment, run: GroupRun) -> None:
+        log = self._result.logs.get(run.group)
+        if log is not None and run.incarnation < log.incarnation:
+            return
+        if log is None or run.incarnation > log.incarnation:
+            log = self._result.logs[run.group] = GroupLog(run.group, run.incarnation)
+            self._tail_entries[run.group] = []
+        if run.hard_state is not None:
+            log.merge_hard_state(run.hard_state)
+        tail_entries = self._tail_entries.setdefault(run.group, [])
+        if run.cut_from:
+            log.cut(run.cut_from)
+            while tail_entries and tail_entries[-1].index >= run.cut_from:
+                tail_entries.pop()
+        if run.index is not None and run.last_index >= run.index.first_index:
+            self._extend(segment, log, run, tail_entries)
+        if run.broken:
+            self._note_log(segment, log, run.broken)
+
+    def _extend(self, segment: Segment, log: GroupLog, run: GroupRun,
+                tail_entries: list[Entry]) -> None:
+        index, last = run.index, log.index.last_index
+        first_term = index.term(index.first_index)
+        if index.first_index != last + 1 or first_term < log.index.last_term:
+            self._note_log(segment, log, f"index {index.first_index}, term {first_term} after index "
+                           f"{last}, term {log.index.last_term}")
+            return
+        log.index.extend(index)
+        for partition, batches in run.partitions.items():
+            known = log.partitions.get(partition)
+            if known is None:
+                known = log.partitions[partition] = PartitionIndex(partition, log.group)
+            known.extend(batches)
+        tail_entries.extend(run.tail_entries)
+
+    def _note_log(self, segment: Segment, log: GroupLog, why: str) -> None:
+        self._result.damage.append(Damage("log", segment.path, segment.start, log.group,
+                                          log.index.last_index + 1, why))
+        log.quarantine(why)
+
+    def _finish_tails(self) -> None:
+        """Replay what the checkpoint's applied state does not have, and mark what is damaged."""
+        lane_damage = self._result.lane_damage
+        by_group = {found.group: found.why for found in reversed(self._result.damage)
+                    if found.kind == "payload"}
+        for group, log in self._result.logs.items():
+            if lane_damage:
+                log.quarantine(lane_damage)
+            if group in by_group:
+                log.quarantine(by_group[group])
+            record = self._checkpoint.records.get(group)
+            if record is not None and record.incarnation == log.incarnation:
+                tail = self._checkpoint.tails[group]
+            else:
+                tail = PartitionTail(group)
+            self._result.tails[group] = tail
+            why = self._replay(log, tail)
+            if why:
+                self._result.damage.append(Damage("log", self._lane.directory, 0, group,
+                                                  tail.last_index + 1, why))
+                log.quarantine(why)
+
+    def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
+        """Why the tail does not reach the log's end, or empty."""
+        for entry in self._tail_entries.get(log.group, ()):
+            why = tail.verify(entry)
+            if why:
+                return why
+            tail.append(entry)
+        if tail.last_index != log.index.last_index:
+            return (f"applied state and entries reach index {tail.last_index}, the log "
+                    f"{log.index.last_index}")
+        return ""
+
+
+def _aligned(position: int) -> int:
+    return -(-position // _layout.ENTRY_ALIGNMENT) * _layout.ENTRY_ALIGNMENT

@@ -1,0 +1,315 @@
+"""What one segment adds to the index: found by a scan, kept beside a sealed segment as a file.
+
+Contract.  ``scan_segment`` reads a segment's bytes in lane order and never raises for what it finds;
+what it cannot read it reports as a ``Break``.  ``encode`` and ``decode`` are exact inverses.  An
+index file is a cache: whoever loads it checks its CRC and that it speaks of this very segment
+(start, seed), and scans the segment otherwise.
+
+Theory.  A segment's entries of one group end as *one* contiguous run: a suffix drop inside the
+segment cuts the run, or, when it reaches below it, empties it and is remembered as ``cut_from`` for
+the segments before.  So joining segments is, per group: cut at ``cut_from``, then extend.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import cbor2
+
+from multiraft import _layout, core
+from multiraft.storage.envelope import read_envelope, write_envelope
+from multiraft.storage.errors import CorruptFile
+from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage.lane import Segment, index_path
+from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
+
+INDEX_MAGIC = b"MRINDEX\x01"
+INDEX_VERSION = 1
+
+_HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
+_ALIGN = _layout.ENTRY_ALIGNMENT - 1
+_ZEROS = bytes(1 << 20)
+_U32 = struct.Struct("<I")
+_NEVER = 1 << 64  # above every index
+
+#: What takes the place of a batch's fields when its bytes are damaged: its group is quarantined, the
+#: record only keeps the place.
+_UNREADABLE_BATCH = BatchInfo(1, -1, -1, -1, -1, 0)
+
+
+#: (group, incarnation) -> index up to which its applied state is known.
+Applied = dict[tuple[int, int], int]
+
+
+class Break(NamedTuple):
+    """A place where a segment's bytes are not an intact entry that follows the one before it."""
+
+    position: int  # lane position
+    reason: str  # of core.Scan, or "payload" (an intact header over a damaged batch)
+    group: int  # of a damaged payload; -1 = unknown
+    index: int
+
+
+@dataclass(slots=True)
+class GroupRun:
+    """One group's part of a segment."""
+
+    group: int
+    incarnation: int
+    cut_from: int = 0  # first index that is gone from the segments before; 0 = none
+    index: GroupIndex | None = None  # the run; None = no entries
+    partitions: dict[int, PartitionIndex] = field(default_factory=dict)
+    hard_state: HardState | None = None
+    broken: str = ""  # why the run ends before the segment does
+    tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
+
+    @property
+    def last_index(self) -> int:
+        return self.index.last_index if self.index is not None else 0
+
+    def add(self, entry: Entry, position: int, size: int, applied: int) -> None:
+        """The next entry of the group in lane order."""
+        index = self.index
+        if self.broken:
+            return
+        if index is None:
+            index = self.index = GroupIndex(entry.index)
+        elif entry.index != index.last_index + 1 or entry.term < index.last_term:
+            self.broken = (f"index {entry.index}, term {entry.term} after index "
+                           f"{index.last_index}, term {index.last_term}")
+            return
+        index.append(entry.index, entry.term, position, size)
+        if entry.kind == EntryKind.DATA:
+            partition = self.partitions.get(entry.partition)
+            if partition is None:
+                partition = PartitionIndex(entry.partition, self.group)
+                self.partitions[entry.partition] = partition
+            partition.append(entry.base_offset, entry.batch.count, entry.index,
+                             entry.batch.max_timestamp_ms)
+        if entry.index > applied:
+            self.tail_entries.append(entry)
+
+    def drop(self, first_gone: int) -> None:
+        """A suffix drop in lane order."""
+        if self.index is None or first_gone < self.index.first_index:
+            self.cut_from = min(self.cut_from or first_gone, first_gone)
+            self.index = None
+        elif first_gone <= self.index.last_index:
+            self.index.cut(first_gone)
+        for partition in self.partitions.values():
+            partition.cut(first_gone)
+        while self.tail_entries and self.tail_entries[-1].index >= first_gone:
+            self.tail_entries.pop()
+
+
+@dataclass(slots=True)
+class SegmentIndex:
+    """The whole segment."""
+
+    start: int
+    seed: int
+    end: int  # lane position after the last entry
+    last_crc: int  # prev_crc of what would follow
+    first_durable: int = -1  # durable mark of the first entry; -1 = no entries
+    highest_durable: int = 0
+    runs: dict[int, GroupRun] = field(default_factory=dict)
+
+    def touches_above(self, applied: Applied) -> bool:
+        """Whether a group has entries here above its applied index: its tail needs them."""
+        return any(run.last_index > applied.get((run.group, run.incarnation), 0)
+                   for run in self.runs.values())
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """What a scan found."""
+
+    index: SegmentIndex
+    breaks: list[Break]
+
+
+# ---- scanning ----------------------------------------------------------------------------------
+
+
+def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | None) -> SegmentScan:
+    """Every intact entry of a segment, in order, across damaged places.
+
+    ``data``: the file's bytes up to where entries are wanted; ``seed``: None when the segment's own
+    header is damaged, the chain then starts with the first entry that is found; ``applied``: per
+    group, the index above which entries are collected for the tail, None = collect nothing.
+    """
+    scanner = _Scanner(data, start, applied)
+    at = _layout.SEGMENT_HEADER_BYTES
+    if seed is None:
+        scanner.skip(Break(start, "segment header", -1, 0))
+        at = scanner.resume(at)
+        if at < 0:
+            at = _layout.SEGMENT_HEADER_BYTES
+            return scanner.finish(at, 0, 0)
+        prev_crc = scanner.prev_crc_at(at)
+    else:
+        prev_crc = seed
+    while True:
+        scan = core.scan_entries(data, at, prev_crc)
+        scanner.take(scan.entries)
+        stopped = scan.stopped_at
+        at = scanner.resume(stopped)
+        if at < 0:
+            return scanner.finish(stopped, seed or 0, scan.last_crc)
+        scanner.skip(Break(start + stopped, scan.reason, -1, 0))
+        prev_crc = scanner.prev_crc_at(at)
+
+
+class _Scanner:
+    """Gathers what the scan of one segment yields."""
+
+    def __init__(self, data: bytes, start: int, applied: Applied | None):
+        self._data = data
+        self._view = memoryview(data)
+        self._start = start
+        self._applied = applied
+        self._runs: dict[int, GroupRun] = {}
+        self._breaks: list[Break] = []
+        self._first_durable = -1
+        self._durable = 0  # of the last entry: marks never fall along a lane
+
+    def take(self, entries: list[core.ScannedEntry]) -> None:
+        for found in entries:
+            if self._first_durable < 0:
+                self._first_durable = found.durable
+            if found.durable > self._durable:
+                self._durable = found.durable
+            run = self._run(found)
+            if run is not None:
+                self._add(run, found)
+
+    def _run(self, found: core.ScannedEntry) -> GroupRun | None:
+        """The group's run; None for an entry of an earlier life of the group."""
+        run = self._runs.get(found.group)
+        if run is None or found.incarnation > run.incarnation:
+            run = self._runs[found.group] = GroupRun(found.group, found.incarnation)
+        return run if run.incarnation == found.incarnation else None
+
+    def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
+        kind = found.kind
+        if kind <= LAST_INDEXED_KIND:
+            applied = _NEVER
+            if self._applied is not None:
+                applied = self._applied.get((found.group, found.incarnation), 0)
+            size = (found.length + _ALIGN) & ~_ALIGN
+            run.add(self._entry(found, found.index > applied), self._start + found.at, size, applied)
+            if not found.payload_intact:
+                self._breaks.append(Break(self._start + found.at, "payload", found.group,
+                                          found.index))
+        elif kind == EntryKind.SUFFIX_DROP:
+            run.drop(found.index)
+        elif kind == EntryKind.HARD_STATE:
+            run.hard_state = HardState(found.term, self._vote(found))
+
+    def _vote(self, found: core.ScannedEntry) -> int:
+        if found.length != _HEADER_BYTES + _U32.size:
+            return 0
+        return _U32.unpack_from(self._data, found.at + _HEADER_BYTES)[0]
+
+    def _entry(self, found: core.ScannedEntry, wanted: bool) -> Entry:
+        """As the tail wants it: of a batch only its fields, because the segment's bytes go."""
+        payload, batch = b"", None
+        view = self._view[found.at + _HEADER_BYTES:found.at + found.length]
+        if found.kind == EntryKind.DATA:
+            batch = core.batch_info(view) if found.payload_intact else _UNREADABLE_BATCH
+        elif wanted:
+            payload = bytes(view)
+        return Entry(found.kind, found.group, found.incarnation, found.term, found.index,
+                     found.partition, found.base_offset, payload, batch)
+
+    def skip(self, broken: Break) -> None:
+        self._breaks.append(broken)
+
+    def resume(self, at: int) -> int:
+        """Where the next believable entry after an unreadable place starts; -1 = none.
+
+        Bytes that look like an entry may be a record's content (a lane stored in a topic).  Durable
+        marks never fall along a lane and never exceed their own position: an entry that was not
+        written here will hardly fit that window.
+        """
+        if len(self._data) - at < _HEADER_BYTES or _all_zeros(self._data, at):
+            return -1
+        while True:
+            at = core.find_entry(self._data, at)
+            if at < 0:
+                return -1
+            durable = int.from_bytes(self._view[at + _layout.ENTRY_DURABLE_AT:
+                                                at + _HEADER_BYTES], "little")
+            if self._durable <= durable <= self._start + at:
+                return at
+            at += _layout.ENTRY_ALIGNMENT
+
+    def prev_crc_at(self, at: int) -> int:
+        return _U32.unpack_from(self._data, at + _layout.ENTRY_PREV_CRC_AT)[0]
+
+    def finish(self, at: int, seed: int, last_crc: int) -> SegmentScan:
+        index = SegmentIndex(self._start, seed, self._start + at, last_crc, self._first_durable,
+                             self._durable, self._runs)
+        self._breaks.sort()
+        return SegmentScan(index, self._breaks)
+
+
+def _all_zeros(data: bytes, at: int) -> bool:
+    while at < len(data):
+        piece = data[at:at + len(_ZEROS)]
+        if piece != _ZEROS and any(piece):
+            return False
+        at += len(piece)
+    return True
+
+
+# ---- the file ----------------------------------------------------------------------------------
+
+
+def write_index_file(filesystem: Filesystem, segment: Segment, index: SegmentIndex) -> None:
+    directory, _, name = index_path(segment).rpartition("/")
+    write_envelope(filesystem, directory, name, INDEX_MAGIC, INDEX_VERSION, encode(index))
+
+
+def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
+    """Raises ``CorruptFile`` or ``UnknownFormat``; the caller scans the segment instead."""
+    path = index_path(segment)
+    index = decode(path, read_envelope(filesystem, path, INDEX_MAGIC, INDEX_VERSION))
+    if (index.start, index.seed) != (segment.start, segment.seed):
+        raise CorruptFile(path, "it is the index of another segment")
+    return index
+
+
+def encode(index: SegmentIndex) -> bytes:
+    runs = [_pack_run(index.runs[group]) for group in sorted(index.runs)]
+    return cbor2.dumps([index.start, index.seed, index.end, index.last_crc, index.first_durable,
+                        index.highest_durable, runs])
+
+
+def decode(path: str, body: bytes) -> SegmentIndex:
+    """Raises ``CorruptFile``."""
+    try:
+        start, seed, end, last_crc, first_durable, highest_durable, runs = cbor2.loads(body)
+        unpacked = {run.group: run for run in map(_unpack_run, runs)}
+    except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
+        raise CorruptFile(path, f"malformed ({error})") from error
+    return SegmentIndex(start, seed, end, last_crc, first_durable, highest_durable, unpacked)
+
+
+def _pack_run(run: GroupRun) -> list:
+    partitions = [run.partitions[partition].pack() for partition in sorted(run.partitions)]
+    return [run.group, run.incarnation, run.cut_from,
+            run.index.pack() if run.index is not None else None, partitions,
+            list(run.hard_state) if run.hard_state is not None else None]
+
+
+def _unpack_run(fields: list) -> GroupRun:
+    group, incarnation, cut_from, index, partitions, hard_state = fields
+    unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
+    return GroupRun(group, incarnation, cut_from,
+                    GroupIndex.unpack(index) if index is not None else None,
+                    {partition.partition: partition for partition in unpacked},
+                    HardState(*hard_state) if hard_state is not None else None)

@@ -1,0 +1,435 @@
+"""The store of one node: every group's log in one lane, its indexes, recent entries, checkpoints.
+
+Contract.  All methods run on the loop, touch memory only and do not block, except ``open`` and
+``close``.  Blocking work leaves as plans (``plans.py``).  A round is ``stage`` -> ``execute`` (disk
+thread) -> ``finish``; rounds are finished in the order they were staged.  Implements
+``multiraft.store.LogReader``.
+
+Invariants.  A staged entry counts at once: it is in the index and in memory before its bytes are on
+disk.  An entry is cold only when it is durable.  ``cached`` of a group is contiguous up to its last
+entry.
+
+Theory.  One stream and one sync for all groups of a node (DESIGN 5): what a round of a thousand
+groups costs is the bytes.  Who reads what: followers and tailing consumers get the buffers that the
+lane got; everything older is a planned, verified read.
+
+Elsewhere.  Bytes on disk: docs/storage-format.md.  Torn tail or corruption: recovery.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from multiraft import _layout
+from multiraft.errors import UnknownGroup
+from multiraft.ready import GroupWrite, Writes
+from multiraft.storage.cache import TailCache
+from multiraft.storage.checkpoint import (
+    CheckpointPlan,
+    GroupRecord,
+    checkpoint_names,
+    newest_checkpoint,
+)
+from multiraft.storage.config import StorageConfig
+from multiraft.storage.envelope import remove_unfinished
+from multiraft.storage.errors import OffsetTooLow, StaleIncarnation
+from multiraft.storage.filesystem import Buffer, Filesystem
+from multiraft.storage.group_log import GroupLog
+from multiraft.storage.identity import Identity, claim
+from multiraft.storage.index import PartitionIndex
+from multiraft.storage.lane import Lane, Placed, Segment, SegmentHeader
+from multiraft.storage.plans import (
+    FetchPlan,
+    PreparePlan,
+    ReadPlan,
+    SealPlan,
+    StagedWrite,
+    plan_spans,
+)
+from multiraft.storage.recovery import Damage, recover
+from multiraft.store import GroupRestored
+from multiraft.tail import PartitionTail
+from multiraft.types import LAST_INDEXED_KIND, Configuration, Entry, EntryKind
+
+LOCK_FILE = "LOCK"
+LANE_DIRECTORY = "lane-0"
+
+_ENTRY_HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
+
+
+class Fetch(NamedTuple):
+    """Whole batches from the one that holds the offset on.  Exactly one of ``buffers`` and ``plan``
+    says where they are; both empty = nothing readable yet."""
+
+    buffers: list[Buffer]
+    plan: FetchPlan | None  # cold: execute it on a thread, it returns the buffers
+    next_offset: int  # after the last record of the batches
+    bytes: int  # of the batches, rounded up to the lane's alignment
+
+
+class Store:
+    """See the module's docstring.  Made by ``Store.open``."""
+
+    def __init__(self, directory: str, filesystem: Filesystem, config: StorageConfig, lock):
+        self.directory = directory
+        self.config = config
+        self.boot_epoch = 0  # of this start; durable, never used twice
+        self.incarnation = 0  # of the data directory
+        self.groups: dict[int, GroupRestored] = {}  # as recovered or created
+        self.tails: dict[int, PartitionTail] = {}
+        self.damage: list[Damage] = []
+        self.extra: object = None  # what the last checkpoint carried for the node
+        self.recovered = None  # recovery.Recovered: figures of the last recovery
+        self._filesystem = filesystem
+        self._lock = lock
+        self._logs: dict[int, GroupLog] = {}
+        self._partitions: dict[int, list[PartitionIndex]] = {}
+        self._cache = TailCache(config.tail_cache_bytes_max)
+        self._lane: Lane = None
+        self._lane_damage = ""
+        self._sealed: list[Segment] = []  # waiting for their index file
+        self._staged_sequence = self._finished_sequence = 0
+        self._checkpoint_position = 0
+        self._checkpoint_size = 0
+        self._checkpoint_in_flight = False
+
+    # ---- opening and closing ----------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
+             config: StorageConfig = StorageConfig()) -> Store:
+        """Take the lock, check the identity, start a boot epoch, recover.  Blocks.
+
+        Raises ``DirectoryInUse``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile`` (the
+        identity file), ``ConfigError``, ``OSError``.  Damage in the lane or a checkpoint is not an
+        exception: see ``damage`` and each group's ``quarantined``.
+        """
+        config.validate()
+        lane_directory = f"{directory}/{LANE_DIRECTORY}"
+        filesystem.make_directory(directory)
+        lock = filesystem.lock(f"{directory}/{LOCK_FILE}")
+        try:
+            filesystem.make_directory(lane_directory)
+            store = cls(directory, filesystem, config, lock)
+            store._recover(lane_directory, identity)
+        except BaseException:
+            lock.close()
+            raise
+        return store
+
+    def _recover(self, lane_directory: str, identity: Identity) -> None:
+        filesystem = self._filesystem
+        has_data = bool(filesystem.list(lane_directory)
+                        or checkpoint_names(filesystem, self.directory))
+        claimed = claim(filesystem, self.directory, identity, has_data)
+        self.incarnation, self.boot_epoch = claimed
+        for directory in (self.directory, lane_directory):
+            remove_unfinished(filesystem, directory)
+        checkpoint, damaged = newest_checkpoint(filesystem, self.directory)
+        self.damage = [Damage("checkpoint", error.path, 0, -1, 0, error.why) for error in damaged]
+        header = SegmentHeader(_layout.FORMAT_VERSION, 0, 0, identity.cluster, identity.node, 0)
+        self._lane = Lane(filesystem, lane_directory, header, claimed, self.config)
+        found = self.recovered = recover(self._lane, header, checkpoint)
+        self.damage += found.damage
+        self.extra = checkpoint.extra
+        self.tails = found.tails
+        self._logs = found.logs
+        self._lane_damage = found.lane_damage
+        self._sealed = list(found.unindexed)
+        self._checkpoint_position = checkpoint.position
+        for group in sorted(found.logs):
+            log = found.logs[group]
+            self.groups[group] = log.restored(self.tails[group].applied_index)
+            for partition in log.partitions.values():
+                self._partitions.setdefault(partition.partition, []).append(partition)
+
+    def close(self) -> None:
+        """Close the files and give the directory back.  Writes nothing: a clean stop makes a
+        checkpoint first."""
+        self._lane.close()
+        self._lock.close()
+
+    # ---- groups -----------------------------------------------------------------------------------
+
+    def create_group(self, group: int, incarnation: int,
+                     configuration: Configuration) -> GroupRestored:
+        """Know a group from now on; memory only, an unused group owns nothing on disk.
+
+        A group that recovery found keeps its log; its configuration is filled in when the lane does
+        not have it.  A later incarnation replaces the known one and its log.  Raises
+        ``StaleIncarnation``.  In a lane with damage a group that recovery did not find starts
+        quarantined: its entries may be what is missing.
+        """
+        log = self._logs.get(group)
+        if log is not None and incarnation < log.incarnation:
+            raise StaleIncarnation(group, incarnation, log.incarnation)
+        if log is None or incarnation > log.incarnation:
+            if log is not None:
+                self._forget(log)
+            log = self._logs[group] = GroupLog(group, incarnation, configuration)
+            log.quarantined = self._lane_damage
+            self.tails[group] = PartitionTail(group)
+        elif not log.configuration.voters:
+            log.configuration = configuration
+        self.groups[group] = log.restored(self.tails[group].applied_index)
+        return self.groups[group]
+
+    def _forget(self, log: GroupLog) -> None:
+        log.cached.clear()
+        for partition in log.partitions.values():
+            self._partitions[partition.partition].remove(partition)
+
+    def quarantine(self, group: int, why: str) -> None:
+        """Remember that a replica is damaged (a cold read found it), across restarts from the next
+        checkpoint on."""
+        self._log(group).quarantine(why)
+
+    def _log(self, group: int) -> GroupLog:
+        log = self._logs.get(group)
+        if log is None:
+            raise UnknownGroup(f"group {group} is not on this node")
+        return log
+
+    # ---- a round ----------------------------------------------------------------------------------
+
+    def stage(self, writes: Writes) -> StagedWrite:
+        """Give everything a place in the lane and an index; nothing is written yet.
+
+        O(entries).  Raises ``EntryTooLarge``, ``UnknownGroup``; nothing changed then.
+        """
+        assert writes.sequence > self._staged_sequence, (
+            f"round {writes.sequence} after {self._staged_sequence}")
+        lane_entries: list[Entry] = []
+        for write in writes.groups:
+            log = self._log(write.group)
+            assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
+            _append_lane_entries(write, lane_entries)
+        placed = self._lane.place(lane_entries)
+        at = 0
+        for write in writes.groups:
+            at = self._index(self._logs[write.group], write, placed, at)
+        self._staged_sequence = writes.sequence
+        return StagedWrite(writes.sequence, self._filesystem, self._lane, placed.parts)
+
+    def _index(self, log: GroupLog, write: GroupWrite, placed: Placed, at: int) -> int:
+        """Index one group's part of a round, whose first lane entry is number ``at``."""
+        if write.drop_from:
+            log.cut(write.drop_from)
+            at += 1
+        append, add, framed = log.index.append, self._cache.add, placed.framed
+        for entry in write.entries:
+            position, size = placed.positions[at], placed.sizes[at]
+            append(entry.index, entry.term, position, size)
+            if entry.kind == EntryKind.DATA:
+                self._index_batch(log, entry)
+            buffers, slot = framed[at]
+            add(log, entry, buffers, slot, position + size)
+            at += 1
+        if write.hard_state is not None:
+            log.hard_state = write.hard_state
+            at += 1
+        return at
+
+    def _index_batch(self, log: GroupLog, entry: Entry) -> None:
+        partition = log.partitions.get(entry.partition)
+        if partition is None:
+            partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
+            self._partitions.setdefault(entry.partition, []).append(partition)
+        batch = entry.batch
+        partition.append(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
+
+    def finish(self, staged: StagedWrite) -> None:
+        """The round is durable.  Rounds are finished in order."""
+        assert staged.sequence > self._finished_sequence, f"round {staged.sequence} finished twice"
+        self._finished_sequence = staged.sequence
+        self._sealed += self._lane.settle(staged.end)
+        self._cache.evict(self._lane.durable)
+
+    @property
+    def durable_position(self) -> int:
+        """Everything of the lane before it is on disk."""
+        return self._lane.durable
+
+    # ---- upkeep -----------------------------------------------------------------------------------
+
+    @property
+    def upkeep_due(self) -> bool:
+        """Whether ``prepare_plan`` or ``seal_plan`` has something to do.  O(1)."""
+        return bool(self._sealed) or self._lane.next_is_due
+
+    def prepare_plan(self) -> PreparePlan | None:
+        """Creation of the next segment, once the active one is half full.  Execute it on the thread
+        that executes staged writes.  O(1)."""
+        segment = self._lane.prepare_next()
+        if segment is None:
+            return None
+        return PreparePlan(self._filesystem, segment, self._lane.header_of(segment))
+
+    def seal_plan(self) -> SealPlan | None:
+        """The index file of a segment that is full and durable.  Any thread; then ``sealed``."""
+        return SealPlan(self._filesystem, self._sealed.pop(0)) if self._sealed else None
+
+    def sealed(self, plan: SealPlan) -> None:
+        """What the plan found: reading a segment once more may find damage."""
+        if plan.damage:
+            self.damage.append(Damage("entry", plan.segment.path, plan.segment.start, -1, 0,
+                                      plan.damage))
+
+    # ---- reading ----------------------------------------------------------------------------------
+
+    def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
+        """Entries first..last when all of them are in memory, else None.  Raises ``Compacted``."""
+        cached = self._hot(group, first)
+        if cached is None:
+            return None
+        return tuple([cached[index].entry for index in range(first, last + 1)])
+
+    def framed(self, group: int, first: int, last: int) -> list[Buffer] | None:
+        """The very buffers that the lane got (header, payload, padding of each entry), for a peer
+        frame; None when not all are in memory.  Raises ``Compacted``."""
+        cached = self._hot(group, first)
+        if cached is None:
+            return None
+        framed: list[Buffer] = []
+        for index in range(first, last + 1):
+            _, buffers, slot, _ = cached[index]
+            framed += buffers[slot:slot + 3]
+        return framed
+
+    def _hot(self, group: int, first: int) -> dict | None:
+        """The group's recent entries when ``first`` is one of them (then all later ones are)."""
+        log = self._log(group)
+        if first not in log.cached:
+            log.index.position(first)  # raises Compacted
+            return None
+        return log.cached
+
+    def read_plan(self, group: int, first: int, last: int) -> ReadPlan:
+        """A blocking, verified read of first..last.  O(entries).  Raises ``Compacted``."""
+        return self._read_plan(self._log(group), range(first, last + 1))
+
+    def _read_plan(self, log: GroupLog, indexes) -> ReadPlan:
+        places = [(index, log.index.position(index), log.index.size(index)) for index in indexes]
+        spans = plan_spans(self._lane, places, self.config.read_gap_bytes_max)
+        return ReadPlan(log.group, log.incarnation, spans, self._filesystem)
+
+    def last_within(self, group: int, first_index: int, bytes_max: int) -> int:
+        """See ``LogReader``."""
+        return self._log(group).index.last_within(first_index, bytes_max)
+
+    def bytes_between(self, group: int, first_index: int, last_index: int) -> int:
+        """See ``LogReader``."""
+        return self._log(group).index.bytes_between(first_index, last_index)
+
+    def fetch(self, partition: int, offset: int, bytes_max: int, below_offset: int) -> Fetch:
+        """Whole batches from the one that holds ``offset`` on, all of whose records are below
+        ``below_offset``: as many as fit into ``bytes_max``, at least one.
+
+        Batches come from memory or from disk, never mixed: a range that begins cold ends where
+        memory begins.  O(log n + batches).  Raises ``OffsetTooLow``.
+        """
+        batches = self._holding(partition, offset)
+        if batches is None:
+            return Fetch([], None, offset, 0)
+        slot = batches.find(offset)
+        if slot < 0:
+            raise OffsetTooLow(partition, offset, batches.first_offset)
+        log = self._logs[batches.group]
+        size_of, cached = log.index.size, log.cached
+        hot = batches.batch(slot)[2] in cached
+        indexes, total, next_offset = [], 0, offset
+        for slot in range(slot, len(batches)):
+            _, end, index = batches.batch(slot)
+            size = size_of(index) - _ENTRY_HEADER_BYTES
+            if end > below_offset or (indexes and total + size > bytes_max):
+                break
+            if end <= offset or (index in cached) != hot:
+                break
+            indexes.append(index)
+            total += size
+            next_offset = end
+        if not indexes:
+            return Fetch([], None, offset, 0)
+        if hot:
+            return Fetch([cached[index].entry.payload for index in indexes], None, next_offset, total)
+        return Fetch([], FetchPlan(self._read_plan(log, indexes)), next_offset, total)
+
+    def first_at(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        """(base offset, highest timestamp of the partition so far) of the first batch with a record
+        at or after ``timestamp_ms``; None when there is none.  O(log n)."""
+        for batches in self._partitions.get(partition, ()):
+            slot = batches.find_timestamp(timestamp_ms)
+            if slot < len(batches):
+                return batches.batch(slot)[:2]
+        return None
+
+    def _holding(self, partition: int, offset: int) -> PartitionIndex | None:
+        """The part of a partition that holds ``offset``: one per group it has lived in."""
+        parts = self._partitions.get(partition)
+        if not parts:
+            return None
+        if len(parts) == 1:
+            return parts[0] if len(parts[0]) else None
+        filled = sorted((part for part in parts if len(part)), key=lambda part: part.first_offset)
+        below = [part for part in filled if part.first_offset <= offset]
+        return below[-1] if below else (filled[0] if filled else None)
+
+    # ---- checkpoints ------------------------------------------------------------------------------
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the lane grew enough since the last one, and none is being written."""
+        grown = self._lane.durable - self._checkpoint_position
+        enough = max(self.config.checkpoint_bytes,
+                     self.config.checkpoint_growth_factor * self._checkpoint_size)
+        return grown >= enough and not self._checkpoint_in_flight
+
+    def checkpoint_plan(self, commits: Mapping[int, int], extra: object) -> CheckpointPlan:
+        """Capture the applied state of every group.
+
+        ``commits``: commit index of each group that has one; ``extra``: CBOR-able state of the node
+        (metadata), must not be changed afterwards.  O(groups + partitions of changed groups).
+        """
+        assert not self._checkpoint_in_flight, "one checkpoint at a time"
+        self._checkpoint_in_flight = True
+        records: dict[int, GroupRecord | bytes] = {}
+        for group in sorted(self._logs):
+            records[group] = self._record(self._logs[group], commits.get(group, 0))
+        lane_start = self._lane.segments[0].start if self._lane.segments else self._lane.position
+        return CheckpointPlan(self._filesystem, self.directory, self._lane.durable, lane_start,
+                              records, extra, self.config.checkpoints_kept)
+
+    def _record(self, log: GroupLog, commit: int) -> GroupRecord | bytes:
+        """The group's record, encoded already when nothing changed since the last checkpoint."""
+        tail = self.tails[log.group]
+        commit = max(commit, log.commit)
+        key = (log.incarnation, log.configuration, log.hard_state, log.index.first_index, commit,
+               log.quarantined, tail.applied_index)
+        if key == log.record_key and log.record:
+            return log.record
+        log.record_key, log.record = key, b""
+        return GroupRecord(log.group, log.incarnation, log.configuration, log.hard_state,
+                           log.index.first_index, log.index.prev_term, commit, log.quarantined,
+                           tail.snapshot())
+
+    def checkpointed(self, plan: CheckpointPlan) -> None:
+        """The plan was executed: the checkpoint is durable."""
+        self._checkpoint_in_flight = False
+        self._checkpoint_position = plan.position
+        self._checkpoint_size = plan.size
+        for group, encoded in plan.encoded.items():
+            if group in self._logs:
+                self._logs[group].record = encoded
+
+
+def _append_lane_entries(write: GroupWrite, entries: list[Entry]) -> None:
+    """One group's part of a round as lane entries: drop, entries, hard state."""
+    if write.drop_from:
+        entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
+                             write.drop_from))
+    entries.extend(write.entries)
+    if write.hard_state is not None:
+        term, vote = write.hard_state
+        entries.append(Entry(EntryKind.HARD_STATE, write.group, write.incarnation, term, 0,
+                             payload=vote.to_bytes(4, "little")))

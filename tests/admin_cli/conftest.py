@@ -1,0 +1,111 @@
+"""What the tests of the command share: a runner, a fake client, a directory of their own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from admin_cli import dev_state
+from admin_cli.dev_cluster import DevCluster
+from admin_cli.main import cli
+from admin_cli.session import Session
+from tests.admin_cli.fakes import FakeCluster
+
+FAKE_NODE = Path(__file__).with_name("fake_node.py")
+
+
+@pytest.fixture
+def environ(tmp_path) -> dict[str, str]:
+    """An environment in which nobody's real cluster is found."""
+    return {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch) -> Path:
+    """Each test stands in an empty directory."""
+    directory = tmp_path / "here"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    return directory
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """The cluster behind the fake client."""
+    return FakeCluster()
+
+
+@pytest.fixture
+def run(cluster, environ):
+    """``run("topic", "list")`` against the fake cluster -> click's Result."""
+    def run(*arguments: str, input: bytes | str | None = None,
+            servers: str | None = "127.0.0.1:9101") -> Result:
+        session = Session(environ, cluster.connect, servers)
+        return CliRunner().invoke(cli, arguments, input=input, obj=session,
+                                  prog_name="multiraft")
+    return run
+
+
+def free_base_port(count: int) -> int:
+    """A base port above which ``count`` client and peer ports are free now."""
+    for base in range(21_000, 29_000, 210):
+        ports = [base + distance + node for distance in (0, 100) for node in range(1, count + 1)]
+        if all(_is_free(port) for port in ports):
+            return base
+    raise AssertionError("no free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def fake_node_command(config: Path) -> list[str]:
+    """A process that behaves like a node."""
+    return [sys.executable, str(FAKE_NODE), "start", "--config", str(config)]
+
+
+@pytest.fixture
+def run_dev(cluster, environ):
+    """``run_dev("up", ...)``: `multiraft dev` with fake nodes; what it started ends with the
+    test."""
+    used = set()
+
+    def run(*arguments: str) -> Result:
+        session = Session(environ, cluster.connect_over_tcp, node_command=fake_node_command)
+        result = CliRunner().invoke(cli, ["dev", *arguments], obj=session,
+                                    prog_name="multiraft")
+        used.update(Path.cwd().glob("*/cluster.json"))
+        return result
+
+    yield run
+    for record in sorted(used):
+        end(DevCluster(record.parent, cluster.connect, environ))
+
+
+def end(made: DevCluster) -> None:
+    """Ends what still runs of a cluster."""
+    if dev_state.exists(made.directory):
+        for node in made.status():
+            if node.pid is not None:
+                made.kill(node.id)
+
+
+@pytest.fixture
+def dev(tmp_path, environ, cluster) -> Iterator[DevCluster]:
+    """A development cluster of fake nodes, created but not started; ended with the test."""
+    made = DevCluster(tmp_path / "cluster", cluster.connect_over_tcp, environ,
+                      command=fake_node_command)
+    made.create(3, 4, 3, free_base_port(3))
+    yield made
+    end(made)

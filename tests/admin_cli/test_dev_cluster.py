@@ -1,0 +1,223 @@
+"""Local clusters: processes, files and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import tomllib
+
+import pytest
+
+from admin_cli import dev_process, dev_state
+from admin_cli.dev_cluster import DevCluster
+from admin_cli.dev_process import Identity
+from admin_cli.failures import CommandFailed, ExitCode, NotFound
+
+
+def states(dev: DevCluster) -> dict[int, str]:
+    return {node.id: node.state for node in dev.status()}
+
+
+def misbehave(dev: DevCluster, node: int, how: str) -> None:
+    (dev_state.node_directory(dev.directory, node) / "behaviour").write_text(how)
+
+
+def test_up_starts_every_node_and_waits_until_all_serve(dev):
+    assert dev.up() == [1, 2, 3]
+    assert states(dev) == {1: "running", 2: "running", 3: "running"}
+    assert dev.up() == [], "a cluster that runs is left alone"
+
+
+def test_down_stops_every_node_and_up_starts_the_same_cluster_again(dev):
+    dev.up()
+    before = dev.record.cluster_id
+    assert dev.down() == [1, 2, 3]
+    assert states(dev) == {1: "stopped", 2: "stopped", 3: "stopped"}
+    assert all(node.pid is None for node in dev.status())
+    assert dev.up() == [1, 2, 3]
+    assert dev.record.cluster_id == before
+
+
+def test_up_waits_until_every_group_has_a_leader(dev, cluster):
+    cluster.leaders[2] = 0
+    with pytest.raises(CommandFailed, match="leaders of 1 of 5 groups") as failed:
+        dev.up(timeout_s=1)
+    assert failed.value.exit_code == ExitCode.UNREACHABLE
+
+
+def test_progress_names_what_is_waited_for_and_reaches_the_total(dev):
+    seen = []
+    dev._report = lambda *step: seen.append(step)
+    dev.up()
+    for what, total in (("nodes ready", 3), ("nodes answering", 3), ("groups with a leader", 5)):
+        assert (what, total, total) in seen
+
+
+def test_kill_stop_and_start_change_one_node(dev):
+    dev.up()
+    pids = {node.id: node.pid for node in dev.status()}
+    dev.kill(2)
+    assert states(dev) == {1: "running", 2: "killed", 3: "running"}
+    dev.stop(3)
+    assert states(dev) == {1: "running", 2: "killed", 3: "stopped"}
+    assert dev.start(2) is True
+    assert dev.start(2) is False, "starting what runs changes nothing"
+    assert states(dev) == {1: "running", 2: "running", 3: "stopped"}
+    now = {node.id: node.pid for node in dev.status()}
+    assert now[1] == pids[1]
+    assert now[2] != pids[2]
+
+
+def test_a_node_that_ends_by_itself_is_dead_until_down_makes_that_the_wish(dev):
+    dev.up()
+    process = Identity(*((node := dev.record.node(1)).pid, node.start_time, node.boot))
+    os.kill(process.pid, signal.SIGKILL)
+    assert dev_process.wait_gone(process, 5)
+    assert states(dev)[1] == "dead"
+    dev.down()
+    assert states(dev)[1] == "stopped"
+
+
+def test_an_unknown_node_is_named_together_with_those_there_are(dev):
+    with pytest.raises(NotFound, match="no node 7") as failed:
+        dev.kill(7)
+    assert "1, 2, 3" in failed.value.do
+
+
+@pytest.mark.parametrize("action", ["kill", "stop"])
+def test_ending_a_node_that_does_not_run_fails_and_says_how_to_start_it(dev, action):
+    with pytest.raises(CommandFailed, match="node 1 does not run") as failed:
+        getattr(dev, action)(1)
+    assert "dev start 1" in failed.value.do
+
+
+def test_a_node_that_dies_while_starting_is_reported_with_its_last_words(dev):
+    misbehave(dev, 2, "die")
+    with pytest.raises(CommandFailed, match="node 2 ended before it was ready") as failed:
+        dev.up()
+    assert "belongs to another node" in failed.value.message
+    assert "data directory belongs to node 9" in failed.value.do
+
+
+def test_last_words_are_those_of_this_run(dev):
+    log = dev_state.log_path(dev.directory, 2)
+    log.write_text("an old complaint\n")
+    misbehave(dev, 2, "die")
+    with pytest.raises(CommandFailed) as failed:
+        dev.up()
+    assert "an old complaint" not in failed.value.do
+
+
+def test_a_node_that_never_gets_ready_is_waited_for_only_so_long(dev):
+    misbehave(dev, 3, "silent")
+    with pytest.raises(CommandFailed, match=r"still waiting for nodes ready \(nodes 3\)"):
+        dev.up(timeout_s=1.5)
+
+
+def test_a_stubborn_node_is_not_killed_behind_the_operators_back(dev):
+    misbehave(dev, 1, "stubborn")
+    dev.up()
+    with pytest.raises(CommandFailed, match="node 1 .* has not ended") as failed:
+        dev.stop(1, timeout_s=0.3)
+    assert "dev kill 1" in failed.value.do
+    assert states(dev)[1] == "stopping"
+    dev.kill(1)
+    assert states(dev)[1] == "killed"
+
+
+def test_a_taken_port_is_named_before_anything_is_started(dev):
+    port = int(dev.record.nodes[1].peer_address.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(CommandFailed, match=f"port {port}, which node 2 needs") as failed:
+            dev.up()
+    assert "--base-port" in failed.value.do
+    assert set(states(dev).values()) == {"stopped"}
+
+
+def test_a_process_with_a_reused_pid_is_neither_running_nor_signalled(dev):
+    dev.up()
+    record = dev.record
+    impostor = Identity(os.getpid(), 1, dev_process.boot_id())  # our own pid, another life
+    record.node(1).pid, record.node(1).start_time, record.node(1).boot = impostor
+    real = Identity(*(dev.record.node(1).pid, dev.record.node(1).start_time,
+                      dev.record.node(1).boot))
+    dev_state.save(dev.directory, record)
+    assert states(dev)[1] == "dead"
+    assert not dev_process.send_signal(impostor, signal.SIGKILL)
+    assert dev_process.send_signal(real, signal.SIGKILL)
+    assert dev_process.wait_gone(real, 5)
+
+
+def test_a_pid_of_an_earlier_boot_is_not_alive():
+    me = dev_process._start_time(os.getpid())
+    assert dev_process.alive(Identity(os.getpid(), me, dev_process.boot_id()))
+    assert not dev_process.alive(Identity(os.getpid(), me, "another-boot"))
+
+
+def test_wipe_removes_our_files_and_keeps_those_of_others(dev, environ):
+    dev_state.write_pointer(dev.directory, environ)
+    (dev.directory / "notes.txt").write_text("mine")
+    dev.up()
+    with pytest.raises(CommandFailed, match="still run"):
+        dev.wipe()
+    dev.down()
+    dev.wipe()
+    assert [path.name for path in dev.directory.iterdir()] == ["notes.txt"]
+    assert not dev_state.pointer_path(environ).exists()
+
+
+def test_a_directory_of_something_else_is_not_taken(tmp_path, cluster, environ):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.tex").write_text("years of work")
+    with pytest.raises(CommandFailed, match="not empty and holds no cluster"):
+        DevCluster(tmp_path / "taken", cluster.connect, environ).create(3, 4, 3, 9100)
+
+
+def test_each_node_gets_its_own_configuration_and_the_same_member_list(dev):
+    configs = [tomllib.loads(dev_state.config_path(dev.directory, node.id).read_text())
+               for node in dev.record.nodes]
+    for node, config in zip(dev.record.nodes, configs, strict=True):
+        assert config["node"] == {
+            "id": node.id, "rack": f"r{node.id}", "weight": 1.0,
+            "data_dir": str(dev.directory / f"node-{node.id}" / "data"),
+            "client_address": node.client_address, "peer_address": node.peer_address}
+        assert config["cluster"] == configs[0]["cluster"]
+    assert configs[0]["cluster"]["id"] == dev.record.cluster_id
+    assert configs[0]["cluster"]["groups"] == 4
+    assert configs[0]["cluster"]["replication_factor"] == 3
+    assert [member["id"] for member in configs[0]["cluster"]["nodes"]] == [1, 2, 3]
+
+
+def test_strange_directory_names_survive_toml(tmp_path, cluster, environ):
+    made = DevCluster(tmp_path / 'a "b" \\ \x7f é 🛫', cluster.connect, environ)
+    made.create(1, 1, 1, 9100)
+    config = tomllib.loads(dev_state.config_path(made.directory, 1).read_text())
+    assert config["node"]["data_dir"] == str(made.directory / "node-1" / "data")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', "not json"])
+def test_a_damaged_record_is_an_error_and_not_a_traceback(dev, text):
+    record = dev.directory / "cluster.json"
+    whole = record.read_text()
+    record.write_text(text)
+    with pytest.raises(CommandFailed, match="is not a cluster record"):
+        _ = dev.record
+    record.write_text(whole)
+
+
+def test_a_record_of_a_newer_release_is_refused(dev):
+    record = dev.directory / "cluster.json"
+    whole = record.read_text()
+    record.write_text(json.dumps({**json.loads(whole), "version": 99}))
+    with pytest.raises(CommandFailed, match="format 99"):
+        _ = dev.record
+    record.write_text(whole)
+
+
+def test_the_lock_is_waited_for_only_so_long(dev, monkeypatch):
+    monkeypatch.setattr(dev_state, "LOCK_TIMEOUT_S", 0.1)
+    with dev_state.locked(dev.directory):
+        with pytest.raises(CommandFailed, match="another command"):
+            dev.kill(1)

@@ -1,0 +1,272 @@
+"""Each invariant fails on a history that breaks it, and holds on one that does not."""
+
+from __future__ import annotations
+
+import pytest
+from chaos.simulator.invariants import ALL, HOOKS, Violation
+from chaos.simulator.model import GroupModel
+from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
+from chaos.simulator.witness import Witness
+
+from multiraft import core
+from multiraft.messages import Append, AppendReply, Status, VoteReply, VoteRequest
+from multiraft.ready import GroupWrite, Writes
+from multiraft.store import GroupRestored, LogBounds
+from multiraft.types import Configuration, Entry, EntryKind, HardState
+
+PARTITION = 101
+
+
+class History:
+    """A group of three nodes, told effect by effect."""
+
+    def __init__(self):
+        self.witness = Witness([GroupModel(1, (1, 2, 3))])
+        self.sequence = 0
+        self.writes = {}
+
+    def noop(self, index, term):
+        return Entry(EntryKind.NOOP, 1, 1, term, index)
+
+    def data(self, index, term, base_offset, sequence=0, value=b"v", epoch=0):
+        builder = core.BatchBuilder(1 << 16)
+        builder.append(0, None, value)
+        payload = builder.build(7, epoch, sequence)
+        core.stamp_batch(payload, base_offset, term)
+        return Entry(EntryKind.DATA, 1, 1, term, index, PARTITION, base_offset, bytes(payload),
+                     core.batch_info(payload))
+
+    def stage(self, node, *entries, drop_from=0, hard_state=None):
+        self.sequence += 1
+        writes = Writes(self.sequence, (GroupWrite(1, 1, drop_from, entries, hard_state),))
+        self.writes[node] = writes
+        self.witness.staged(node, writes)
+        return self
+
+    def write(self, node, *entries, drop_from=0, hard_state=None):
+        self.stage(node, *entries, drop_from=drop_from, hard_state=hard_state)
+        self.witness.durable(node, self.writes[node])
+        return self
+
+    def term(self, term, *nodes, vote=1):
+        for node in nodes or (1, 2, 3):
+            self.write(node, hard_state=HardState(term, vote))
+        return self
+
+    def append(self, node, to, term, commit=0, last=0):
+        self.witness.sent(node, to, Append(1, 1, term, last, 0, last, commit))
+        return self
+
+    def acknowledge(self, node, to, term, match):
+        self.witness.sent(node, to, AppendReply(1, 1, term, Status.OK, match, 0))
+
+    def recover(self, node, *entries, hard_state=HardState(0, 0), commit=0, applied=0):
+        runs = tuple((entry.index, entry.term) for entry in entries)
+        restored = GroupRestored(LogBounds(1, 0, len(entries)), runs, hard_state, commit, applied,
+                                 Configuration((1, 2, 3)))
+        self.witness.recovered(node, 1, restored, entries)
+
+
+def broken(name):
+    return pytest.raises(Violation, match=f"^{name}: ")
+
+
+def committed_history():
+    """n1 leads term 1; an open partition's first batch is committed."""
+    history = History().term(1)
+    noop, data = history.noop(1, 1), history.data(2, 1, 0)
+    history.write(1, noop, data).append(1, 2, 1).write(2, noop, data).append(1, 2, 1, commit=2)
+    return history, noop, data
+
+
+def test_a_sound_history_holds():
+    history, noop, data = committed_history()
+    history.acknowledge(2, 1, 1, match=2)
+    history.witness.committed(1, 1, 1, 2)
+    history.write(3, noop, data)
+    history.recover(2, noop, data, hard_state=HardState(1, 1))
+
+
+def test_two_leaders_in_one_term():
+    history = History().term(1).append(1, 2, 1)
+    with broken("OneLeaderPerTerm"):
+        history.append(2, 3, 1)
+
+
+def test_two_votes_in_one_term():
+    history = History().term(1)
+    grant = VoteReply(1, 1, 1, granted=True, pre=False)
+    history.witness.sent(3, 1, grant)
+    with broken("VoteOncePerTerm"):
+        history.witness.sent(3, 2, grant)
+
+
+def test_a_vote_before_it_is_durable():
+    history = History().stage(1, hard_state=HardState(1, 1))
+    with broken("VoteOncePerTerm"):
+        history.witness.sent(1, 2, VoteRequest(1, 1, 1, 0, 0, pre=False, transfer=False))
+
+
+def test_a_term_that_goes_down():
+    history = History().term(2, 1)
+    with broken("TermMonotonic"):
+        history.write(1, hard_state=HardState(1, 0))
+
+
+def test_a_vote_that_changes():
+    history = History().term(2, 1, vote=1)
+    with broken("TermMonotonic"):
+        history.write(1, hard_state=HardState(2, 3))
+
+
+def test_a_hard_state_forgotten_by_a_restart():
+    history = History().term(2, 1)
+    with broken("TermMonotonic"):
+        history.recover(1)
+
+
+def test_logs_that_differ_at_one_index_and_term():
+    history = History().term(1).write(1, history_entry := History().data(1, 1, 0))
+    assert history_entry.index == 1
+    with broken("LogMatching"):
+        history.write(2, history.data(1, 1, 0, value=b"other"))
+
+
+def test_logs_that_differ_below_an_equal_entry():
+    history = History().term(2)
+    history.write(1, history.noop(1, 1), history.noop(2, 2))
+    with broken("LogMatching"):
+        history.write(2, history.noop(1, 2), history.noop(2, 2))
+
+
+def test_a_leader_that_drops_its_own_log():
+    history = History().term(1).write(1, History().noop(1, 1)).append(1, 2, 1)
+    with broken("LeaderAppendOnly"):
+        history.write(1, drop_from=1)
+
+
+def test_a_leader_without_a_committed_entry():
+    history, _, _ = committed_history()
+    history.term(2, 3, vote=3)
+    with broken("LeaderCompleteness"):
+        history.append(3, 1, 2)
+
+
+def test_a_committed_entry_replaced():
+    history, noop, _ = committed_history()
+    history.term(2, 3, vote=3).write(3, noop, history.noop(2, 2))
+    with broken("CommittedNeverChanges"):
+        history.witness.committed(3, 1, 1, 2)
+
+
+def test_a_commit_that_is_on_one_disk_only():
+    history = History().term(1).write(1, History().noop(1, 1)).stage(2, History().noop(1, 1))
+    with broken("CommitIsDurable"):
+        history.append(1, 2, 1, commit=1)
+
+
+def test_a_commit_of_an_old_term_by_counting():
+    history = History().term(1)
+    noop = history.noop(1, 1)
+    history.write(1, noop).write(2, noop).term(2)
+    with broken("CommitOwnTermOnly"):
+        history.append(1, 2, 2, commit=1)
+
+
+def test_an_acknowledgement_before_the_disk():
+    history = History().term(1).write(1, History().noop(1, 1)).stage(2, History().noop(1, 1))
+    with broken("AcknowledgedIsDurable"):
+        history.acknowledge(2, 1, 1, match=1)
+
+
+def test_an_acknowledgement_of_another_log():
+    history = History().term(1, 2).write(2, History().noop(1, 1)).term(2, 1)
+    history.write(1, History().noop(1, 2)).append(1, 2, 2)
+    with broken("AcknowledgedIsDurable"):
+        history.acknowledge(2, 1, 2, match=1)
+
+
+def test_entries_applied_out_of_order():
+    history, _, _ = committed_history()
+    with broken("AppliedInOrder"):
+        history.witness.committed(1, 1, 2, 2)
+
+
+def test_a_durable_entry_lost_by_a_restart():
+    history, noop, _ = committed_history()
+    with broken("DurableSurvives"):
+        history.recover(1, noop, hard_state=HardState(1, 1))
+
+
+def test_a_write_in_flight_survives_as_a_prefix():
+    history = History().term(1)
+    noop, data, last = history.noop(1, 1), history.data(2, 1, 0), history.noop(3, 1)
+    history.write(1, noop).stage(1, data, last)
+    history.recover(1, noop, data, hard_state=HardState(1, 1))
+    assert history.witness.replica(1, 1).durable.last_index == 2
+
+
+def test_a_hole_in_the_offsets():
+    history = History().term(1)
+    data = history.data(1, 1, base_offset=5)
+    with broken("OffsetsDense"):
+        history.write(1, data).write(2, data).append(1, 2, 1, commit=1)
+
+
+@pytest.mark.parametrize("sequence", [0, 5])
+def test_a_retry_that_doubles_or_a_sequence_that_is_skipped(sequence):
+    history, _, _ = committed_history()
+    data = history.data(3, 1, 1, sequence)
+    with broken("RetriesExactlyOnce"):
+        history.write(1, data).write(2, data).append(1, 2, 1, commit=3)
+
+
+def acknowledged(payload, base_offset, floor=-1):
+    operation = AppendOperation(7, 0, 0, 1, PARTITION, ACKS_COMMIT, bytes(payload), 0, floor)
+    operation.base_offset = base_offset
+    return operation
+
+
+def test_an_acknowledgement_of_what_is_not_committed():
+    history, _, data = committed_history()
+    history.witness.acked(1, acknowledged(data.payload, 0))
+    with broken("AckedIsCommitted"):
+        history.witness.acked(1, acknowledged(data.payload, 1))
+
+
+def test_an_offset_below_one_acknowledged_before():
+    history, _, data = committed_history()
+    with broken("AckedIsCommitted"):
+        history.witness.acked(1, acknowledged(data.payload, 0, floor=3))
+
+
+def test_an_acknowledgement_with_the_offset_of_another_batch():
+    history, _, _ = committed_history()
+    other = history.data(2, 1, 0, value=b"mine")
+    with broken("AckedIsCommitted"):
+        history.witness.acked(1, acknowledged(other.payload, 0))
+
+
+def test_a_read_above_the_committed_index():
+    history, _, data = committed_history()
+    history.witness.read(1, ReadOperation(1, 2, PARTITION, 0, 1, (data.payload,)))
+    with broken("ReadsAreCommitted"):
+        history.witness.read(1, ReadOperation(1, 2, PARTITION, 0, 2, (data.payload,)))
+
+
+def test_a_read_with_other_contents():
+    history, _, _ = committed_history()
+    other = history.data(2, 1, 0, value=b"other")
+    with broken("ReadsAreCommitted"):
+        history.witness.read(1, ReadOperation(1, 2, PARTITION, 0, 1, (other.payload,)))
+
+
+def test_replicas_that_differ_in_the_end():
+    history, _, _ = committed_history()
+    with broken("ReplicasAgree"):
+        history.witness.converged([1, 2, 3])
+
+
+def test_every_invariant_sees_something():
+    for invariant in ALL:
+        assert any(hasattr(invariant, hook) for hook in HOOKS), invariant

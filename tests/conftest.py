@@ -1,0 +1,16 @@
+"""Settings that every test shares: Hypothesis profiles.
+
+The default profile is derandomized and small, so that two runs of ``make test`` do the same; set
+``HYPOTHESIS_PROFILE=long`` to search.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("short", derandomize=True, max_examples=50, deadline=None,
+                          suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", max_examples=2000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))

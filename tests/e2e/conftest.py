@@ -1,0 +1,25 @@
+"""Clusters of real processes, one per test module."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e import world as worlds
+
+
+@pytest.fixture(scope="module")
+def world(request, tmp_path_factory):
+    """Nodes for this module; a module sets SHAPE = dict(nodes=, groups=, factor=) for another."""
+    shape = getattr(request.module, "SHAPE", {})
+    with worlds.start(tmp_path_factory.mktemp("cluster") / "dev", **shape) as started:
+        yield started
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure of an end-to-end test shows what the nodes wrote last."""
+    report = yield
+    started = getattr(item, "funcargs", {}).get("world")
+    if report.failed and started is not None:
+        report.sections.append(("node logs", started.logs()))
+    return report

@@ -1,0 +1,97 @@
+"""Five nodes, factor three: every node knows who leads the groups that it has no part in."""
+
+from __future__ import annotations
+
+from multiraft.wire import Code
+from multiraft.wire.messages import CreateTopic
+from tests.e2e import raw
+from tests.e2e.world import wait_for
+
+SHAPE = {"nodes": 5, "groups": 12, "factor": 3}
+
+
+def leaders(world, node: int) -> dict[int, int]:
+    """Group -> leader as one node knows it; empty while it does not know all of them."""
+    rows = world.groups(node)
+    known = {row.group: row.leader for row in rows}
+    return known if all(known.values()) else {}
+
+
+def all_agree(world, nodes) -> dict[int, int]:
+    """Group -> leader once every node names the same; empty until then."""
+    views = [leaders(world, node) for node in nodes]
+    return views[0] if all(view == views[0] for view in views) else {}
+
+
+def test_the_pool_is_spread_and_no_node_has_all_of_it(world):
+    rows = world.groups(1)
+    assert len(rows) == 13, "twelve groups and the metadata group"
+    assert all(len(row.voters) == 3 for row in rows if row.group)
+    for node in world.ids():
+        assert any(node not in row.voters for row in rows)
+
+
+def test_every_node_knows_every_leader(world):
+    known = wait_for(lambda: all_agree(world, world.ids()), "all nodes name the same leaders")
+    assert set(known.values()) <= set(world.ids())
+
+
+def test_a_topic_created_through_one_node_is_found_through_every_other(world):
+    for node in world.ids():
+        with world.session(node) as session:
+            answer = session.ask(CreateTopic(f"made-by-{node}", 3))
+            assert answer.code == Code.OK, answer
+        for other in world.ids():
+            with world.session(other) as session:
+                topic = f"made-by-{node}"
+                found = wait_for(lambda s=session, t=topic: [
+                    s.partition(t, number).group for number in range(3)], topic)
+                assert all(found)
+
+
+def test_any_node_leads_the_way_to_a_group_that_it_has_no_part_in(world):
+    with world.session(1) as session:
+        session.create("anywhere", partitions=6)
+    members = {row.group: row.voters for row in world.groups(1)}
+    strangers = 0
+    for node in world.ids():
+        for number in range(6):
+            def known(node=node, number=number):
+                with world.session(node) as session:
+                    found = session.partition("anywhere", number)
+                return found if found.leader else None
+            partition = wait_for(known, f"node {node} knows the leader of partition {number}")
+            strangers += node not in members[partition.group]
+            with world.session(partition.leader) as session:
+                value = b"%d-%d" % (node, number)
+                assert session.produce(partition.incarnation, raw.batch(value)).code == Code.OK
+    assert strangers, "some node was asked about a group that it has no part in"
+
+
+def test_a_node_that_does_not_lead_names_who_does(world):
+    with world.session(1) as session:
+        session.create("redirect")
+    leader = world.leader_of("redirect")
+    with world.session(leader) as session:
+        incarnation = session.partition("redirect").incarnation
+    for node in world.ids():
+        if node == leader:
+            continue
+        with world.session(node) as session:
+            result = session.produce(incarnation, raw.batch(b"x"))
+        assert result.code == Code.NOT_LEADER
+        assert result.error.leader == leader
+        assert result.error.leader_address == world.address(leader)
+
+
+def test_the_survivors_learn_the_new_leaders_after_a_kill(world):
+    victim = leaders(world, 1)[1]
+    world.dev.kill(victim)
+    alive = [node for node in world.ids() if node != victim]
+    try:
+        known = wait_for(lambda: (view := all_agree(world, alive)) and
+                         victim not in view.values() and view, "new leaders, known everywhere")
+        assert victim not in known.values()
+    finally:
+        world.dev.start(victim)
+    wait_for(lambda: all_agree(world, world.ids()), "the returned node has caught up with hints")

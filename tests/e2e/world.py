@@ -1,0 +1,135 @@
+"""Real nodes for a test module: started, watched, stopped, their logs quoted when a test fails.
+
+Contract.  ``start`` makes a cluster in a directory of its own, on ports that are free, through the
+functions behind ``multiraft dev``.  Every wait is for a condition and bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from admin_cli import dev_process, dev_state
+from admin_cli.connection import open_client
+from admin_cli.dev_cluster import DevCluster
+from multiraft.wire.messages import GroupList, GroupSummary
+from tests.e2e.raw import Session
+
+UP_S = 60.0
+WAIT_S = 20.0
+POLL_S = 0.05
+LOG_LINES = 40
+
+T = TypeVar("T")
+
+
+class World:
+    """One cluster under test."""
+
+    def __init__(self, directory: Path, nodes: int, groups: int, factor: int):
+        self.dev = DevCluster(directory, open_client, os.environ)
+        self.dev.create(nodes, groups, factor, free_base_port(nodes))
+        self.directory = directory
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Client addresses of all nodes, running or not."""
+        return self.dev.addresses
+
+    def ids(self) -> list[int]:
+        """Ids of all nodes."""
+        return [node.id for node in self.dev.record.nodes]
+
+    def address(self, node: int) -> str:
+        """A node's client address."""
+        return self.dev.record.node(node).client_address
+
+    def peer_address(self, node: int) -> str:
+        """A node's peer address."""
+        return self.dev.record.node(node).peer_address
+
+    def config(self, node: int) -> Path:
+        """A node's configuration file."""
+        return dev_state.config_path(self.dev.directory, node)
+
+    def session(self, node: int = 1) -> Session:
+        """A raw connection to a node."""
+        return Session(self.address(node))
+
+    def groups(self, node: int) -> list[GroupSummary]:
+        """All groups, as one node knows them."""
+        with self.session(node) as session:
+            return list(session.reply(GroupList()).groups)
+
+    def leader_of(self, topic: str, asked: int = 1) -> int:
+        """The node that leads a topic's first partition, once ``asked`` knows it."""
+        def known() -> int:
+            with self.session(asked) as session:
+                return session.partition(topic).leader
+        return wait_for(known, f"node {asked} knows the leader of {topic}")
+
+    def leader_session(self, topic: str) -> Session:
+        """A raw connection to the leader of a topic's first partition."""
+        return self.session(self.leader_of(topic))
+
+    def logs(self) -> str:
+        """The end of every node's log, for the report of a failure."""
+        parts = []
+        for node in self.ids():
+            path = dev_state.log_path(self.dev.directory, node)
+            lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+            parts.append(f"---- node {node} ----\n" + "\n".join(lines[-LOG_LINES:]))
+        return "\n".join(parts)
+
+
+def free_base_port(nodes: int) -> int:
+    """A base above which the ports of ``multiraft dev`` are free, below the kernel's own range."""
+    for base in random.sample(range(15_000, 30_000, 200), k=20):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in (base + number + role for role in (0, dev_state.PEER_PORT_DISTANCE)
+                             for number in range(1, nodes + 1)):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return base
+    raise AssertionError("20 ranges of ports were tried and none is free")
+
+
+@contextlib.contextmanager
+def start(directory: Path, nodes: int = 3, groups: int = 8, factor: int = 3) -> Iterator[World]:
+    """A cluster that serves; stopped at the end."""
+    world = World(directory, nodes, groups, factor)
+    try:
+        world.dev.up(UP_S)
+        yield world
+    finally:
+        world.dev.down()
+
+
+def wait_for(condition: Callable[[], T], what: str, limit_s: float = WAIT_S) -> T:
+    """The first true value of ``condition``; a node that does not answer is one that waits."""
+    give_up = time.monotonic() + limit_s
+    while True:
+        try:
+            value = condition()
+        except ConnectionError:
+            value = None
+        if value:
+            return value
+        assert time.monotonic() < give_up, f"not within {limit_s} s: {what}"
+        time.sleep(POLL_S)
+
+
+def run_node(config: Path, limit_s: float = WAIT_S) -> subprocess.CompletedProcess:
+    """Run a node that is expected to end by itself; killed when it does not."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    return subprocess.run(dev_process.node_command(config), capture_output=True, text=True,
+                          timeout=limit_s, env=environment)

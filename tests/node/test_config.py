@@ -1,0 +1,71 @@
+"""node.toml: what is accepted, and what the refusal says."""
+
+import pytest
+
+from node.config import load
+from node.errors import BadConfig
+
+GOOD = """
+[node]
+id = 1
+rack = "r1"
+weight = 1.0
+data_dir = "data"
+client_address = "127.0.0.1:9101"
+peer_address = "127.0.0.1:9201"
+
+[cluster]
+id = "00112233445566778899aabbccddeeff"
+groups = 64
+replication_factor = 1
+
+[[cluster.nodes]]
+id = 1
+rack = "r1"
+weight = 1.0
+client_address = "127.0.0.1:9101"
+peer_address = "127.0.0.1:9201"
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_good_file_is_read_whole(tmp_path):
+    config = load(write(tmp_path, GOOD))
+    assert config.node.id == 1
+    assert config.data_dir == tmp_path / "data"
+    assert config.cluster_id.hex() == "00112233445566778899aabbccddeeff"
+    assert config.groups == 64
+    assert config.peers == ()
+
+
+@pytest.mark.parametrize(("old", "new", "says"), [
+    ("id = 1\nrack", "id = 0\nrack", "id"),
+    ("groups = 64", "groups = 0", "groups"),
+    ("groups = 64", "groups = true", "groups"),
+    ("groups = 64", "", "groups"),
+    ("replication_factor = 1", "replication_factor = 2", "needs as many nodes"),
+    ('"127.0.0.1:9101"', '"127.0.0.1"', "host:port"),
+    ('"127.0.0.1:9101"', '"127.0.0.1:99999"', "host:port"),
+    ('"00112233445566778899aabbccddeeff"', '"xyz"', "32 hex digits"),
+    ("weight = 1.0", "weight = -1", "weight"),
+    ("[cluster]", "[cluster]\ncolour = 1", "colour"),
+    ("[node]", "[raft]\nlease_ms = 10\n[node]", "lease_ms"),
+    ("[node]", "[limits]\nframe_bytes_max = 10\n[node]", "frame_bytes_max"),
+    ("[node]", "[limits]\nfrme_bytes_max = 10\n[node]", "frme_bytes_max"),
+    ("[node]", "[node", "cannot read"),
+])
+def test_a_bad_file_is_refused_with_the_key_and_what_was_expected(tmp_path, old, new, says):
+    assert old in GOOD
+    with pytest.raises(BadConfig, match=says) as caught:
+        load(write(tmp_path, GOOD.replace(old, new)))
+    assert "node.toml" in str(caught.value)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path):
+    with pytest.raises(BadConfig, match="nowhere.toml"):
+        load(tmp_path / "nowhere.toml")

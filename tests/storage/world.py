@@ -1,0 +1,88 @@
+"""What storage tests build rounds from: small batches, groups, stores on a filesystem."""
+
+from __future__ import annotations
+
+from multiraft import core
+from multiraft.ready import GroupWrite, Writes
+from multiraft.storage.config import StorageConfig
+from multiraft.storage.identity import Identity
+from multiraft.storage.store import Store
+from multiraft.tail import open_payload
+from multiraft.types import Configuration, Entry, EntryKind, HardState
+
+IDENTITY = Identity(bytes(range(16)), 1, 77)
+VOTERS = Configuration((1, 2, 3))
+
+#: Small enough that rolling over, zero-filling and checkpoints happen within a few rounds.
+SMALL = StorageConfig(entry_bytes_max=2048, first_segment_bytes=4096, segment_bytes_max=8192,
+                      zero_ahead_bytes=512, zero_ahead_round_bytes_max=1024,
+                      tail_cache_bytes_max=1 << 20, checkpoint_bytes=4096)
+
+
+def batch(base_offset: int, values: list[bytes], timestamp_ms: int = 1000) -> bytearray:
+    builder = core.BatchBuilder(1 << 20)
+    for value in values:
+        assert builder.append(timestamp_ms, None, value)
+    data = builder.build()
+    core.stamp_batch(data, base_offset, 1)
+    return data
+
+
+def data_entry(group: int, index: int, term: int, partition: int, base_offset: int,
+               values: list[bytes], timestamp_ms: int = 1000, incarnation: int = 1) -> Entry:
+    payload = batch(base_offset, values, timestamp_ms)
+    return Entry(EntryKind.DATA, group, incarnation, term, index, partition, base_offset, payload,
+                 core.batch_info(payload))
+
+
+def open_entry(group: int, index: int, term: int, partition: int, incarnation: int = 1) -> Entry:
+    return Entry(EntryKind.PARTITION_OPEN, group, incarnation, term, index, partition, -1,
+                 open_payload(1))
+
+
+def noop_entry(group: int, index: int, term: int, incarnation: int = 1) -> Entry:
+    return Entry(EntryKind.NOOP, group, incarnation, term, index)
+
+
+def write(group: int, *entries: Entry, drop_from: int = 0, hard_state: HardState | None = None,
+          incarnation: int = 1) -> GroupWrite:
+    return GroupWrite(group, incarnation, drop_from, tuple(entries), hard_state)
+
+
+def open_store(filesystem, directory: str, config: StorageConfig = SMALL,
+               identity: Identity = IDENTITY) -> Store:
+    return Store.open(directory, filesystem, identity, config)
+
+
+class Rounds:
+    """Stages, executes and finishes rounds on a store, counting sequences."""
+
+    def __init__(self, store: Store):
+        self.store = store
+        self.sequence = 0
+
+    def stage(self, *writes: GroupWrite):
+        self.sequence += 1
+        return self.store.stage(Writes(self.sequence, tuple(writes)))
+
+    def run(self, *writes: GroupWrite):
+        staged = self.stage(*writes)
+        staged.execute()
+        self.store.finish(staged)
+        return staged
+
+
+def checkpoint(store: Store, commits: dict | None = None, extra=None) -> None:
+    plan = store.checkpoint_plan(commits or {}, extra)
+    plan.execute()
+    store.checkpointed(plan)
+
+
+def seal(store: Store) -> int:
+    """Write all index files that are due; how many."""
+    count = 0
+    while (plan := store.seal_plan()) is not None:
+        plan.execute()
+        store.sealed(plan)
+        count += 1
+    return count

@@ -1,0 +1,74 @@
+"""The documents say what is so: commands exist, examples parse, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+import multiraft
+from tests import readme
+from tests.tidy import tree
+
+
+def make_targets() -> set[str]:
+    """Targets of the Makefile that a person calls."""
+    return set(re.findall(r"^([a-z][a-z-]*):.*?## ", tree.text("Makefile"), flags=re.MULTILINE))
+
+
+def test_every_make_command_that_is_named_exists():
+    targets = make_targets()
+    tree.complain("commands that do not exist:", [
+        f"{name}:{number} names `make {found}`; the Makefile has {', '.join(sorted(targets))}"
+        for name in tree.with_suffix(".md")
+        for number, line in enumerate(tree.text(name).splitlines(), 1)
+        for found in re.findall(r"`make ([a-z][a-z-]*)", line) if found not in targets])
+
+
+def test_the_first_screen_of_the_readme_has_the_two_commands():
+    screen = "\n".join(tree.text("README.md").splitlines()[:40])
+    assert "make demo" in screen
+    assert "make test" in screen
+
+
+def test_the_client_example_is_a_program_of_at_most_20_lines():
+    example = readme.client_example()
+    ast.parse(example)
+    lines = [line for line in example.splitlines() if line.strip()]
+    assert len(lines) <= 20, f"{len(lines)} lines"
+
+
+def test_every_row_of_the_promises_is_in_the_readme():
+    text = tree.text("README.md")
+    for level in ("`commit` (default", "`leader`", "`none`"):
+        assert re.search(rf"^\| {re.escape(level)}", text, flags=re.MULTILINE), level
+    assert "No unclean election" in text
+    assert "A failed fsync stops the node" in text
+
+
+def test_the_changelog_has_this_version_in_the_agreed_form():
+    text = tree.text("CHANGELOG.md")
+    versions = re.findall(r"^## \[(.+?)\](?: - \d{4}-\d{2}-\d{2})?$", text, flags=re.MULTILINE)
+    assert versions[0] == "Unreleased"
+    assert multiraft.__version__ in versions
+    kinds = set(re.findall(r"^### (.+)$", text, flags=re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+@pytest.mark.parametrize("name", tree.with_suffix(".md"))
+def test_relative_links_lead_to_files(name):
+    here = (tree.ROOT / name).parent
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", tree.text(name))
+    broken = [link for link in links if not (here / link).exists()]
+    assert not broken, f"{name} links to {broken}"
+
+
+def test_decisions_are_numbered_once_and_have_their_parts():
+    names = [name for name in tree.with_suffix(".md") if name.startswith("docs/decisions/")]
+    numbers = [name.split("/")[-1][:4] for name in names]
+    assert len(numbers) == len(set(numbers)), f"a number stands twice: {numbers}"
+    tree.complain("decision pages:", [
+        f"{name}:1 has no part {part!r}" for name in names
+        for part in ("Context", "Decision", "Consequences", "Rejected")
+        if not re.search(rf"^## {part}", tree.text(name), flags=re.MULTILINE)])

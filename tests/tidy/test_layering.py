@@ -1,0 +1,279 @@
+"""Who may import whom: docs/architecture.md's table as a test.
+
+Contract.  ``LAYERS`` is that table; a test compares the two, so neither changes alone.  A file
+belongs to the first layer whose pattern matches it.  Every import of our own and of third-party
+packages must be allowed by the layer; standard modules are allowed unless the layer forbids them,
+because a clock, a socket or a thread in a pure package is what makes it untestable.
+
+An import under ``if TYPE_CHECKING`` is a name for the reader and no dependency: it may name a
+standard module (``random.Random`` in a signature) but not reach into a forbidden package.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import re
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from tests.tidy import tree
+
+#: What the consensus modules see of each other: the modules of ``multiraft/`` itself.
+LEVEL = "multiraft.*"
+CODEC = ("multiraft", "multiraft.core", "multiraft.types", "multiraft.errors", "multiraft._layout")
+PURE = ("trio", "socket", "asyncio", "threading", "time", "random", "os", "logging")
+COMPRESSION = ("lz4", "zstandard", "cramjam")
+
+
+class Layer(NamedTuple):
+    """One row of the table."""
+
+    title: str  # the first cell of the row in docs/architecture.md
+    patterns: tuple[str, ...]  # of files
+    ours: tuple[str, ...]  # modules; "x.*" = modules directly in x, "x.**" = everything below x
+    third_party: tuple[str, ...]
+    never: tuple[str, ...]  # standard or foreign modules
+    excused: dict[str, tuple[str, ...]]  # file -> what it alone may import, for the reason there
+
+
+LAYERS = (
+    Layer("`multiraft/*.py`", ("multiraft/*.py",), ("multiraft", LEVEL), ("sortedcontainers",),
+          PURE,
+          {"multiraft/core.py": ("os", "multiraft._core", "multiraft._reference"),
+           # The twin of system calls without the GIL: gathered append, the disk queue.
+           "multiraft/_reference.py": ("os", "threading", "time")}),
+    Layer("`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", "multiraft.errors"),
+          ("cbor2",), PURE, {}),
+    Layer("`placement`", ("placement/**.py",), ("placement.**",), ("sortedcontainers",), PURE, {}),
+    Layer("`multiraft.storage`", ("multiraft/storage/**.py",),
+          ("multiraft.storage.**", "multiraft", LEVEL), ("sortedcontainers", "cbor2"),
+          ("trio", "asyncio", "threading", "time", "random"), {}),
+    Layer("`multiraft.client`", ("multiraft/client/**.py",),
+          ("multiraft.client.**", "multiraft.wire.**", *CODEC), ("trio", *COMPRESSION), (), {}),
+    Layer("`node`", ("node/**.py",),
+          ("node.**", "multiraft.**", "placement.**"), ("trio", "cbor2", "sortedcontainers",
+                                                        "click", "rich"),
+          ("pyspark", "time", "random"),
+          {"node/clock.py": ("time", "random"), "node/main.py": ("time", "random")}),
+    Layer("`admin_cli`, `spark`", ("admin_cli/**.py", "spark/**.py", "pyspark_multiraft/**.py"),
+          ("admin_cli.**", "spark.**", "pyspark_multiraft.**", "multiraft.client.**",
+           "multiraft.wire.**", *CODEC, "placement.**"), ("click", "rich", "pyspark"), (), {}),
+    Layer("`chaos`", ("chaos/**.py",),
+          ("chaos.**", "multiraft.**", "placement.**"), ("sortedcontainers", "click", "rich"),
+          (), {}),
+)
+
+#: Only the simulator of ``chaos`` opens the box; everything else there sees a client's view.
+CHAOS_OUTSIDE = ("chaos.**", "multiraft.client.**", "multiraft.wire.**", *CODEC)
+
+#: What to do instead, for the failure's text.
+INSTEAD = {
+    "time": "the driver passes the time in (now_ms)",
+    "random": "the driver passes a random.Random in",
+    "os": "files belong to multiraft.storage, the environment to node/main.py",
+    "socket": "bytes come in and go out as values; sockets belong to node and client",
+    "threading": "threads belong to node",
+    "trio": "trio belongs to node and multiraft.client",
+    "asyncio": "the project's event loop is trio, in node and multiraft.client",
+    "logging": "return a ready.Event; node writes the log",
+    "pyspark": "Spark code belongs to spark and pyspark_multiraft",
+}
+
+#: What ``.pyx`` and ``.pxd`` files may import or cimport.
+CYTHON_ALLOWED = re.compile(r"^(cython|cpython|libc|posix|struct|typing|zlib|collections"
+                            r"|multiraft\.(types|errors|_layout|_core))(\.|$)")
+
+
+class Import(NamedTuple):
+    """One import statement's target and where it stands."""
+
+    module: str
+    names: tuple[str, ...]
+    line: int
+    typing_only: bool
+    in_function: bool
+
+
+def imports(name: str) -> list[Import]:
+    """Every import of a Python file, relative ones made absolute."""
+    package = tree.module_name(name).split(".")
+    if not name.endswith("__init__.py"):
+        package = package[:-1]
+    found: list[Import] = []
+
+    def walk(node: ast.AST, typing_only: bool, in_function: bool) -> None:
+        if isinstance(node, ast.Import):
+            found.extend(Import(alias.name, (), node.lineno, typing_only, in_function)
+                         for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[:len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+            found.append(Import(module, tuple(alias.name for alias in node.names), node.lineno,
+                                typing_only, in_function))
+        inside = in_function or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        guard = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.iter_child_nodes(node):
+            walk(child, typing_only or guard, inside)
+
+    walk(tree.parsed(name), False, False)
+    return found
+
+
+def layer_of(name: str) -> Layer | None:
+    """The layer of a file: ``multiraft/*.py`` means that folder alone, ``**`` everything below."""
+    for layer in LAYERS:
+        for pattern in layer.patterns:
+            deep = "**" in pattern
+            if fnmatch.fnmatch(name, pattern) and (deep or name.count("/") == pattern.count("/")):
+                return layer
+    return None
+
+
+def targets(found: Import) -> list[str]:
+    """``from multiraft import types`` reaches ``multiraft.types``; attributes reach nothing."""
+    modules = {tree.module_name(name) for name in tree.python_files(*tree.PACKAGES)}
+    modules |= {"multiraft._core"}
+    inner = [f"{found.module}.{each}" for each in found.names
+             if f"{found.module}.{each}" in modules]
+    return inner or [found.module]
+
+
+def matches(module: str, allowed: tuple[str, ...]) -> bool:
+    """Is ``module`` one of ``allowed`` (see ``Layer.ours``)?"""
+    for rule in allowed:
+        if rule.endswith(".**"):
+            if module == rule[:-3] or module.startswith(rule[:-2]):
+                return True
+        elif rule.endswith(".*"):
+            below = module.removeprefix(rule[:-1])
+            packages = ("wire", "storage", "client")
+            if below != module and "." not in below and below not in packages:
+                return True
+        elif module == rule:
+            return True
+    return False
+
+
+def judge(name: str, layer: Layer, found: Import) -> list[str]:
+    """What is wrong with one import, as complaints."""
+    complaints = []
+    excused = layer.excused.get(name, ())
+    for module in targets(found):
+        top = module.split(".")[0]
+        where = f"{name}:{found.line} imports {module}"
+        if module in excused or top in excused:
+            continue
+        if top in tree.PACKAGES:
+            ours = layer.ours
+            if layer.title == "`chaos`" and not name.startswith("chaos/sim"):
+                ours = CHAOS_OUTSIDE
+            if not matches(module, ours):
+                complaints.append(f"{where}; {layer.title} may import only {', '.join(ours)} "
+                                  f"of ours (docs/architecture.md)")
+        elif top in layer.never and not (found.typing_only and top == "random"):
+            complaints.append(f"{where}; {INSTEAD.get(top, 'it is forbidden in this layer')} "
+                              f"(docs/architecture.md)")
+        elif top not in sys.stdlib_module_names and top not in layer.third_party:
+            complaints.append(f"{where}; third-party packages of {layer.title}: "
+                              f"{', '.join(layer.third_party) or 'none'} (docs/architecture.md)")
+    return complaints
+
+
+def test_every_import_is_allowed_by_its_layer():
+    complaints = []
+    for name in tree.python_files(*tree.PACKAGES):
+        layer = layer_of(name)
+        if layer is None:
+            complaints.append(f"{name}: belongs to no layer; add a row to LAYERS and to "
+                              f"docs/architecture.md")
+            continue
+        for found in imports(name):
+            complaints += judge(name, layer, found)
+    tree.complain("imports against docs/architecture.md:", complaints)
+
+
+def test_nothing_imports_node():
+    complaints = [f"{name}:{found.line} imports {module}; start a node as a process instead"
+                  for name in tree.python_files()
+                  if name.split("/")[0] not in ("node", "tests")
+                  for found in imports(name) for module in targets(found)
+                  if module.split(".")[0] == "node"]
+    tree.complain("node is wired together in node/main.py and imported by nobody:", complaints)
+
+
+def test_private_modules_stay_in_their_package():
+    complaints = []
+    for name in tree.python_files(*tree.PACKAGES):
+        home = tree.module_name(name).split(".")[0]
+        for found in imports(name):
+            for module in targets(found):
+                private = [part for part in module.split(".") if re.match(r"_[a-z]", part)]
+                if private and module.split(".")[0] in tree.PACKAGES \
+                        and module.split(".")[0] != home and module != "multiraft._layout":
+                    complaints.append(f"{name}:{found.line} imports the private {module}; import "
+                                      f"the public module that re-exports it")
+    tree.complain("private modules:", complaints)
+
+
+def test_the_hot_path_is_chosen_in_one_place():
+    allowed = ("multiraft/core.py", "benchmarks/bench_core.py")
+    complaints = [f"{name}:{found.line} imports {module}; import multiraft.core instead, which "
+                  f"chooses the twin" for name in tree.python_files()
+                  if name not in allowed and not name.startswith("tests/")
+                  for found in imports(name) for module in targets(found)
+                  if module in ("multiraft._core", "multiraft._reference")]
+    tree.complain("twins:", complaints)
+
+
+def test_imports_stand_at_the_top():
+    lazy = ("admin_cli", "spark", "pyspark_multiraft", "benchmarks", "demo", "tests", "setup.py")
+    commands = ("node/commands.py", "chaos/commands.py")  # loaded by every start of the CLI
+    complaints = [f"{name}:{found.line} imports {found.module} inside a function; move it to the "
+                  f"top (only the command line and Spark workers import late, to start fast)"
+                  for name in tree.python_files()
+                  if name.split("/")[0] not in lazy and name not in commands
+                  for found in imports(name) if found.in_function]
+    tree.complain("late imports:", complaints)
+
+
+def test_the_command_line_starts_without_trio():
+    complaints = [f"{name}:{found.line} imports trio at module scope; import it inside the command"
+                  for name in tree.python_files("admin_cli") for found in imports(name)
+                  if found.module.split(".")[0] == "trio" and not found.in_function]
+    complaints += [f"{name}:{found.line} imports trio; the blocking twin serves programs without it"
+                   for name in tree.python_files("multiraft") if name.endswith("blocking.py")
+                   for found in imports(name) if found.module.split(".")[0] == "trio"]
+    tree.complain("trio where it is not welcome:", complaints)
+
+
+@pytest.mark.parametrize("name", tree.with_suffix(".pyx", ".pxd"))
+def test_cython_imports_little(name):
+    complaints = []
+    for number, line in enumerate(tree.text(name).splitlines(), 1):
+        found = re.match(r"\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", line)
+        if found and not CYTHON_ALLOWED.match(found[1] or found[2]):
+            complaints.append(f"{name}:{number} imports {found[1] or found[2]}; the compiled twin "
+                              f"sees C, the standard library's codecs and multiraft.types")
+    tree.complain("imports of the extension:", complaints)
+
+
+def documented_rows() -> list[list[str]]:
+    """The cells of the table in docs/architecture.md, header and rule left out."""
+    part = tree.text("docs/architecture.md").split("## Who may import whom")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")]
+            for line in part.splitlines() if line.startswith("|")]
+    return rows[2:]
+
+
+def test_the_table_and_its_prose_agree():
+    rows = documented_rows()
+    titles = [re.sub(r" \(.*\)$", "", row[0]) for row in rows]
+    assert titles == [layer.title for layer in LAYERS]
+    for layer, row in zip(LAYERS, rows, strict=True):
+        missing = [package for package in layer.third_party if package not in row[2]
+                   and package not in COMPRESSION]
+        assert not missing, (f"{layer.title}: LAYERS allows {missing}, the table in "
+                             f"docs/architecture.md does not name them")

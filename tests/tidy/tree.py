@@ -1,0 +1,77 @@
+"""The project's own files, as the tidy tests see them: what git tracks or would track.
+
+Contract.  Paths are relative to the root, with forward slashes, sorted.  A file that is new and
+not ignored counts, so that a rule speaks before the commit and not after it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Packages that the distribution installs.
+PACKAGES = ("multiraft", "placement", "node", "admin_cli", "spark", "pyspark_multiraft", "chaos")
+
+#: Folders of Python that is ours but not installed.
+WORKSHOP = ("benchmarks", "demo", "tests")
+
+#: Copied unchanged from elsewhere; the rules of this house do not apply to its form.
+FOREIGN = ("benchmarks/limit_probe.py",)
+
+
+@functools.cache
+def files() -> tuple[str, ...]:
+    """Every file of the project: tracked ones that exist, and new ones that are not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return tuple(sorted(name for name in set(listed.split("\0")) if name and
+                        (ROOT / name).is_file()))
+
+
+@functools.cache
+def tracked() -> tuple[str, ...]:
+    """Every file that git tracks."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True,
+                            text=True).stdout
+    return tuple(name for name in listed.split("\0") if name)
+
+
+def with_suffix(*suffixes: str) -> tuple[str, ...]:
+    """Files of the project whose names end in one of ``suffixes``."""
+    return tuple(name for name in files() if name.endswith(suffixes))
+
+
+def python_files(*packages: str) -> tuple[str, ...]:
+    """Our ``.py`` files inside ``packages``, or all of them, but for the foreign ones."""
+    return tuple(name for name in with_suffix(".py") if name not in FOREIGN and
+                 (not packages or name.split("/")[0] in packages))
+
+
+@functools.cache
+def text(name: str) -> str:
+    """A file's text."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def parsed(name: str) -> ast.Module:
+    """A Python file's syntax tree."""
+    return ast.parse(text(name), filename=name)
+
+
+def module_name(name: str) -> str:
+    """``multiraft/wire/__init__.py`` -> ``multiraft.wire``."""
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def complain(rule: str, findings: list[str]) -> None:
+    """Fail with one line per finding: ``file:line what is wrong; what to do instead``."""
+    if findings:
+        pytest.fail("\n  ".join([rule, *findings]), pytrace=False)
