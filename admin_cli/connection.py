@@ -32,13 +32,13 @@ def open_client(addresses: Sequence[str], timeout_s: float) -> blocking.Client:
 
 
 class PartitionRow(NamedTuple):
-    """One partition; ``leader`` None = unknown at the moment."""
+    """One partition; ``leader`` and offsets are None when nobody could tell just now."""
 
     partition: int
     group: int
     leader: int | None
-    start_offset: int
-    end_offset: int
+    start_offset: int | None
+    end_offset: int | None
 
 
 class TopicRow(NamedTuple):
@@ -135,6 +135,19 @@ def cluster_status(client: Any) -> dict[str, Any]:
     }
 
 
+def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int | None) -> None:
+    """Raises ``NotFound`` when the topic has no such partition; None is any."""
+    if partition is not None and partition not in [row.partition for row in rows]:
+        raise NotFound(f"topic {topic} has no partition {partition}; it has 0 to {len(rows) - 1}.",
+                       f"`multiraft topic describe {topic}` shows them.")
+
+
+def batches(client: Any, topic: str, partition: int | None, start: str | int,
+            until_end: bool) -> Iterator[blocking.FetchedBatch]:
+    """A topic's batches as they come."""
+    return client.consume(topic, partition=partition, start=start, until_end=until_end)
+
+
 def node_answers(connect: Connect, address: str) -> bool:
     """Whether the node at ``address`` answers a status request itself."""
     try:
@@ -152,6 +165,65 @@ def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) ->
             return total - sum(row.leader is not None for row in groups(client))
     except (MultiRaftError, OSError):
         return total
+
+
+# -- appending ------------------------------------------------------------------------------------
+
+class Appender:
+    """Appends records to one topic and counts how each of them ended.
+
+    Invariant.  ``sent`` = acknowledged + ambiguous + refused + those still on their way.
+    """
+
+    def __init__(self, producer: Any, topic: str, partition: int | None):
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._counts: dict[Any, int] = {}  # delivery -> records that share it
+        self.sent = 0
+        self.acknowledged = 0
+        self.ambiguous = 0
+        self.refused = 0
+        self.why = ""  # of the first that was not acknowledged
+
+    def append(self, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> None:
+        """Hands records over; waits while the producer's buffer is full."""
+        for position, value in enumerate(values):
+            key = None if keys is None else keys[position]
+            self._follow(self._producer.send(
+                blocking.Record(self._topic, value, key, self._partition)), 1)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Waits until every record has its outcome."""
+        self._producer.flush(timeout_s)
+
+    def _follow(self, delivery: Any, count: int) -> None:
+        """Counts records under their batch's delivery; the first of a batch asks to be told."""
+        self.sent += count
+        if delivery in self._counts:
+            self._counts[delivery] += count
+        else:
+            self._counts[delivery] = count
+            delivery.when_done(lambda: self._settle(delivery))
+
+    def _settle(self, delivery: Any) -> None:
+        count = self._counts.pop(delivery)
+        if not isinstance(delivery.outcome, Exception):
+            self.acknowledged += count
+            return
+        self.why = self.why or _sentence(delivery.outcome)
+        if isinstance(delivery.outcome, wire.AmbiguousOutcome):
+            self.ambiguous += count
+        else:
+            self.refused += count
+
+
+@contextlib.contextmanager
+def appender(client: Any, topic: str, partition: int | None, acks: str,
+             compression: str) -> Iterator[Appender]:
+    """An `Appender`; leaving it waits for nothing, `flush` does."""
+    with client.producer(acks=acks, compression=compression) as producer:
+        yield Appender(producer, topic, partition)
 
 
 # -- errors -------------------------------------------------------------------------------------

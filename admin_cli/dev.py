@@ -10,7 +10,8 @@ import click
 
 from admin_cli import dev_state
 from admin_cli.connection import open_client
-from admin_cli.dev_cluster import UP_TIMEOUT_S, DevCluster, Report
+from admin_cli.dev_cluster import UP_TIMEOUT_S, DevCluster, Report, unreported
+from admin_cli.dev_process import node_command
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import Directory, dir_option, json_option
@@ -31,9 +32,9 @@ def dev() -> None:
     """
 
 
-def _cluster(session: Session, directory: Path, report: Report | None = None) -> DevCluster:
-    extra = {} if report is None else {"report": report}
-    return DevCluster(directory, session.connect or open_client, session.environ, **extra)
+def _cluster(session: Session, directory: Path, report: Report = unreported) -> DevCluster:
+    return DevCluster(directory, session.connect or open_client, session.environ,
+                      command=session.node_command or node_command, report=report)
 
 
 @contextlib.contextmanager

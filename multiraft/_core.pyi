@@ -157,7 +157,8 @@ class DiskQueue:
 
 def append_gathered(fd: int, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
     """pwritev all of ``buffers`` at file offset ``position`` (retrying short writes), then
-    fdatasync when ``sync``; bytes written.  Raises ``OSError``; never retries a failed sync."""
+    fdatasync when ``sync``; bytes written.  Raises ``OSError``, ``ValueError`` for a negative
+    position; never retries a failed sync."""
 
 def jump_hash(key: int, buckets: int) -> int:
     """Jump consistent hash (Lamping, Veach 2014) of a 64-bit key; 0 <= result < buckets."""

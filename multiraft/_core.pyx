@@ -16,7 +16,8 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.number cimport PyNumber_Index
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -383,7 +384,7 @@ cdef bytes _encode_headers(headers):
 
 
 cdef int64_t _timestamp(object timestamp_ms) except? -1:
-    cdef object number = timestamp_ms.__index__()
+    cdef object number = PyNumber_Index(timestamp_ms)
     if not -1 <= number <= TIMESTAMP_MS_MAX:
         raise ValueError(f"timestamp_ms={number} is outside -1..{TIMESTAMP_MS_MAX}")
     return number
@@ -393,7 +394,7 @@ cdef class BatchBuilder:
     """Encodes records into one RecordBatch v2 as they arrive; O(1) amortised per record."""
 
     def __cinit__(self, bytes_max):
-        bytes_max = bytes_max.__index__()
+        bytes_max = PyNumber_Index(bytes_max)
         if not BATCH_HEADER_BYTES < bytes_max <= BATCH_BYTES_MAX:
             raise ValueError(f"bytes_max={bytes_max} is outside {BATCH_HEADER_BYTES + 1}.."
                              f"{BATCH_BYTES_MAX}")
@@ -558,7 +559,7 @@ cdef bytearray _batch_around(block):
 
 
 cdef int _require_range(str name, number, least, most) except -1:
-    if not least <= number.__index__() <= most:
+    if not least <= PyNumber_Index(number) <= most:
         raise ValueError(f"{name}={number} is outside {least}..{most}")
     return 0
 
@@ -1170,7 +1171,14 @@ cdef class _Gathered:
         PyMem_Free(self.iov)
 
 
+cdef int _require_position(off_t position) except -1:
+    if position < 0:  # the kernel takes -1 for "where the file stands"
+        raise ValueError(f"position={position} is negative")
+    return 0
+
+
 def append_gathered(int fd, buffers, off_t position, bint sync):
+    _require_position(position)
     cdef _Gathered gathered = _Gathered(buffers)
     cdef size_t written = 0
     cdef int error
@@ -1197,6 +1205,7 @@ cdef class DiskQueue:
             mr_disk_queue_free(self._queue)
 
     def submit(self, int fd, buffers, off_t position, bint sync, int64_t token):
+        _require_position(position)
         cdef _Gathered gathered = _Gathered(buffers)
         if self._outstanding >= DISK_QUEUE_JOBS_MAX:
             raise QueueFull("disk_queue_jobs", DISK_QUEUE_JOBS_MAX, self._outstanding + 1)

@@ -658,7 +658,13 @@ def _write_all(fd: int, buffers, position: int) -> int:
     return written
 
 
+def _require_position(position: int) -> None:
+    if position < 0:  # the kernel takes -1 for "where the file stands"
+        raise ValueError(f"position={position} is negative")
+
+
 def append_gathered(fd: int, buffers, position: int, sync: bool) -> int:
+    _require_position(position)
     written = _write_all(fd, buffers, position)
     if sync:
         os.fdatasync(fd)
@@ -677,6 +683,7 @@ class DiskQueue:
         self._closing = self._running = self._failed = False
 
     def submit(self, fd, buffers, position, sync, token) -> None:
+        _require_position(position)
         buffers = tuple(map(_view, buffers))
         with self._changed:
             if self._outstanding >= DISK_QUEUE_JOBS_MAX:

@@ -41,7 +41,8 @@ class VoteRequest(NamedTuple):
 
 class VoteReply(NamedTuple):
     """Answer to ``VoteRequest``; leaves only when the voter's hard state is durable.
-    A granted pre-vote carries the term asked for, everything else the voter's own term."""
+    A granted pre-vote carries the term asked for, everything else the voter's own term (0 when it
+    has no such group)."""
 
     group: int
     incarnation: int
@@ -67,6 +68,8 @@ class Append(NamedTuple):
 class AppendReply(NamedTuple):
     """``match``: highest index verified to match the leader *and durable* here.  ``commit``: the
     commit index known here; a leader lets a group sleep only when it equals its own.
+    On OK ``hint_index`` is the last index verified here, durable or not: flow control, it tells a
+    prober what need not be sent again and commits nothing.
     On MISMATCH ``hint_index``/``hint_term`` are the last entry here that may match (thesis 3.5,
     etcd-io/raft's findConflictByTerm)."""
 
@@ -88,4 +91,35 @@ class TimeoutNow(NamedTuple):
     term: int
 
 
-Message = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow]
+class DigestQuery(NamedTuple):
+    """From a follower's node to a leader's: what I believe you lead among my groups, by bucket
+    (``digest.BUCKETS`` sums).  Sent when two digests in a row differed."""
+
+    buckets: tuple[int, ...]
+
+
+class DigestAnswer(NamedTuple):
+    """In these buckets, and for groups that you are a member of, I lead exactly these."""
+
+    buckets: tuple[int, ...]  # bucket numbers, ascending
+    led: tuple[tuple[int, int, int], ...]  # (group, incarnation, term)
+
+
+class LedRequest(NamedTuple):
+    """Send me what changed in the list of groups you lead after version ``since``."""
+
+    since: int
+
+
+class LedChanges(NamedTuple):
+    """Changes of the sender's list in (since, version]; later ones may exist."""
+
+    since: int
+    version: int
+    changes: tuple[tuple[int, int, int, bool], ...]  # (group, incarnation, term, leads)
+
+
+GroupMessage = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow]
+#: Between nodes, about no group in particular.
+NodeMessage = Union[DigestQuery, DigestAnswer, LedRequest, LedChanges]
+Message = Union[GroupMessage, NodeMessage]

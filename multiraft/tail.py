@@ -2,8 +2,8 @@
 
 Contract.  The group feeds entries in log order: a follower asks ``verify(entry)`` and then calls
 ``append``; a leader asks ``admit`` (batches) or ``verify`` (control entries) and then calls
-``append``.  ``truncate`` follows a dropped suffix, ``apply`` follows min(commit, own durable index).
-A leader *decides* by the tail; only applied state is served and saved.  No I/O, no clock.
+``append``.  ``truncate`` follows a dropped suffix, ``apply`` min(commit, own durable index).  A
+leader *decides* by the tail; only applied state is served and saved.  No I/O, no clock.
 
 Invariants.  ``applied_index <= last_index``; one undo record for each entry between them, none for
 any other.  The tail is a function of the log's entries alone, so every replica, after whatever
@@ -36,6 +36,7 @@ from multiraft.errors import (
     ProducerFenced,
     UnknownPartition,
 )
+from multiraft.tail_protocol import Admitted
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 #: Batches remembered per producer and partition.  Kafka's number: clients keep at most this many
@@ -84,16 +85,6 @@ class PartitionState(NamedTuple):
     next_offset: int
     log_start: int
     sealed: bool
-
-
-class Admitted(NamedTuple):
-    """What becomes of a batch.  ``duplicate``: it is in the log already, at ``base_offset`` and raft
-    ``index`` (which may be uncommitted still; the caller waits for it); else ``index`` is 0."""
-
-    base_offset: int
-    leader_epoch_base: int
-    duplicate: bool
-    index: int
 
 
 class Opening(NamedTuple):
@@ -185,7 +176,8 @@ class PartitionTail:
     # ---- what a leader asks ---------------------------------------------------------------------
 
     def admit(self, partition: int, info: BatchInfo) -> Admitted:
-        """Judge a batch by the tail: where it goes, or where it already is.
+        """Judge a batch by the tail: where it goes, or where it already is.  The index of a
+        duplicate's original may be uncommitted still: the caller waits for it.
 
         Raises ``UnknownPartition``, ``PartitionSealed``, ``ProducerFenced``,
         ``OutOfOrderSequence``; nothing changes until ``append``.  A retry is answered even when the
@@ -242,7 +234,7 @@ class PartitionTail:
             f"{(batches[-1].last_sequence + 1) & _SEQUENCE_MASK} or a retry of one of the last "
             f"{BATCHES_PER_WINDOW} batches")
 
-    # ---- what a follower asks, and what both do ---------------------------------------------------
+    # ---- what a follower asks, and what both do -------------------------------------------------
 
     def verify(self, entry: Entry) -> str:
         """Why ``entry`` cannot follow this tail; empty when it can.
@@ -419,7 +411,7 @@ class PartitionTail:
                 else:
                     self._behind[partition] = after
 
-    # ---- questions --------------------------------------------------------------------------------
+    # ---- questions ------------------------------------------------------------------------------
 
     def tail_state(self, partition: int) -> PartitionState:
         """What a leader decides by.  Raises ``UnknownPartition``."""
@@ -449,6 +441,17 @@ class PartitionTail:
         """First offset still readable (applied).  Raises ``UnknownPartition``."""
         return self.applied_state(partition).log_start
 
+    def span(self, partition: int, start_offset: int = 0) -> tuple[int, int, int]:
+        """(applied log start, applied high watermark, tail's next offset) of a partition that may
+        not be opened here yet: it is empty at ``start_offset`` until its opening is applied."""
+        tail_state = self._states.get(partition)
+        if tail_state is None:
+            return start_offset, start_offset, start_offset
+        state = self._behind.get(partition, tail_state)
+        if state is None:
+            return start_offset, start_offset, tail_state.next_offset
+        return state.log_start, state.next_offset, tail_state.next_offset
+
     def is_open(self, partition: int) -> bool:
         """Whether the tail takes batches for this partition."""
         state = self._states.get(partition)
@@ -467,7 +470,7 @@ class PartitionTail:
                 _put_back(windows, record[3])
         return _in_order_of_use(windows)
 
-    # ---- checkpoints --------------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict:
         """The applied state as CBOR-able values.  O(partitions + producers + pending entries)."""
@@ -497,9 +500,8 @@ class PartitionTail:
                 raise CodecError(f"tail state of version {snapshot['version']}, known is "
                                  f"{SNAPSHOT_VERSION}")
             tail = cls(snapshot["group"], snapshot["applied"])
-            for partition, epoch, base, next_offset, log_start, sealed, windows in (
-                    snapshot["partitions"]):
-                tail._states[partition] = PartitionState(epoch, base, next_offset, log_start, sealed)
+            for partition, *fields, windows in snapshot["partitions"]:
+                tail._states[partition] = PartitionState(*fields)
                 if windows:
                     tail._windows[partition] = {producer: _checked_window(window)
                                                 for producer, window in windows}

@@ -18,8 +18,9 @@ from multiraft.errors import ProposalError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
-from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, RequestError
-from multiraft.wire.errors import LimitExceeded, StaleMetadata
+from multiraft.wire.errors import (
+    AmbiguousOutcome, Code, ErrorDetail, LimitExceeded, RequestError, StaleMetadata, UnknownTopic,
+    exception_for)
 from node import metadata
 from node.config import NodeConfig
 from node.refusals import refusal
@@ -102,8 +103,9 @@ class Admin:
 
     def _topic_metadata(self, topic) -> wire.TopicMetadata:
         rows = []
-        for number, incarnation in enumerate(topic.incarnations()):
-            place = self._metadata_log.state.place(incarnation)
+        for number in range(topic.partitions):
+            incarnation = topic.incarnation + number
+            place = self._metadata_log.state.locate(incarnation)
             leader, term = self._core.leader_hint(place.group)
             rows.append(wire.PartitionMetadata(number, incarnation, place.group, leader, term,
                                                place.epoch))
@@ -116,39 +118,41 @@ class Admin:
                 f"the replication factor belongs to the pool and is {factor} here; "
                 f"{request.replication_factor} was asked for", limit=factor,
                 value=request.replication_factor)
-        await self._propose(metadata.CreateTopic(request.name, uuid.uuid4().bytes,
-                                                 request.partitions))
-        return wire.CreateTopicReply(self._topic_metadata(
-            self._metadata_log.state.topic(request.name)))
+        topic = await self._propose(metadata.CreateTopic(request.name, uuid.uuid4().bytes,
+                                                         request.partitions))
+        return wire.CreateTopicReply(self._topic_metadata(topic))
 
     async def _delete_topic(self, request: wire.DeleteTopic) -> wire.DeleteTopicReply:
-        await self._propose(metadata.DeleteTopic(request.name))
+        topic = self._metadata_log.state.topic(request.name)
+        if topic is None:
+            self._metadata_log.check_leading()
+            raise UnknownTopic(f"no topic is named {request.name!r:.80}")
+        await self._propose(metadata.DeleteTopic(request.name, topic.id))
         return wire.DeleteTopicReply()
 
     async def _list_topics(self, request: wire.ListTopics) -> wire.ListTopicsReply:
-        topics = self._metadata_log.state.topics_after(request.after, request.count_max + 1)
-        rows = tuple(wire.TopicSummary(topic.name, topic.id, topic.incarnation, topic.partitions)
-                     for topic in topics[:request.count_max])
-        return wire.ListTopicsReply(rows, more=len(topics) > request.count_max)
+        topics, more = self._metadata_log.state.list_topics(request.after, request.count_max)
+        return wire.ListTopicsReply(
+            tuple(wire.TopicSummary(topic.name, topic.id, topic.incarnation, topic.partitions)
+                  for topic in topics), more)
 
     async def _propose(self, command):
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
-            raise wire_error(result)
+            raise exception_for(result.code, result.error)
         return result.value
 
     # ---- producers -------------------------------------------------------------------------------
 
     async def _init_producer(self, request: wire.InitProducer) -> wire.InitProducerReply:
         if request.producer_id >= 0:
-            epoch = await self._propose(metadata.BumpEpoch(request.producer_id,
-                                                           request.producer_epoch))
-            return wire.InitProducerReply(request.producer_id, epoch)
+            return wire.InitProducerReply(*await self._propose(metadata.BumpProducerEpoch(
+                request.producer_id, request.producer_epoch)))
         async with self._producer_lock:
             if not self._producer_ids:
                 count = self._config.limits.producer_id_block
-                first = await self._propose(metadata.AllocateProducerIds(count))
+                first, count = await self._propose(metadata.AllocateProducerIds(count))
                 self._producer_ids = range(first, first + count)
             producer_id = self._producer_ids[0]
             self._producer_ids = self._producer_ids[1:]
@@ -160,11 +164,11 @@ class Admin:
         state, core, config = self._metadata_log.state, self._core, self._config
         leads = {member.id: 0 for member in config.members}
         holds = dict(leads)
-        for group, configuration in enumerate(state.configurations):
+        for group in range(state.pool_size + 1 if state.pool_size else 0):
             leader, _term = core.leader_hint(group)
             if leader in leads:
                 leads[leader] += 1
-            for member in configuration.members():
+            for member in state.initial_configuration(group).members():
                 holds[member] += 1
         nodes = tuple(wire.NodeSummary(
             member.id, str(member.client_address), str(member.peer_address), member.rack,
@@ -174,21 +178,24 @@ class Admin:
             config.cluster_id, config.node.id, nodes, config.groups, config.replication_factor,
             core.leader_hint(METADATA_GROUP)[0], state.topics_count, state.partitions_count)
 
-    async def _group_list(self, _request: wire.GroupList) -> wire.GroupListReply:
+    async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
+        state = self._metadata_log.state
+        groups = state.pool_size + 1 if state.pool_size else 0
+        end = min(groups, request.first + request.count_max)
         rows = []
-        for group, configuration in enumerate(self._metadata_log.state.configurations):
+        for group in range(request.first, end):
             leader, term = self._core.leader_hint(group)
-            rows.append(wire.GroupSummary(group, self._metadata_log.state.incarnation_of(group),
-                                          term, leader, configuration.voters,
-                                          configuration.learners))
-        return wire.GroupListReply(tuple(rows))
+            configuration = state.initial_configuration(group)
+            rows.append(wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
+                                          configuration.voters, configuration.learners))
+        return wire.GroupListReply(tuple(rows), more=end < groups)
 
     async def _group_transfer(self, request: wire.GroupTransfer) -> wire.GroupTransferReply:
         group, core = request.group, self._core
         core.transfer(group, request.to)
         self._request_round()
         with trio.move_on_after(TRANSFER_WAIT_S):
-            while core.leads(group) or not core.leader_hint(group)[0]:
+            while core.is_leader(group) or not core.leader_hint(group)[0]:
                 await self._roles.wait(TRANSFER_WAIT_S)
         leader, term = core.leader_hint(group)
         return wire.GroupTransferReply(leader, term)

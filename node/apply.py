@@ -52,7 +52,7 @@ class Applying:
             if event.kind in LEADER_EVENTS:
                 self._roles.tell()
             if event.kind == "role":
-                leads = self._core.leads(event.group)
+                leads = self._core.is_leader(event.group)
                 if not leads:
                     self._pending.lost(event.group)
                     self._fetching.committed(event.group)  # its polls are answered NOT_LEADER
@@ -73,12 +73,10 @@ class Applying:
             self._pending.committed(group, last)
             self._fetching.committed(group)
 
-    def durable(self, staged: list) -> None:
-        """Own writes that became durable: acks=leader."""
-        for one in staged:
-            for group in one.groups:
-                if self._pending.waits_for_durable(group):
-                    self._pending.durable(group, self._core.durable_index(group))
+    def durable(self) -> None:
+        """Own writes became durable: acks=leader.  O(groups with such appends pending)."""
+        for group in self._pending.groups_waiting_for_durable():
+            self._pending.durable(group, self._core.durable_index(group))
 
     def answer(self) -> None:
         """Deadlines, woken polls, and everything to the sockets."""

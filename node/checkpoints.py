@@ -28,7 +28,7 @@ class Checkpoints:
         """Until cancelled."""
         while True:
             await trio.sleep(ASK_S)
-            if self._store.checkpoint_due():
+            if self._store.checkpoint_due:
                 plan = self._plan()
                 try:
                     await trio.to_thread.run_sync(plan.execute)

@@ -22,16 +22,16 @@ class Directory:
     @property
     def metadata_index(self) -> int:
         """The newest metadata applied here."""
-        return self._metadata_log.state.index
+        return self._metadata_log.state.version
 
     def group_of(self, partition: int) -> int | None:
         """The group that takes a partition's appends; None = no such incarnation here."""
-        place = self._metadata_log.state.place(partition)
+        place = self._metadata_log.state.locate(partition)
         return None if place is None else place.group
 
     def epoch_of(self, partition: int) -> int:
         """The epoch of a partition that ``group_of`` knows."""
-        return self._metadata_log.state.place(partition).epoch
+        return self._metadata_log.state.locate(partition).epoch
 
     def address_of(self, node: int) -> str:
         """Client address of a node; empty when it is not known."""

@@ -226,9 +226,9 @@ class Fetching:
             raise Refused(Code.UNKNOWN_PARTITION, ErrorDetail(
                 text=f"no partition has the incarnation {partition}"))
         tail = self._tails.get(group)
-        if tail is None or not self._core.leads(group):
+        if tail is None or not self._core.is_leader(group):
             raise Refused(*self._directory.leader_detail(group))
-        settled = self._core.settled(group)
+        settled = self._core.is_settled(group)
         if not tail.is_open(partition):
             return Range(group, 0, 0, 0, settled)
         return Range(group, tail.log_start(partition), tail.high_watermark(partition),

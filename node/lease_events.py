@@ -10,6 +10,7 @@ import os
 
 import trio
 
+from multiraft.leases import deliver
 from node.clock import monotonic_ms
 
 
@@ -23,7 +24,6 @@ class LeaseEvents:
         self._request_round = request_round
         self._probe_file = probe_file
         self._probe_ms = probe_ms
-        self._published_version = -1
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -33,30 +33,14 @@ class LeaseEvents:
             os.eventfd_read(liveness.wake_fd)
             liveness.loop_seen_ms = monotonic_ms()
             if liveness.events:
-                while liveness.events:
-                    self._tell(liveness.events.popleft())
+                deliver([liveness.events.popleft() for _ in range(len(liveness.events))],
+                        self._core)
                 self._request_round()
             if monotonic_ms() - self._disk.last_write_ms >= self._probe_ms:
                 self._disk.probe(self._probe_file)
 
     def publish(self) -> None:
         """After a round: what the thread says about this node."""
-        if self._core.digest_version != self._published_version:
-            self._published_version = self._core.digest_version
-            self._liveness.published = self._core.digests()
-
-    def _tell(self, event) -> None:
-        core = self._core
-        if event.kind == "granted":
-            core.lease_granted(event.node, event.value)
-        elif event.kind == "withdrawn":
-            core.lease_withdrawn(event.node)
-        elif event.kind == "held":
-            core.lease_held(event.node, event.value)
-        elif event.kind == "lost":
-            core.lease_lost(event.node)
-        elif event.kind == "digest_mismatch":
-            core.digest_mismatch(event.node)
-        else:
-            assert event.kind == "led_version", event
-            core.led_version_seen(event.node, event.value)
+        published = self._core.digests()
+        if published != self._liveness.published:
+            self._liveness.published = published

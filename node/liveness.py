@@ -50,11 +50,10 @@ class LivenessThread:
     """
 
     def __init__(self, liveness: Liveness, members: list[tuple[int, str, int]], hello: list,
-                 interval_ms: int, loop_stall_ms_max: int, disk_stall_ms_max: int, disk):
+                 loop_stall_ms_max: int, disk_stall_ms_max: int, disk):
         self._liveness = liveness
         self._members = members
         self._hello = hello
-        self._interval_ms = interval_ms
         self._loop_stall_ms_max = loop_stall_ms_max
         self._disk_stall_ms_max = disk_stall_ms_max
         self._disk = disk
@@ -106,17 +105,17 @@ class LivenessThread:
                     self._woken()
                 else:
                     self._ready(key.data, mask)
-            if monotonic_ms() >= next_turn_ms:
-                next_turn_ms = monotonic_ms() + self._interval_ms
-                self._turn()
+            now_ms = monotonic_ms()
+            if now_ms >= next_turn_ms:
+                self._turn(now_ms)
+                next_turn_ms = self._liveness.next_deadline_ms(now_ms)
             self._hand_over()
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()
         self._selector.close()
 
-    def _turn(self) -> None:
-        """Once per interval: nudge the loop, ask every peer, see which leases ended."""
-        now_ms = monotonic_ms()
+    def _turn(self, now_ms: int) -> None:
+        """When something is due: nudge the loop, ask peers, see which leases ended."""
         os.eventfd_write(self.wake_fd, 1)
         self._publish(now_ms)
         self._liveness.expire(now_ms)

@@ -16,6 +16,7 @@ import argparse
 import logging
 import os
 import random
+import secrets
 import signal
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ from node.lease_events import LeaseEvents
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
 from node.log import logger
+from node.metadata import FIRST_GROUP_INCARNATION
 from node.metadata_log import MetadataLog
 from node.peer_listener import PeerListener
 from node.peers import PeerLink, Peers
@@ -64,7 +66,7 @@ class Node:
         self.config = config
         self.store = store
         self.log = log
-        self.pool = bootstrap.pool_of(config)
+        self.plan = bootstrap.plan_of(config)
         self._create_groups()
         self._build_core()
         self._build_services()
@@ -73,24 +75,22 @@ class Node:
     # ---- building -----------------------------------------------------------------------------
 
     def _create_groups(self) -> None:
-        """Groups of a new cluster; after the first start they are all there."""
-        missing = [group for group in bootstrap.groups_of(self.pool, self.config.node.id)
-                   if group not in self.store.groups]
-        for group in missing:
-            self.store.create_group(group, bootstrap.FIRST_INCARNATION,
-                                    self.pool.configurations[group])
+        """The groups of a new cluster; after the first start this only fills in memberships."""
+        state = bootstrap.bootstrapped(self.plan)
+        for group in state.groups_of(self.config.node.id):
+            self.store.create_group(group, FIRST_GROUP_INCARNATION,
+                                    state.initial_configuration(group))
 
     def _build_core(self) -> None:
         node = self.config.node.id
         self.core = MultiRaft(node, self.config.raft, self.store, random.Random(),
                               monotonic_ms())
         for group, restored in sorted(self.store.groups.items()):
-            self.core.add_group(group, self.store.incarnation(group), restored,
-                                self.store.tails[group])
+            self.core.add_group(group, FIRST_GROUP_INCARNATION, restored, self.store.tails[group])
 
     def _build_services(self) -> None:
         config, core, store = self.config, self.core, self.store
-        self.metadata_log = MetadataLog(core, store, config, self.pool, self.request_round)
+        self.metadata_log = MetadataLog(core, store, self.plan, self.request_round)
         self.directory = Directory(core, self.metadata_log, config)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
@@ -111,17 +111,16 @@ class Node:
     def _build_network(self) -> None:
         config, core = self.config, self.core
         node, boot_epoch = config.node.id, self.store.boot_epoch
-        self.disk = DiskWorker(lambda staged: self.rounds.wrote(staged))
+        self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged))
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
                                self._hello("append"), config.limits.peer_outbox_bytes_max)
                       for peer in config.peers]
         self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
                            self.request_round)
         self.liveness = LivenessThread(
-            Liveness(node, boot_epoch, [peer.id for peer in config.peers], config.raft),
+            self._leases(),
             [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
-            self._hello("liveness"), config.raft.liveness_interval_ms,
-            config.limits.loop_stall_ms_max, config.limits.disk_stall_ms_max, self.disk)
+            self._hello("liveness"), config.limits.loop_stall_ms_max, config.limits.disk_stall_ms_max, self.disk)
         self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
@@ -132,6 +131,14 @@ class Node:
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
             config.limits.hello_timeout_ms, self.log)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+
+    def _leases(self) -> Liveness:
+        raft = self.config.raft
+        liveness = Liveness(self.config.node.id, self.store.boot_epoch, raft.lease_ms,
+                            raft.liveness_interval_ms)
+        for peer in self.config.peers:
+            liveness.add_peer(peer.id)
+        return liveness
 
     def _hello(self, connection: str) -> list:
         return encode_frame(hello_header(Hello(connection, self.config.cluster_id,
@@ -157,6 +164,7 @@ class Node:
                 await nursery.start(self.rounds.run)
                 await nursery.start(self.fetching.run)
                 await nursery.start(self.admin.run)
+                nursery.start_soon(self.disk.prepare)
                 nursery.start_soon(self.rounds.tick)
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
@@ -205,7 +213,7 @@ def run(config_path: Path) -> int:
     log = logger(config.node.id)
     try:
         store = Store.open(str(config.data_dir), RealFilesystem(),
-                           Identity(config.cluster_id, config.node.id))
+                           Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
     except StorageError as error:
         log.error("cannot open the data directory", extra={"reason": str(error)})
         print(f"multiraft node: {error}", file=sys.stderr)

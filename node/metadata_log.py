@@ -17,8 +17,7 @@ from multiraft.errors import NotLeader, ProposalError
 from multiraft.types import METADATA_GROUP, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome
 from node import metadata
-from node.bootstrap import Pool
-from node.config import NodeConfig
+from node.metadata import Bootstrap, MetadataState
 
 #: A command is committed within a round trip; after this its outcome is called ambiguous.
 COMMAND_TIMEOUT_S = 10.0
@@ -38,17 +37,14 @@ class _Waiting:
 class MetadataLog:
     """Owner of this node's ``MetadataState``."""
 
-    def __init__(self, core, store, config: NodeConfig, pool: Pool, request_round):
+    def __init__(self, core, store, plan: Bootstrap, request_round):
         self._core = core
         self._store = store
-        self._config = config
-        self._pool = pool
+        self._plan = plan
         self._request_round = request_round
         self._waiting: dict[int, _Waiting] = {}
         self._moved = trio.Event()
-        self.state = metadata.MetadataState()
-        if store.extra is not None:
-            self.state = metadata.MetadataState.restore(store.extra)
+        self.state = MetadataState() if store.extra is None else MetadataState.restore(store.extra)
 
     # ---- the round loop's side -------------------------------------------------------------------
 
@@ -59,20 +55,16 @@ class MetadataLog:
         if entries is None:
             entries = self._store.read_plan(METADATA_GROUP, first, last).execute()
         for entry in entries:
-            if entry.index <= self.state.index:
+            if entry.kind != EntryKind.METADATA or entry.index <= self.state.version:
                 continue
-            result = None
-            if entry.kind == EntryKind.METADATA:
-                result = self.state.apply(entry.index, metadata.decode_command(entry.payload))
-            else:
-                self.state.skip(entry.index)
+            result = self.state.apply(entry.index, metadata.decode_command(entry.payload))
             waiting = self._waiting.pop(entry.index, None)
             if waiting is not None:
                 waiting.result = result
                 waiting.done.set()
         moved, self._moved = self._moved, trio.Event()
         moved.set()
-        if self._core.leads(METADATA_GROUP):
+        if self._core.is_leader(METADATA_GROUP):
             self._bootstrap()
 
     def role_changed(self, leads: bool) -> None:
@@ -86,23 +78,26 @@ class MetadataLog:
     def _bootstrap(self) -> None:
         """The first leader of a new cluster, once it has committed in its term and knows therefore
         that nobody has done it before, writes down what the cluster is."""
-        if self.state.is_bootstrapped or self._waiting or not self._core.settled(METADATA_GROUP):
+        if self.state.cluster_id or self._waiting or not self._core.is_settled(METADATA_GROUP):
             return
-        command = metadata.bootstrap_command(self._config, self._pool)
         proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,
-                                      metadata.encode_command(command))
+                                      metadata.encode_command(self._plan))
         self._waiting[proposed.index] = _Waiting()
         self._request_round()
 
     # ---- the handlers' side ----------------------------------------------------------------------
 
+    def check_leading(self) -> None:
+        """Raises a ``ProposalError`` unless this node leads the metadata group and knows all that
+        was committed before: a leader that has not committed in its term may not."""
+        if not self._core.is_leader(METADATA_GROUP):
+            raise NotLeader(METADATA_GROUP, self._core.leader_hint(METADATA_GROUP)[0])
+        if not self._core.is_settled(METADATA_GROUP):
+            raise ProposalError("the metadata group's leader is new; try again")
+
     async def propose(self, command):
         """The result of ``command``; see the module docstring for what it raises."""
-        if not self._core.leads(METADATA_GROUP):
-            raise NotLeader(METADATA_GROUP, self._core.leader_hint(METADATA_GROUP)[0])
-        if not self._core.settled(METADATA_GROUP):
-            # A leader that has not committed in its term may not know yet what is there.
-            raise ProposalError("the metadata group's leader is new; try again")
+        self.check_leading()
         proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,
                                       metadata.encode_command(command))
         waiting = self._waiting[proposed.index] = _Waiting()
@@ -118,6 +113,6 @@ class MetadataLog:
     async def applied(self, index: int, timeout_s: float) -> bool:
         """Wait until this node has applied ``index``; False when it has not in time."""
         with trio.move_on_after(timeout_s):
-            while self.state.index < index:
+            while self.state.version < index:
                 await self._moved.wait()
-        return self.state.index >= index
+        return self.state.version >= index

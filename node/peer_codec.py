@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from multiraft import messages as m
 from multiraft.core import parse_entries
+from multiraft.digest import BUCKETS
 from multiraft.errors import CorruptEntry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, encode_frame
@@ -74,7 +75,9 @@ def _decode_item(item: object, payload: memoryview, at: int):
         return _decode_append(item, payload, at)
     if len(item) != 1 + len(kind._fields):
         raise RemoteProtocolError(f"{kind.__name__} with {len(item) - 1} fields")
-    return kind(*(_plain(value) for value in item[1:])), at
+    message = kind(*(_plain(value) for value in item[1:]))
+    _check_shape(message)
+    return message, at
 
 
 def _decode_append(item: list, payload: memoryview, at: int) -> tuple[m.Append, int]:
@@ -101,3 +104,26 @@ def _plain(value: object):
     if type(value) is bool or (type(value) is int and value >= 0):
         return value
     raise RemoteProtocolError(f"field {value!r} of an item")
+
+
+def _check_shape(message) -> None:
+    """What the core assumes of messages that carry rows; the others have whole numbers only."""
+    kind = type(message)
+    if kind is m.DigestQuery:
+        sound = _numbers(message.buckets, BUCKETS)
+    elif kind is m.DigestAnswer:
+        sound = (_numbers(message.buckets, None) and all(b < BUCKETS for b in message.buckets)
+                 and type(message.led) is tuple and all(_numbers(row, 3) for row in message.led))
+    elif kind is m.LedChanges:
+        sound = (type(message.since) is int and type(message.version) is int
+                 and type(message.changes) is tuple
+                 and all(_numbers(row, 4) for row in message.changes))
+    else:
+        sound = not any(type(value) is tuple for value in message)
+    if not sound:
+        raise RemoteProtocolError(f"{kind.__name__} with fields that are not its own")
+
+
+def _numbers(row: object, count: int | None) -> bool:
+    return (type(row) is tuple and (count is None or len(row) == count)
+            and not any(type(value) is tuple for value in row))

@@ -16,6 +16,7 @@ from collections import deque
 
 import trio
 
+from multiraft.core import frame_entries
 from multiraft.messages import Append
 from node import peer_codec
 from node.outbox import Outbox, OutboxFull
@@ -195,6 +196,8 @@ class Peers:
         """A message as item and entry buffers; a cold range is read elsewhere and sent later."""
         if type(message) is not Append or message.last_index <= message.prev_index:
             return peer_codec.encode(message, 0), [], 0
+        if not self._core.leads(message.group, message.term):
+            return None, [], 0
         buffers = self._store.framed(message.group, message.prev_index + 1, message.last_index)
         if buffers is None:
             self._cold.append((peer, message))
@@ -216,11 +219,11 @@ class Peers:
 
     async def _send_cold(self, peer: int, message: Append) -> None:
         link = self._links[peer]
-        if not link.connected or not self._core.is_current(message):
+        if not link.connected or not self._core.leads(message.group, message.term):
             return
         plan = self._store.read_plan(message.group, message.prev_index + 1, message.last_index)
-        buffers = await trio.to_thread.run_sync(plan.execute_framed)
-        if link.connected and self._core.is_current(message):
+        buffers = await trio.to_thread.run_sync(lambda: frame_entries(plan.execute(), 0, 0)[0])
+        if link.connected and self._core.leads(message.group, message.term):
             size = sum(map(len, buffers))
             link.push(peer_codec.frame([peer_codec.encode(message, size)], buffers))
             link.flush()

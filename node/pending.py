@@ -70,9 +70,9 @@ class PendingAppends:
         """Everything up to ``last`` is durable here."""
         self._complete(self._durable, group, last)
 
-    def waits_for_durable(self, group: int) -> bool:
-        """Whether ``durable`` has anything to do for ``group``."""
-        return group in self._durable
+    def groups_waiting_for_durable(self) -> tuple[int, ...]:
+        """Groups for which ``durable`` has something to look at."""
+        return tuple(self._durable)
 
     def lost(self, group: int) -> None:
         """This node leads ``group`` no more: nobody here can know what becomes of its entries."""

@@ -65,7 +65,7 @@ class Producing:
         if group is None:
             raise UnknownPartition(f"no partition has the incarnation {partition}")
         tail = self._tails.get(group)
-        if tail is None or not self._core.leads(group):
+        if tail is None or not self._core.is_leader(group):
             raise NotLeader(group, self._core.leader_hint(group)[0])
         info = check_batch(batch)
         if not tail.is_open(partition):
@@ -78,10 +78,15 @@ class Producing:
         self.bytes += len(batch)
         if acks == "none":
             produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
-        elif proposed.duplicate and self._core.is_durable(group, proposed.index, acks == "commit"):
+        elif proposed.duplicate and proposed.index <= self._covered(group, acks):
             produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
         else:
             self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
+
+    def _covered(self, group: int, acks: str) -> int:
+        """Highest index that this ack level already covers here."""
+        durable = self._core.durable_index(group)
+        return durable if acks == "leader" else min(durable, self._core.commit_index(group))
 
     def _answered(self, produce: ProduceRequest, answer) -> None:
         self._pending.closed(produce)

@@ -46,8 +46,8 @@ class Applier(Protocol):
     def apply(self, committed: list) -> None:
         """Committed and durable ranges, in order."""
 
-    def durable(self, staged: list) -> None:
-        """Writes of this node that became durable (acks=leader)."""
+    def durable(self) -> None:
+        """Writes of this node became durable (acks=leader)."""
 
     def answer(self) -> None:
         """Send the replies that this round completed."""
@@ -99,7 +99,7 @@ class Rounds:
         while True:
             deadline_ms = self._core.next_deadline_ms()
             self._armed_ms = NEVER_MS if deadline_ms is None else deadline_ms
-            with trio.move_on_after((self._armed_ms - monotonic_ms()) / 1000):
+            with trio.move_on_after(max(0, self._armed_ms - monotonic_ms()) / 1000):
                 self._ticker = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort_ticker)
             if deadline_ms is not None and deadline_ms <= monotonic_ms():
@@ -126,7 +126,7 @@ class Rounds:
             self._store.finish(one)
         self._durable_sequence = staged[-1].sequence
         self._core.written(self._durable_sequence)
-        self._applier.durable(staged)
+        self._applier.durable()
         held = self._held
         while held and held[0][0] <= self._durable_sequence:
             self._peers.send(held.popleft()[1])

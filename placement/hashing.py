@@ -7,8 +7,8 @@ Theory.  Jump hash (Lamping, Veach: "A Fast, Minimal Memory, Consistent Hash Alg
 no state, spreads keys evenly up to sampling noise, and when bucket n is added moves exactly 1/(n+1)
 of the keys, all of them into the new bucket.  Buckets can only be added and removed at the end,
 which is what a pool of groups needs.  It expects a well mixed key, and incarnations are consecutive
-numbers, hence ``mix64`` (the finaliser of splitmix64: Steele, Lea, Flood, OOPSLA 2014), a bijection.
-Its one division of doubles is exact to the last bit on every IEEE 754 machine.
+numbers, hence ``mix64``, a bijection (splitmix64's finaliser: Steele, Lea, Flood, OOPSLA 2014).
+The one division of doubles is exact to the last bit on every IEEE 754 machine.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Contract.  Groups of the pool are numbered 1..pool_size (group 0 is the metadata group and holds no
 partitions).  ``assign`` is a function of its arguments; it returns the exceptions, those partitions
-that are not where ``default_group`` says, for the caller to store.  The cap is looked at only when a
-partition is created: nothing ever moves because of it.
+that are not where ``default_group`` says, for the caller to store.  The cap is looked at only when
+a partition is created: nothing ever moves because of it.
 
 Theory.  Hashing m partitions to G groups leaves groups near mean + sqrt(mean) * z.  The cap,
 max((1+eps) mean, mean + 4 sqrt(mean) + 4), is the greater of "a twentieth above the mean", which

@@ -5,14 +5,15 @@ rack while there are racks enough; otherwise racks take turns, so that none hold
 share as long as its nodes suffice.  The first replica is the preferred leader.  It is used when a
 group is created and as the order of targets in plans; the Raft membership is the authority.
 
-Theory.  Each candidate scores w / -ln(u), u drawn from (0, 1] by a hash of (seed, group, candidate);
-the highest score wins with probability w / sum of w, and a candidate that joins or leaves changes
-only what it wins or had (Thaler, Ravishankar 1998; Schindelhauer, Schomaker 2005; Ceph's straw2).
-Racks are candidates with the sum of their nodes' weights.  Drawing several without replacement
-favours the light: with a 1 : 5 split of weights expect 10 to 15 % off, which plans correct.
+Theory.  Each candidate scores w / -ln(u), u drawn from (0, 1] by a hash of (seed, group,
+candidate); the highest score wins with probability w / sum of w, and a candidate that joins or
+leaves changes only what it wins or had (Thaler, Ravishankar 1998; Schindelhauer, Schomaker
+2005; Ceph's straw2).  Racks are candidates with the sum of their nodes' weights.  Drawing several
+without replacement favours the light: with a 1 : 5 split of weights expect 10 to
+15 % off, which plans correct.
 
-Determinism.  A logarithm's last bit differs between C libraries, so ``-log2(u)`` is computed here in
-fixed point with integers, and scores are compared as exact ratios, ties by id: no float is involved.
+Determinism.  A logarithm's last bit differs between C libraries, so ``-log2(u)`` is computed here
+in fixed point with integers, and scores are compared as exact ratios, ties by id: no floats.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _MANTISSA_TOP = 1 << (_MANTISSA_BITS + 1)
 
 
 def neg_log2(draw: int) -> int:
-    """-log2((draw + 1) / 2**64) in units of 2**-40, for a 64-bit ``draw``; 0 only for the greatest.
+    """-log2((draw + 1) / 2**64) in units of 2**-40, for a 64-bit ``draw``; 0 for the greatest.
 
-    Digit by digit: the square of a mantissa in [1, 2) is at least 2 exactly when the next bit of its
-    logarithm is 1 (Knuth, TAOCP 1.2.2, exercise 25).
+    Digit by digit: the square of a mantissa in [1, 2) is at least 2 exactly when the next bit of
+    its logarithm is 1 (Knuth, TAOCP 1.2.2, exercise 25).
     """
     value = draw + 1
     whole = value.bit_length() - 1

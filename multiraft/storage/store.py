@@ -253,6 +253,11 @@ class Store:
 
     # ---- upkeep -----------------------------------------------------------------------------------
 
+    @property
+    def upkeep_due(self) -> bool:
+        """Whether ``prepare_plan`` or ``seal_plan`` has something to do.  O(1)."""
+        return bool(self._sealed) or self._lane.next_is_due
+
     def prepare_plan(self) -> PreparePlan | None:
         """Creation of the next segment, once the active one is half full.  Execute it on the thread
         that executes staged writes.  O(1)."""

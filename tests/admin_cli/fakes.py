@@ -18,6 +18,9 @@ class FakeCluster:
         self.up = {1, 2, 3}
         self.failure: Exception | None = None
         self.asked: list[tuple[str, ...]] = []
+        self.outcomes: dict[bytes, Exception] = {}  # value -> how its batch ends
+        self.producer_options: dict = {}
+        self.batch_records = 3
 
     def connect(self, addresses, timeout_s):
         self.asked.append(tuple(addresses))
@@ -89,7 +92,89 @@ class FakeClient:
         self._cluster.leaders[group] = to or 1
         return messages.GroupTransferReply(to or 1, 8)
 
+    def producer(self, **options):
+        self._cluster.producer_options = options
+        return FakeProducer(self._cluster)
+
+    def consume(self, topic, partition=None, start="earliest", until_end=True):
+        for number, records in enumerate(self._topic(topic)):
+            if partition in (None, number):
+                first = {"earliest": 0, "latest": len(records)}.get(start, start)
+                yield from self._batches(number, records, first)
+        if not until_end:
+            raise KeyboardInterrupt  # nothing more will come: the person at the terminal leaves
+
+    def _batches(self, partition, records, first):
+        for at in range(first, len(records), self._cluster.batch_records):
+            part = records[at:at + self._cluster.batch_records]
+            yield SimpleNamespace(partition=partition, records=lambda at=at, part=part: [
+                SimpleNamespace(offset=at + place, timestamp_ms=1_700_000_000_000, key=key,
+                                value=value, headers=())
+                for place, (key, value) in enumerate(part)])
+
     def _topic(self, name):
         if name not in self._cluster.topics:
             raise wire.UnknownTopic(f"there is no topic {name!r}")
         return self._cluster.topics[name]
+
+
+class FakeDelivery:
+    """One batch's fate."""
+
+    def __init__(self):
+        self.outcome = None
+        self._listeners = []
+
+    def when_done(self, listener):
+        if self.outcome is None:
+            self._listeners.append(listener)
+        else:
+            listener()
+
+    def resolve(self, outcome):
+        self.outcome = outcome
+        for listener in self._listeners:
+            listener()
+
+
+class FakeProducer:
+    """Batches of a few records; a batch ends when it is full or flushed."""
+
+    def __init__(self, cluster: FakeCluster):
+        self._cluster = cluster
+        self._delivery = FakeDelivery()
+        self._records = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.flush()
+
+    def send(self, record):
+        delivery = self._delivery
+        self._records.append(record)
+        if len(self._records) == self._cluster.batch_records:
+            self._end_batch()
+        return delivery
+
+    def poll(self, timeout_s=0.0):
+        pass
+
+    def flush(self, timeout_s=None):
+        if self._records:
+            self._end_batch()
+
+    def _end_batch(self):
+        records, self._records = self._records, []
+        delivery, self._delivery = self._delivery, FakeDelivery()
+        failures = [self._cluster.outcomes[record.value] for record in records
+                    if record.value in self._cluster.outcomes]
+        if not failures:
+            for record in records:
+                self._cluster.topics[record.topic][record.partition or 0].append(
+                    (record.key, record.value))
+        delivery.resolve(failures[0] if failures else self._receipt(records))
+
+    def _receipt(self, records):
+        return "receipt"

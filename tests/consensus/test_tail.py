@@ -38,7 +38,8 @@ def info(count=1, producer=-1, epoch=0, sequence=0):
 
 
 def entry(tail, kind, partition=0, base_offset=-1, payload=b"", batch=None):
-    return Entry(kind, tail.group, 1, 1, tail.last_index + 1, partition, base_offset, payload, batch)
+    index = tail.last_index + 1
+    return Entry(kind, tail.group, 1, 1, index, partition, base_offset, payload, batch)
 
 
 def put(tail, batch, partition=P):
@@ -88,6 +89,20 @@ def test_high_watermark_follows_apply_and_not_append():
     assert tail.high_watermark(P) == 0
     tail.apply(2)
     assert (tail.high_watermark(P), tail.next_offset(P)) == (3, 5)
+
+
+def test_a_partition_is_empty_until_its_opening_is_applied():
+    tail = PartitionTail(3)
+    assert tail.span(P) == (0, 0, 0)
+    control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(1))
+    put(tail, info(4))
+    assert tail.span(P) == (0, 0, 4)
+    tail.apply(2)
+    assert tail.span(P) == (0, 4, 4)
+    control(tail, EntryKind.PARTITION_SEAL)
+    tail.apply(3)
+    assert tail.span(P) == (0, 4, 4)
+    assert tail.span(99, start_offset=7) == (7, 7, 7)
 
 
 def test_entries_without_partition_take_an_index_and_nothing_else():
@@ -154,7 +169,7 @@ def test_the_limit_of_partitions_is_stated(monkeypatch):
     assert "limit of 1" in tail.verify(more)
 
 
-# ---- open, seal, log start ------------------------------------------------------------------------
+# ---- open, seal, log start ----------------------------------------------------------------------
 
 
 def test_open_payload_is_packed_little_endian_and_comes_back():
@@ -215,7 +230,7 @@ def test_log_start_never_moves_back():
     assert tail.log_start(P) == 4
 
 
-# ---- idempotence ----------------------------------------------------------------------------------
+# ---- idempotence --------------------------------------------------------------------------------
 
 
 def test_a_retry_of_each_of_the_last_five_batches_gets_its_offset_and_index_before_any_commit():
@@ -305,7 +320,7 @@ def test_the_least_recently_used_producer_is_forgotten_and_comes_back_with_trunc
     tail._check()
 
 
-# ---- the model ------------------------------------------------------------------------------------
+# ---- the model ----------------------------------------------------------------------------------
 
 PARTITIONS = (1, 2, 3)
 
@@ -396,7 +411,7 @@ def assert_equals_rebuild(tail, log, applied):
     restored._check()
 
 
-# ---- snapshots ------------------------------------------------------------------------------------
+# ---- snapshots ----------------------------------------------------------------------------------
 
 
 def test_a_window_keeps_five_batches():

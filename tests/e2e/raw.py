@@ -10,6 +10,16 @@ from __future__ import annotations
 import socket
 import struct
 
+from multiraft.core import BatchBuilder
+from multiraft.wire import (
+    NEED_DATA,
+    Connection,
+    ConnectionClosed,
+    Hello,
+    RequestEvent,
+    ResponseEvent,
+    Role,
+)
 from multiraft.wire.messages import (
     EARLIEST,
     LATEST,
@@ -24,25 +34,17 @@ from multiraft.wire.messages import (
     Produce,
 )
 
-from multiraft.core import BatchBuilder
-from multiraft.wire import (
-    NEED_DATA,
-    Connection,
-    ConnectionClosed,
-    Hello,
-    RequestEvent,
-    ResponseEvent,
-    Role,
-)
-
 LIMIT_S = 15.0
 PRODUCE_MS = 10_000
+
+
+HELLO = Hello(client_id="raw")
 
 
 class Session:
     """One connection, opened by a hello unless told otherwise."""
 
-    def __init__(self, address: str, hello: Hello | None = Hello(client_id="raw")):
+    def __init__(self, address: str, hello: Hello | None = HELLO):
         host, port = address.rsplit(":", 1)
         self.address = address
         self.socket = socket.create_connection((host, int(port)), timeout=LIMIT_S)

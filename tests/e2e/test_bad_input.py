@@ -10,16 +10,16 @@ import struct
 
 import cbor2
 import pytest
+
+from multiraft import _layout
+from multiraft.core import crc32c
+from multiraft.wire import Code, Hello, Refused, Welcome
 from multiraft.wire.messages import (
     CreateTopic,
     DeleteTopic,
     Metadata,
     NodeStatus,
 )
-
-from multiraft import _layout
-from multiraft.core import crc32c
-from multiraft.wire import Code, Hello, Refused, Welcome
 from tests.e2e import raw
 from tests.e2e.world import Session, run_node, wait_for
 
@@ -68,7 +68,7 @@ def node(world, witness):
         yield session
 
 
-# ---- frames ---------------------------------------------------------------------------------------
+# ---- frames --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [0, 3, 1 << 30, (1 << 31) - 1, (1 << 32) - 1])
@@ -127,7 +127,7 @@ def test_a_hostile_header_ends_the_connection(node, header):
     assert node.closed_by_node()
 
 
-# ---- requests -------------------------------------------------------------------------------------
+# ---- requests ------------------------------------------------------------------------------------
 
 
 def answer_to(session: Session, header: dict):
@@ -174,7 +174,7 @@ def test_another_cluster_s_client_is_refused(witness):
         assert isinstance(session.opened, Refused)
 
 
-# ---- batches --------------------------------------------------------------------------------------
+# ---- batches -------------------------------------------------------------------------------------
 
 
 def with_crc(batch: bytearray) -> bytes:
@@ -252,7 +252,7 @@ def test_a_good_batch_beside_a_bad_one_is_appended(node, witness):
     witness.still_served()
 
 
-# ---- names, offsets, topics -----------------------------------------------------------------------
+# ---- names, offsets, topics ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../etc", "a b", "a\0b", "a\r\nb",
@@ -300,7 +300,7 @@ def test_the_end_itself_is_not_out_of_range(node, witness):
     assert not data
 
 
-# ---- the peer port --------------------------------------------------------------------------------
+# ---- the peer port -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("opening", [
@@ -320,7 +320,7 @@ def test_a_peer_of_another_cluster_is_refused(world):
         assert not isinstance(session.opened, Welcome)
 
 
-# ---- data directories -----------------------------------------------------------------------------
+# ---- data directories ----------------------------------------------------------------------------
 
 EXIT_WRONG_DIRECTORY = 3
 

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from admin_cli import dev_process, dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
 from multiraft.wire.messages import GroupList, GroupSummary
-
-from admin_cli import dev_process, dev_state
 from tests.e2e.raw import Session
 
 UP_S = 60.0

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from multiraft import _reference
 from placement import LimitExceeded, jump_hash, mix64, partition_key
 
 TESTDATA = Path(__file__).parent / "testdata"
@@ -25,6 +28,12 @@ def test_jump_hash_golden(key, buckets, bucket):
 @pytest.mark.parametrize("incarnation, seed, attempt, key", vectors("partition_key.txt"))
 def test_partition_key_golden(incarnation, seed, attempt, key):
     assert partition_key(incarnation, seed, attempt) == key
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(st.integers(0, 2**64 - 1), st.integers(1, 2**31 - 1))
+def test_the_twin_of_the_hot_path_agrees(key, buckets):
+    assert _reference.jump_hash(key, buckets) == jump_hash(key, buckets)
 
 
 def test_a_new_bucket_takes_its_share_and_nothing_moves_elsewhere():

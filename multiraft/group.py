@@ -1,0 +1,424 @@
+"""One Raft group's replica on this node: its state, and the transitions that its two halves share.
+
+Contract.  Functions of ``election`` and ``replication`` change a group; effects leave it through
+``collect`` only.  Whatever a group says waits until the term and vote it speaks of are durable: one
+rule for grants, requests, acknowledgements and refusals (Raft paper 5.1, figure 2; scenario S21).
+Invariants.  The term never goes back; a vote is final within its term; both change in
+``set_hard_state`` alone.  ``verified`` <= last index: the prefix known to match the leader of this
+term.  A leader's progress holds every other member; nobody else has progress.
+Transitions.
+    FOLLOWER -> PRE_CANDIDATE       election timer, while a majority holds this node up
+    PRE_CANDIDATE -> CANDIDATE      a majority would vote for it
+    FOLLOWER -> CANDIDATE           TimeoutNow from its leader
+    CANDIDATE -> LEADER             a majority voted for it, its own durable vote included
+    any -> FOLLOWER                 a higher term, a leader of this term, a lost election, a lost
+                                    majority of leases, resignation, quarantine
+Theory.  A follower has no timer while it trusts its leader: the leader's node holds a lease here and
+has not been discredited.  A leader has one only while a member that could be served lacks something.
+So a group at rest costs nothing, and the lease of its node keeps it from being forgotten.
+Elsewhere.  Elections: election.py.  Log and commit: replication.py, log.py.  Which group runs when:
+multiraft.py.
+"""
+
+from __future__ import annotations
+
+import enum
+from random import Random
+from typing import NamedTuple
+
+from multiraft import digest, membership
+from multiraft.config import RaftConfig
+from multiraft.digest import LedSum
+from multiraft.hints import LedChanges
+from multiraft.log import GroupLog
+from multiraft.messages import AppendReply, GroupMessage, Status
+from multiraft.progress import Progress, ProgressState
+from multiraft.ready import Committed, Envelope, Event, GroupWrite, Ready
+from multiraft.store import GroupRestored, LogReader
+from multiraft.support import Support
+from multiraft.tail_protocol import Tail
+from multiraft.timers import Timers
+from multiraft.types import Configuration, Entry, HardState
+
+
+class Role(enum.IntEnum):
+    """What a replica is in its term."""
+
+    FOLLOWER = 0
+    PRE_CANDIDATE = 1
+    CANDIDATE = 2
+    LEADER = 3
+
+
+class Host:
+    """What the groups of one node share."""
+
+    __slots__ = ("node", "config", "store", "rng", "now_ms", "support", "timers", "led", "believed",
+                 "led_changes", "dirty", "events", "written_sequence")
+
+    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Random, now_ms: int):
+        self.node = node
+        self.config = config
+        self.store = store
+        self.rng = rng
+        self.now_ms = now_ms
+        self.support = Support(node)
+        self.timers = Timers()
+        #: peer -> sum over the groups led here that it is a member of
+        self.led: dict[int, LedSum] = {}
+        #: peer -> sum over the groups here that are believed to be led there
+        self.believed: dict[int, LedSum] = {}
+        self.led_changes = LedChanges()
+        #: Groups that may have something for the next Ready, in the order they were touched.
+        self.dirty: dict[int, "Group"] = {}
+        self.events: list[Event] = []
+        self.written_sequence = 0
+
+
+class MemberStatus(NamedTuple):
+    """One member as its leader sees it."""
+
+    node: int
+    state: str
+    match: int
+    next_index: int
+    commit_known: int
+    inflight_bytes: int
+
+
+class GroupStatus(NamedTuple):
+    """A frozen picture of a replica, for people, tests and metrics."""
+
+    group: int
+    incarnation: int
+    role: Role
+    term: int
+    vote: int
+    leader: int
+    first_index: int
+    last_index: int
+    durable_index: int
+    commit: int
+    applied_index: int
+    committed_in_term: bool  # a leader that has: its commit index is as high as any reader saw
+    configuration: Configuration
+    quarantined: str
+    asleep: bool  # no timer is armed
+    transferee: int
+    uncommitted_bytes: int
+    members: tuple[MemberStatus, ...]
+
+
+class Group:
+    """State of one replica."""
+
+    __slots__ = ("host", "id", "incarnation", "tail", "log", "configuration", "term", "vote",
+                 "hard_state_unstaged", "hard_state_sequence", "role", "leader", "leader_credit",
+                 "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
+                 "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
+                 "abstain_until_ms", "quarantined", "outbox", "_office", "_believed")
+
+    def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
+                 tail: Tail):
+        self.host = host
+        self.id = group
+        self.incarnation = incarnation
+        self.tail = tail
+        self.log = GroupLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
+        self.configuration = membership.validate(restored.configuration)
+        self.term, self.vote = restored.hard_state
+        #: Term or vote changed and no write has it yet.
+        self.hard_state_unstaged = False
+        #: The write that has it; durable once ``host.written_sequence`` is there.
+        self.hard_state_sequence = 0
+        self.role = Role.FOLLOWER
+        self.leader = 0
+        #: ``Support.credit`` of the leader when it was learned.
+        self.leader_credit = 0
+        #: When the leader was heard last, for followers that cannot lean on its lease.
+        self.heard_ms = host.now_ms
+        #: Highest index known to match the leader of this term.
+        self.verified = self.log.commit
+        #: Leader that is owed an acknowledgement; 0 = none.
+        self.ack_to = 0
+        self.votes: dict[int, bool] = {}
+        self.progress: dict[int, Progress] = {}
+        #: Index of this leader's first entry; only from there on may it commit by counting.
+        self.term_start = 0
+        #: Bytes proposed by this leader and not committed.
+        self.uncommitted_bytes = 0
+        #: Members whose commit index is old get an empty append in the next collection.
+        self.notice_due = False
+        self.transferee = 0
+        self.transfer_deadline_ms = 0
+        #: No campaign before: it resigned, and others shall have a chance.
+        self.abstain_until_ms = 0
+        self.quarantined = restored.quarantined
+        self.outbox: list[Envelope] = []
+        #: (term, digest fact) under which this leader is published.
+        self._office = (0, 0)
+        #: (leader, digest fact) under which this follower's belief is counted.
+        self._believed = (0, 0)
+        assert restored.hard_state.term >= self.log.last_term, (
+            f"group {group}: term {self.term} is older than its log's {self.log.last_term}")
+
+    # ---- small questions ----------------------------------------------------------------------
+
+    def trusts_leader(self) -> bool:
+        """Whether the leader need not be replaced: it is known, and its node is believed."""
+        leader = self.leader
+        return leader != 0 and (leader == self.host.node
+                                or self.host.support.believes(leader, self.leader_credit))
+
+    def is_held_up(self) -> bool:
+        """Whether a majority of voters, this node included, supports this node."""
+        return membership.supported(self.configuration, self.host.support.holds)
+
+    def may_campaign(self) -> bool:
+        """Whether this replica may ask for votes at all."""
+        return (not self.quarantined and membership.is_voter(self.configuration, self.host.node)
+                and self.is_held_up())
+
+    def hard_state_is_durable(self) -> bool:
+        """Whether this term and vote survive a crash."""
+        return (not self.hard_state_unstaged
+                and self.hard_state_sequence <= self.host.written_sequence)
+
+    def durable_of(self, node: int) -> int:
+        """Highest index that is known durable on a member."""
+        if node == self.host.node:
+            return self.log.durable_index
+        return self.progress[node].match
+
+    # ---- small effects ------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Look at this group in the next ``ready``."""
+        self.host.dirty[self.id] = self
+
+    def emit(self, kind: str, *fields) -> None:
+        """Leave a trace value."""
+        self.host.events.append(Event(kind, self.id, fields))
+
+    def send(self, to: int, message: GroupMessage) -> None:
+        """Queue a message; ``collect`` decides when it may leave."""
+        self.outbox.append(Envelope(to, message))
+        self.touch()
+
+    def reply_append(self, to: int, status: Status, hint: tuple[int, int] = (0, 0)) -> None:
+        """Answer an append with anything but a plain acknowledgement."""
+        self.send(to, AppendReply(self.id, self.incarnation, self.term, status, 0,
+                                  self.log.commit, *hint))
+
+    # ---- transitions --------------------------------------------------------------------------
+
+    def set_hard_state(self, term: int, vote: int) -> None:
+        """The only way term and vote change: one atomic record (Raft paper, figure 2)."""
+        assert term >= self.term, f"group {self.id}: term {self.term} -> {term}"
+        assert term > self.term or self.vote in (0, vote), (
+            f"group {self.id}: vote {self.vote} -> {vote} in term {term}")
+        if term > self.term:
+            self.verified = self.log.commit
+            self.ack_to = 0
+        self.term, self.vote = term, vote
+        self.hard_state_unstaged = True
+        self.emit("hard_state", term, vote)
+        self.touch()
+
+    def become_follower(self, term: int, leader: int, why: str = "") -> None:
+        """Follow ``leader`` (0 = unknown) in ``term``, whatever this replica was before."""
+        if term > self.term:
+            self.set_hard_state(term, 0)
+        self.enter(Role.FOLLOWER, leader, why)
+        self.host.timers.cancel(self.id)
+        self.heard_ms = self.host.now_ms
+        self.rearm()
+
+    def enter(self, role: Role, leader: int, why: str = "") -> None:
+        """Take a role in the present term; what other nodes are told follows from it."""
+        if (role, leader) != (self.role, self.leader):
+            self.emit("role", role, self.term, leader, why)
+        if self.role is Role.LEADER and role is not Role.LEADER:
+            self._leave_office()
+        self.role = role
+        self.leader = leader
+        self.leader_credit = self.host.support.credit.get(leader, 0)
+        self.votes = {}
+        self._publish_belief()
+        if role is Role.LEADER:
+            self._take_office()
+
+    def _take_office(self) -> None:
+        """Count this group in the sums that its members check."""
+        self._office = (self.term, digest.fact(self.id, self.incarnation, self.term))
+        for node in self.progress:
+            self.host.led.setdefault(node, LedSum()).add(self.id, self._office[1])
+        self.host.led_changes.record(self.id, self.incarnation, self.term, True)
+
+    def _leave_office(self) -> None:
+        """Withdraw all that a leader has; the term may be a later one already."""
+        term, value = self._office
+        for node in self.progress:
+            self.host.led[node].remove(self.id, value)
+        self.host.led_changes.record(self.id, self.incarnation, term, False)
+        self._office = (0, 0)
+        self.progress = {}
+        self.uncommitted_bytes = 0
+        self.notice_due = False
+        self.transferee = 0
+
+    def _publish_belief(self) -> None:
+        leader = self.leader if self.role is Role.FOLLOWER else 0
+        belief = (leader, digest.fact(self.id, self.incarnation, self.term) if leader else 0)
+        if belief == self._believed:
+            return
+        node, value = self._believed
+        if node:
+            self.host.believed[node].remove(self.id, value)
+        if leader:
+            self.host.believed.setdefault(leader, LedSum()).add(self.id, belief[1])
+        self._believed = belief
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry to log and tail; it is written by the next ``Ready``."""
+        self.log.append(entry)
+        self.tail.append(entry)
+        self.touch()
+
+    def truncate(self, first_gone: int) -> None:
+        """Drop the log's suffix from ``first_gone`` on, and what the tail learned from it."""
+        self.emit("truncate", first_gone, self.log.last_index)
+        assert self.verified < first_gone, f"{first_gone} is verified ({self.verified})"
+        self.log.truncate(first_gone)
+        self.tail.truncate(first_gone)
+        self.touch()
+
+    def quarantine(self, why: str) -> None:
+        """Neither vote nor lead nor acknowledge from now on."""
+        if self.quarantined:
+            return
+        self.quarantined = why
+        self.emit("quarantine", why)
+        self.ack_to = 0
+        self.become_follower(self.term, 0 if self.role is Role.LEADER else self.leader,
+                             "quarantined")
+
+    def leave(self) -> None:
+        """This replica is removed from the node: withdraw what it told others."""
+        self.quarantined = "removed"
+        self.become_follower(self.term, 0, "removed")
+        self.host.timers.cancel(self.id)
+        self.host.dirty.pop(self.id, None)
+
+    # ---- timers and re-examination ------------------------------------------------------------
+
+    def rearm(self) -> None:
+        """Give a replica that does not lead the timer it needs, or none."""
+        timers = self.host.timers
+        if self.role is not Role.FOLLOWER:
+            return
+        if self.trusts_leader() or not self.may_campaign():
+            timers.cancel(self.id)
+        elif timers.deadline(self.id) is None:
+            self.arm_election(0)
+
+    def arm_election(self, after_ms: int) -> None:
+        """Campaign at random within the spread that begins ``after_ms`` from now."""
+        host = self.host
+        begin = max(host.now_ms + after_ms, self.abstain_until_ms)
+        spread = host.config.election_spread_ms
+        host.timers.arm(self.id, begin + (host.rng.randrange(spread) if spread else 0))
+
+    def reexamine(self) -> None:
+        """Leases or connections of a fellow member changed; find what follows.  O(members)."""
+        if self.role is Role.LEADER:
+            self._reexamine_leader()
+            return
+        if self.leader and self.leader_credit != self.host.support.credit.get(self.leader, 0):
+            self.become_follower(self.term, 0, "leader discredited")
+            return
+        self.rearm()
+
+    def _reexamine_leader(self) -> None:
+        host = self.host
+        if not self.is_held_up():
+            self.become_follower(self.term, 0, "lost its majority of leases")
+            return
+        for member in self.progress.values():
+            epoch = host.support.held.get(member.node)
+            if epoch is None:
+                continue
+            if epoch != member.boot_epoch:
+                member.restarted(epoch)
+            if not member.has_all(self.log.last_index, self.log.commit):
+                self.wake()
+
+    def wake(self) -> None:
+        """A leader has somebody to serve: look at once, and again after ``retransmit_ms``."""
+        timers = self.host.timers
+        if timers.deadline(self.id) is None:
+            self.emit("wake")
+            timers.arm(self.id, self.host.now_ms + self.host.config.retransmit_ms)
+        self.touch()
+
+    # ---- towards the driver -------------------------------------------------------------------
+
+    def has_write(self) -> bool:
+        """Whether the next write contains something of this group."""
+        return bool(self.log.unstaged or self.log.drop_from or self.hard_state_unstaged)
+
+    def take_write(self, sequence: int) -> GroupWrite:
+        """What goes into the write ``sequence``."""
+        drop_from, entries = self.log.take(sequence)
+        hard_state = None
+        if self.hard_state_unstaged:
+            hard_state = HardState(self.term, self.vote)
+            self.hard_state_unstaged = False
+            self.hard_state_sequence = sequence
+        return GroupWrite(self.id, self.incarnation, drop_from, entries, hard_state)
+
+    def acknowledge(self) -> None:
+        """Answer the leader: what is verified *and* durable, never more (scenario S3)."""
+        log = self.log
+        self.outbox.append(Envelope(self.ack_to, AppendReply(
+            self.id, self.incarnation, self.term, Status.OK, min(self.verified, log.durable_index),
+            log.commit, self.verified)))
+        self.ack_to = 0
+
+    def hand_out_committed(self, ready: Ready) -> None:
+        """Entries that are committed and durable here may be applied."""
+        log = self.log
+        last = min(log.commit, log.durable_index)
+        if last > log.handed_index:
+            ready.committed.append(Committed(self.id, log.handed_index + 1, last))
+            log.handed_index = last
+            self.tail.apply(last)
+
+    def status(self) -> GroupStatus:
+        """A frozen picture.  O(members)."""
+        log = self.log
+        members = tuple(MemberStatus(member.node, ProgressState(member.state).name.lower(),
+                                     member.match, member.next_index, member.commit_known,
+                                     member.inflight_bytes) for member in self.progress.values())
+        return GroupStatus(
+            self.id, self.incarnation, self.role, self.term, self.vote, self.leader,
+            log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
+            self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
+            self.quarantined, self.host.timers.deadline(self.id) is None, self.transferee,
+            self.uncommitted_bytes, members)
+
+    def _check(self) -> None:
+        """Every invariant; O(members + elections)."""
+        self.log._check()
+        leading = self.role is Role.LEADER
+        assert self.verified <= self.log.last_index, f"verified {self.verified}"
+        assert leading or self.log.commit <= max(self.verified, self.log.handed_index,
+                                                 self.log.first_index - 1), "commit unverified"
+        assert (self.leader == self.host.node) == leading, f"{self.role} under {self.leader}"
+        assert leading == (self._office[0] != 0), f"{self.role} publishes {self._office}"
+        assert not leading or self._office[0] == self.term, f"term {self.term}: {self._office}"
+        assert leading or not self.progress, "progress without leading"
+        assert not (leading and self.quarantined), "a quarantined leader"
+        for member in self.progress.values():
+            member._check()
+            assert member.match <= self.log.last_index, f"match {member.match}"

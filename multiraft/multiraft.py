@@ -1,0 +1,460 @@
+"""One node's instance of all its Raft groups.
+
+Contract.  Value in, value out; the duties of the driver stand in the package docstring.  Not
+re-entrant and not thread-safe: one task owns it.
+Invariants.  No call but ``ready`` after a node event does work in proportion to the number of
+groups, and that one takes ``reexamine_groups_max`` of them at a time.  Groups are visited in the
+order in which they were touched, so equal inputs give equal outputs.
+Theory.  Every input touches at most one group; ``ready`` collects the touched ones, in one write and
+one list of messages for all.  What a node learns about another node (a lease, a connection, a new
+life) is noted in ``Support``, where groups see it at once; groups that share the node are queued to
+draw the consequences that need a timer or a message.
+Elsewhere.  One group: group.py, election.py, replication.py.  Leases themselves: leases.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from multiraft import election, neighbours, replication
+from multiraft.config import RaftConfig
+from multiraft.core import stamp_batch
+from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
+from multiraft.group import Group, GroupStatus, Host, Role
+from multiraft.log import framed_bytes
+from multiraft.messages import (
+    Append,
+    AppendReply,
+    Message,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from multiraft.neighbours import Neighbours
+from multiraft.ready import Envelope, Ready, Writes
+from multiraft.store import GroupRestored, LogReader
+from multiraft.tail_protocol import Tail
+from multiraft.types import BatchInfo, Entry, EntryKind
+
+Handler = Callable[[Group, int, Message], None]
+
+_F, _P, _C, _L = Role.FOLLOWER, Role.PRE_CANDIDATE, Role.CANDIDATE, Role.LEADER
+
+#: What is handled in which role.  A pair that is not here is a stale message, and ignored: a test
+#: lists those too, so that a new message type or role cannot be forgotten.
+HANDLERS: dict[tuple[type, Role], Handler] = {
+    (VoteRequest, _F): election.on_vote_request,
+    (VoteRequest, _P): election.on_vote_request,
+    (VoteRequest, _C): election.on_vote_request,
+    (VoteRequest, _L): election.on_vote_request,
+    (VoteReply, _F): election.on_vote_reply,  # for its term only
+    (VoteReply, _P): election.on_vote_reply,
+    (VoteReply, _C): election.on_vote_reply,
+    (VoteReply, _L): election.on_vote_reply,  # for its term only
+    (Append, _F): replication.on_append,
+    (Append, _P): replication.on_append,
+    (Append, _C): replication.on_append,
+    (Append, _L): replication.on_append_as_leader,
+    (AppendReply, _L): replication.on_append_reply,
+    (TimeoutNow, _F): election.on_timeout_now,
+}
+
+#: Kinds a driver may propose.  MEMBERSHIP comes with membership change, NOOP is the leader's own.
+PROPOSABLE = frozenset({EntryKind.PARTITION_OPEN, EntryKind.PARTITION_SEAL, EntryKind.LOG_START,
+                        EntryKind.METADATA})
+
+
+class Proposed(NamedTuple):
+    """Where a proposal stands in the log.  It is accepted, not committed: it is, when ``committed``
+    covers ``index`` while the entry there still has ``term``.  ``duplicate``: an idempotent producer
+    sent it before, and this is the original (term 0 when that is compacted)."""
+
+    index: int
+    term: int
+    base_offset: int
+    duplicate: bool
+
+
+class MultiRaft:
+    """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back."""
+
+    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Random, now_ms: int):
+        assert node > 0, f"node id {node}"
+        self.node = node
+        self.config = config.validate()
+        self._host = Host(node, config, store, rng, now_ms)
+        self._groups: dict[int, Group] = {}
+        self._neighbours = Neighbours(self._host, self._groups)
+        self._sequence = 0
+        #: (sequence, groups) of writes in flight.
+        self._writing: deque[tuple[int, list[Group]]] = deque()
+        #: (sequence, messages) that wait for a write of an earlier Ready.
+        self._held: deque[tuple[int, list[Envelope]]] = deque()
+
+    # ---- groups -------------------------------------------------------------------------------
+
+    def add_group(self, group: int, incarnation: int, restored: GroupRestored, tail: Tail) -> None:
+        """Take up a replica; ``tail`` covers its log up to the last index."""
+        assert group not in self._groups, f"group {group} exists"
+        added = Group(self._host, group, incarnation, restored, tail)
+        self._groups[group] = added
+        self._neighbours.share(added)
+        added.touch()
+
+    def remove_group(self, group: int) -> None:
+        """Forget a replica; its messages and writes in flight are ignored from now on."""
+        removed = self._group(group)
+        removed.leave()
+        self._neighbours.unshare(removed)
+        del self._groups[group]
+
+    def _group(self, group: int) -> Group:
+        found = self._groups.get(group)
+        if found is None:
+            raise UnknownGroup(f"group {group} is not on node {self.node}")
+        return found
+
+    # ---- inputs -------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """It is ``now_ms``: run the timers that are due.  O(due timers)."""
+        host = self._host
+        assert now_ms >= host.now_ms, f"time went from {host.now_ms} back to {now_ms}"
+        host.now_ms = now_ms
+        while (key := host.timers.pop_due(now_ms)) is not None:
+            if key < 0:
+                self._neighbours.on_timer(key)
+            elif self._groups[key].role is Role.LEADER:
+                replication.on_leader_timer(self._groups[key])
+            else:
+                election.on_election_timer(self._groups[key])
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``tick`` is due; at once while node events are still being worked off."""
+        if self._neighbours.pending:
+            return self._host.now_ms
+        return self._host.timers.next_ms()
+
+    def step(self, sender: int, message: Message) -> None:
+        """``sender`` said something."""
+        kind = type(message)
+        if kind in neighbours.HANDLERS:
+            neighbours.HANDLERS[kind](self._neighbours, sender, message)
+            return
+        group = self._groups.get(message.group)
+        if group is None or group.incarnation != message.incarnation:
+            self._neighbours.answer_unknown(sender, message)
+            return
+        handler = HANDLERS.get((kind, group.role))
+        if handler is not None:
+            handler(group, sender, message)
+
+    def written(self, sequence: int) -> None:
+        """The write ``sequence`` and all before it are durable."""
+        host = self._host
+        assert host.written_sequence < sequence <= self._sequence, (
+            f"write {sequence} reported, {host.written_sequence} of {self._sequence} are known")
+        host.written_sequence = sequence
+        while self._writing and self._writing[0][0] <= sequence:
+            done, groups = self._writing.popleft()
+            for group in groups:
+                if self._groups.get(group.id) is group:
+                    self._group_written(group, done)
+        while self._held and self._held[0][0] <= sequence:
+            self._neighbours.outbox.extend(self._held.popleft()[1])
+
+    def _group_written(self, group: Group, sequence: int) -> None:
+        if group.log.written(sequence):
+            replication.on_written(group)
+        if group.hard_state_sequence == sequence and not group.hard_state_unstaged:
+            election.on_hard_state_durable(group)
+
+    def applied(self, group: int, index: int) -> None:
+        """The driver's state machine has applied up to ``index``."""
+        log = self._group(group).log
+        assert log.applied_index <= index <= log.handed_index, (
+            f"applied {index}, asked for {log.applied_index}..{log.handed_index}")
+        log.applied_index = index
+
+    def compacted(self, group: int, first_index: int) -> None:
+        """Storage has forgotten the entries below ``first_index``."""
+        self._group(group).log.compact(first_index)
+
+    # ---- proposals ----------------------------------------------------------------------------
+
+    def propose(self, group: int, kind: EntryKind, payload, partition: int = 0,
+                base_offset: int = -1) -> Proposed:
+        """Append a control entry.  Raises a ``ProposalError``: then nothing was appended."""
+        assert kind in PROPOSABLE, f"{kind!r} is not for drivers to propose"
+        leading = self._leading(group)
+        log = leading.log
+        entry = Entry(kind, group, leading.incarnation, leading.term, log.last_index + 1, partition,
+                      base_offset, payload)
+        size = framed_bytes(entry)
+        replication.check_room(leading, size)
+        why = leading.tail.verify(entry)
+        if why:
+            raise ProposalError(f"group {group} refuses {kind.name}: {why}")
+        replication.propose(leading, entry, size)
+        return Proposed(entry.index, entry.term, base_offset, False)
+
+    def propose_batch(self, group: int, partition: int, payload, info: BatchInfo) -> Proposed:
+        """Append a checked batch: ``payload`` (writable) gets base offset and leader epoch stamped in
+        place.  Raises a ``ProposalError``: then nothing was appended."""
+        leading = self._leading(group)
+        admitted = leading.tail.admit(partition, info)
+        log = leading.log
+        if admitted.duplicate:
+            index = admitted.index
+            term = log.term_at(index) if index >= log.first_index else 0
+            return Proposed(index, term, admitted.base_offset, True)
+        base_offset, term = admitted.base_offset, leading.term
+        entry = Entry(EntryKind.DATA, group, leading.incarnation, term, log.last_index + 1,
+                      partition, base_offset, payload, info)
+        size = framed_bytes(entry)
+        replication.check_room(leading, size)
+        stamp_batch(payload, base_offset, admitted.leader_epoch_base + term)
+        replication.propose(leading, entry, size)
+        return Proposed(entry.index, term, base_offset, False)
+
+    def _leading(self, group: int) -> Group:
+        found = self._group(group)
+        if found.quarantined:
+            raise GroupQuarantined(f"group {group} on node {self.node}: {found.quarantined}")
+        if found.role is not Role.LEADER:
+            raise NotLeader(group, self.leader_hint(group)[0])
+        return found
+
+    def transfer(self, group: int, to: int) -> None:
+        """Hand the group to ``to``, 0 = to the voter that is furthest.  Raises ``ProposalError`` when this cannot even begin; whether it
+        happened shows in ``leader_hint``."""
+        leading = self._leading(group)
+        if to == self.node:
+            return
+        support = self._host.support
+        to = to or self._furthest(leading)
+        if to not in leading.configuration.voters:
+            raise ProposalError(f"node {to} is not a voter of group {group}")
+        if to not in support.held or to not in support.connections:
+            raise ProposalError(f"node {to} cannot take group {group}: it is not reached")
+        if leading.transferee:
+            raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
+        election.transfer(leading, to)
+
+    def _furthest(self, leading: Group) -> int:
+        """The voter that can take over soonest: reached, and with the most entries.  O(members)."""
+        support = self._host.support
+        able = [member for member in leading.progress.values()
+                if member.node in support.held and member.node in support.connections
+                and member.node in leading.configuration.voters]
+        if not able:
+            raise ProposalError(f"group {leading.id} has no other voter that is reached")
+        return max(able, key=lambda member: (member.match, -member.node)).node
+
+    def resign(self, group: int, why: str) -> None:
+        """Give up leadership (append or apply is stuck) and keep out of the next election."""
+        election.resign(self._group(group), why)
+
+    def quarantine(self, group: int, why: str) -> None:
+        """The replica is damaged: it neither votes, leads nor acknowledges."""
+        self._group(group).quarantine(why)
+
+    # ---- node events --------------------------------------------------------------------------
+
+    def lease_granted(self, node: int, boot_epoch: int) -> None:
+        """This node supports ``node`` (it answered a question of that life of it)."""
+        self._neighbours.lease_granted(node, boot_epoch)
+
+    def lease_withdrawn(self, node: int) -> None:
+        """This node's support for ``node`` ended."""
+        self._neighbours.lease_withdrawn(node)
+
+    def lease_held(self, node: int, boot_epoch: int) -> None:
+        """``node`` supports this node (that life of it answered)."""
+        self._neighbours.lease_held(node, boot_epoch)
+
+    def lease_lost(self, node: int) -> None:
+        """The support of ``node`` ended."""
+        self._neighbours.lease_lost(node)
+
+    def digest_mismatch(self, node: int) -> None:
+        """Two digests of ``node`` in a row differed from ``believed_digest(node)``."""
+        self._neighbours.digest_mismatch(node)
+
+    def peer_led_version(self, node: int, version: int) -> None:
+        """``node`` announced that version of the list of groups it leads."""
+        self._neighbours.peer_led_version(node, version)
+
+    def connected(self, node: int) -> None:
+        """A new append connection to ``node`` is up."""
+        self._neighbours.connected(node)
+
+    def disconnected(self, node: int) -> None:
+        """The append connection to ``node`` is gone, with everything in flight on it."""
+        self._neighbours.disconnected(node)
+
+    # ---- the effects --------------------------------------------------------------------------
+
+    def ready(self, with_writes: bool = True) -> Ready:
+        """Everything that must now happen.  ``with_writes=False`` while a write is in flight leaves
+        what needs writing for later, so that it piles up into one (group commit); a driver that
+        queues several writes may always ask for them.  O(touched groups)."""
+        ready = Ready()
+        host = self._host
+        if self._neighbours.pending:
+            self._neighbours.reexamine_some()
+        if self._neighbours.outbox:
+            ready.messages = self._neighbours.outbox
+            self._neighbours.outbox = []
+        if host.dirty:
+            dirty, host.dirty = host.dirty, {}
+            sequence = self._sequence + 1
+            writing: list[Group] = []
+            group_writes = []
+            for group in dirty.values():
+                fresh: tuple[Entry, ...] = ()
+                fresh_bytes = 0
+                if group.has_write():
+                    if with_writes:
+                        fresh_bytes = group.log.unstaged_bytes
+                        group_write = group.take_write(sequence)
+                        fresh = group_write.entries
+                        group_writes.append(group_write)
+                        writing.append(group)
+                    else:
+                        group.touch()
+                if group.role is Role.LEADER:
+                    replication.send_appends(group, fresh, fresh_bytes)
+                elif group.ack_to:
+                    group.acknowledge()
+                if group.outbox:
+                    self._release(group, ready, sequence)
+                group.hand_out_committed(ready)
+            if writing:
+                self._sequence = sequence
+                self._writing.append((sequence, writing))
+                ready.writes = Writes(sequence, tuple(group_writes))
+        if host.events:
+            ready.events, host.events = host.events, []
+        return ready
+
+    def _release(self, group: Group, ready: Ready, sequence: int) -> None:
+        """Let a group's messages go as soon as the hard state they speak of is durable."""
+        if group.hard_state_unstaged:
+            return  # they wait in the group for the write that takes it
+        messages, group.outbox = group.outbox, []
+        if group.hard_state_sequence <= self._host.written_sequence:
+            ready.messages.extend(messages)
+        elif group.hard_state_sequence == sequence:
+            ready.messages_after_write.extend(messages)
+        else:
+            self._hold(group.hard_state_sequence, messages)
+
+    def _hold(self, sequence: int, messages: list[Envelope]) -> None:
+        """Keep messages for a write that an earlier Ready gave out."""
+        self._held.append((sequence, messages))
+        if len(self._held) > 1 and self._held[-2][0] > sequence:
+            self._held = deque(sorted(self._held, key=lambda held: held[0]))
+
+    # ---- questions ----------------------------------------------------------------------------
+
+    def led_digest(self, node: int) -> int:
+        """Sum over the groups led here that ``node`` is a member of."""
+        led = self._host.led.get(node)
+        return led.total if led is not None else 0
+
+    def believed_digest(self, node: int) -> int:
+        """Sum over the groups here that ``node`` is believed to lead."""
+        believed = self._host.believed.get(node)
+        return believed.total if believed is not None else 0
+
+    def digests(self) -> tuple[dict[int, int], dict[int, int], int]:
+        """(led digests by node, believed digests by node, led version): what ``Liveness.publish``
+        takes.  O(nodes)."""
+        host = self._host
+        return ({node: led.total for node, led in host.led.items()},
+                {node: believed.total for node, believed in host.believed.items()},
+                host.led_changes.version)
+
+    @property
+    def led_count(self) -> int:
+        """Groups led here."""
+        return self._host.led_changes.led_count
+
+    def led_groups(self) -> list[int]:
+        """Groups led here.  O(groups)."""
+        return [group.id for group in self._groups.values() if group.role is Role.LEADER]
+
+    @property
+    def awake_count(self) -> int:
+        """Timers that are armed: groups that are not asleep, and open questions to nodes."""
+        return len(self._host.timers)
+
+    @property
+    def quarantined_count(self) -> int:
+        """Replicas that are damaged.  O(groups)."""
+        return sum(1 for group in self._groups.values() if group.quarantined)
+
+    def node_state(self, node: int) -> str:
+        """``up``, ``down`` or ``unknown``, as the leases say."""
+        support = self._host.support
+        if node == self.node or node in support.granted or node in support.held:
+            return "up"
+        return "down" if node in support.epochs else "unknown"
+
+    @property
+    def led_version(self) -> int:
+        """Version of the list of groups led here."""
+        return self._host.led_changes.version
+
+    def leads(self, group: int, term: int) -> bool:
+        """Whether this node still leads ``group`` in ``term``: only then may an ``Append`` of that
+        term be filled from storage and sent, because a leader never rewrites its own log."""
+        found = self._groups.get(group)
+        return found is not None and found.role is Role.LEADER and found.term == term
+
+    def is_leader(self, group: int) -> bool:
+        """Whether this node leads ``group`` now."""
+        found = self._groups.get(group)
+        return found is not None and found.role is Role.LEADER
+
+    def is_settled(self, group: int) -> bool:
+        """Whether this node leads ``group`` and has committed in its term: only then is what it
+        knows to be committed all that ever was acknowledged."""
+        found = self._groups.get(group)
+        return (found is not None and found.role is Role.LEADER
+                and found.log.commit >= found.term_start)
+
+    def durable_index(self, group: int) -> int:
+        """Highest index of ``group`` that is durable here."""
+        return self._group(group).log.durable_index
+
+    def commit_index(self, group: int) -> int:
+        """Highest index of ``group`` known committed here."""
+        return self._group(group).log.commit
+
+    def leader_hint(self, group: int) -> tuple[int, int]:
+        """(leader or 0, term) as far as this node knows, of any group of the pool."""
+        found = self._groups.get(group)
+        hint = self._neighbours.hints.leader(group)
+        if found is None or (found.leader == 0 and hint[1] > found.term):
+            return hint
+        return found.leader, found.term
+
+    def groups(self) -> tuple[int, ...]:
+        """Ids of the groups here, in the order they were added."""
+        return tuple(self._groups)
+
+    def status(self, group: int) -> GroupStatus:
+        """A frozen picture of one replica.  Raises ``UnknownGroup``."""
+        return self._group(group).status()
+
+    def _check(self) -> None:
+        """Every invariant of every group; O(everything).  For tests and the simulator."""
+        self._host.timers._check()
+        for group in self._groups.values():
+            group._check()
+        self._neighbours._check()

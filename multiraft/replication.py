@@ -1,0 +1,360 @@
+"""Replication and commit: what a leader sends, what a follower accepts, what counts as committed.
+
+Contract.  Handlers of ``Append`` and ``AppendReply``, the leader's timer, proposals, and
+``send_appends``, which ``ready`` calls once per round and touched group.
+Invariants.  At most one Append per member and round.  ``commit`` moves only over entries of the
+leader's own term that a majority holds durably (paper 5.4.2; anomalies A25), this node's own log
+counted by its durable index; a follower's never passes the prefix it verified (scenario S4).
+Theory.  Paper 5.3.  Appends name ranges, because consensus needs terms and sizes and the driver has
+the bytes.  A leader sends before its own disk has the entry (thesis 10.2.1).  A commit advance rides
+on the next append or is announced after ``commit_notice_ms``; members that do not confirm are asked
+again every ``retransmit_ms``, and when all that can be reached have confirmed the timer is not armed
+again: the group sleeps.
+"""
+
+from __future__ import annotations
+
+from multiraft import election, membership
+from multiraft.errors import QueueFull
+from multiraft.group import Group, Role
+from multiraft.log import framed_bytes
+from multiraft.messages import Append, AppendReply, Status
+from multiraft.progress import Progress, ProgressState
+from multiraft.ready import Envelope
+from multiraft.types import Entry
+
+#: A probe carries entries only up to this: where the logs meet is not known yet, so most of what is
+#: sent may be sent in vain, but a new leader's first entry should not wait a round trip.
+PROBE_BYTES_MAX = 64 << 10
+
+#: A member that does not know the group is asked again after this many ``retransmit_ms``.
+ABSENT_PATIENCE = 4
+
+_PROBE = ProgressState.PROBE
+_REPLICATE = ProgressState.REPLICATE
+
+
+# ---- leader: proposals -------------------------------------------------------------------------
+
+
+def check_room(group: Group, size: int) -> None:
+    """Refuse a proposal of ``size`` bytes that would exceed a limit.  Raises ``QueueFull``."""
+    config = group.host.config
+    if group.transferee:
+        raise QueueFull(f"proposals while group {group.id} is handed to node {group.transferee}",
+                        0, 1)
+    if group.uncommitted_bytes + size > config.uncommitted_bytes_max:
+        raise QueueFull("uncommitted_bytes_max", config.uncommitted_bytes_max,
+                        group.uncommitted_bytes + size)
+    pending = group.log.last_index - group.log.commit + 1
+    if pending > config.uncommitted_entries_max:
+        raise QueueFull("uncommitted_entries_max", config.uncommitted_entries_max, pending)
+
+
+def propose(group: Group, entry: Entry, size: int) -> None:
+    """Append a leader's own entry of ``size`` framed bytes."""
+    group.append(entry)
+    group.uncommitted_bytes += size
+    if group.host.timers.deadline(group.id) is None:
+        group.wake()
+
+
+# ---- leader: sending ---------------------------------------------------------------------------
+
+
+def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> None:
+    """One append for each member that lacks something and has room.  ``fresh`` are the entries
+    staged in this very round, whose sizes the store does not know yet."""
+    staged = group.log.staged_index
+    commit = group.log.commit
+    connections = group.host.support.connections
+    for member in group.progress.values():
+        connection = connections.get(member.node)
+        if connection is None:
+            continue  # its connection coming up re-examines the group
+        if connection != member.connection:
+            member.connection = connection
+            if member.state is _PROBE or member.inflight:
+                member.become_probe(member.match + 1)
+        if member.state is _REPLICATE:
+            if member.next_index <= staged:
+                _stream(group, member, fresh, fresh_bytes)
+            elif group.notice_due and member.commit_sent < commit:
+                _send_append(group, member, member.next_index - 1, member.next_index - 1)
+        elif member.state is _PROBE and not member.probe_sent:
+            _probe(group, member, fresh)
+    group.notice_due = False
+
+
+def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_bytes: int) -> None:
+    config = group.host.config
+    room = min(config.append_bytes_max, config.peer_window_bytes - member.inflight_bytes)
+    if room <= 0:
+        return  # an acknowledgement makes room and looks here again
+    first = member.next_index
+    if first < group.log.first_index:
+        _needs_snapshot(group, member)
+        return
+    if fresh and first == fresh[0].index and fresh_bytes <= room:
+        last, size = group.log.staged_index, fresh_bytes
+    else:
+        last, size = _range(group, first, room, fresh)
+    _send_append(group, member, first - 1, last)
+    member.sent(last, size, group.host.now_ms)
+    if last < group.log.staged_index and member.inflight_bytes < config.peer_window_bytes:
+        group.touch()
+
+
+def _range(group: Group, first: int, room: int, fresh: tuple[Entry, ...]) -> tuple[int, int]:
+    """(last index, bytes) of what fits into ``room`` from ``first`` on: from the store, or from the
+    entries staged in this round, never across the two."""
+    if not fresh or first < fresh[0].index:
+        known = group.log.staged_index - len(fresh)
+        last = min(group.host.store.last_within(group.id, first, room), known)
+        return last, group.host.store.bytes_between(group.id, first, last)
+    last, size = first - 1, 0
+    for entry in fresh[first - fresh[0].index:]:
+        more = framed_bytes(entry)
+        if size and size + more > room:
+            break
+        last, size = entry.index, size + more
+    return last, size
+
+
+def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
+    """Ask whether the log meets the member's at ``next_index - 1``."""
+    first = member.next_index
+    if first < group.log.first_index:
+        _needs_snapshot(group, member)
+        return
+    last = first - 1
+    if first <= group.log.staged_index:
+        upto, size = _range(group, first, PROBE_BYTES_MAX, fresh)
+        if size <= PROBE_BYTES_MAX:
+            last = upto
+    _send_append(group, member, first - 1, last)
+    member.probe_sent = True
+
+
+def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
+    log = group.log
+    group.outbox.append(Envelope(member.node, Append(
+        group.id, group.incarnation, group.term, prev, log.term_at(prev), last, log.commit)))
+    member.commit_sent = log.commit
+
+
+def _needs_snapshot(group: Group, member: Progress) -> None:
+    """What the member lacks is compacted away; the next issue sends it a snapshot from here."""
+    member.state = ProgressState.SNAPSHOT
+    group.emit("needs_snapshot", member.node, member.next_index, group.log.first_index)
+
+
+# ---- leader: answers ---------------------------------------------------------------------------
+
+
+def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
+    """A member answered this leader."""
+    member = group.progress.get(sender)
+    if member is None:
+        return  # not a member (any more): its terms and indexes are none of ours
+    if reply.term > group.term:
+        group.become_follower(reply.term, 0, "higher term")
+        return
+    if reply.term < group.term:
+        return  # an answer to an earlier term of this node
+    status = reply.status
+    if status == Status.OK:
+        _on_acknowledged(group, member, reply)
+    elif status == Status.MISMATCH:
+        _on_mismatch(group, member, reply)
+    elif status == Status.UNKNOWN_GROUP:
+        _set_aside(group, member, ProgressState.ABSENT)
+    else:
+        _set_aside(group, member, ProgressState.OUT)
+
+
+def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None:
+    log = group.log
+    if reply.match > log.last_index:
+        group.emit("drop", member.node, f"acknowledges {reply.match} of {log.last_index}")
+        return
+    news = member.acknowledged(reply.match, group.host.now_ms)
+    # Assigned, not maximised: after a restart the member knows less, and has to be told again.
+    member.commit_known = reply.commit
+    if member.state is not _REPLICATE:
+        verified = min(max(reply.hint_index, member.match), log.last_index)
+        member.become_replicate(verified + 1)
+    if news:
+        maybe_commit(group)
+        if group.transferee == member.node:
+            election.continue_transfer(group)
+    if member.next_index <= log.staged_index:
+        group.touch()
+
+
+def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
+    """Go back to the last entry that may match: one round trip per term, not per entry."""
+    index, _ = group.log.last_not_above(reply.hint_index, reply.hint_term)
+    member.become_probe(min(index + 1, group.log.last_index + 1))
+    group.touch()
+
+
+def _set_aside(group: Group, member: Progress, state: ProgressState) -> None:
+    if member.state is not state:
+        group.emit("member", member.node, state.name.lower())
+    member.become_probe(member.match + 1)
+    member.state = state
+    member.progressed_ms = group.host.now_ms
+
+
+def maybe_commit(group: Group) -> None:
+    """Raise the commit index to what a majority holds durably, if this term's entries are in it."""
+    log = group.log
+    index = membership.committed(group.configuration, group.durable_of)
+    if index <= log.commit or index < group.term_start:
+        return
+    first_own = max(log.commit, group.term_start) + 1  # the term's first entry is not proposed
+    if index >= first_own:
+        group.uncommitted_bytes -= group.host.store.bytes_between(group.id, first_own, index)
+        assert group.uncommitted_bytes >= 0, f"uncommitted {group.uncommitted_bytes} B"
+    log.commit_to(index)
+    if group.progress:
+        host = group.host
+        host.timers.arm(group.id, host.now_ms + host.config.commit_notice_ms)
+    group.touch()
+
+
+# ---- leader: timer -----------------------------------------------------------------------------
+
+
+def on_leader_timer(group: Group) -> None:
+    """Give up a late transfer, announce the commit index, ask the silent again; or sleep."""
+    host, log = group.host, group.log
+    now_ms = host.now_ms
+    if group.transferee and now_ms >= group.transfer_deadline_ms:
+        election.give_up_transfer(group)
+    group.notice_due = True
+    again_ms = group.transfer_deadline_ms if group.transferee else 0
+    for member in group.progress.values():
+        if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
+            continue
+        patience_ms = host.config.retransmit_ms
+        if member.state is ProgressState.ABSENT:
+            patience_ms *= ABSENT_PATIENCE
+        if now_ms - member.progressed_ms >= patience_ms:
+            member.become_probe(member.match + 1)
+            member.progressed_ms = now_ms
+        due_ms = member.progressed_ms + patience_ms
+        again_ms = min(again_ms, due_ms) if again_ms else due_ms
+    if again_ms:
+        host.timers.arm(group.id, again_ms)
+    else:
+        group.emit("sleep")
+    group.touch()
+
+
+def _is_reachable(group: Group, member: Progress) -> bool:
+    """Whether asking again makes sense; if not, the member's return re-examines the group."""
+    support = group.host.support
+    return (member.node in support.held and member.node in support.connections
+            and member.state not in (ProgressState.OUT, ProgressState.SNAPSHOT))
+
+
+# ---- follower ----------------------------------------------------------------------------------
+
+
+def on_append(group: Group, sender: int, append: Append) -> None:
+    """AppendEntries at a replica that does not lead (paper 5.3)."""
+    if append.term < group.term:
+        group.reply_append(sender, Status.MISMATCH)
+        return
+    if append.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
+        group.become_follower(append.term, sender)
+    group.heard_ms = group.host.now_ms
+    if group.quarantined:
+        group.reply_append(sender, Status.QUARANTINED)
+        return
+    fault = _fault(append)
+    if fault:
+        group.emit("drop", sender, fault)
+        return
+    log = group.log
+    prev = append.prev_index
+    if prev > log.commit and not log.matches(prev, append.prev_term):
+        group.reply_append(sender, Status.MISMATCH, log.last_not_above(prev, append.prev_term))
+        return
+    appended = bool(append.entries) and _accept(group, sender, append.entries)
+    if group.quarantined:
+        return
+    if append.last_index > group.verified:
+        group.verified = append.last_index
+    if log.commit_to(min(append.commit, group.verified)) or not appended:
+        group.touch()
+    if not appended:
+        group.ack_to = sender  # nothing new to wait for; new entries are answered when durable
+
+
+def on_append_as_leader(group: Group, sender: int, append: Append) -> None:
+    """Another leader: of an earlier term, or of a later one; never of this one."""
+    assert append.term != group.term, (
+        f"group {group.id}: nodes {group.host.node} and {sender} both lead term {append.term}")
+    on_append(group, sender, append)
+
+
+def _fault(append: Append) -> str:
+    """Why the range and the entries do not belong together; empty when they do."""
+    index, term = append.prev_index, append.prev_term
+    for entry in append.entries:
+        index += 1
+        if (entry.index != index or entry.term < term or entry.group != append.group
+                or entry.incarnation != append.incarnation):
+            return f"{entry!r} at {index}@{term}"
+        term = entry.term
+    if index != append.last_index or term > append.term:
+        return f"entries to {index}@{term} for an append to {append.last_index}@{append.term}"
+    return ""
+
+
+def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
+    """Append what the log lacks, dropping what contradicts it; whether anything was appended."""
+    log, tail = group.log, group.tail
+    skip = 0
+    if entries[0].index <= log.last_index:
+        skip = _known(group, entries)
+        if skip == len(entries):
+            return False
+        if entries[skip].index <= log.last_index:
+            group.truncate(entries[skip].index)
+    for entry in entries[skip:] if skip else entries:
+        why = tail.verify(entry)
+        if why:
+            group.quarantine(f"entry {entry.index}@{entry.term} of node {sender}: {why}")
+            group.reply_append(sender, Status.GONE_WRONG)
+            return False
+        log.append(entry)
+        tail.append(entry)
+    group.touch()
+    return True
+
+
+def _known(group: Group, entries: tuple[Entry, ...]) -> int:
+    """How many of the first entries the log has already."""
+    log = group.log
+    for count, entry in enumerate(entries):
+        if entry.index > log.last_index:
+            return count
+        if entry.index >= log.first_index and log.term_at(entry.index) != entry.term:
+            assert entry.index > log.commit, (
+                f"group {group.id}: {entry!r} contradicts a committed entry of term "
+                f"{log.term_at(entry.index)}")
+            return count
+    return len(entries)
+
+
+def on_written(group: Group) -> None:
+    """This replica's durable index moved: count it, or report it."""
+    if group.role is Role.LEADER:
+        maybe_commit(group)
+    elif group.leader and not group.quarantined:
+        group.ack_to = group.leader
+    group.touch()

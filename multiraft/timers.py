@@ -1,0 +1,70 @@
+"""Deadlines, one per key: a heap whose obsolete items are skipped when they surface.
+
+Contract.  ``arm`` moves a deadline earlier, never later; whoever wakes too early looks at what is
+due and arms again.  So a group under load pushes one item per expiry, not one per message.
+Complexity.  arm, due: O(log n) amortised; cancel: O(1).  The heap holds at most
+``2 * live + SLACK`` items.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+#: Obsolete items that are tolerated before the heap is rebuilt: keeps rebuilding rare when few
+#: timers are live.
+SLACK = 256
+
+
+class Timers:
+    """Deadlines in milliseconds by key; ties fire in order of keys."""
+
+    __slots__ = ("_heap", "_deadlines")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int]] = []
+        self._deadlines: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def arm(self, key: int, deadline_ms: int) -> None:
+        """Fire at ``deadline_ms`` at the latest."""
+        current = self._deadlines.get(key)
+        if current is None or deadline_ms < current:
+            self._deadlines[key] = deadline_ms
+            heappush(self._heap, (deadline_ms, key))
+            if len(self._heap) > 2 * len(self._deadlines) + SLACK:
+                self._heap = [(deadline, key) for key, deadline in self._deadlines.items()]
+                heapify(self._heap)
+
+    def cancel(self, key: int) -> None:
+        """Do not fire."""
+        self._deadlines.pop(key, None)
+
+    def deadline(self, key: int) -> int | None:
+        """When ``key`` fires; None = not armed."""
+        return self._deadlines.get(key)
+
+    def next_ms(self) -> int | None:
+        """The earliest deadline of all."""
+        heap = self._heap
+        while heap:
+            deadline, key = heap[0]
+            if self._deadlines.get(key) == deadline:
+                return deadline
+            heappop(heap)
+        return None
+
+    def pop_due(self, now_ms: int) -> int | None:
+        """A key whose deadline has come, disarmed; None = there is none."""
+        deadline = self.next_ms()
+        if deadline is None or deadline > now_ms:
+            return None
+        key = heappop(self._heap)[1]
+        del self._deadlines[key]
+        return key
+
+    def _check(self) -> None:
+        items = {*self._heap}
+        assert all((deadline, key) in items for key, deadline in self._deadlines.items())
+        assert len(self._heap) <= 2 * len(self._deadlines) + SLACK + 1

@@ -1,0 +1,494 @@
+"""The metadata state machine: nodes, topics, placement exceptions, producer ids.
+
+Contract.  ``apply(index, command)`` is called for every METADATA entry of group 0 in order, on
+every replica, and is a function of the state and the command: no clock, no randomness, no I/O.
+What a client did wrong is a ``Result`` with a code, never an exception, so that all replicas agree
+on it.  ``version`` is the index of the last command applied; replies carry it, and a node behind it
+waits.
+
+Invariants.  Incarnations come from one counter and are never used twice.  A topic's partitions have
+consecutive incarnations, the first of which is the topic's own.  The counts per group are kept up
+to date at each change, no command walks all topics.  Group 0 holds no partitions.
+
+Theory.  The hash proposes, the metadata decides: a partition without an entry in ``_chains`` is
+where ``placement.default_group`` puts it for the pool size recorded with its topic, at epoch 1 from
+offset 0.  Only exceptions are stored, so a topic costs one tuple, two map entries and no object per
+partition.  Topics are tuples of plain values, which the garbage collector stops visiting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sortedcontainers import SortedDict
+
+from multiraft.errors import CodecError
+from multiraft.types import METADATA_GROUP, Configuration
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import TOPIC_NAME_MAX
+from multiraft.wire.schema import I16_MAX, I64_MAX
+from node.metadata_commands import (
+    PARTITIONS_PER_TOPIC_MAX,
+    AllocateProducerIds,
+    Bootstrap,
+    BumpProducerEpoch,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    InvalidCommand,
+    NodeRecord,
+    RegisterNode,
+    decode_command,
+    encode_command,
+    plan_bootstrap,
+)
+from placement import PlacementError, Topology, assign, default_group
+from placement.topology import NODES_MAX, check_node
+
+__all__ = [
+    "AllocateProducerIds",
+    "Bootstrap",
+    "BumpProducerEpoch",
+    "ChainLink",
+    "Command",
+    "CreateTopic",
+    "DeleteTopic",
+    "InvalidCommand",
+    "Location",
+    "MetadataState",
+    "NodeRecord",
+    "ProducerIdentity",
+    "ProducerIds",
+    "RegisterNode",
+    "Result",
+    "Topic",
+    "decode_command",
+    "encode_command",
+    "plan_bootstrap",
+    "topic_name_fault",
+]
+
+SNAPSHOT_VERSION = 1
+
+#: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
+TOPICS_MAX = 1 << 21
+
+#: Partitions of a cluster, for the same reason: each may take state in its group's replicas.
+PARTITIONS_MAX = 1 << 22
+
+#: Partitions that are elsewhere than the hash says.  Hashing makes them for far less than 1 % of
+#: the partitions; every replica keeps and every checkpoint carries them.  When the table is full,
+#: new partitions go where the hash puts them: balance suffers, creating topics does not.
+EXCEPTIONS_MAX = 1 << 16
+
+#: Producer ids whose epoch was ever bumped; the one bumped longest ago is forgotten.  A producer
+#: that was forgotten still has to name an epoch of its own, and partitions fence by their windows.
+PRODUCER_EPOCHS_MAX = 1 << 16
+
+#: Epoch of a partition's first link; a move to another group makes the next one.
+FIRST_EPOCH = 1
+
+#: Incarnation of the groups that bootstrap creates.
+FIRST_GROUP_INCARNATION = 1
+
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,%d}" % TOPIC_NAME_MAX)
+
+
+class Topic(NamedTuple):
+    """One life of a topic.  Partition ``p`` has the incarnation ``incarnation + p``."""
+
+    name: str
+    id: bytes
+    incarnation: int
+    partitions: int
+    pool_size: int
+
+
+class ChainLink(NamedTuple):
+    """Where a partition's offsets from ``start_offset`` on are."""
+
+    epoch: int
+    group: int
+    start_offset: int
+
+
+class Location(NamedTuple):
+    """A partition and the group that takes its appends now."""
+
+    topic: Topic
+    partition: int
+    group: int
+    epoch: int
+    start_offset: int
+
+
+class ProducerIds(NamedTuple):
+    """Producer ids first .. first + count - 1."""
+
+    first: int
+    count: int
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+class Result(NamedTuple):
+    """What a command did, the same on every replica.  ``value`` by command: the ``NodeRecord``, the
+    ``Topic`` created or deleted, ``ProducerIds``, ``ProducerIdentity``; None for bootstrap and for
+    refusals, which changed nothing and have an ``error``."""
+
+    code: Code
+    value: Any = None
+    error: ErrorDetail | None = None
+
+
+def _refused(code: Code, text: str, limit: int = -1, value: int = -1) -> Result:
+    return Result(code, None, ErrorDetail(text, limit=limit, value=value))
+
+
+def _over(name: str, limit: int, value: int) -> Result:
+    return _refused(Code.LIMIT_EXCEEDED, f"{name}: {value} would exceed the limit of {limit}",
+                    limit, value)
+
+
+def topic_name_fault(name: str) -> str:
+    """Why ``name`` cannot be a topic's, empty when it can."""
+    if name in (".", ".."):
+        return f"a topic cannot be named {name!r}"
+    if _TOPIC_NAME.fullmatch(name) is None:
+        return f"topic name {name!r:.80} is not [A-Za-z0-9._-]{{1,{TOPIC_NAME_MAX}}}"
+    return ""
+
+
+class MetadataState:
+    """One replica's copy of the cluster's metadata.
+
+    ``cluster_id`` is empty until the bootstrap is applied; until then it refuses other commands.
+    """
+
+    __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
+                 "partitions_count", "_nodes", "_replicas", "_group_counts", "_next_incarnation",
+                 "_next_producer_id", "_topics", "_by_incarnation", "_chains", "_producer_epochs")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.cluster_id = b""
+        self.pool_size = 0
+        self.replication_factor = 0
+        self.hash_seed = 0
+        self.partitions_count = 0
+        self._nodes: dict[int, NodeRecord] = {}
+        self._replicas: tuple[tuple[int, ...], ...] = ()
+        self._group_counts: list[int] = []
+        self._next_incarnation = 1
+        self._next_producer_id = 1
+        self._topics: SortedDict[str, Topic] = SortedDict()
+        #: The same topics by their own incarnation, which is their first partition's.
+        self._by_incarnation: SortedDict[int, Topic] = SortedDict()
+        self._chains: dict[int, tuple[ChainLink, ...]] = {}
+        #: producer id -> epoch, the one bumped longest ago first
+        self._producer_epochs: dict[int, int] = {}
+
+    # ---- commands -------------------------------------------------------------------------------
+
+    def apply(self, index: int, command: Command) -> Result:
+        """Apply the command at raft ``index``.  O(log topics + partitions of the topic)."""
+        assert index > self.version, f"command {index} after {self.version}"
+        self.version = index
+        if not self.cluster_id and type(command) is not Bootstrap:
+            return _refused(Code.INVALID_REQUEST, "the cluster is not bootstrapped")
+        return _APPLY[type(command)](self, command)
+
+    def _bootstrap(self, command: Bootstrap) -> Result:
+        if self.cluster_id:
+            return _refused(Code.INVALID_REQUEST, "the cluster is bootstrapped already")
+        fault = _bootstrap_fault(command)
+        if fault:
+            return _refused(Code.INVALID_REQUEST, fault)
+        self.cluster_id = command.cluster_id
+        self.pool_size = command.pool_size
+        self.replication_factor = command.replication_factor
+        self.hash_seed = command.hash_seed
+        self._nodes = {node.id: node for node in sorted(command.nodes)}
+        self._replicas = command.replicas
+        self._group_counts = [0] * (command.pool_size + 1)
+        return Result(Code.OK)
+
+    def _register_node(self, command: RegisterNode) -> Result:
+        node = command.node
+        known = self._nodes.get(node.id)
+        try:
+            check_node(node.place)
+        except PlacementError as error:
+            return _refused(Code.INVALID_REQUEST, str(error))
+        if known is None and len(self._nodes) >= NODES_MAX:
+            return _over("nodes", NODES_MAX, len(self._nodes) + 1)
+        if known is not None and known.incarnation not in (0, node.incarnation):
+            return _refused(Code.INVALID_REQUEST, f"node {node.id} has incarnation "
+                            f"{known.incarnation}, not {node.incarnation}: this is another data "
+                            f"directory")
+        if known is not None and node.boot_epoch < known.boot_epoch:
+            return _refused(Code.INVALID_REQUEST, f"node {node.id} has started since, boot epoch "
+                            f"{known.boot_epoch}, not {node.boot_epoch}")
+        self._nodes[node.id] = node
+        return Result(Code.OK, node)
+
+    def _create_topic(self, command: CreateTopic) -> Result:
+        known = self._topics.get(command.name)
+        if known is not None and known.id == command.topic_id:
+            return Result(Code.OK, known)  # proposed twice
+        refusal = self._create_refusal(command, known)
+        if refusal is not None:
+            return refusal
+        topic = Topic(command.name, command.topic_id, self._next_incarnation, command.partitions,
+                      self.pool_size)
+        self._next_incarnation += topic.partitions
+        self._topics[topic.name] = topic
+        self._by_incarnation[topic.incarnation] = topic
+        for group in self._place(topic):
+            self._group_counts[group] += 1
+        self.partitions_count += topic.partitions
+        return Result(Code.OK, topic)
+
+    def _create_refusal(self, command: CreateTopic, known: Topic | None) -> Result | None:
+        fault = topic_name_fault(command.name)
+        if fault:
+            return _refused(Code.INVALID_TOPIC_NAME, fault)
+        if known is not None:
+            return _refused(Code.TOPIC_EXISTS, f"topic {command.name} exists")
+        if command.partitions < 1:
+            return _refused(Code.INVALID_REQUEST, "a topic has at least one partition")
+        if command.partitions > PARTITIONS_PER_TOPIC_MAX:
+            return _over("partitions of a topic", PARTITIONS_PER_TOPIC_MAX, command.partitions)
+        if len(self._topics) >= TOPICS_MAX:
+            return _over("topics", TOPICS_MAX, len(self._topics) + 1)
+        partitions = self.partitions_count + command.partitions
+        if partitions > PARTITIONS_MAX:
+            return _over("partitions of the cluster", PARTITIONS_MAX, partitions)
+        return None
+
+    def _place(self, topic: Topic) -> tuple[int, ...]:
+        """Groups of a new topic's partitions; records those that are not where the hash says."""
+        incarnations = range(topic.incarnation, topic.incarnation + topic.partitions)
+        groups, exceptions = assign(incarnations, self._group_counts, self.partitions_count,
+                                    self.hash_seed)
+        if len(self._chains) + len(exceptions) > EXCEPTIONS_MAX:
+            return tuple(default_group(incarnation, topic.pool_size, self.hash_seed)
+                         for incarnation in incarnations)
+        for incarnation, group in exceptions:
+            self._chains[incarnation] = (ChainLink(FIRST_EPOCH, group, 0),)
+        return groups
+
+    def _delete_topic(self, command: DeleteTopic) -> Result:
+        topic = self._topics.get(command.name)
+        if topic is None or topic.id != command.topic_id:
+            return _refused(Code.UNKNOWN_TOPIC, f"no topic {command.name!r:.80} with id "
+                            f"{command.topic_id.hex()}")
+        for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
+            self._group_counts[self.chain(topic, incarnation)[-1].group] -= 1
+            self._chains.pop(incarnation, None)
+        del self._topics[topic.name]
+        del self._by_incarnation[topic.incarnation]
+        self.partitions_count -= topic.partitions
+        return Result(Code.OK, topic)
+
+    def _allocate_producer_ids(self, command: AllocateProducerIds) -> Result:
+        first = self._next_producer_id
+        if first + command.count > I64_MAX:
+            return _over("producer ids", I64_MAX, first + command.count)
+        self._next_producer_id += command.count
+        return Result(Code.OK, ProducerIds(first, command.count))
+
+    def _bump_producer_epoch(self, command: BumpProducerEpoch) -> Result:
+        producer, epoch = command.producer_id, command.producer_epoch
+        if not 0 < producer < self._next_producer_id:
+            return _refused(Code.INVALID_REQUEST, f"producer id {producer} was never handed out")
+        known = self._producer_epochs.get(producer)
+        if known is not None and 0 <= epoch < known:
+            return _refused(Code.PRODUCER_FENCED,
+                            f"producer {producer} epoch {epoch} was fenced by epoch {known}")
+        latest = max(epoch, -1 if known is None else known)
+        if latest < 0 or latest == I16_MAX:  # forgotten and unnamed, or used up: another id
+            renewed = self._allocate_producer_ids(AllocateProducerIds(1))
+            if renewed.code != Code.OK:
+                return renewed
+            producer, latest = renewed.value.first, -1
+        self._remember_epoch(producer, latest + 1)
+        return Result(Code.OK, ProducerIdentity(producer, latest + 1))
+
+    def _remember_epoch(self, producer: int, epoch: int) -> None:
+        epochs = self._producer_epochs
+        if epochs.pop(producer, None) is None and len(epochs) >= PRODUCER_EPOCHS_MAX:
+            del epochs[next(iter(epochs))]
+        epochs[producer] = epoch
+
+    # ---- questions ------------------------------------------------------------------------------
+
+    @property
+    def topics_count(self) -> int:
+        return len(self._topics)
+
+    @property
+    def exceptions_count(self) -> int:
+        """Partitions that are not where the hash says; at most ``EXCEPTIONS_MAX`` by creation."""
+        return len(self._chains)
+
+    def topic(self, name: str) -> Topic | None:
+        """The living topic of that name.  O(1)."""
+        return self._topics.get(name)
+
+    def list_topics(self, after: str = "", count_max: int = 1000) -> tuple[list[Topic], bool]:
+        """Topics with names after ``after`` in order, and whether there are more.
+        O(log topics + count)."""
+        names = self._topics.irange(after, inclusive=(False, True))
+        found = [self._topics[name] for name, _ in zip(names, range(count_max + 1), strict=False)]
+        return found[:count_max], len(found) > count_max
+
+    def locate(self, incarnation: int) -> Location | None:
+        """Where the partition takes appends; None = no such partition (any more).
+        O(1) for a topic's first partition, O(log topics) for the others."""
+        topic = self._by_incarnation.get(incarnation)
+        if topic is None:
+            place = self._by_incarnation.bisect_right(incarnation) - 1
+            if place < 0:
+                return None
+            topic = self._by_incarnation.peekitem(place)[1]
+            if incarnation >= topic.incarnation + topic.partitions:
+                return None
+        link = self.chain(topic, incarnation)[-1]
+        return Location(topic, incarnation - topic.incarnation, link.group, link.epoch,
+                        link.start_offset)
+
+    def chain(self, topic: Topic, incarnation: int) -> tuple[ChainLink, ...]:
+        """The partition's history, oldest link first; never empty.  O(log pool)."""
+        chain = self._chains.get(incarnation)
+        if chain is None:
+            group = default_group(incarnation, topic.pool_size, self.hash_seed)
+            return (ChainLink(FIRST_EPOCH, group, 0),)
+        return chain
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """All nodes by id."""
+        return tuple(self._nodes[node] for node in sorted(self._nodes))
+
+    def node(self, node_id: int) -> NodeRecord | None:
+        return self._nodes.get(node_id)
+
+    def group_partitions(self, group: int) -> int:
+        """Partitions whose appends go to ``group``.  O(1)."""
+        return self._group_counts[group]
+
+    def initial_configuration(self, group: int) -> Configuration:
+        """Members of a group at its creation.  Every node has a copy of the metadata group."""
+        voters = self._replicas[group]
+        if group != METADATA_GROUP:
+            return Configuration(voters)
+        return Configuration(voters, tuple(node for node in sorted(self._nodes)
+                                           if node not in voters))
+
+    def groups_of(self, node_id: int) -> tuple[int, ...]:
+        """Groups that the node was a member of at creation.  O(groups)."""
+        return tuple(group for group, voters in enumerate(self._replicas)
+                     if node_id in voters or group == METADATA_GROUP)
+
+    # ---- checkpoints ----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict:
+        """The state as CBOR-able values.  O(topics), but only copies references."""
+        return {
+            "version": SNAPSHOT_VERSION, "index": self.version, "cluster_id": self.cluster_id,
+            "pool_size": self.pool_size, "replication_factor": self.replication_factor,
+            "hash_seed": self.hash_seed, "nodes": list(self._nodes.values()),
+            "replicas": self._replicas, "group_counts": list(self._group_counts),
+            "next_incarnation": self._next_incarnation,
+            "next_producer_id": self._next_producer_id,
+            "topics": list(dict.values(self._by_incarnation)),  # in order of creation
+            "chains": list(self._chains.items()),
+            "producer_epochs": list(self._producer_epochs.items()),
+        }
+
+    @classmethod
+    def restore(cls, snapshot: dict) -> MetadataState:
+        """The state that ``snapshot`` described.  Raises ``CodecError`` when it is not one."""
+        try:
+            if snapshot["version"] != SNAPSHOT_VERSION:
+                raise CodecError(f"metadata of version {snapshot['version']}, known is "
+                                 f"{SNAPSHOT_VERSION}")
+            state = cls()
+            state._fill(snapshot)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CodecError(f"malformed metadata: {error!r}") from error
+        return state
+
+    def _fill(self, snapshot: dict) -> None:
+        self.version = snapshot["index"]
+        self.cluster_id = snapshot["cluster_id"]
+        self.pool_size = snapshot["pool_size"]
+        self.replication_factor = snapshot["replication_factor"]
+        self.hash_seed = snapshot["hash_seed"]
+        self._nodes = {row[0]: NodeRecord._make(row) for row in snapshot["nodes"]}
+        self._replicas = tuple(map(tuple, snapshot["replicas"]))
+        self._group_counts = list(snapshot["group_counts"])
+        self._next_incarnation = snapshot["next_incarnation"]
+        self._next_producer_id = snapshot["next_producer_id"]
+        topics = list(map(Topic._make, snapshot["topics"]))
+        self._topics = SortedDict((topic.name, topic) for topic in topics)
+        self._by_incarnation = SortedDict((topic.incarnation, topic) for topic in topics)
+        self.partitions_count = sum(topic.partitions for topic in topics)
+        self._chains = {incarnation: tuple(map(ChainLink._make, chain))
+                        for incarnation, chain in snapshot["chains"]}
+        self._producer_epochs = {producer: epoch
+                                 for producer, epoch in snapshot["producer_epochs"]}
+
+    def _check(self) -> None:
+        """Every invariant.  O(partitions); for tests and the simulator."""
+        counts = [0] * len(self._group_counts)
+        chained, end = 0, 1
+        for first, topic in self._by_incarnation.items():
+            assert topic.incarnation == first >= end, f"{topic} overlaps the one before"
+            assert self._topics[topic.name] is topic
+            end = first + topic.partitions
+            for incarnation in range(first, end):
+                counts[self.chain(topic, incarnation)[-1].group] += 1
+                chained += incarnation in self._chains
+        assert end <= self._next_incarnation
+        assert len(self._topics) == len(self._by_incarnation) <= TOPICS_MAX
+        assert counts == self._group_counts, f"{counts} != {self._group_counts}"
+        assert self.partitions_count == sum(counts) <= PARTITIONS_MAX
+        assert not counts or counts[METADATA_GROUP] == 0, "the metadata group holds no partitions"
+        assert chained == len(self._chains) <= EXCEPTIONS_MAX, "a chain without a partition"
+        assert len(self._producer_epochs) <= PRODUCER_EPOCHS_MAX
+        assert len(self._nodes) <= NODES_MAX
+
+
+def _bootstrap_fault(command: Bootstrap) -> str:
+    """Why this bootstrap contradicts itself; empty when it does not."""
+    try:
+        Topology.of(node.place for node in command.nodes)
+    except PlacementError as error:
+        return str(error)
+    known = {node.id: None for node in command.nodes}
+    if len(command.replicas) != command.pool_size + 1:
+        return (f"replicas of {len(command.replicas)} groups, a pool of {command.pool_size} and "
+                f"the metadata group need {command.pool_size + 1}")
+    for group, nodes in enumerate(command.replicas):
+        if len(nodes) != len({*nodes}) or not nodes or any(node not in known for node in nodes):
+            return f"group {group}: replicas {nodes!r:.80} are not distinct nodes of the cluster"
+        if group != METADATA_GROUP and len(nodes) != command.replication_factor:
+            return (f"group {group} has {len(nodes)} replicas, the replication factor is "
+                    f"{command.replication_factor}")
+    return ""
+
+
+_APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
+    Bootstrap: MetadataState._bootstrap,
+    RegisterNode: MetadataState._register_node,
+    CreateTopic: MetadataState._create_topic,
+    DeleteTopic: MetadataState._delete_topic,
+    AllocateProducerIds: MetadataState._allocate_producer_ids,
+    BumpProducerEpoch: MetadataState._bump_producer_epoch,
+}

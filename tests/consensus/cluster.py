@@ -1,0 +1,230 @@
+"""A few nodes in one thread, for tests: a driver that obeys the contract, a network of queues, a
+disk that loses what was not synced.  The order of everything is the caller's."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+from multiraft import leases
+from multiraft.config import RaftConfig
+from multiraft.leases import Liveness
+from multiraft.memory_store import MemoryStore
+from multiraft.messages import Append
+from multiraft.multiraft import MultiRaft
+from multiraft.ready import Committed, Envelope, Event
+from multiraft.tail_protocol import NullTail
+from multiraft.types import Configuration, EntryKind
+
+
+class Node:
+    """One node: core, liveness, store, and what a driver keeps."""
+
+    def __init__(self, id_: int, seed: int, config: RaftConfig):
+        self.id = id_
+        self.config = config
+        self.rng = random.Random(seed * 1000 + id_)
+        self.store = MemoryStore()
+        self.boot_epoch = 0
+        self.core: MultiRaft | None = None
+        self.liveness: Liveness | None = None
+        self.after_write: deque[tuple[int, list[Envelope]]] = deque()
+        self.committed: dict[int, list] = {}
+        self.events: list[Event] = []
+        self.manual_disk = False
+        self.tails = lambda group: NullTail()
+        self.healthy = True
+
+    def start(self, now_ms: int, peers: list[int], support: bool = True) -> None:
+        """Boot from what is on the disk."""
+        self.boot_epoch += 1
+        self.core = MultiRaft(self.id, self.config, self.store, self.rng, now_ms)
+        self.liveness = Liveness(self.id, self.boot_epoch, self.config.lease_ms,
+                                 self.config.liveness_interval_ms)
+        for peer in peers:
+            self.liveness.add_peer(peer)
+        for group in self.store.groups():
+            self.core.add_group(group, self.store.incarnation(group), self.store.restored(group),
+                                self.tails(group))
+
+    def crash(self) -> int:
+        """Power is lost; the number of writes that are gone."""
+        self.core = self.liveness = None
+        self.after_write.clear()
+        return self.store.crash()
+
+
+class Cluster:
+    """Nodes, links and one clock."""
+
+    def __init__(self, nodes: int = 3, groups: int = 1, seed: int = 1,
+                 config: RaftConfig | None = None, replicas: int = 0):
+        self.config = config or RaftConfig()
+        self.now_ms = 0
+        self.nodes = {id_: Node(id_, seed, self.config) for id_ in range(1, nodes + 1)}
+        #: (from, to) -> messages on the way
+        self.wires: dict[tuple[int, int], deque] = {}
+        self.cut: set[tuple[int, int]] = set()
+        replicas = replicas or nodes
+        for group in range(1, groups + 1):
+            voters = tuple(sorted((group + k) % nodes + 1 for k in range(replicas)))
+            for id_ in voters:
+                self.nodes[id_].store.create_group(group, 1, Configuration(voters))
+        for id_ in self.nodes:
+            self.start(id_)
+
+    # ---- life ---------------------------------------------------------------------------------
+
+    def start(self, id_: int) -> None:
+        node = self.nodes[id_]
+        node.start(self.now_ms, [other for other in self.nodes if other != id_])
+        for other in self.nodes.values():
+            if other.core is not None and other is not node:
+                node.core.connected(other.id)
+                other.core.connected(id_)
+        self.drain(id_)
+
+    def crash(self, id_: int) -> int:
+        for link in self.wires:
+            if id_ in link:
+                self.wires[link].clear()
+        for other in self.nodes.values():
+            if other.core is not None and other.id != id_:
+                other.core.disconnected(id_)
+        return self.nodes[id_].crash()
+
+    # ---- one node's round ---------------------------------------------------------------------
+
+    def drain(self, id_: int) -> None:
+        """Obey ``Ready`` until there is none, as a driver does."""
+        node = self.nodes[id_]
+        for _ in range(10_000):
+            if node.core is None:
+                return
+            ready = node.core.ready()
+            if not ready:
+                return
+            self.obey(node, ready)
+            if not node.manual_disk:
+                while node.store.pending():
+                    self.fsync(id_)
+        raise AssertionError(f"node {id_} is never done")
+
+    def obey(self, node: Node, ready) -> None:
+        if ready.writes is not None:
+            node.store.stage(ready.writes)
+            node.after_write.append((ready.writes.sequence, ready.messages_after_write))
+        else:
+            assert not ready.messages_after_write
+        for envelope in ready.messages:
+            self.transmit(node, envelope)
+        for committed in ready.committed:
+            self.apply(node, committed)
+        node.events.extend(ready.events)
+
+    def apply(self, node: Node, committed: Committed) -> None:
+        entries = node.store.entries(committed.group, committed.first, committed.last)
+        node.committed.setdefault(committed.group, []).extend(entries)
+        node.core.applied(committed.group, committed.last)
+
+    def fsync(self, id_: int) -> int:
+        """The oldest staged write becomes durable."""
+        node = self.nodes[id_]
+        sequence = node.store.execute()
+        node.core.written(sequence)
+        while node.after_write and node.after_write[0][0] <= sequence:
+            for envelope in node.after_write.popleft()[1]:
+                self.transmit(node, envelope)
+        return sequence
+
+    def transmit(self, node: Node, envelope: Envelope) -> None:
+        message = envelope.message
+        if isinstance(message, Append) and message.last_index > message.prev_index:
+            entries = node.store.entries(message.group, message.prev_index + 1, message.last_index)
+            if entries is None or not node.core.leads(message.group, message.term):
+                return
+            message = message._replace(entries=entries)
+        target = self.nodes.get(envelope.to)
+        if target is not None and target.core is not None:
+            self.wires.setdefault((node.id, envelope.to), deque()).append(message)
+
+    # ---- network and time ---------------------------------------------------------------------
+
+    def deliver_one(self, from_: int, to: int) -> None:
+        message = self.wires[from_, to].popleft()
+        if (from_, to) in self.cut or self.nodes[to].core is None:
+            return
+        self.nodes[to].core.step(from_, message)
+        self.drain(to)
+
+    def settle(self) -> None:
+        """Deliver everything until nothing is on the way."""
+        for id_ in self.nodes:
+            self.drain(id_)
+        for _ in range(100_000):
+            link = next((link for link in sorted(self.wires) if self.wires[link]), None)
+            if link is None:
+                return
+            self.deliver_one(*link)
+        raise AssertionError("the network never falls silent")
+
+    def exchange_liveness(self) -> None:
+        """Every question that is due, and its answer."""
+        for node in self.nodes.values():
+            if node.core is None:
+                continue
+            node.liveness.publish(
+                {peer: node.core.led_digest(peer) for peer in self.nodes},
+                {peer: node.core.believed_digest(peer) for peer in self.nodes},
+                node.core.led_version, node.healthy)
+        for node in self.nodes.values():
+            if node.core is None:
+                continue
+            for to, question in node.liveness.questions(self.now_ms):
+                peer = self.nodes[to]
+                if peer.core is None or (node.id, to) in self.cut:
+                    continue
+                answer = peer.liveness.answer(self.now_ms, node.id, question)
+                if answer is not None and (to, node.id) not in self.cut:
+                    node.liveness.answered(self.now_ms, to, answer)
+        for node in self.nodes.values():
+            if node.core is not None:
+                node.liveness.expire(self.now_ms)
+                leases.deliver(node.liveness.events(), node.core)
+
+    def run(self, ms: int, step_ms: int = 5) -> None:
+        """Let time pass with everything delivered at once."""
+        end_ms = self.now_ms + ms
+        while self.now_ms < end_ms:
+            self.now_ms += step_ms
+            for node in self.nodes.values():
+                if node.core is not None:
+                    node.core.tick(self.now_ms)
+            self.exchange_liveness()
+            self.settle()
+            self.check()
+
+    # ---- questions ----------------------------------------------------------------------------
+
+    def leader(self, group: int = 1) -> int:
+        """The node that leads ``group`` in the highest term; 0 = none."""
+        leaders = [(node.core.status(group).term, node.id) for node in self.nodes.values()
+                   if node.core is not None and group in node.core.groups()
+                   and node.core.status(group).leader == node.id]
+        return max(leaders)[1] if leaders else 0
+
+    def propose(self, payload: bytes = b"x", group: int = 1, node: int = 0):
+        id_ = node or self.leader(group)
+        proposed = self.nodes[id_].core.propose(group, EntryKind.METADATA, payload)
+        self.drain(id_)
+        return proposed
+
+    def payloads(self, id_: int, group: int = 1) -> list[bytes]:
+        """What the node has applied in this life, control entries aside."""
+        return [bytes(entry.payload) for entry in self.nodes[id_].committed.get(group, [])
+                if entry.kind == EntryKind.METADATA]
+
+    def check(self) -> None:
+        for node in self.nodes.values():
+            if node.core is not None:
+                node.core._check()

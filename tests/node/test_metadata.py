@@ -1,0 +1,422 @@
+"""The metadata state machine: what it answers, and that replicas cannot differ."""
+
+from __future__ import annotations
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multiraft.errors import CodecError
+from multiraft.types import Configuration
+from multiraft.wire.errors import Code
+from node import metadata, metadata_commands
+from node.metadata import (
+    AllocateProducerIds,
+    Bootstrap,
+    BumpProducerEpoch,
+    ChainLink,
+    CreateTopic,
+    DeleteTopic,
+    InvalidCommand,
+    MetadataState,
+    NodeRecord,
+    RegisterNode,
+    decode_command,
+    encode_command,
+    plan_bootstrap,
+)
+from placement import NotEnoughNodes, default_group
+
+CLUSTER = bytes(range(16))
+
+
+def node(node_id, **fields):
+    return NodeRecord(**{"id": node_id, "incarnation": 100 + node_id, "boot_epoch": 1,
+                         "client_address": f"127.0.0.1:{9000 + node_id}",
+                         "peer_address": f"127.0.0.1:{9100 + node_id}", **fields})
+
+
+def bootstrap(nodes=3, pool_size=8, factor=3):
+    return plan_bootstrap(CLUSTER, map(node, range(1, nodes + 1)), pool_size, factor, hash_seed=5)
+
+
+def uuid(number):
+    return number.to_bytes(16, "big")
+
+
+class Replica:
+    """Applies commands as a replica does: from bytes, at growing indexes."""
+
+    def __init__(self, *commands):
+        self.state = MetadataState()
+        for command in (bootstrap(), *commands):
+            self(command)
+
+    def __call__(self, command):
+        result = self.state.apply(self.state.version + 2, decode_command(encode_command(command)))
+        self.state._check()
+        return result
+
+
+def create(name, number=1, partitions=1):
+    return CreateTopic(name, uuid(number), partitions)
+
+
+# ---- bootstrap and nodes ------------------------------------------------------------------------
+
+
+def test_bootstrap_places_every_group_and_nothing_before_it_counts():
+    state = MetadataState()
+    assert state.apply(1, create("t")).code == Code.INVALID_REQUEST
+    assert state.apply(2, bootstrap(nodes=5)).code == Code.OK
+    assert (state.pool_size, state.replication_factor, state.cluster_id) == (8, 3, CLUSTER)
+    for group in range(1, 9):
+        configuration = state.initial_configuration(group)
+        assert len(configuration.voters) == 3 and not configuration.learners
+    assert state.apply(3, bootstrap(nodes=5)).code == Code.INVALID_REQUEST
+
+
+def test_every_node_has_a_copy_of_the_metadata_group():
+    state = MetadataState()
+    state.apply(1, bootstrap(nodes=5))
+    configuration = state.initial_configuration(0)
+    assert configuration.members() == (1, 2, 3, 4, 5)
+    assert len(configuration.voters) == 3
+    for node_id in range(1, 6):
+        groups = state.groups_of(node_id)
+        assert groups[0] == 0
+        assert all(node_id in state.initial_configuration(group).voters for group in groups[1:])
+
+
+def test_with_as_many_nodes_as_replicas_all_are_voters_everywhere():
+    state = Replica().state
+    assert state.groups_of(2) == tuple(range(9))
+    assert state.initial_configuration(0) == Configuration(
+        state.initial_configuration(0).voters, ())
+
+
+def test_a_bootstrap_that_too_few_nodes_can_carry_is_not_made():
+    with pytest.raises(NotEnoughNodes, match="factor 3 .* there are 2"):
+        bootstrap(nodes=2)
+
+
+@pytest.mark.parametrize("change, reason", [
+    ({"nodes": (node(1), node(1), node(2))}, "appears twice"),
+    ({"replicas": ((1, 2, 3),) * 8}, "need 9"),
+    ({"replicas": ((1, 2, 3),) * 8 + ((1, 2),)}, "replication factor is 3"),
+    ({"replicas": ((1, 2, 3),) * 8 + ((1, 2, 2),)}, "not distinct"),
+    ({"replicas": ((1, 2, 3),) * 8 + ((1, 2, 7),)}, "not distinct nodes of the cluster"),
+    ({"replicas": ((),) + ((1, 2, 3),) * 8}, "group 0")])
+def test_a_contradictory_bootstrap_is_refused_and_leaves_nothing(change, reason):
+    state = MetadataState()
+    result = state.apply(1, bootstrap()._replace(**change))
+    assert result.code == Code.INVALID_REQUEST and reason in result.error.text
+    assert state.cluster_id == b"" and state.nodes() == ()
+
+
+def test_a_node_may_change_addresses_rack_and_weight():
+    replica = Replica()
+    moved = node(2, boot_epoch=2, client_address="127.0.0.1:1", rack="r", weight=7)
+    assert replica(RegisterNode(moved)) == (Code.OK, moved, None)
+    assert replica.state.node(2) == moved
+    assert replica(RegisterNode(node(4))).code == Code.OK
+    assert [known.id for known in replica.state.nodes()] == [1, 2, 3, 4]
+
+
+def test_a_node_with_another_data_directory_is_refused():
+    replica = Replica()
+    result = replica(RegisterNode(node(2, incarnation=5)))
+    assert result.code == Code.INVALID_REQUEST and "another data directory" in result.error.text
+    assert replica.state.node(2) == node(2)
+
+
+def test_a_registration_that_a_later_start_overtook_is_refused():
+    replica = Replica(RegisterNode(node(2, boot_epoch=9)))
+    assert replica(RegisterNode(node(2, boot_epoch=8))).code == Code.INVALID_REQUEST
+
+
+def test_an_unknown_incarnation_is_learned_at_the_first_start():
+    state = MetadataState()
+    nodes = [node(node_id, incarnation=0) for node_id in (1, 2, 3)]
+    state.apply(1, plan_bootstrap(CLUSTER, nodes, 1, 3, 0))
+    assert state.apply(2, RegisterNode(node(1))).code == Code.OK
+    assert state.apply(3, RegisterNode(node(1, incarnation=9))).code == Code.INVALID_REQUEST
+
+
+def test_a_rack_name_is_bounded_in_bytes():
+    result = Replica()(RegisterNode(node(2, rack="ä" * 200)))
+    assert result.code == Code.INVALID_REQUEST and "255 bytes" in result.error.text
+
+
+def test_the_limit_of_nodes_is_stated(monkeypatch):
+    monkeypatch.setattr(metadata, "NODES_MAX", 3)
+    result = Replica()(RegisterNode(node(4)))
+    assert (result.code, result.error.limit, result.error.value) == (Code.LIMIT_EXCEEDED, 3, 4)
+
+
+# ---- topics -------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_found_by_name_and_its_partitions_by_incarnation():
+    replica = Replica(create("a", 1, 3))
+    topic = replica(create("b", 2, 4)).value
+    assert topic == ("b", uuid(2), 4, 4, 8)
+    assert replica.state.topic("b") == topic
+    for partition in range(4):
+        location = replica.state.locate(4 + partition)
+        assert location[:2] == (topic, partition)
+        assert location.group == default_group(4 + partition, 8, 5)
+        assert (location.epoch, location.start_offset) == (1, 0)
+    assert replica.state.locate(3).topic.name == "a"
+    assert replica.state.locate(0) is None and replica.state.locate(8) is None
+    assert (replica.state.topics_count, replica.state.partitions_count) == (2, 7)
+
+
+def test_groups_are_counted_at_each_change_and_the_metadata_group_holds_none():
+    replica = Replica(create("a", 1, 50))
+    counts = [replica.state.group_partitions(group) for group in range(9)]
+    assert counts[0] == 0 and sum(counts) == 50
+    replica(DeleteTopic("a", uuid(1)))
+    assert [replica.state.group_partitions(group) for group in range(9)] == [0] * 9
+
+
+@pytest.mark.parametrize("name", ["a", "A-z_0.9", "...", "x" * 249, "__metrics"])
+def test_acceptable_names(name):
+    assert Replica()(create(name)).code == Code.OK
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\n", "a\0", "٣"])
+def test_unacceptable_names(name):
+    result = Replica()(create(name))
+    assert result.code == Code.INVALID_TOPIC_NAME and result.error.text and result.value is None
+
+
+def test_a_name_is_taken_but_the_same_request_twice_is_one_topic():
+    replica = Replica()
+    first = replica(create("a", 1))
+    assert replica(create("a", 1)) == first
+    assert replica(create("a", 2)).code == Code.TOPIC_EXISTS
+    assert replica.state.topics_count == 1
+
+
+def test_delete_names_the_life_it_means():
+    replica = Replica(create("a", 1))
+    assert replica(DeleteTopic("a", uuid(2))).code == Code.UNKNOWN_TOPIC
+    assert replica(DeleteTopic("a", uuid(1))).value.name == "a"
+    assert replica(DeleteTopic("a", uuid(1))).code == Code.UNKNOWN_TOPIC
+    assert replica.state.topic("a") is None and replica.state.locate(1) is None
+
+
+def test_a_recreated_topic_has_other_incarnations():
+    replica = Replica(create("a", 1, 2), DeleteTopic("a", uuid(1)))
+    again = replica(create("a", 2, 2)).value
+    assert again.incarnation == 3
+    assert replica.state.locate(1) is None and replica.state.locate(2) is None
+    assert replica.state.locate(4).topic == again
+
+
+def test_listing_goes_through_names_in_order_page_by_page():
+    replica = Replica(*(create(name, number) for number, name in enumerate("dbaec", start=1)))
+    page, more = replica.state.list_topics(count_max=2)
+    assert [topic.name for topic in page] == ["a", "b"] and more
+    page, more = replica.state.list_topics(after="b", count_max=3)
+    assert [topic.name for topic in page] == ["c", "d", "e"] and not more
+    assert replica.state.list_topics(after="e") == ([], False)
+
+
+@pytest.mark.parametrize("limit, amount, command, text", [
+    ("TOPICS_MAX", 1, create("b", 2), "topics: 2 would exceed the limit of 1"),
+    ("PARTITIONS_MAX", 3, create("b", 2, 3), "partitions of the cluster: 4"),
+    ("PARTITIONS_PER_TOPIC_MAX", 4, create("b", 2, 5), "partitions of a topic: 5")])
+def test_limits_state_limit_and_value(monkeypatch, limit, amount, command, text):
+    monkeypatch.setattr(metadata, limit, amount)
+    result = Replica(create("a"))(command)
+    assert result.code == Code.LIMIT_EXCEEDED and text in result.error.text
+    assert result.error.limit == amount and result.error.value > amount
+
+
+def test_a_topic_without_partitions_is_refused():
+    assert Replica()(create("a", 1, 0)).code == Code.INVALID_REQUEST
+
+
+def crowd_one_group(replica, topics):
+    """Create topics and delete those that the hash does not put into group 1: it fills alone, and
+    must overflow.  The last topic that the hash put there."""
+    crowding = None
+    for number in range(1, topics + 1):
+        topic = replica(create(f"t{number}", number)).value
+        if default_group(topic.incarnation, 8, 5) == 1:
+            crowding = topic
+        else:
+            replica(DeleteTopic(topic.name, topic.id))
+    return crowding
+
+
+def test_an_overflowing_group_makes_exceptions_that_are_stored_found_and_deleted():
+    replica = Replica()
+    topic, state = crowd_one_group(replica, 300), replica.state
+    assert 0 < state.exceptions_count < state.topics_count
+    assert state.group_partitions(1) + state.exceptions_count == state.topics_count
+    location = state.locate(topic.incarnation)
+    assert location.group != 1
+    assert state.chain(topic, topic.incarnation) == (ChainLink(1, location.group, 0),)
+    before = state.group_partitions(location.group), state.exceptions_count
+    replica(DeleteTopic(topic.name, topic.id))
+    assert (state.group_partitions(location.group), state.exceptions_count) == (
+        before[0] - 1, before[1] - 1)
+
+
+def test_a_full_exception_table_leaves_new_partitions_where_the_hash_puts_them(monkeypatch):
+    monkeypatch.setattr(metadata, "EXCEPTIONS_MAX", 0)
+    replica = Replica()
+    crowd_one_group(replica, 300)
+    state = replica.state
+    assert state.exceptions_count == 0
+    assert state.group_partitions(1) > 20
+
+
+# ---- producers ----------------------------------------------------------------------------------
+
+
+def test_blocks_of_producer_ids_do_not_overlap():
+    replica = Replica()
+    assert replica(AllocateProducerIds(1000)).value == (1, 1000)
+    assert replica(AllocateProducerIds(10)).value == (1001, 10)
+
+
+def test_an_epoch_is_bumped_and_fences_the_one_before():
+    replica = Replica(AllocateProducerIds(10))
+    assert replica(BumpProducerEpoch(3, 0)).value == (3, 1)
+    fenced = replica(BumpProducerEpoch(3, 0))
+    assert fenced.code == Code.PRODUCER_FENCED and "epoch 0 was fenced by epoch 1" in (
+        fenced.error.text)
+    assert replica(BumpProducerEpoch(3)).value == (3, 2)
+    assert replica(BumpProducerEpoch(3, 2)).value == (3, 3)
+
+
+def test_a_producer_without_a_known_epoch_or_with_none_left_gets_a_new_id():
+    replica = Replica(AllocateProducerIds(10))
+    assert replica(BumpProducerEpoch(3)).value == (11, 0)
+    assert replica(BumpProducerEpoch(4, 32767)).value == (12, 0)
+    assert replica(BumpProducerEpoch(12, 0)).value == (12, 1)
+
+
+@pytest.mark.parametrize("producer", [0, 11])
+def test_an_id_that_was_never_handed_out_is_refused(producer):
+    assert Replica(AllocateProducerIds(10))(BumpProducerEpoch(producer, 0)).code == (
+        Code.INVALID_REQUEST)
+
+
+def test_the_epoch_bumped_longest_ago_is_forgotten(monkeypatch):
+    monkeypatch.setattr(metadata, "PRODUCER_EPOCHS_MAX", 2)
+    replica = Replica(AllocateProducerIds(10))
+    for producer, epoch in ((1, 5), (2, 5), (1, 6), (3, 5)):  # 2 is forgotten
+        assert replica(BumpProducerEpoch(producer, epoch)).value == (producer, epoch + 1)
+    assert replica(BumpProducerEpoch(1)).value == (1, 8)
+    assert replica(BumpProducerEpoch(2)).value == (11, 0)
+
+
+def test_a_bump_of_a_known_id_forgets_nobody(monkeypatch):
+    monkeypatch.setattr(metadata, "PRODUCER_EPOCHS_MAX", 2)
+    replica = Replica(AllocateProducerIds(10))
+    for producer, epoch in ((1, 5), (2, 5), (2, 6)):
+        replica(BumpProducerEpoch(producer, epoch))
+    assert replica(BumpProducerEpoch(1)).value == (1, 7)
+
+
+# ---- commands as bytes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [
+    bootstrap(nodes=5), RegisterNode(node(1, rack="r")), create("a"), DeleteTopic("a", uuid(1)),
+    AllocateProducerIds(1), BumpProducerEpoch(3, -1)], ids=lambda command: type(command).__name__)
+def test_commands_come_back_from_bytes(command):
+    assert decode_command(encode_command(command)) == command
+    assert decode_command(memoryview(encode_command(command))) == command
+
+
+@pytest.mark.parametrize("command", [
+    create("a")._replace(topic_id=b"short"), create("a")._replace(partitions=-1),
+    AllocateProducerIds(0), AllocateProducerIds(1 << 20), BumpProducerEpoch(3, 40_000),
+    RegisterNode(node(0)), RegisterNode(node(1, weight=-1)), create("a")._replace(name=7),
+    RegisterNode(node(1, client_address="x" * 301)), create("x" * 5000)])
+def test_what_a_replica_could_not_read_is_not_encoded(command):
+    with pytest.raises(InvalidCommand):
+        encode_command(command)
+
+
+@pytest.mark.parametrize("payload", [
+    b"", b"\xff", cbor2.dumps([1]), cbor2.dumps({"v": 2, "op": "delete_topic"}),
+    cbor2.dumps({"v": 1, "op": "forget_everything"}), cbor2.dumps({"v": 1, "op": ["x"]}),
+    cbor2.dumps({"v": 1, "op": "allocate_producer_ids"}),
+    cbor2.dumps({"v": 1, "op": "allocate_producer_ids", "count": 1, "extra": 1}),
+    cbor2.dumps({"v": 1, "op": "allocate_producer_ids", "count": 1}) + b"\0",
+    bytes(metadata_commands.COMMAND_BYTES_MAX + 1)])
+def test_bytes_that_are_no_command_are_a_typed_error(payload):
+    with pytest.raises(InvalidCommand):
+        decode_command(payload)
+
+
+def test_the_largest_bootstrap_fits_its_limit():
+    nodes = tuple(node(node_id) for node_id in range(2**31 - 10, 2**31 - 1))
+    replicas = (tuple(known.id for known in nodes),) * ((1 << 15) + 1)
+    command = Bootstrap(CLUSTER, nodes, 1 << 15, 9, 2**64 - 1, replicas)
+    assert len(encode_command(command)) < metadata_commands.COMMAND_BYTES_MAX
+
+
+# ---- determinism --------------------------------------------------------------------------------
+
+names = st.sampled_from(["a", "b", "c", "d", "bad name", ".."])
+ids = st.integers(1, 3).map(uuid)
+commands = st.lists(st.one_of(
+    st.builds(CreateTopic, names, ids, st.integers(0, 9)),
+    st.builds(CreateTopic, names, ids, st.integers(0, 9)),
+    st.builds(DeleteTopic, names, ids),
+    st.builds(AllocateProducerIds, st.integers(1, 3)),
+    st.builds(BumpProducerEpoch, st.integers(0, 5), st.integers(-1, 3)),
+    st.builds(lambda number, boot: RegisterNode(node(number, boot_epoch=boot)),
+              st.integers(1, 5), st.integers(0, 3))), max_size=40)
+
+
+@settings(max_examples=150, derandomize=True, deadline=None)
+@given(commands, st.integers(0, 40))
+def test_a_replica_that_starts_from_a_snapshot_answers_as_one_that_saw_everything(script, cut):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata, "PRODUCER_EPOCHS_MAX", 2)
+        patch.setattr(metadata, "PARTITIONS_MAX", 40)
+        first, second = Replica(), Replica()
+        for position, command in enumerate(script):
+            if position == cut:
+                bytes_saved = cbor2.dumps(second.state.snapshot())
+                second.state = MetadataState.restore(cbor2.loads(bytes_saved))
+            assert first(command) == second(command)
+        assert cbor2.dumps(first.state.snapshot()) == cbor2.dumps(second.state.snapshot())
+        for incarnation in range(0, 60):
+            assert first.state.locate(incarnation) == second.state.locate(incarnation)
+        assert first.state.list_topics() == second.state.list_topics()
+
+
+def test_a_snapshot_is_not_changed_by_what_comes_after():
+    replica = Replica(create("a"))
+    snapshot = replica.state.snapshot()
+    saved = cbor2.dumps(snapshot)
+    replica(create("b", 2))
+    replica(DeleteTopic("a", uuid(1)))
+    assert cbor2.dumps(snapshot) == saved
+
+
+@pytest.mark.parametrize("damage", [
+    lambda s: s.pop("topics"), lambda s: s.update(version=9), lambda s: s.update(topics=[[1]]),
+    lambda s: s.update(nodes=3), lambda s: s.update(chains=[[1, 2, 3]])])
+def test_a_malformed_snapshot_is_a_typed_error(damage):
+    snapshot = Replica(create("a")).state.snapshot()
+    damage(snapshot)
+    with pytest.raises(CodecError):
+        MetadataState.restore(snapshot)
+
+
+def test_an_index_is_applied_once():
+    state = Replica().state
+    with pytest.raises(AssertionError):
+        state.apply(state.version, create("a"))
