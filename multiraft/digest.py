@@ -1,7 +1,7 @@
 """Who leads what, as a number that two nodes can compare.
 
-Contract.  ``LedSum`` holds (group, incarnation, term) facts about one peer in 64 buckets, each a sum
-modulo 2^64; adding and removing is O(1), so sums are kept up to date at each change and never
+Contract.  ``LedSum`` holds (group, incarnation, term) facts about one peer in 64 buckets, each a
+sum modulo 2^64; adding and removing is O(1), so sums are kept up to date at each change and never
 computed.  Equal sums mean equal sets, but for a chance of 2^-64; nothing about safety rests on it.
 Theory.  Addition commutes, so two nodes that learned the same facts in another order agree, and a
 fact can be taken back.  The mix is splitmix64's finaliser (Steele, Lea, Flood 2014) over the three

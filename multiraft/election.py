@@ -3,10 +3,10 @@
 Contract.  Handlers of ``VoteRequest``, ``VoteReply`` and ``TimeoutNow``, and the election timer.
 Each handler looks at the message's term itself; nothing happens before it.
 Theory.  Raft paper 5.2 and 5.4.1; pre-vote, thesis 9.6; leader stickiness, thesis 4.2.3; transfer,
-thesis 3.10.  A voter that trusts a living leader refuses and keeps its term, so that a node that was
-cut off cannot depose a leader who serves everybody else (scenario S28d).  The leader itself is the
-exception: whoever asks for votes does not lead any more.  A candidate counts its own vote like any
-other, when it is durable (scenario S21).
+thesis 3.10.  A voter that trusts a living leader refuses and keeps its term, so that a node that
+was cut off cannot depose a leader who serves everybody else (scenario S28d).  The leader itself is
+the exception: whoever asks for votes does not lead any more.  A candidate counts its own vote like
+any other, when it is durable (scenario S21).
 Elsewhere.  Why a follower campaigns at all: ``Group.rearm``.
 """
 
@@ -159,8 +159,8 @@ def _become_leader(group: Group) -> None:
 
 
 def transfer(group: Group, to: int) -> None:
-    """Begin to hand leadership to ``to`` (thesis 3.10): no proposals until it happened or timed out.
-    The caller has checked that ``to`` can take it."""
+    """Begin to hand leadership to ``to`` (thesis 3.10): no proposals until it happened or timed
+    out.  The caller has checked that ``to`` can take it."""
     host = group.host
     group.transferee = to
     group.transfer_deadline_ms = host.now_ms + host.config.transfer_timeout_ms

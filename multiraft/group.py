@@ -13,9 +13,10 @@ Transitions.
     CANDIDATE -> LEADER             a majority voted for it, its own durable vote included
     any -> FOLLOWER                 a higher term, a leader of this term, a lost election, a lost
                                     majority of leases, resignation, quarantine
-Theory.  A follower has no timer while it trusts its leader: the leader's node holds a lease here and
-has not been discredited.  A leader has one only while a member that could be served lacks something.
-So a group at rest costs nothing, and the lease of its node keeps it from being forgotten.
+Theory.  A follower has no timer while it trusts its leader: the leader's node holds a lease here
+and has not been discredited.  A leader has one only while a member that could be served lacks
+something.  So a group at rest costs nothing, and the lease of its node keeps it from being
+forgotten.
 Elsewhere.  Elections: election.py.  Log and commit: replication.py, log.py.  Which group runs when:
 multiraft.py.
 """

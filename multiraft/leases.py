@@ -1,9 +1,10 @@
 """Leases between nodes: who supports whom, found out by one small question per pair and interval.
 
-Contract.  ``Liveness`` is the sans-I/O state of one node's exchange with all others; a thread of its
-own drives it (``questions``, ``answer``, ``answered``, ``expire``), so that bulk data never delays
-it, and passes ``events`` on to the core.  The core's side of it, ``publish``, hands over digests and
-the health of loop and disk.  Not thread-safe: the driver holds one lock around each call.
+Contract.  ``Liveness`` is the sans-I/O state of one node's exchange with all others; a thread of
+its own drives it (``questions``, ``answer``, ``answered``, ``expire``), so that bulk data never
+delays it, and passes ``events`` on to the core.  The core's side of it, ``publish``, hands over
+digests and the health of loop and disk.  Not thread-safe: the driver holds one lock around each
+call.
 Invariants.  Within one life of the asker sequences only grow; an answer counts once, for a question
 that is outstanding.  Support granted outlives the support the asker counts, because the answerer
 counts from when the question arrived and the asker from when it left.
@@ -66,8 +67,8 @@ class LeaseEvent(NamedTuple):
 class Peer:
     """One other node, as this exchange sees it."""
 
-    __slots__ = ("boot_epoch", "sequence_seen", "sequence_sent", "granted_until_ms", "held_until_ms",
-                 "outstanding", "mismatches", "led_version", "asked_ms")
+    __slots__ = ("boot_epoch", "sequence_seen", "sequence_sent", "granted_until_ms",
+                 "held_until_ms", "outstanding", "mismatches", "led_version", "asked_ms")
 
     def __init__(self) -> None:
         #: Highest boot epoch heard of; 0 = none.
@@ -178,10 +179,10 @@ class Liveness:
         peer.sequence_seen = question.sequence
         if not self._healthy:
             return None
-        self._compare(node, peer, question)
         if not peer.granted_until_ms:
             self._emit(LeaseEventKind.GRANTED, node, peer.boot_epoch)
         peer.granted_until_ms = now_ms + self.lease_ms
+        self._compare(node, peer, question)  # after the lease: a new life resets what was announced
         return Answer(self.boot_epoch, question.boot_epoch, question.sequence)
 
     def _compare(self, node: int, peer: Peer, question: Question) -> None:

@@ -6,9 +6,9 @@ Invariants.  prev <= applied <= handed <= min(commit, durable);  durable <= stag
 commit <= last;  run starts and run terms ascend;  unstaged entries are staged + 1 .. last.
 Theory.  A group changes its term when it changes its leader, so (first index, term) runs are as few
 as elections, and the term of any index is one bisection away.  ``_writing`` remembers how far each
-write in flight reaches.  When a suffix is dropped those marks are cut back at once, because an index
-that is written again is another entry: without that, the completion of the first write would vouch
-for the second (etcd-io/raft's aba_race; scenario S28e).
+write in flight reaches.  When a suffix is dropped those marks are cut back at once, because an
+index that is written again is another entry: without that, the completion of the first write would
+vouch for the second (etcd-io/raft's aba_race; scenario S28e).
 Elsewhere.  Bytes and sizes: storage behind ``store.LogReader``.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
+from itertools import pairwise
 
 from multiraft import _layout
 from multiraft.errors import Compacted
@@ -105,7 +106,7 @@ class GroupLog:
 
     def term_runs(self) -> tuple[tuple[int, int], ...]:
         """The runs as ``store.GroupRestored`` has them."""
-        return tuple(zip(self._run_starts, self._run_terms))
+        return tuple(zip(self._run_starts, self._run_terms, strict=True))
 
     # ---- change -------------------------------------------------------------------------------
 
@@ -196,9 +197,9 @@ class GroupLog:
         assert self.commit <= self.last_index, f"commit {self.commit} > last {self.last_index}"
         assert len(self.unstaged) == self.last_index - self.staged_index, "unstaged entries missing"
         starts, terms = list(self._run_starts), list(self._run_terms)
-        assert all(a < b for a, b in zip(starts, starts[1:])), f"run starts {starts}"
-        assert all(a < b for a, b in zip(terms, terms[1:])), f"run terms {terms}"
-        assert bool(starts) == (self.last_index > prev), f"runs {starts} of {prev}..{self.last_index}"
+        assert all(a < b for a, b in pairwise(starts)), f"run starts {starts}"
+        assert all(a < b for a, b in pairwise(terms)), f"run terms {terms}"
+        assert bool(starts) == (self.last_index > prev), f"runs {starts} after {prev}"
         assert not starts or (starts[0], starts[-1] <= self.last_index) == (self.first_index, True)
         assert not terms or terms[0] >= self.prev_term, f"terms {terms} after {self.prev_term}"
         assert self.last_term == (terms[-1] if terms else self.prev_term), "last term"

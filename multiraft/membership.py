@@ -49,7 +49,7 @@ def tally(configuration: Configuration, votes: dict[int, bool]) -> Vote:
 
 def validate(configuration: Configuration) -> Configuration:
     """The configuration, checked where it enters.  Raises ``ValueError``."""
-    for name, nodes in zip(configuration._fields, configuration):
+    for name, nodes in configuration._asdict().items():
         if len({*nodes}) != len(nodes):
             raise ValueError(f"{name} {nodes} repeat a node")
         if any(node <= 0 for node in nodes):

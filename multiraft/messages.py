@@ -28,7 +28,8 @@ class Status(enum.IntEnum):
 
 
 class VoteRequest(NamedTuple):
-    """RequestVote (paper 5.2, 5.4.1).  ``pre`` = pre-vote (thesis 9.6): nothing is changed by it."""
+    """RequestVote (paper 5.2, 5.4.1).  ``pre`` = pre-vote (thesis 9.6): nothing is changed by
+    it."""
 
     group: int
     incarnation: int
@@ -52,8 +53,8 @@ class VoteReply(NamedTuple):
 
 
 class Append(NamedTuple):
-    """AppendEntries (paper 5.3).  ``entries`` is empty on an outgoing one until the driver fills it.
-    ``last_index == prev_index`` = probe or commit notice."""
+    """AppendEntries (paper 5.3).  ``entries`` is empty on an outgoing one until the driver fills
+    it.  ``last_index == prev_index`` = probe or commit notice."""
 
     group: int
     incarnation: int

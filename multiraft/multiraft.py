@@ -5,10 +5,10 @@ re-entrant and not thread-safe: one task owns it.
 Invariants.  No call but ``ready`` after a node event does work in proportion to the number of
 groups, and that one takes ``reexamine_groups_max`` of them at a time.  Groups are visited in the
 order in which they were touched, so equal inputs give equal outputs.
-Theory.  Every input touches at most one group; ``ready`` collects the touched ones, in one write and
-one list of messages for all.  What a node learns about another node (a lease, a connection, a new
-life) is noted in ``Support``, where groups see it at once; groups that share the node are queued to
-draw the consequences that need a timer or a message.
+Theory.  Every input touches at most one group; ``ready`` collects the touched ones, in one write
+and one list of messages for all.  What a node learns about another node (a lease, a connection, a
+new life) is noted in ``Support``, where groups see it at once; groups that share the node are
+queued to draw the consequences that need a timer or a message.
 Elsewhere.  One group: group.py, election.py, replication.py.  Leases themselves: leases.py.
 """
 
@@ -69,8 +69,8 @@ PROPOSABLE = frozenset({EntryKind.PARTITION_OPEN, EntryKind.PARTITION_SEAL, Entr
 
 class Proposed(NamedTuple):
     """Where a proposal stands in the log.  It is accepted, not committed: it is, when ``committed``
-    covers ``index`` while the entry there still has ``term``.  ``duplicate``: an idempotent producer
-    sent it before, and this is the original (term 0 when that is compacted)."""
+    covers ``index`` while the entry there still has ``term``.  ``duplicate``: an idempotent
+    producer sent it before, and this is the original (term 0 when that is compacted)."""
 
     index: int
     term: int
@@ -202,8 +202,8 @@ class MultiRaft:
         return Proposed(entry.index, entry.term, base_offset, False)
 
     def propose_batch(self, group: int, partition: int, payload, info: BatchInfo) -> Proposed:
-        """Append a checked batch: ``payload`` (writable) gets base offset and leader epoch stamped in
-        place.  Raises a ``ProposalError``: then nothing was appended."""
+        """Append a checked batch: ``payload`` (writable) gets base offset and leader epoch stamped
+        in place.  Raises a ``ProposalError``: then nothing was appended."""
         leading = self._leading(group)
         admitted = leading.tail.admit(partition, info)
         log = leading.log
@@ -229,8 +229,8 @@ class MultiRaft:
         return found
 
     def transfer(self, group: int, to: int) -> None:
-        """Hand the group to ``to``, 0 = to the voter that is furthest.  Raises ``ProposalError`` when this cannot even begin; whether it
-        happened shows in ``leader_hint``."""
+        """Hand the group to ``to``, 0 = to the voter that is furthest.  Raises ``ProposalError`` when
+        this cannot even begin; whether it happened shows in ``leader_hint``."""
         leading = self._leading(group)
         if to == self.node:
             return

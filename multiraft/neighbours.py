@@ -1,4 +1,4 @@
-"""What a node's core says to, and hears about, whole nodes: leases, connections, digests, led lists.
+"""Whole nodes, as a node's core deals with them: leases, connections, digests, led lists.
 
 Contract.  The parts of ``MultiRaft`` that concern no single group.  ``outbox`` holds messages that
 need no write.
@@ -7,10 +7,11 @@ request per node wait for an answer.
 Theory.  An event about a node queues the groups shared with it; each round takes
 ``reexamine_groups_max`` of them, so losing a node that shares ten thousand groups cannot stall the
 loop (scenarios S13, S17; systems.md L4).  Trust itself ends at once, see support.py.
-    A digest mismatch is settled in one round trip: the follower's node sends its 64 bucket sums, the
-leader's node lists what it leads in the differing buckets, and the follower's node corrects exactly
-those groups.  When no answer comes within ``lease_ms`` the lease proves only that the process is
-alive (a one-way link, a wedged loop; scenario S11): the node is discredited and its groups elect.
+    A digest mismatch is settled in one round trip: the follower's node sends its 64 bucket sums,
+the leader's node lists what it leads in the differing buckets, and the follower's node corrects
+exactly those groups.  When no answer comes within ``lease_ms`` the lease proves only that the
+process is alive (a one-way link, a wedged loop; scenario S11): the node is discredited and its
+groups elect.
 """
 
 from __future__ import annotations
@@ -245,9 +246,10 @@ class Neighbours:
             self.hints.learn(sender, change)
         self.hints.copied[sender] = answer.version
         self.hints.announced[sender] = max(answer.version, self.hints.announced.get(sender, 0))
-        self._host.timers.cancel(self._led_key(sender))
-        if self.hints.behind(sender):
-            self._request_led(sender)
+        if answer.version > answer.since:  # else it lives anew: the timer asks again
+            self._host.timers.cancel(self._led_key(sender))
+            if self.hints.behind(sender):
+                self._request_led(sender)
 
     def _check(self) -> None:
         for group in self.pending:

@@ -1,8 +1,9 @@
 """What must now happen, in which order: the order of effects as data.
 
 Contract.  The driver takes one ``Ready`` per round and obeys the field order.  One ``Writes`` is in
-flight at a time; while it is, the driver keeps ticking and stepping, and what piles up is in the
-next ``Ready`` (group commit falls out).  When the write of ``sequence`` is durable the driver calls
+flight at a time; while it is, the driver keeps ticking and stepping and asks for
+``ready(with_writes=False)``: what needs writing piles up and is in the next full ``Ready`` (group
+commit falls out).  When the write of ``sequence`` is durable the driver calls
 ``MultiRaft.written(sequence)``.  Nothing in ``messages_after_write`` leaves before that.  A failed
 write is never retried: the node stops.
 """

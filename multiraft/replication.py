@@ -6,10 +6,10 @@ Invariants.  At most one Append per member and round.  ``commit`` moves only ove
 leader's own term that a majority holds durably (paper 5.4.2; anomalies A25), this node's own log
 counted by its durable index; a follower's never passes the prefix it verified (scenario S4).
 Theory.  Paper 5.3.  Appends name ranges, because consensus needs terms and sizes and the driver has
-the bytes.  A leader sends before its own disk has the entry (thesis 10.2.1).  A commit advance rides
-on the next append or is announced after ``commit_notice_ms``; members that do not confirm are asked
-again every ``retransmit_ms``, and when all that can be reached have confirmed the timer is not armed
-again: the group sleeps.
+the bytes.  A leader sends before its own disk has the entry (thesis 10.2.1).  A commit advance
+rides on the next append or is announced after ``commit_notice_ms``; members that do not confirm are
+asked again every ``retransmit_ms``, and when all that can be reached have confirmed the timer is
+not armed again: the group sleeps.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Contract.  A table of facts; ``MultiRaft`` changes it, groups ask it.  A lease is a failure detector
 and never a safety argument: whatever stands here, terms, votes and durable majorities decide.
 Theory.  ``held`` is the support this node has (others answered it): a candidate and a leader need a
-majority of it.  ``granted`` is the support this node gives (it answered others): a follower leans on
-it.  ``credit`` numbers what a node has said about the groups it leads: a new life of the node, or a
-digest that it does not explain, raises the number, and every belief with an older one is void at
-once, without a loop over groups.
+majority of it.  ``granted`` is the support this node gives (it answered others): a follower leans
+on it.  ``credit`` numbers what a node has said about the groups it leads: a new life of the node,
+or a digest that it does not explain, raises the number, and every belief with an older one is void
+at once, without a loop over groups.
 """
 
 from __future__ import annotations
