@@ -407,6 +407,43 @@ class SimulatedNode:
         self._effect()
         self._send_all(flight.messages_after)
         self._sessions.written()
+        self._upkeep()
+        self.request_round()
+
+    def _upkeep(self) -> None:
+        """What the disk worker does between rounds: a checkpoint, the next segment, an index."""
+        store = self._store
+        if store.checkpoint_due:
+            commits = {group: self._raft.status(group).commit for group in self._voters}
+            plan = store.checkpoint_plan(commits, None)
+            self._begin_plan(plan, store.checkpointed)
+            return
+        plan = store.prepare_plan()
+        if plan is not None:
+            self._begin_plan(plan, None)
+            return
+        plan = store.seal_plan()
+        if plan is not None:
+            self._begin_plan(plan, store.sealed)
+
+    def _begin_plan(self, plan: object, finish: Callable[[object], None] | None) -> None:
+        self._effect()
+        self._flight = flight = Flight(None, plan, (), self.now_ms)
+        self._filesystem.begin()
+        plan.execute()
+        self._queue.after(self._latency_us(), self._plan_settled, self._life, flight, finish)
+
+    def _plan_settled(self, life: int, flight: Flight,
+                      finish: Callable[[object], None] | None) -> None:
+        if life == self._life and self.alive:
+            self._filesystem.settle()
+            self._run(life, self._plan_done, (flight, finish))
+
+    def _plan_done(self, flight: Flight, finish: Callable[[object], None] | None) -> None:
+        self._flight = None
+        self._effect()
+        if finish is not None:
+            finish(flight.work)
         self.request_round()
 
     # ---- sending ---------------------------------------------------------------------------
