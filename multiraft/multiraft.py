@@ -371,6 +371,11 @@ class MultiRaft:
         believed = self._host.believed.get(node)
         return believed.total if believed is not None else 0
 
+    @property
+    def digests_version(self) -> int:
+        """Grows whenever ``digests`` changes."""
+        return self._host.digests_version
+
     def digests(self) -> tuple[dict[int, int], dict[int, int], int]:
         """(led digests by node, believed digests by node, led version): what ``Liveness.publish``
         takes.  O(nodes)."""
