@@ -145,5 +145,8 @@ class PartitionQueue:
             assert batch.data is not None and not batch.done, "sent batches are sealed, unresolved"
         for batch in self.queue:
             assert batch.data is not None and not batch.attempt, "queued batches are not in flight"
-        resting = [batch.attempt == 0 for batch in self.sent]
-        assert resting == sorted(resting), "a batch is in flight behind one that is not"
+        numbers = [batch.number for batch in [*self.sent, *self.queue]]
+        assert numbers == sorted(numbers), "batches are in the order of their records"
+        sequences = [batch.base_sequence for batch in self.sent if batch.base_sequence >= 0]
+        if max(sequences, default=0) - min(sequences, default=0) < layout.SEQUENCE_MODULUS // 2:
+            assert sequences == sorted(sequences), "sequences follow that order"
