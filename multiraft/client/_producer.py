@@ -320,7 +320,7 @@ class ProducerState:
                 self._fail(queue, batch, self._ambiguous(queue, batch))
                 return
             queue.sent.remove(batch)
-            queue.queue.appendleft(batch)
+            queue.put_back(batch)
         if queue.retry_at_ms <= now_ms:  # one pause for all batches that came back together
             queue.failures += 1
             queue.retry_at_ms = now_ms + backoff_ms(self._limits, queue.failures, self._rng)

@@ -246,9 +246,10 @@ def test_the_worlds_reach_every_kind_of_end():
     assert all(totals.values()), totals
 
 
+@pytest.mark.parametrize("in_flight_max", [1, 5])
 @pytest.mark.parametrize("seed", range(20))
-def test_short_deadlines_keep_every_promise(seed):
-    world = World(seed, "commit", {"delivery_timeout_ms": 150})
+def test_short_deadlines_keep_every_promise(seed, in_flight_max):
+    world = World(seed, "commit", {"delivery_timeout_ms": 150, "in_flight_max": in_flight_max})
     world.run(120)
     judge(world)
 
