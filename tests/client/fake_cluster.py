@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import trio
 
 from multiraft import core
+from multiraft.errors import CodecError, CorruptBatch
 from multiraft.wire import messages as m
 from multiraft.wire.connection import (
     NEED_DATA, PAUSED, BadRequest, Connection, ConnectionClosed, RequestEvent, ResponseEvent, Role,
@@ -49,8 +50,10 @@ class Partition:
         """(code, base offset), by the rules of an idempotent leader."""
         try:
             info = core.check_batch(data)
-        except core_errors as error:
+        except CorruptBatch:
             return Code.CORRUPT_BATCH, -1
+        except CodecError:
+            return Code.INVALID_BATCH, -1
         if info.producer_id >= 0:
             verdict = self._judge(info)
             if verdict is not None:
@@ -68,6 +71,8 @@ class Partition:
     def _judge(self, info):
         window = self.windows.get(info.producer_id)
         if window is None:
+            if info.base_sequence != 0:
+                return Code.OUT_OF_ORDER_SEQUENCE, -1
             self.windows[info.producer_id] = Window(info.producer_epoch)
             return None
         if info.producer_epoch < window.epoch:
@@ -101,10 +106,6 @@ class Partition:
         """Every record's value, in order (uncompressed batches only)."""
         return [record.value for _, data in self.log
                 for record in core.decode_records(core.batch_header(data), data[61:])]
-
-
-core_errors = tuple(getattr(__import__("multiraft.errors", fromlist=["x"]), name)
-                    for name in ("CorruptBatch", "InvalidBatch", "BatchTooLarge"))
 
 
 class FakeCluster:
