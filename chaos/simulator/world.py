@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from multiraft.errors import MultiRaftError
 
 from chaos.simulator.events import EventQueue
 from chaos.simulator.invariants import Violation
@@ -38,6 +41,10 @@ STEP_MS = 200
 SLEEP_MS = 5_000
 #: Odds that a minority of nodes stays down in the liveness phase.
 MINORITY_DOWN = 0.3
+
+#: What a run can end with besides a broken invariant: every error that nobody expected.
+DEFECTS = (AssertionError, MultiRaftError, OSError, ArithmeticError, LookupError, TypeError,
+           ValueError, AttributeError)
 
 
 @dataclass(slots=True)
@@ -187,15 +194,16 @@ def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
 
 
 def run(parameters: Parameters, sink: Callable[[str], None] | None = None) -> Result:
-    """Run one seed to its verdict; an ``AssertionError`` of any part is the verdict, anything else
-    is a defect of the simulator or an unexpected error of the system, and is reported as such."""
+    """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none."""
     started = time.perf_counter()
     world = World(parameters, sink)
     result = Result(parameters.seed)
     try:
         world.run()
-    except AssertionError as error:
-        result.failure = f"{type(error).__name__}: {error}"
+    except DEFECTS as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        result.failure = (f"{type(error).__name__}: {error}\n    at {where.name}, "
+                          f"{where.filename}:{where.lineno}")
     result.digest = world.trace.digest()
     result.simulated_ms = world.queue.now_ms
     result.real_seconds = time.perf_counter() - started
