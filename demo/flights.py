@@ -31,6 +31,7 @@ from admin_cli import connection, dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster, Report, free_base_port, unreported
 from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli.servers import find_servers
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
@@ -316,12 +317,15 @@ def next_commands(cluster: DevCluster) -> str:
     name = command()
     inside = cluster.directory.is_relative_to(Path.cwd())
     directory = cluster.directory.relative_to(Path.cwd()) if inside else cluster.directory
+    found = find_servers(None, os.environ).dev_directory == cluster.directory
+    first = "" if found else f"  export MULTIRAFT_SERVERS={','.join(cluster.addresses)}\n"
     return f"""
 [bold]The cluster is still running; try[/]
-  {name} cluster status
+{first}  {name} cluster status
   {name} topic describe flights-UA
   {name} consume flights-HA --count 3
-  {name} dev kill 2; {name} cluster status; {name} dev start 2
+  {name} dev kill 2 --dir {directory}
+  {name} dev start 2 --dir {directory}
   {name} dev down --wipe --dir {directory}     (when you are done)"""
 
 
