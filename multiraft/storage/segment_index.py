@@ -157,7 +157,8 @@ def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | N
         scan = core.scan_entries(data, at, prev_crc)
         scanner.take(scan.entries)
         stopped = scan.stopped_at
-        at = scanner.resume(stopped)
+        # An intact entry that does not follow the one before it was not written here.
+        at = scanner.resume(stopped + _layout.ENTRY_ALIGNMENT * (scan.reason == "chain"))
         if at < 0:
             return scanner.finish(stopped, seed or 0, scan.last_crc)
         scanner.skip(Break(start + stopped, scan.reason, -1, 0))
