@@ -226,10 +226,11 @@ class Group:
         self.emit("hard_state", term, vote)
         self.touch()
 
-    def become_follower(self, term: int, leader: int, why: str = "") -> None:
-        """Follow ``leader`` (0 = unknown) in ``term``, whatever this replica was before."""
+    def become_follower(self, term: int, leader: int, why: str = "", vote: int = 0) -> None:
+        """Follow ``leader`` (0 = unknown) in ``term``, whatever this replica was before; with
+        ``vote`` in a new term."""
         if term > self.term:
-            self.set_hard_state(term, 0)
+            self.set_hard_state(term, vote)
         self.enter(Role.FOLLOWER, leader, why)
         self.host.timers.cancel(self.id)
         self.heard_ms = self.host.now_ms
