@@ -198,9 +198,9 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
 def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     """Go back to the last entry that may match: one round trip per term, not per entry.
 
-    Never below ``match``, which the member has acknowledged as durable: such an answer is an old one,
-    or its disk was wiped and its vote and acknowledgements with it (scenario S28f).  Then it gets
-    nothing; the timer asks again, and the event says why the group does not sleep."""
+    Never below ``match``, which the member has acknowledged as durable: such an answer is an old
+    one, or its disk was wiped and its vote and acknowledgements with it (scenario S28f).  Then it
+    gets nothing; the timer asks again, and the event says why the group does not sleep."""
     if reply.hint_index < member.match:
         group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
         return
