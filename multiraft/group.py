@@ -228,10 +228,11 @@ class Group:
         self.emit("hard_state", term, vote)
         self.touch()
 
-    def become_follower(self, term: int, leader: int, why: str = "") -> None:
-        """Follow ``leader`` (0 = unknown) in ``term``, whatever this replica was before."""
+    def become_follower(self, term: int, leader: int, why: str = "", vote: int = 0) -> None:
+        """Follow ``leader`` (0 = unknown) in ``term``, whatever this replica was before; with
+        ``vote`` in a new term."""
         if term > self.term:
-            self.set_hard_state(term, 0)
+            self.set_hard_state(term, vote)
         self.enter(Role.FOLLOWER, leader, why)
         self.host.timers.cancel(self.id)
         self.heard_ms = self.host.now_ms
@@ -267,6 +268,7 @@ class Group:
             self.host.led[node].remove(self.id, value)
         self.host.led_changes.record(self.id, self.incarnation, term, False)
         self._office = (0, 0)
+        self.verified = max(self.verified, self.log.commit)  # a leader verifies nothing, it knows
         self.progress = {}
         self.uncommitted_bytes = 0
         self.notice_due = False
@@ -418,8 +420,8 @@ class Group:
         self.log._check()
         leading = self.role is Role.LEADER
         assert self.verified <= self.log.last_index, f"verified {self.verified}"
-        assert leading or self.log.commit <= max(self.verified, self.log.handed_index,
-                                                 self.log.first_index - 1), "commit unverified"
+        assert leading or self.log.commit <= self.verified, (
+            f"commit {self.log.commit}, verified {self.verified}")
         assert (self.leader == self.host.node) == leading, f"{self.role} under {self.leader}"
         assert leading == (self._office[0] != 0), f"{self.role} publishes {self._office}"
         assert not leading or self._office[0] == self.term, f"term {self.term}: {self._office}"

@@ -167,8 +167,9 @@ class MultiRaft:
             self._neighbours.outbox.extend(self._held.popleft()[1])
 
     def _group_written(self, group: Group, sequence: int) -> None:
+        durable_before = group.log.durable_index
         if group.log.written(sequence):
-            replication.on_written(group)
+            replication.on_written(group, durable_before)
         if group.hard_state_sequence == sequence and not group.hard_state_unstaged:
             election.on_hard_state_durable(group)
 
