@@ -8,8 +8,9 @@ Invariants.  Buffers come from outside and may be anything, also other than they
 every length is read once, compared with what is left, and only then used.  No pointer outlives the
 ``Py_buffer`` it came from.  Functions called without the interpreter's lock touch no object.
 
-Theory.  The lock is released for work that takes longer than handing it over: RELEASE_BYTES of
-CRC are about 10 us, while a thread that wants it back may wait for a switch interval.
+Theory.  The interpreter's lock is released for system calls, and for computing over RELEASE_BYTES
+and more.  Less is over (50 us) before a waiting thread has woken up, so it would help nobody; more
+may cost the caller a switch interval (5 ms) to get the lock back from a thread that computes.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -49,7 +50,7 @@ cdef extern from *:
 SOURCE_DIGEST = MULTIRAFT_SOURCE_DIGEST.decode("ascii")
 
 cdef enum:
-    RELEASE_BYTES = 131072
+    RELEASE_BYTES = 1048576
     DISK_QUEUE_JOBS_MAX = 1024
     DATA = 1
 

@@ -281,6 +281,21 @@ def test_check_batch_refuses_a_batch_over_the_limit_before_looking_into_it(twin)
         twin.check_batch(bytes(_layout.BATCH_BYTES_MAX + 1))
 
 
+def test_large_batches_are_checked_without_the_interpreters_lock():
+    """Over a MiB the compiled twin releases it: another path through the same checks."""
+    builder = _core.BatchBuilder(4 << 20)
+    assert builder.extend(NOW_MS, [bytes([n]) * 700_000 for n in range(3)]) == 3
+    batch = builder.build()
+    assert _core.crc32c(batch) == _core._crc32c_portable(batch)
+    assert _core.check_batch(batch) == BatchInfo(3, -1, -1, -1, NOW_MS, 0)
+    assert _core.split_batches(batch + batch) == [batch, batch]
+    batch[-1] = 2  # one header, of which nothing is there
+    with pytest.raises(CorruptBatch, match="CRC"):
+        _core.check_batch(batch)
+    with pytest.raises(CorruptBatch, match="reaches past its end"):
+        _core.check_batch(resealed(batch))
+
+
 def test_every_cut_of_a_batch_is_refused(twin):
     batch = build(twin)
     for length in range(len(batch)):
