@@ -340,6 +340,25 @@ def test_check_batch_refuses_a_timestamp_that_overflows(twin):
             twin.check_batch(with_block(block, 1, base))
 
 
+@pytest.mark.parametrize("base_ms, delta, edge", [
+    (-(1 << 62), "ff" * 8 + "7f", -(1 << 63)), ((1 << 62) - 1, "80" * 8 + "8001", (1 << 63) - 1)])
+def test_timestamps_at_the_edge_of_64_bits_are_accepted(twin, base_ms, delta, edge):
+    body = bytes.fromhex("00" + delta + "00" + "01" + "0278" + "00")
+    batch = with_block(bytes([2 * len(body)]) + body, 1, base_ms)
+    assert twin.check_batch(batch).count == 1
+    [record] = twin.decode_records(twin.verify_batch(batch), batch[61:])
+    assert record.timestamp_ms == edge
+
+
+def test_as_many_headers_as_the_limit_says_are_accepted(twin):
+    builder = twin.BatchBuilder(1 << 16)
+    builder.append(NOW_MS, None, None, [("", None)] * _layout.RECORD_HEADERS_MAX)
+    batch = builder.build()
+    assert twin.check_batch(batch).count == 1
+    [record] = twin.decode_records(twin.verify_batch(batch), batch[61:])
+    assert len(record.headers) == _layout.RECORD_HEADERS_MAX
+
+
 def test_varints_longer_than_needed_are_accepted(twin):
     block = bytes.fromhex("9480808000" + "00" + "8000" + "808000" + "01" + "0278" + "00")
     assert twin.check_batch(with_block(block)).count == 1
@@ -422,6 +441,8 @@ def test_decode_accepts_the_holes_of_compaction_but_no_disorder(twin):
     assert [record.offset for record in records] == [1, 9]
     with pytest.raises(CorruptBatch, match="offset delta 1 is not above 9"):
         twin.decode_records(header, third + first)
+    with pytest.raises(CorruptBatch, match="offset delta 1 is not above 1"):
+        twin.decode_records(header, first + first)
     with pytest.raises(CorruptBatch, match="at most 8"):
         twin.decode_records(header._replace(last_offset_delta=8), first + third)
 
