@@ -96,7 +96,7 @@ def run(options: argparse.Namespace, names: dict[str, str], screen: Screen) -> i
     """The four parts."""
     cluster = start_cluster(options.dir.absolute(), screen)
     topics = {carrier: f"flights-{carrier}" for carrier in sorted(names)}
-    with open_client(cluster.addresses, connection.REQUEST_TIMEOUT_S) as client:
+    with open_client(cluster.addresses) as client:
         groups = create_topics(client, topics, screen)
         stream = Stream(topics, options.rate)
         kill = Kill("flights-UA")  # the carrier with most flights: its group is busy
@@ -162,7 +162,7 @@ def stream_flights(client: blocking.Client, cluster: DevCluster, stream: Stream,
 
     began = time.monotonic()
     with client.producer(acks="commit", linger_ms=LINGER_MS) as producer:
-        stream.run(producer, flights(), watch)
+        stream.run(client, producer, flights(), watch)
     took_s = time.monotonic() - began
     if accident.ident is None:
         raise DatasetMissing(f"the data set has {stream.sent:,} records instead of {FLIGHTS:,}")
@@ -176,7 +176,7 @@ def stream_flights(client: blocking.Client, cluster: DevCluster, stream: Stream,
 def cause_accident(cluster: DevCluster, stream: Stream, kill: Kill, screen: Screen) -> None:
     """Finds the leader of the busy group, kills it, waits, starts it again."""
     try:
-        with open_client(cluster.addresses, connection.REQUEST_TIMEOUT_S) as client:
+        with open_client(cluster.addresses) as client:
             row = connection.partitions(client, kill.topic)[0]
         if row.leader is None:
             raise CommandFailed(f"group {row.group} has no leader just now.", "Run it again.")

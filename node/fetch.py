@@ -229,10 +229,7 @@ class Fetching:
         if tail is None or not self._core.is_leader(group):
             raise Refused(*self._directory.leader_detail(group))
         settled = self._core.is_settled(group)
-        if not tail.is_open(partition):
-            return Range(group, 0, 0, 0, settled)
-        return Range(group, tail.log_start(partition), tail.high_watermark(partition),
-                     tail.next_offset(partition), settled)
+        return Range(group, *tail.span(partition), settled)
 
 
 _NOT_SETTLED = ErrorDetail(text="the leader is new and has not committed in its term yet")

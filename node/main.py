@@ -24,6 +24,7 @@ from pathlib import Path
 import trio
 
 from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.errors import ProposalError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import StorageError
@@ -186,10 +187,17 @@ class Node:
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
             while self.core.led_count:
                 for group in self.core.led_groups():
-                    self.core.transfer(group, 0)
+                    self._transfer(group)
                 self.request_round()
                 await self.roles.wait(HAND_OVER_RETRY_S)
         self.log.info("stopped", extra={"leads": self.core.led_count})
+
+    def _transfer(self, group: int) -> None:
+        """Hand over one group if that can begin now; the caller's loop asks again."""
+        try:
+            self.core.transfer(group, 0)
+        except ProposalError as error:
+            self.log.info("transfer not possible", extra={"group": group, "reason": str(error)})
 
     def close(self) -> None:
         """After ``run``: a last checkpoint, then the files."""
