@@ -524,6 +524,9 @@ class SimulatedNode:
 
     # ---- questions of the world ------------------------------------------------------------
 
+    def leads(self, group: int) -> bool:
+        return self.is_up and group in self._voters and self._raft.leader_hint(group)[0] == self.node
+
     def awake(self) -> list[str]:
         """Groups that have a timer though they have nothing to do."""
         if self._raft is None:
@@ -548,7 +551,8 @@ def raft_config(parameters) -> RaftConfig:
         append_bytes_max=raft.append_bytes_max, peer_window_bytes=raft.peer_window_bytes,
         uncommitted_bytes_max=raft.uncommitted_bytes_max,
         uncommitted_entries_max=raft.uncommitted_entries_max,
-        reexamine_groups_max=raft.reexamine_groups_max).validate()
+        reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
+        retransmit_ms=raft.retransmit_ms).validate()
 
 
 def storage_config(parameters) -> StorageConfig:
