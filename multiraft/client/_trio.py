@@ -226,7 +226,8 @@ class Client:
         except trio.TooSlowError:
             why = f"no connection in {timeout_ms} ms"
         except OSError as error:
-            why = f"cannot connect: {error.__cause__ or error}"
+            causes = getattr(error.__cause__, "exceptions", (error,))  # one for each address tried
+            why = f"cannot connect: {'; '.join(map(str, causes))}"
         self._core.network.broken(link, why, _now_ms())
         return None
 
