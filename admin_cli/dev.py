@@ -90,8 +90,8 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
         return
     record = cluster.record
     what = f"Started {plural(len(started), 'node')}" if started else "Already up"
-    note(f"{what}: {plural(len(record.nodes), 'node')}, {record.groups} groups, replication "
-         f"factor {record.replication_factor}, in {directory}.")
+    note(f"{what}: {plural(record.groups, 'group')}, replication factor "
+         f"{record.replication_factor}, in {directory}.")
     note(f"Clients: {','.join(cluster.addresses)} (commands find them by themselves)")
     note("Try:     multiraft topic create greetings && echo hello | multiraft produce greetings")
 

@@ -51,7 +51,7 @@ class Applier(Protocol):
     def durable(self) -> None:
         """Writes of this node became durable (acks=leader)."""
 
-    def answer(self) -> None:
+    def answer(self, now_ms: int) -> None:
         """Send the replies that this round completed."""
 
 
@@ -120,11 +120,12 @@ class Rounds:
         assert not self._running, "a round inside a round"
         self._running = True
         began_us = monotonic_us()
-        self._core.tick(monotonic_ms())
+        now_ms = began_us // 1000
+        self._core.tick(now_ms)
         ready = self._core.ready()
         if ready:
             self._obey(ready)
-        self._applier.answer()
+        self._applier.answer(now_ms)
         self._peers.flush()
         self._after_round()
         self._rearm()
