@@ -34,6 +34,8 @@ _TYPES: dict[type, int] = {
     m.LedChanges: 9,
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
+#: Types whose fields are all numbers: everything about one group.
+_FLAT = frozenset(code for kind, code in _TYPES.items() if "group" in kind._fields)
 _APPEND_FIELDS = 7  # without the entries
 
 
@@ -75,6 +77,9 @@ def _decode_item(item: object, payload: memoryview, at: int):
         return _decode_append(item, payload, at)
     if len(item) != 1 + len(kind._fields):
         raise RemoteProtocolError(f"{kind.__name__} with {len(item) - 1} fields")
+    if item[0] in _FLAT:
+        _check_numbers(item)
+        return kind._make(item[1:]), at
     message = kind(*(_plain(value) for value in item[1:]))
     _check_shape(message)
     return message, at
@@ -83,8 +88,7 @@ def _decode_item(item: object, payload: memoryview, at: int):
 def _decode_append(item: list, payload: memoryview, at: int) -> tuple[m.Append, int]:
     if len(item) != 2 + _APPEND_FIELDS:
         raise RemoteProtocolError(f"Append with {len(item) - 1} fields")
-    for value in item:
-        _plain(value)
+    _check_numbers(item)
     size = item[-1]
     if size > len(payload) - at:
         raise RemoteProtocolError(f"an append names {size} bytes, {len(payload) - at} are there")
@@ -95,6 +99,14 @@ def _decode_append(item: list, payload: memoryview, at: int) -> tuple[m.Append, 
         except CorruptEntry as error:
             raise RemoteProtocolError(f"an entry from a peer: {error}") from error
     return m.Append(*item[1:1 + _APPEND_FIELDS], entries), at + size
+
+
+def _check_numbers(item: list) -> None:
+    """Every field is a whole number that is not negative, or a truth value."""
+    for value in item:
+        kind = value.__class__
+        if kind is not bool and (kind is not int or value < 0):
+            raise RemoteProtocolError(f"field {value!r} of an item")
 
 
 def _plain(value: object):
@@ -119,7 +131,7 @@ def _check_shape(message) -> None:
                  and type(message.changes) is tuple
                  and all(_numbers(row, 4) for row in message.changes))
     else:
-        sound = not any(type(value) is tuple for value in message)
+        sound = type(message.since) is int
     if not sound:
         raise RemoteProtocolError(f"{kind.__name__} with fields that are not its own")
 

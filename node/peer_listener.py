@@ -93,20 +93,18 @@ class PeerListener:
                     self._core.step(peer, message)
             if stepped:
                 self._request_round()
-                await trio.lowlevel.checkpoint()
             if not await _receive_some(sock, reader):
                 return
 
 
 async def _receive_some(sock: socket.socket, reader: FrameReader) -> bool:
-    """Receive what is there, waiting only when nothing is; False at the end of the stream."""
-    buffer = reader.buffer_for_receive()
-    while True:
-        try:
-            count = sock.recv_into(buffer)
-        except BlockingIOError:
-            await trio.lowlevel.wait_readable(sock)
-            continue
-        if count:
-            reader.received(count)
-        return count > 0
+    """Wait until there is something, receive it; False at the end of the stream.  The wait comes
+    first: it is the checkpoint that lets others run, and trying first would mostly be in vain."""
+    await trio.lowlevel.wait_readable(sock)
+    try:
+        count = sock.recv_into(reader.buffer_for_receive())
+    except BlockingIOError:
+        return True  # a spurious wake-up; the caller comes again
+    if count:
+        reader.received(count)
+    return count > 0

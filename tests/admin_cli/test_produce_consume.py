@@ -75,6 +75,14 @@ def test_the_counts_come_last(run, topic):
                                          "ambiguous": 0, "refused": 0}
 
 
+@pytest.mark.parametrize("flags", [[], ["--partition", "0"]], ids=["many", "one by one"])
+def test_batches_that_span_blocks_of_input_are_counted_once(run, topic, monkeypatch, flags):
+    monkeypatch.setattr(produce_module, "BLOCK_BYTES", 5)
+    result = run("produce", topic, "--json", *flags, input=b"".join(b"%03d\n" % n
+                                                                    for n in range(50)))
+    assert json.loads(result.stdout)["acknowledged"] == 50
+
+
 def test_ambiguous_records_are_counted_and_change_the_exit_code(run, cluster, topic):
     cluster.outcomes[b"d"] = wire.AmbiguousOutcome("no answer")
     result = run("produce", topic, "--json", input=b"a\nb\nc\nd\ne\n")

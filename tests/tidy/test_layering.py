@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import functools
 import re
 import sys
 from typing import NamedTuple
@@ -97,6 +98,7 @@ class Import(NamedTuple):
     in_function: bool
 
 
+@functools.cache
 def imports(name: str) -> list[Import]:
     """Every import of a Python file, relative ones made absolute."""
     package = tree.module_name(name).split(".")
@@ -132,10 +134,16 @@ def layer_of(name: str) -> Layer | None:
     return None
 
 
+@functools.cache
+def our_modules() -> frozenset[str]:
+    """Every module that the distribution installs."""
+    return frozenset({"multiraft._core"} | {tree.module_name(name)
+                                            for name in tree.python_files(*tree.PACKAGES)})
+
+
 def targets(found: Import) -> list[str]:
     """``from multiraft import types`` reaches ``multiraft.types``; attributes reach nothing."""
-    modules = {tree.module_name(name) for name in tree.python_files(*tree.PACKAGES)}
-    modules |= {"multiraft._core"}
+    modules = our_modules()
     inner = [f"{found.module}.{each}" for each in found.names
              if f"{found.module}.{each}" in modules]
     return inner or [found.module]

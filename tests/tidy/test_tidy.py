@@ -127,7 +127,11 @@ def test_every_public_class_and_function_of_the_library_has_a_docstring():
 
 
 def catches_all(handler: ast.ExceptHandler) -> bool:
-    """``except:``, ``except Exception`` or ``except BaseException``, alone or in a tuple."""
+    """``except:``, ``except Exception`` or ``except BaseException``, alone or in a tuple; but not
+    one that cleans up and ends in a bare ``raise``."""
+    last = handler.body[-1]
+    if isinstance(last, ast.Raise) and last.exc is None:
+        return False
     if handler.type is None:
         return True
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
