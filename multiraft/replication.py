@@ -205,7 +205,10 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
         group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
         return
     index, _ = group.log.last_not_above(reply.hint_index, reply.hint_term)
-    member.become_probe(min(index + 1, group.log.last_index + 1))
+    if index > reply.hint_index:
+        _needs_snapshot(group, member)  # where they may meet is compacted away here
+        return
+    member.become_probe(index + 1)
     group.touch()
 
 
