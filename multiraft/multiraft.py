@@ -139,7 +139,7 @@ class MultiRaft:
         return self._host.timers.next_ms()
 
     def step(self, sender: int, message: Message) -> None:
-        """``sender`` said something."""
+        """``sender`` said something.  Raises ``ImpossibleMessage``; the log has not changed then."""
         kind = type(message)
         if kind in neighbours.HANDLERS:
             neighbours.HANDLERS[kind](self._neighbours, sender, message)

@@ -77,6 +77,13 @@ class Applying:
         for group in self._pending.groups_waiting_for_durable():
             self._pending.durable(group, self._core.durable_index(group))
 
+    def next_deadline_ms(self) -> int | None:
+        """When an append or a long poll has waited long enough."""
+        pending_ms, fetching_ms = self._pending.next_deadline_ms(), self._fetching.next_deadline_ms()
+        if pending_ms is None or fetching_ms is None:
+            return fetching_ms if pending_ms is None else pending_ms
+        return min(pending_ms, fetching_ms)
+
     def answer(self, now_ms: int) -> None:
         """Deadlines, woken polls, and everything to the sockets."""
         self._pending.expire(now_ms)

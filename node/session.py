@@ -186,13 +186,13 @@ class Session:
             self._bytes_in_flight += size
             answer = Answer(self, event.id, size)
             if request.acks == "none":
-                service.producing.handle(request, answer_nobody(answer))
+                service.producing.handle(request, answer_nobody(answer), event.metadata_index)
             else:
-                service.producing.handle(request, answer)
+                service.producing.handle(request, answer, event.metadata_index)
         elif kind is Fetch:
-            service.fetching.handle(request, Answer(self, event.id))
+            service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
         elif kind is ListOffsets:
-            Answer(self, event.id)(service.fetching.offsets(request))
+            Answer(self, event.id)(service.fetching.offsets(request, event.metadata_index))
         else:
             service.admin.handle(event, Answer(self, event.id))
 
