@@ -40,7 +40,7 @@ fix: $(VENV)/.built-dev  ## repair what lint can repair
 	$(PY) -m ruff check --fix .
 
 sim: $(VENV)/.built-dev  ## simulate seeds; ARGS="--seed 8146" replays one
-	$(PY) -m chaos.sim $(ARGS)
+	$(PY) -m chaos.simulator $(ARGS)
 
 clean:  ## remove what was built; the virtual environment stays until you remove it
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
@@ -51,17 +51,17 @@ clean:  ## remove what was built; the virtual environment stays until you remove
 # ---- the virtual environment and the extension ---------------------------------------------------
 
 # One line to run when the machine lacks something; silent otherwise.
-APT := sudo apt-get install -y python3-venv python3-dev gcc
+APT := $(if $(filter-out 0,$(shell id -u)),sudo )apt-get install -y python3-venv python3-dev gcc
 machine:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed (found: $$($(PYTHON) -V 2>&1)). Run: $(APT)"; exit 1; }
+	  { echo "Python 3.11 or newer is needed (found: $$($(PYTHON) -V 2>&1)). Run: $(APT)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-	  { echo "The venv module is missing. Run: $(APT)"; exit 1; }
+	  { echo "The venv module is missing. Run: $(APT)" >&2; exit 1; }
 	@command -v $${CC:-cc} >/dev/null || \
-	  { echo "A C compiler is missing. Run: $(APT)"; exit 1; }
+	  { echo "A C compiler is missing. Run: $(APT)" >&2; exit 1; }
 	@printf '#include <Python.h>\n' | $${CC:-cc} -fsyntax-only -x c \
 	  -I"$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')" - 2>/dev/null || \
-	  { echo "The headers of Python or of C are missing. Run: $(APT)"; exit 1; }
+	  { echo "The headers of Python or of C are missing. Run: $(APT)" >&2; exit 1; }
 
 $(PY):
 	@$(MAKE) machine

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from admin_cli import dev_process, dev_state
-from admin_cli.connection import Connect, leaderless_groups, node_answers
+from admin_cli.connection import leaderless_groups, node_answers
 from admin_cli.dev_process import Identity
 from admin_cli.dev_state import ClusterRecord, NodeRecord
 from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli.session import Connect, NodeCommand
 
 #: Recovery of a large data directory reads every unsealed byte; then elections take a second.
 UP_TIMEOUT_S = 60.0
@@ -30,14 +31,16 @@ UP_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 #: A killed process is gone at once unless the kernel is busy with its I/O.
 KILL_TIMEOUT_S = 10.0
+#: Places that are looked at for a cluster that takes any.
+BASE_PORTS_TRIED = 20
 #: `python -m node` ends with this when its data directory is another node's, or in use.
 EXIT_WRONG_DIRECTORY = 3
 
 Report = Callable[[str, int, int], None]  # (what is waited for, how many are there, of how many)
 
 
-def _silent(_what: str, _done: int, _total: int) -> None:
-    return None
+def unreported(_what: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,8 @@ class DevCluster:
     """
 
     def __init__(self, directory: Path, connect: Connect, environ: Mapping[str, str], *,
-                 command: Callable[[Path], Sequence[str]] = dev_process.node_command,
-                 report: Report = _silent):
+                 command: NodeCommand = dev_process.node_command,
+                 report: Report = unreported):
         dev_process.require_linux()
         self.directory = directory.absolute()
         self._connect = connect
@@ -270,7 +273,8 @@ class DevCluster:
         log = dev_state.log_path(self.directory, node_id)
         tail = dev_process.log_tail(log, self._log_starts.get(node_id, 0))
         quoted = "".join(f"\n| {line}" for line in tail.splitlines())
-        return f"Its log, {log}, ends:{quoted}" if quoted else f"Its log, {log}, is empty."
+        said = f"Its log, {log}, ends:{quoted}" if quoted else f"Its log, {log}, is empty."
+        return f"{said}\nWhat runs, and ending it: multiraft dev status|down --dir {self.directory}"
 
 
 def _identity(node: NodeRecord) -> Identity:
@@ -290,6 +294,19 @@ def _is_ready_line(line: bytes) -> bool:
     except ValueError:
         return False
     return isinstance(event, dict) and event.get("event") == "ready"
+
+
+def free_base_port(wished: int, nodes: int) -> int:
+    """``wished``, or the next base port whose ports are all free; raises ``CommandFailed``."""
+    step = 2 * dev_state.PEER_PORT_DISTANCE
+    for base in range(wished, wished + step * BASE_PORTS_TRIED, step):
+        try:
+            for node in dev_state.plan(nodes, 1, 1, base).nodes:
+                _require_free_ports(node)
+        except CommandFailed:
+            continue
+        return base
+    raise CommandFailed(f"no free ports from {wished} on.", "End what uses them.")
 
 
 def _require_free_ports(node: NodeRecord) -> None:

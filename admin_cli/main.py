@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from admin_cli.failures import CommandFailed, ExitCode
-from admin_cli.options import nearest
+from admin_cli.options import nearest, servers_option
 from admin_cli.packages import check_packages
 from admin_cli.session import Session
 
@@ -155,6 +155,7 @@ def load_plugin(entry_point: importlib.metadata.EntryPoint) -> click.Command:
 @click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"],
                                            "max_content_width": 100})
 @click.version_option(package_name="multiraft", prog_name="multiraft")
+@servers_option
 def cli() -> None:
     """A distributed commit log.
 

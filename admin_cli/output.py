@@ -14,8 +14,14 @@ from collections.abc import Iterable, Sequence
 import click
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.progress import TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -43,7 +49,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         _print_aligned([list(columns), *cells], numeric)
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-    for name, right in zip(columns, numeric):
+    for name, right in zip(columns, numeric, strict=True):
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
@@ -54,7 +60,7 @@ def _print_aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None
     widths = [max(len(row[position]) for row in rows) for position in range(len(right))]
     for row in rows:
         padded = [cell.rjust(width) if at_right else cell.ljust(width)
-                  for cell, width, at_right in zip(row, widths, right)]
+                  for cell, width, at_right in zip(row, widths, right, strict=True)]
         click.echo("  ".join(padded).rstrip())
 
 
@@ -63,12 +69,12 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def progress_bar() -> Progress:
-    """A bar on standard error that shows nothing when that is not a terminal."""
+def progress_bar(hidden: bool = False) -> Progress:
+    """A bar on standard error that shows nothing when that is not a terminal (or ``hidden``)."""
     err = console(err=True)
     return Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30),
                     MofNCompleteColumn(), TimeElapsedColumn(), console=err,
-                    disable=not err.is_terminal, transient=True)
+                    disable=hidden or not err.is_terminal, transient=True)
 
 
 def plural(count: int, noun: str) -> str:

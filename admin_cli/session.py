@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from admin_cli.servers import Servers, find_servers
 
-Connect = Callable[[Sequence[str], float], Any]  # (addresses, timeout_s) -> a client
+Connect = Callable[[Sequence[str]], Any]  # client addresses -> a client, used with `with`
+NodeCommand = Callable[[Path], Sequence[str]]  # node.toml -> command line
 
 
 @dataclass(slots=True)
 class Session:
-    """``connect`` None means the real client; ``servers_option`` is what --servers said."""
+    """``connect`` and ``node_command`` None mean the real client and the real node;
+    ``servers_option`` is what --servers said."""
 
     environ: Mapping[str, str]
     connect: Connect | None = None
     servers_option: str | None = None
+    node_command: NodeCommand | None = None
 
     def servers(self) -> Servers:
         """The cluster to talk to; raises ``CommandFailed`` when nothing names one."""

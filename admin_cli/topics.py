@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from admin_cli import connection
@@ -78,7 +80,7 @@ def describe(session: Session, topic: str, as_json: bool) -> None:
 @click.pass_obj
 def delete(session: Session, topic: str, yes: bool) -> None:
     """Delete TOPIC and its records, for good."""
-    if not yes and click.get_text_stream("stdin").isatty():
+    if not yes and sys.stdin.isatty():
         if not click.confirm(f"Delete topic {topic} and all its records?", err=True):
             raise CommandFailed("nothing was deleted.")
     with connection.open_session(session) as client:

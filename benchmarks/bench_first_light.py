@@ -19,7 +19,6 @@ from collections import defaultdict
 from pathlib import Path
 
 from admin_cli.failures import CommandFailed
-
 from benchmarks import nats, ours
 from benchmarks.figures import Figure, Series, compare, show
 from benchmarks.processes import BenchmarkError, probe

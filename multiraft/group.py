@@ -55,7 +55,7 @@ class Host:
     """What the groups of one node share."""
 
     __slots__ = ("node", "config", "store", "rng", "now_ms", "support", "timers", "led", "believed",
-                 "led_changes", "dirty", "events", "written_sequence")
+                 "led_changes", "digests_version", "dirty", "events", "written_sequence")
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Random, now_ms: int):
         self.node = node
@@ -70,6 +70,8 @@ class Host:
         #: peer -> sum over the groups here that are believed to be led there
         self.believed: dict[int, LedSum] = {}
         self.led_changes = LedChanges()
+        #: Grows whenever a sum in ``led`` or ``believed`` changes.
+        self.digests_version = 0
         #: Groups that may have something for the next Ready, in the order they were touched.
         self.dirty: dict[int, "Group"] = {}
         self.events: list[Event] = []
@@ -252,6 +254,7 @@ class Group:
 
     def _take_office(self) -> None:
         """Count this group in the sums that its members check."""
+        self.host.digests_version += 1
         self._office = (self.term, digest.fact(self.id, self.incarnation, self.term))
         for node in self.progress:
             self.host.led.setdefault(node, LedSum()).add(self.id, self._office[1])
@@ -259,6 +262,7 @@ class Group:
 
     def _leave_office(self) -> None:
         """Withdraw all that a leader has; the term may be a later one already."""
+        self.host.digests_version += 1
         term, value = self._office
         for node in self.progress:
             self.host.led[node].remove(self.id, value)
@@ -275,6 +279,7 @@ class Group:
         belief = (leader, digest.fact(self.id, self.incarnation, self.term) if leader else 0)
         if belief == self._believed:
             return
+        self.host.digests_version += 1
         node, value = self._believed
         if node:
             self.host.believed[node].remove(self.id, value)

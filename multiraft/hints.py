@@ -18,15 +18,18 @@ Change = tuple[int, int, int, bool]
 class LedChanges:
     """The groups led here, and not led any more, by version."""
 
-    __slots__ = ("version", "_by_version", "_version_of")
+    __slots__ = ("version", "led_count", "_by_version", "_version_of")
 
     def __init__(self) -> None:
         self.version = 0
+        #: Groups led now.
+        self.led_count = 0
         self._by_version: SortedDict = SortedDict()
         self._version_of: dict[int, int] = {}
 
     def record(self, group: int, incarnation: int, term: int, leads: bool) -> None:
         """Leadership of ``group`` began or ended here."""
+        self.led_count += 1 if leads else -1
         replaced = self._version_of.get(group)
         if replaced is not None:
             del self._by_version[replaced]

@@ -139,7 +139,7 @@ class MultiRaft:
         return self._host.timers.next_ms()
 
     def step(self, sender: int, message: Message) -> None:
-        """``sender`` said something."""
+        """``sender`` said something.  Raises ``ImpossibleMessage``; the log has not changed then."""
         kind = type(message)
         if kind in neighbours.HANDLERS:
             neighbours.HANDLERS[kind](self._neighbours, sender, message)
@@ -230,12 +230,13 @@ class MultiRaft:
         return found
 
     def transfer(self, group: int, to: int) -> None:
-        """Hand the group to ``to``.  Raises ``ProposalError`` when this cannot even begin; whether
-        it happened shows in ``leader_hint``."""
+        """Hand the group to ``to``, 0 = to the voter that is furthest.  Raises ``ProposalError`` when
+        this cannot even begin; whether it happened shows in ``leader_hint``."""
         leading = self._leading(group)
         if to == self.node:
             return
         support = self._host.support
+        to = to or self._furthest(leading)
         if to not in leading.configuration.voters:
             raise ProposalError(f"node {to} is not a voter of group {group}")
         if to not in support.held or to not in support.connections:
@@ -243,6 +244,16 @@ class MultiRaft:
         if leading.transferee:
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
         election.transfer(leading, to)
+
+    def _furthest(self, leading: Group) -> int:
+        """The voter that can take over soonest: reached, and with the most entries.  O(members)."""
+        support = self._host.support
+        able = [member for member in leading.progress.values()
+                if member.node in support.held and member.node in support.connections
+                and member.node in leading.configuration.voters]
+        if not able:
+            raise ProposalError(f"group {leading.id} has no other voter that is reached")
+        return max(able, key=lambda member: (member.match, -member.node)).node
 
     def resign(self, group: int, why: str) -> None:
         """Give up leadership (append or apply is stuck) and keep out of the next election."""
@@ -362,6 +373,45 @@ class MultiRaft:
         return believed.total if believed is not None else 0
 
     @property
+    def digests_version(self) -> int:
+        """Grows whenever ``digests`` changes."""
+        return self._host.digests_version
+
+    def digests(self) -> tuple[dict[int, int], dict[int, int], int]:
+        """(led digests by node, believed digests by node, led version): what ``Liveness.publish``
+        takes.  O(nodes)."""
+        host = self._host
+        return ({node: led.total for node, led in host.led.items()},
+                {node: believed.total for node, believed in host.believed.items()},
+                host.led_changes.version)
+
+    @property
+    def led_count(self) -> int:
+        """Groups led here."""
+        return self._host.led_changes.led_count
+
+    def led_groups(self) -> list[int]:
+        """Groups led here.  O(groups)."""
+        return [group.id for group in self._groups.values() if group.role is Role.LEADER]
+
+    @property
+    def awake_count(self) -> int:
+        """Timers that are armed: groups that are not asleep, and open questions to nodes."""
+        return len(self._host.timers)
+
+    @property
+    def quarantined_count(self) -> int:
+        """Replicas that are damaged.  O(groups)."""
+        return sum(1 for group in self._groups.values() if group.quarantined)
+
+    def node_state(self, node: int) -> str:
+        """``up``, ``down`` or ``unknown``, as the leases say."""
+        support = self._host.support
+        if node == self.node or node in support.granted or node in support.held:
+            return "up"
+        return "down" if node in support.epochs else "unknown"
+
+    @property
     def led_version(self) -> int:
         """Version of the list of groups led here."""
         return self._host.led_changes.version
@@ -371,6 +421,26 @@ class MultiRaft:
         term be filled from storage and sent, because a leader never rewrites its own log."""
         found = self._groups.get(group)
         return found is not None and found.role is Role.LEADER and found.term == term
+
+    def is_leader(self, group: int) -> bool:
+        """Whether this node leads ``group`` now."""
+        found = self._groups.get(group)
+        return found is not None and found.role is Role.LEADER
+
+    def is_settled(self, group: int) -> bool:
+        """Whether this node leads ``group`` and has committed in its term: only then is what it
+        knows to be committed all that ever was acknowledged."""
+        found = self._groups.get(group)
+        return (found is not None and found.role is Role.LEADER
+                and found.log.commit >= found.term_start)
+
+    def durable_index(self, group: int) -> int:
+        """Highest index of ``group`` that is durable here."""
+        return self._group(group).log.durable_index
+
+    def commit_index(self, group: int) -> int:
+        """Highest index of ``group`` known committed here."""
+        return self._group(group).log.commit
 
     def leader_hint(self, group: int) -> tuple[int, int]:
         """(leader or 0, term) as far as this node knows, of any group of the pool."""

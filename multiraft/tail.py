@@ -15,7 +15,9 @@ string, so an undo record is a few references, and undoing is putting them back.
 of a partition is the tail's own object while the two agree; only partitions with entries in between
 appear in ``_behind``.  An idle partition therefore costs one tuple and one window, packed, which
 the garbage collector does not visit.  Windows follow Kafka's ProducerStateManager: the last 5
-batches of each (partition, producer), judged in log order.
+batches of each (partition, producer), judged in log order.  Unlike Kafka's, an unknown producer must
+begin at sequence 0: with several batches in flight the first may be refused (no leader yet) and the
+second be accepted, and a forgotten producer's retry would be taken for a new batch.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from multiraft.errors import (
     ProducerFenced,
     UnknownPartition,
 )
+from multiraft.tail_protocol import Admitted
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 #: Batches remembered per producer and partition.  Kafka's number: clients keep at most this many
@@ -41,7 +44,8 @@ from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 BATCHES_PER_WINDOW = 5
 
 #: Producers remembered per partition; the least recently used one is forgotten, and is from then on
-#: an unknown producer.  At about 200 bytes each this keeps a partition below 256 KiB.
+#: an unknown producer: it has to begin a new epoch.  At about 200 bytes each this keeps a partition
+#: below 256 KiB.
 PRODUCERS_PER_PARTITION_MAX = 1024
 
 #: Partitions that one group may ever have opened (their state is kept after a seal, so that a late
@@ -81,16 +85,6 @@ class PartitionState(NamedTuple):
     next_offset: int
     log_start: int
     sealed: bool
-
-
-class Admitted(NamedTuple):
-    """What becomes of a batch.  ``duplicate``: it is in the log already, at ``base_offset`` and
-    raft ``index`` (uncommitted still, perhaps: the caller waits for it); else ``index`` is 0."""
-
-    base_offset: int
-    leader_epoch_base: int
-    duplicate: bool
-    index: int
 
 
 class Opening(NamedTuple):
@@ -182,7 +176,8 @@ class PartitionTail:
     # ---- what a leader asks ---------------------------------------------------------------------
 
     def admit(self, partition: int, info: BatchInfo) -> Admitted:
-        """Judge a batch by the tail: where it goes, or where it already is.
+        """Judge a batch by the tail: where it goes, or where it already is.  The index of a
+        duplicate's original may be uncommitted still: the caller waits for it.
 
         Raises ``UnknownPartition``, ``PartitionSealed``, ``ProducerFenced``,
         ``OutOfOrderSequence``; nothing changes until ``append``.  A retry is answered even when the
@@ -205,7 +200,11 @@ class PartitionTail:
         windows = self._windows.get(partition)
         window = windows.get(info.producer_id) if windows is not None else None
         if window is None:
-            return None  # never seen here, or forgotten: any first sequence is fine
+            if info.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {info.producer_id} is unknown in partition {partition} (new, or "
+                    f"forgotten) and sent sequence {info.base_sequence}, not 0")
+            return None
         epoch, = _WINDOW_EPOCH.unpack_from(window)
         first = info.base_sequence
         if info.producer_epoch == epoch:
@@ -441,6 +440,17 @@ class PartitionTail:
     def log_start(self, partition: int) -> int:
         """First offset still readable (applied).  Raises ``UnknownPartition``."""
         return self.applied_state(partition).log_start
+
+    def span(self, partition: int, start_offset: int = 0) -> tuple[int, int, int]:
+        """(applied log start, applied high watermark, tail's next offset) of a partition that may
+        not be opened here yet: it is empty at ``start_offset`` until its opening is applied."""
+        tail_state = self._states.get(partition)
+        if tail_state is None:
+            return start_offset, start_offset, start_offset
+        state = self._behind.get(partition, tail_state)
+        if state is None:
+            return start_offset, start_offset, tail_state.next_offset
+        return state.log_start, state.next_offset, tail_state.next_offset
 
     def is_open(self, partition: int) -> bool:
         """Whether the tail takes batches for this partition."""

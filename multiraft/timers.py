@@ -24,6 +24,9 @@ class Timers:
         self._heap: list[tuple[int, int]] = []
         self._deadlines: dict[int, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
     def arm(self, key: int, deadline_ms: int) -> None:
         """Fire at ``deadline_ms`` at the latest."""
         current = self._deadlines.get(key)

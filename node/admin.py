@@ -178,15 +178,17 @@ class Admin:
             config.cluster_id, config.node.id, nodes, config.groups, config.replication_factor,
             core.leader_hint(METADATA_GROUP)[0], state.topics_count, state.partitions_count)
 
-    async def _group_list(self, _request: wire.GroupList) -> wire.GroupListReply:
-        rows = []
+    async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
         state = self._metadata_log.state
-        for group in range(state.pool_size + 1 if state.pool_size else 0):
+        groups = state.pool_size + 1 if state.pool_size else 0
+        end = min(groups, request.first + request.count_max)
+        rows = []
+        for group in range(request.first, end):
             leader, term = self._core.leader_hint(group)
             configuration = state.initial_configuration(group)
             rows.append(wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
                                           configuration.voters, configuration.learners))
-        return wire.GroupListReply(tuple(rows))
+        return wire.GroupListReply(tuple(rows), more=end < groups)
 
     async def _group_transfer(self, request: wire.GroupTransfer) -> wire.GroupTransferReply:
         group, core = request.group, self._core

@@ -27,14 +27,16 @@ class DiskWorker:
     ``on_durable(staged_writes)`` is called on the loop for each completed group of writes, in order.
     """
 
-    def __init__(self, on_durable: Callable[[list], None]):
+    def __init__(self, store, on_durable: Callable[[list], None]):
+        self._store = store
+        self._upkeep = trio.Event()
+        self._preparing = False
         self._on_durable = on_durable
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._queue = DiskQueue(self._wake_fd)
         self._thread = threading.Thread(target=self._queue.run, name="disk-worker", daemon=True)
         self._gathering: list = []
         self._in_flight: list = []
-        self._probe: tuple[int, int] | None = None  # (file, token)
         self._token = 0
         self._last_token = 0
         self.busy_since_ms: int | None = None
@@ -53,16 +55,40 @@ class DiskWorker:
         self._gathering.append(staged)
 
     def start_next(self) -> None:
-        """Hand what has gathered to the thread, unless a write is in flight."""
-        if not self._gathering or self.busy_since_ms is not None:
+        """Hand what has gathered to the thread, unless a write is in flight or its file is being
+        created."""
+        if not self._gathering or self.busy_since_ms is not None or self._preparing:
+            return
+        if not all(staged.native_ready for staged in self._gathering):
+            self._upkeep.set()  # ``prepare`` creates it, then starts this write
             return
         self._in_flight, self._gathering = self._gathering, []
         self.busy_since_ms = monotonic_ms()
         jobs = _joined([part for staged in self._in_flight for part in staged.parts])
-        for handle, buffers, position in jobs:
+        for file, buffers, position in jobs:
             self._token += 1
-            self._queue.submit(handle.fileno(), buffers, position, True, self._token)
+            self._queue.submit(file.fileno(), buffers, position, True, self._token)
         self._last_token = self._token
+
+    async def prepare(self) -> None:
+        """Task: creates segment files, ahead when it can, and the indexes of full segments."""
+        while True:
+            await self._upkeep.wait()
+            self._upkeep = trio.Event()
+            self._preparing = True
+            missing = next((staged for staged in self._gathering if not staged.native_ready), None)
+            try:
+                if missing is not None:
+                    await trio.to_thread.run_sync(missing.create_files)
+                elif (plan := self._store.prepare_plan()) is not None:
+                    await trio.to_thread.run_sync(plan.execute)
+                self._preparing = False
+                self.start_next()
+                while (seal := self._store.seal_plan()) is not None:
+                    await trio.to_thread.run_sync(seal.execute)
+                    self._store.sealed(seal)
+            except OSError as error:
+                raise DiskFailed(f"a segment could not be prepared: {error}") from error
 
     def probe(self, file_number: int) -> None:
         """Write and sync one block elsewhere, so that a hung disk is noticed while idle."""
@@ -103,6 +129,8 @@ class DiskWorker:
         self.last_write_ms = monotonic_ms()
         if done:
             self._on_durable(done)
+            if self._store.upkeep_due and not self._preparing:
+                self._upkeep.set()
         self.start_next()
 
 

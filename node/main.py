@@ -16,6 +16,7 @@ import argparse
 import logging
 import os
 import random
+import secrets
 import signal
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from pathlib import Path
 import trio
 
 from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.errors import ProposalError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import StorageError
@@ -110,7 +112,7 @@ class Node:
     def _build_network(self) -> None:
         config, core = self.config, self.core
         node, boot_epoch = config.node.id, self.store.boot_epoch
-        self.disk = DiskWorker(lambda staged: self.rounds.wrote(staged))
+        self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged))
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
                                self._hello("append"), config.limits.peer_outbox_bytes_max)
                       for peer in config.peers]
@@ -163,6 +165,7 @@ class Node:
                 await nursery.start(self.rounds.run)
                 await nursery.start(self.fetching.run)
                 await nursery.start(self.admin.run)
+                nursery.start_soon(self.disk.prepare)
                 nursery.start_soon(self.rounds.tick)
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
@@ -184,10 +187,17 @@ class Node:
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
             while self.core.led_count:
                 for group in self.core.led_groups():
-                    self.core.transfer(group, 0)
+                    self._transfer(group)
                 self.request_round()
                 await self.roles.wait(HAND_OVER_RETRY_S)
         self.log.info("stopped", extra={"leads": self.core.led_count})
+
+    def _transfer(self, group: int) -> None:
+        """Hand over one group if that can begin now; the caller's loop asks again."""
+        try:
+            self.core.transfer(group, 0)
+        except ProposalError as error:
+            self.log.info("transfer not possible", extra={"group": group, "reason": str(error)})
 
     def close(self) -> None:
         """After ``run``: a last checkpoint, then the files."""
@@ -211,7 +221,7 @@ def run(config_path: Path) -> int:
     log = logger(config.node.id)
     try:
         store = Store.open(str(config.data_dir), RealFilesystem(),
-                           Identity(config.cluster_id, config.node.id))
+                           Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
     except StorageError as error:
         log.error("cannot open the data directory", extra={"reason": str(error)})
         print(f"multiraft node: {error}", file=sys.stderr)

@@ -67,6 +67,7 @@ __all__ = [
     "decode_command",
     "encode_command",
     "plan_bootstrap",
+    "topic_name_fault",
 ]
 
 SNAPSHOT_VERSION = 1

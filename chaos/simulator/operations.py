@@ -7,7 +7,7 @@ them, so that a read value names its append.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 ACKS_NONE, ACKS_LEADER, ACKS_COMMIT = 0, 1, -1
 
@@ -25,12 +25,13 @@ class AppendOperation:
     payload: bytes
     invoked_us: int
     floor: int  # highest acknowledged offset of the partition at invocation; -1 = none
+    number: int = 0  # counts the batches of its producer and partition
     attempts: int = 0
     refusals: int = 0
     base_offset: int = -1
     done: bool = False
     ambiguous: bool = False  # given up; it may have happened
-    attempt_nodes: list[int] = field(default_factory=list)
+    last_error: str = ""
 
     def __repr__(self) -> str:
         return (f"append p{self.producer}.{self.epoch} seq {self.sequence}+{self.count} to "

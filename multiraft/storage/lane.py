@@ -240,12 +240,16 @@ class Lane:
         """The segment that holds a lane position.  O(log n)."""
         return self.segments[bisect_right(self._starts, position) - 1]
 
-    def prepare_next(self) -> Segment | None:
-        """The segment to create ahead, once the active one is half full; None = nothing to do."""
+    @property
+    def next_is_due(self) -> bool:
+        """Whether the active segment is half full and its successor has no file yet.  O(1)."""
         active = self._active
-        if active is None or self._next is not None:
-            return None
-        if self.position - active.start < active.capacity // 2:
+        return (active is not None and self._next is None
+                and self.position - active.start >= active.capacity // 2)
+
+    def prepare_next(self) -> Segment | None:
+        """The segment to create ahead; None = nothing to do."""
+        if not self.next_is_due:
             return None
         self._next = self._new_segment()
         return self._next

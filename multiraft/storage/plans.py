@@ -49,6 +49,11 @@ class StagedWrite:
         round that starts a segment which was not prepared."""
         return all(part.segment.file is not None for part in self._parts)
 
+    def create_files(self) -> None:
+        """Blocking: make every file of this round exist, so that it is ``native_ready``."""
+        for part in self._parts:
+            part.segment.create(self._filesystem, self._lane.header_of(part.segment))
+
     @property
     def parts(self) -> list[WritePart]:
         """Normally one; two when a segment was rolled over."""

@@ -253,6 +253,11 @@ class Store:
 
     # ---- upkeep -----------------------------------------------------------------------------------
 
+    @property
+    def upkeep_due(self) -> bool:
+        """Whether ``prepare_plan`` or ``seal_plan`` has something to do.  O(1)."""
+        return bool(self._sealed) or self._lane.next_is_due
+
     def prepare_plan(self) -> PreparePlan | None:
         """Creation of the next segment, once the active one is half full.  Execute it on the thread
         that executes staged writes.  O(1)."""
@@ -398,7 +403,9 @@ class Store:
     def _record(self, log: GroupLog, commit: int) -> GroupRecord | bytes:
         """The group's record, encoded already when nothing changed since the last checkpoint."""
         tail = self.tails[log.group]
-        commit = max(commit, log.commit)
+        # What is committed but not on this disk yet stays out: a crash may bring back what stood
+        # there before, and the checkpoint would call it committed.
+        commit = max(min(commit, tail.applied_index), log.commit)
         key = (log.incarnation, log.configuration, log.hard_state, log.index.first_index, commit,
                log.quarantined, tail.applied_index)
         if key == log.record_key and log.record:

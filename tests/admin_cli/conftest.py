@@ -46,7 +46,8 @@ def run(cluster, environ):
     def run(*arguments: str, input: bytes | str | None = None,
             servers: str | None = "127.0.0.1:9101") -> Result:
         session = Session(environ, cluster.connect, servers)
-        return CliRunner().invoke(cli, arguments, input=input, obj=session)
+        return CliRunner().invoke(cli, arguments, input=input, obj=session,
+                                  prog_name="multiraft")
     return run
 
 
@@ -69,14 +70,42 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def fake_node_command(config: Path) -> list[str]:
+    """A process that behaves like a node."""
+    return [sys.executable, str(FAKE_NODE), "start", "--config", str(config)]
+
+
+@pytest.fixture
+def run_dev(cluster, environ):
+    """``run_dev("up", ...)``: `multiraft dev` with fake nodes; what it started ends with the
+    test."""
+    used = set()
+
+    def run(*arguments: str) -> Result:
+        session = Session(environ, cluster.connect_over_tcp, node_command=fake_node_command)
+        result = CliRunner().invoke(cli, ["dev", *arguments], obj=session,
+                                    prog_name="multiraft")
+        used.update(Path.cwd().glob("*/cluster.json"))
+        return result
+
+    yield run
+    for record in sorted(used):
+        end(DevCluster(record.parent, cluster.connect, environ))
+
+
+def end(made: DevCluster) -> None:
+    """Ends what still runs of a cluster."""
+    if dev_state.exists(made.directory):
+        for node in made.status():
+            if node.pid is not None:
+                made.kill(node.id)
+
+
 @pytest.fixture
 def dev(tmp_path, environ, cluster) -> Iterator[DevCluster]:
     """A development cluster of fake nodes, created but not started; ended with the test."""
     made = DevCluster(tmp_path / "cluster", cluster.connect_over_tcp, environ,
-                      command=lambda config: [sys.executable, str(FAKE_NODE), "start",
-                                              "--config", str(config)])
+                      command=fake_node_command)
     made.create(3, 4, 3, free_base_port(3))
     yield made
-    if dev_state.exists(made.directory):
-        for node in made.record.nodes:
-            made._signal(node.id, "kill")
+    end(made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from types import SimpleNamespace
 
+from multiraft.client.blocking import BatchReceipt, Record
 from multiraft.wire import errors as wire
 from multiraft.wire import messages
 
@@ -18,19 +19,22 @@ class FakeCluster:
         self.up = {1, 2, 3}
         self.failure: Exception | None = None
         self.asked: list[tuple[str, ...]] = []
+        self.outcomes: dict[bytes, Exception] = {}  # value -> how its batch ends
+        self.producer_options: dict = {}
+        self.batch_records = 3
 
-    def connect(self, addresses, timeout_s):
+    def connect(self, addresses):
         self.asked.append(tuple(addresses))
         if self.failure is not None:
             raise self.failure
         return FakeClient(self)
 
-    def connect_over_tcp(self, addresses, timeout_s):
+    def connect_over_tcp(self, addresses):
         """As a real client: somebody must listen at one of the addresses."""
         for address in addresses:
             host, _, port = address.rpartition(":")
             try:
-                socket.create_connection((host, int(port)), timeout=timeout_s).close()
+                socket.create_connection((host, int(port)), timeout=5).close()
             except ConnectionRefusedError:
                 continue
             return FakeClient(self)
@@ -89,7 +93,94 @@ class FakeClient:
         self._cluster.leaders[group] = to or 1
         return messages.GroupTransferReply(to or 1, 8)
 
+    def producer(self, **options):
+        self._cluster.producer_options = options
+        return FakeProducer(self._cluster)
+
+    def turn_sometimes(self):
+        pass
+
+    def consume(self, topic, partition=None, start="earliest", until_end=True):
+        for number, records in enumerate(self._topic(topic)):
+            if partition in (None, number):
+                first = {"earliest": 0, "latest": len(records)}.get(start, start)
+                yield from self._batches(number, records, first)
+        if not until_end:
+            raise KeyboardInterrupt  # nothing more will come: the person at the terminal leaves
+
+    def _batches(self, partition, records, first):
+        for at in range(first, len(records), self._cluster.batch_records):
+            part = records[at:at + self._cluster.batch_records]
+            yield SimpleNamespace(partition=partition, records=lambda at=at, part=part: [
+                SimpleNamespace(offset=at + place, timestamp_ms=1_700_000_000_000, key=key,
+                                value=value, headers=())
+                for place, (key, value) in enumerate(part)])
+
     def _topic(self, name):
         if name not in self._cluster.topics:
             raise wire.UnknownTopic(f"there is no topic {name!r}")
         return self._cluster.topics[name]
+
+
+class FakeDelivery:
+    """One batch's fate."""
+
+    def __init__(self):
+        self.outcome = None
+        self._listeners = []
+
+    @property
+    def done(self):
+        return self.outcome is not None
+
+    def when_done(self, listener):
+        if self.outcome is None:
+            self._listeners.append(listener)
+        else:
+            listener()
+
+    def resolve(self, outcome):
+        self.outcome = outcome
+        for listener in self._listeners:
+            listener()
+
+
+class FakeProducer:
+    """Batches of a few records; a batch ends when it is full or flushed."""
+
+    def __init__(self, cluster: FakeCluster):
+        self._cluster = cluster
+        self._delivery = FakeDelivery()
+        self._records = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.flush()
+
+    def send_many(self, topic, values):
+        return list(dict.fromkeys(self.send(Record(topic, value)) for value in values))
+
+    def send(self, record):
+        delivery = self._delivery
+        self._records.append(record)
+        if len(self._records) == self._cluster.batch_records:
+            self._end_batch()
+        return delivery
+
+    def flush(self):
+        if self._records:
+            self._end_batch()
+
+    def _end_batch(self):
+        records, self._records = self._records, []
+        delivery, self._delivery = self._delivery, FakeDelivery()
+        failures = [self._cluster.outcomes[record.value] for record in records
+                    if record.value in self._cluster.outcomes]
+        if not failures:
+            for record in records:
+                self._cluster.topics[record.topic][record.partition or 0].append(
+                    (record.key, record.value))
+        delivery.resolve(failures[0] if failures else
+                         BatchReceipt(records[0].topic, 0, 0, len(records)))

@@ -203,7 +203,7 @@ def test_a_damaged_record_is_an_error_and_not_a_traceback(dev, text):
     whole = record.read_text()
     record.write_text(text)
     with pytest.raises(CommandFailed, match="is not a cluster record"):
-        dev.record
+        _ = dev.record
     record.write_text(whole)
 
 
@@ -212,7 +212,7 @@ def test_a_record_of_a_newer_release_is_refused(dev):
     whole = record.read_text()
     record.write_text(json.dumps({**json.loads(whole), "version": 99}))
     with pytest.raises(CommandFailed, match="format 99"):
-        dev.record
+        _ = dev.record
     record.write_text(whole)
 
 

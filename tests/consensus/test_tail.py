@@ -52,6 +52,12 @@ def put(tail, batch, partition=P):
     return admitted
 
 
+def put_at(tail, count, producer, sequence):
+    """A batch at a sequence that no leader would admit first: as if many had gone before it."""
+    batch = info(count, producer, sequence=sequence)
+    tail.append(entry(tail, EntryKind.DATA, P, tail.next_offset(P), b"", batch))
+
+
 def control(tail, kind, partition=P, base_offset=-1, payload=b""):
     made = entry(tail, kind, partition, base_offset, payload)
     assert tail.verify(made) == ""
@@ -83,6 +89,20 @@ def test_high_watermark_follows_apply_and_not_append():
     assert tail.high_watermark(P) == 0
     tail.apply(2)
     assert (tail.high_watermark(P), tail.next_offset(P)) == (3, 5)
+
+
+def test_a_partition_is_empty_until_its_opening_is_applied():
+    tail = PartitionTail(3)
+    assert tail.span(P) == (0, 0, 0)
+    control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(1))
+    put(tail, info(4))
+    assert tail.span(P) == (0, 0, 4)
+    tail.apply(2)
+    assert tail.span(P) == (0, 4, 4)
+    control(tail, EntryKind.PARTITION_SEAL)
+    tail.apply(3)
+    assert tail.span(P) == (0, 4, 4)
+    assert tail.span(99, start_offset=7) == (7, 7, 7)
 
 
 def test_entries_without_partition_take_an_index_and_nothing_else():
@@ -194,7 +214,7 @@ def test_a_new_epoch_in_the_same_group_forgets_the_windows_and_truncate_restores
     control(tail, EntryKind.PARTITION_SEAL)
     before = tail.windows(P), tail._windows[P]
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(2, 1))
-    put(tail, info(1, producer=5, sequence=70))
+    put(tail, info(1, producer=5))
     tail.truncate(4)
     assert tail._windows[P] == before[1]
     assert not tail.is_open(P)
@@ -251,11 +271,11 @@ def test_several_batches_in_flight_are_judged_by_the_tail_and_undone_with_it():
 def test_sequences_wrap_inside_a_batch_and_between_batches():
     tail = opened()
     last = 2**31 - 1
-    put(tail, info(2, producer=5, sequence=last))  # last, 0
+    put_at(tail, 2, producer=5, sequence=last)  # last, 0
     assert put(tail, info(1, producer=5, sequence=1)).base_offset == 2
     assert tail.admit(P, info(2, producer=5, sequence=last)).duplicate
     tail = opened()
-    put(tail, info(1, producer=5, sequence=last))
+    put_at(tail, 1, producer=5, sequence=last)
     assert put(tail, info(1, producer=5, sequence=0)) == (1, 0, False, 0)
 
 
@@ -269,8 +289,11 @@ def test_a_new_producer_epoch_starts_at_zero_and_fences_the_old_one():
         tail.admit(P, info(3, producer=5, epoch=0))
 
 
-def test_an_unknown_producer_may_start_anywhere():
-    assert put(opened(), info(1, producer=5, sequence=123)) == (0, 0, False, 0)
+def test_an_unknown_producer_starts_at_zero():
+    tail = opened()
+    with pytest.raises(OutOfOrderSequence, match="unknown .* sequence 1, not 0"):
+        tail.admit(P, info(1, producer=5, sequence=1))
+    assert put(tail, info(1, producer=5)) == (0, 0, False, 0)
 
 
 def test_producers_and_partitions_do_not_see_each_other():
@@ -289,7 +312,9 @@ def test_the_least_recently_used_producer_is_forgotten_and_comes_back_with_trunc
     first_gone = tail.last_index + 1
     put(tail, info(1, producer=99_999))
     assert 1 not in tail._windows[P] and 0 in tail._windows[P]
-    assert put(tail, info(1, producer=1, sequence=500)) == (1026, 0, False, 0)
+    with pytest.raises(OutOfOrderSequence, match="producer 1 is unknown"):
+        tail.admit(P, info(1, producer=1, sequence=1))
+    assert put(tail, info(1, producer=1, epoch=1)) == (1026, 0, False, 0)
     tail.truncate(first_gone)
     assert list(tail._windows[P]) == [*range(1, PRODUCERS_PER_PARTITION_MAX), 0]
     tail._check()

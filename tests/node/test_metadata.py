@@ -317,6 +317,14 @@ def test_the_epoch_bumped_longest_ago_is_forgotten(monkeypatch):
     assert replica(BumpProducerEpoch(2)).value == (11, 0)
 
 
+def test_a_bump_of_a_known_id_forgets_nobody(monkeypatch):
+    monkeypatch.setattr(metadata, "PRODUCER_EPOCHS_MAX", 2)
+    replica = Replica(AllocateProducerIds(10))
+    for producer, epoch in ((1, 5), (2, 5), (2, 6)):
+        replica(BumpProducerEpoch(producer, epoch))
+    assert replica(BumpProducerEpoch(1)).value == (1, 7)
+
+
 # ---- commands as bytes --------------------------------------------------------------------------
 
 

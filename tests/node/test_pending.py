@@ -66,9 +66,9 @@ def test_time_running_out_is_ambiguous_and_a_later_commit_changes_nothing():
 def test_acks_leader_waits_for_the_durable_index_only():
     table = Table()
     table.pending.add(1, 5, "leader", table.request(1), 0, 50)
-    assert table.pending.waits_for_durable(1)
+    assert table.pending.groups_waiting_for_durable() == (1,)
     table.pending.committed(1, 5)
     assert table.answers == []
     table.pending.durable(1, 5)
     assert table.answers == [(1, [("ok", 50)])]
-    assert not table.pending.waits_for_durable(1)
+    assert table.pending.groups_waiting_for_durable() == ()

@@ -1,0 +1,125 @@
+"""`multiraft consume`: the records of a topic on standard output.
+
+Contract.  Raw values, one per line, by default: what `produce` read is what `consume` writes.
+JSON is one object per record and line; bytes that are not UTF-8 go into `key_base64` and
+`value_base64`, so that nothing is ever altered.  Records leave in whole batches; the last one is
+cut at `--count`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+
+from admin_cli import connection
+from admin_cli.options import Offset, Word, json_option, servers_option, topic_argument
+from admin_cli.output import plural, progress_bar
+from admin_cli.session import Session
+
+Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to write
+
+
+@click.command()
+@topic_argument
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("--from", "start", type=Offset(), default="earliest", show_default=True,
+              metavar="earliest|latest|OFFSET", help="Where to begin.")
+@click.option("--until-end", "until_end", flag_value="end", default=None,
+              help="Stop at the end as it was when the command began. The default, unless --from "
+                   "latest.")
+@click.option("--follow", "-f", "until_end", flag_value="follow",
+              help="Go on with new records until Ctrl-C.")
+@click.option("--count", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--format", "form", type=Word(("raw", "json")), default="raw", show_default=True,
+              help="raw: the value and a newline. json: an object per line.")
+@json_option
+@servers_option
+@click.pass_obj
+def consume(session: Session, topic: str, partition: int | None, start: str | int,
+            until_end: str | None, count: int | None, form: str, as_json: bool) -> None:
+    """Write the records of TOPIC to standard output.
+
+    Partitions are read side by side: order holds within each.
+    """
+    follow = until_end == "follow" or (until_end is None and start == "latest")
+    encode = _json_lines if as_json or form == "json" else _raw_lines
+    with connection.open_session(session) as client:
+        rows = connection.partitions(client, topic)
+        connection.require_partition(topic, rows, partition)
+        if isinstance(start, int):
+            if partition is None and len(rows) > 1:
+                raise click.UsageError(f"--from {start} needs --partition: {topic} has "
+                                       f"{plural(len(rows), 'partition')}.")
+            connection.require_offset(topic, rows[partition or 0], start)
+        batches = connection.batches(client, topic, partition, start, not follow)
+        expected = None if follow else _expected(rows, partition, start)
+        _write(batches, encode, count, expected, flush_each=follow)
+
+
+def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,
+              start: str | int) -> int | None:
+    """How many records there are to read now, for the progress bar; None when nobody could
+    tell."""
+    total = 0
+    for row in rows:
+        if partition not in (None, row.partition):
+            continue
+        if row.start_offset is None or row.end_offset is None:
+            return None
+        first = {"earliest": row.start_offset, "latest": row.end_offset}.get(start, start)
+        total += max(0, row.end_offset - max(first, row.start_offset))
+    return total
+
+
+def _write(batches: Iterable[Any], encode: Encode, count: int | None, expected: int | None,
+           flush_each: bool) -> None:
+    """Writes until the batches, or ``count`` records, are through."""
+    out = sys.stdout.buffer
+    left = count
+    # Two streams on one screen would overwrite each other.
+    with progress_bar(hidden=sys.stdout.isatty()) as progress:
+        bar = progress.add_task("records", total=count or expected)
+        for batch in batches:
+            records = batch.records()
+            if left is not None:
+                records = records[:left]
+                left -= len(records)
+            out.write(encode(batch, records))
+            progress.advance(bar, len(records))
+            if flush_each:
+                out.flush()  # somebody waits for each
+            if left == 0:
+                break
+    out.flush()
+
+
+def _raw_lines(_batch: Any, records: Sequence[Any]) -> bytes:
+    return b"".join([line for record in records for line in (record.value or b"", b"\n")])
+
+
+def _json_lines(batch: Any, records: Sequence[Any]) -> bytes:
+    lines = []
+    for record in records:
+        row = {"partition": batch.partition, "offset": record.offset,
+               "timestamp": record.timestamp_ms, **_text("key", record.key),
+               **_text("value", record.value)}
+        if record.headers:
+            row["headers"] = [_text("value", value) | {"name": name}
+                              for name, value in record.headers]
+        lines.append(json.dumps(row, ensure_ascii=False))
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
+
+
+def _text(name: str, data: bytes | None) -> dict[str, str | None]:
+    """``{"key": text}``, or ``{"key_base64": ...}`` when the bytes are no text."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode("ascii")}

@@ -1,0 +1,200 @@
+"""`multiraft produce`: lines become records.
+
+Contract.  A line is a record, without its newline; the last one may lack it.  Input is read in
+blocks, so a pipe of any length needs a bounded amount of memory, and what waits in a batch is sent
+when the input pauses.  However it ends (end of input, Ctrl-C, an error) the last line says how many
+records were acknowledged and how many are ambiguous.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import stat
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, NamedTuple
+
+import click
+
+from admin_cli import connection
+from admin_cli.connection import Appender, sentence
+from admin_cli.failures import Ambiguous, CommandFailed
+from admin_cli.options import (
+    ACKS,
+    ACKS_ELSEWHERE,
+    COMPRESSIONS,
+    Word,
+    json_option,
+    servers_option,
+    topic_argument,
+)
+from admin_cli.output import plural, print_json, progress_bar
+from admin_cli.session import Session
+from multiraft import _layout
+
+#: Input that is read at once: a few batches.
+BLOCK_BYTES = 1 << 20
+#: A line has to fit into a batch.
+LINE_BYTES_MAX = _layout.BATCH_BYTES_MAX
+#: Input that pauses this long is a person or a slow source: send what there is.
+PAUSE_S = 0.01
+#: After Ctrl-C what was already sent is waited for only so long.
+INTERRUPTED_FLUSH_S = 5.0
+
+
+class InputError(CommandFailed):
+    """A line that cannot be a record."""
+
+
+class Lines(NamedTuple):
+    """Some lines of the input; ``first`` is the number of the first one, from 1."""
+
+    first: int
+    values: list[bytes]
+    bytes_read: int
+
+
+@click.command()
+@topic_argument
+@click.option("--file", "-f", "source", type=click.File("rb"), default="-", metavar="F",
+              help="Read from F. [default: standard input]")
+@click.option("--acks", type=Word(ACKS, ACKS_ELSEWHERE), default="commit", show_default=True,
+              help="commit: a majority has it on disk. leader: the leader has. none: nobody "
+                   "answers.")
+@click.option("--key-separator", metavar="S",
+              help="What stands before the first S of a line is the record's key.")
+@click.option("--partition", "-p", type=click.IntRange(min=0),
+              help="Append here. [default: by the key, or spread]")
+@click.option("--compression", type=Word(COMPRESSIONS), default="none", show_default=True)
+@json_option
+@servers_option
+@click.pass_obj
+def produce(session: Session, topic: str, source: BinaryIO, acks: str, key_separator: str | None,
+            partition: int | None, compression: str, as_json: bool) -> None:
+    """Append records to TOPIC: a line is a record.
+
+    Retries neither double nor reorder. The outcome of a record is ambiguous when no answer came
+    in time: it may or may not have been appended.
+    """
+    separator = None if key_separator is None else key_separator.encode("utf-8")
+    if separator == b"":
+        raise click.UsageError("--key-separator is empty.")
+    appender, problem = None, None
+    try:
+        with connection.open_session(session) as client:
+            connection.require_partition(topic, connection.partitions(client, topic), partition)
+            with connection.appender(client, topic, partition, acks, compression) as appender:
+                _pump(source, separator, appender)
+    except (KeyboardInterrupt, InputError) as error:
+        if appender is None:
+            raise
+        problem = error
+    _conclude(topic, acks, appender, problem, as_json)
+
+
+def _pump(source: BinaryIO, separator: bytes | None, appender: Appender) -> None:
+    """Appends all of the input, and waits for what was appended however that ends."""
+    try:
+        with progress_bar() as progress:
+            bar = progress.add_task("bytes", total=_size(source))
+            for lines in read_lines(source, appender.flush):
+                keys, values = _split(lines, separator)
+                appender.append(keys, values)
+                progress.advance(bar, lines.bytes_read)
+                if appender.problem is not None:
+                    break
+            appender.flush()
+    except InputError:
+        appender.flush()
+        raise
+    except KeyboardInterrupt:
+        appender.flush_within(INTERRUPTED_FLUSH_S)
+        raise
+
+
+def _split(lines: Lines, separator: bytes | None) -> tuple[list[bytes] | None, list[bytes]]:
+    """Keys (None without a separator) and values."""
+    if separator is None:
+        return None, lines.values
+    keys, values = [], []
+    for number, line in enumerate(lines.values, lines.first):
+        key, found, value = line.partition(separator)
+        if not found:
+            raise InputError(f"line {number} has no {separator.decode('utf-8')!r}, the key "
+                             "separator.", "The lines before it were sent.")
+        keys.append(key)
+        values.append(value)
+    return keys, values
+
+
+def _conclude(topic: str, acks: str, appender: Appender,
+              problem: KeyboardInterrupt | InputError | None, as_json: bool) -> None:
+    """Prints the counts, then fails if anything did."""
+    if as_json:
+        print_json({"topic": topic, "records": appender.sent,
+                    "acknowledged": appender.acknowledged, "ambiguous": appender.ambiguous,
+                    "refused": appender.refused})
+    else:
+        click.echo(_summary(topic, acks, appender), err=True)
+    if problem is not None:
+        raise problem
+    if appender.refused:
+        raise CommandFailed(f"{plural(appender.refused, 'record')} refused: "
+                            f"{sentence(appender.problem)}",
+                            "What was acknowledged is safe; nothing after the refusal was read.")
+    if appender.ambiguous:
+        raise Ambiguous(f"{plural(appender.ambiguous, 'record')} may or may not have been "
+                        f"appended: {sentence(appender.problem)}",
+                        "Look at the end of the topic before you repeat them: "
+                        f"multiraft topic describe {topic}")
+
+
+def _summary(topic: str, acks: str, appender: Appender) -> str:
+    if acks == "none":
+        return f"{topic}: {plural(appender.sent, 'record')} sent; --acks none awaits no answer."
+    parts = [f"{plural(appender.acknowledged, 'record')} acknowledged"]
+    parts += [f"{count} {how}" for count, how in ((appender.ambiguous, "ambiguous"),
+                                                  (appender.refused, "refused")) if count]
+    return f"{topic}: {', '.join(parts)} ({acks})."
+
+
+def read_lines(source: BinaryIO, pause: Callable[[], object]) -> Iterator[Lines]:
+    """The input in blocks of whole lines; calls ``pause`` before it waits for slow input.
+
+    Raises ``InputError`` for a line over ``LINE_BYTES_MAX``.
+    """
+    read = getattr(source, "read1", source.read)  # read1: what is there, even if it is little
+    rest, number = b"", 1
+    while True:
+        if not _has_input(source):
+            pause()
+        block = read(BLOCK_BYTES)
+        if not block:
+            break
+        *values, rest = (rest + block).split(b"\n")
+        if len(rest) > LINE_BYTES_MAX:
+            raise InputError(f"line {number + len(values)} is longer than {LINE_BYTES_MAX} bytes, "
+                             "the limit of a batch.", "A record is a line; is this a binary file?")
+        yield Lines(number, values, len(block))
+        number += len(values)
+    if rest:
+        yield Lines(number, [rest], 0)
+
+
+def _has_input(source: BinaryIO) -> bool:
+    """Whether reading would return at once."""
+    try:
+        descriptor = source.fileno()
+    except (io.UnsupportedOperation, AttributeError):
+        return True
+    return bool(select.select([descriptor], [], [], PAUSE_S)[0])
+
+
+def _size(source: BinaryIO) -> int | None:
+    """Bytes of a regular file, for the progress bar; None for a pipe."""
+    try:
+        status = os.fstat(source.fileno())
+    except (io.UnsupportedOperation, AttributeError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,566 @@
+"""A simulated node: the driver that obeys ``Ready`` exactly as the real one does.
+
+Contract.  One round takes the inbox, steps and proposes, asks for a ``Ready`` and obeys it in field
+order: stage, messages, disk write (which takes virtual time), written, messages_after_write, apply,
+answer clients.  Each of these is an effect; ``arm_crash`` puts a crash between any two of them.
+Every effect is reported to the witness at the moment it takes place.
+
+Invariants.  One write is in flight at a time.  Nothing of an earlier life acts: every event that is
+scheduled carries the life in which it was scheduled.
+
+Theory.  A node that is paused keeps its memory and its page cache and hears everything later, as a
+stopped process does; a node that was killed keeps its page cache only; one that lost power keeps what
+was synced.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from multiraft import core
+from multiraft.config import RaftConfig
+from multiraft.errors import ProposalError
+from multiraft.group import Role
+from multiraft.leases import LeaseEvent, deliver
+from multiraft.messages import Append, Message
+from multiraft.multiraft import MultiRaft
+from multiraft.ready import Envelope, Event, Ready, Writes
+from multiraft.storage.config import StorageConfig
+from multiraft.storage.identity import Identity
+from multiraft.storage.store import Store
+from multiraft.types import Configuration, Entry
+
+from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.invariants import Violation
+from chaos.simulator.liveness import LivenessExchange
+from chaos.simulator.sessions import Sessions
+from chaos.simulator.witness import Witness
+from chaos.simulator.workload import AppendRequest
+
+if TYPE_CHECKING:
+    from chaos.simulator.world import World
+
+CLUSTER_ID = b"simulated-------"
+DIRECTORY = "/data"
+INCARNATION = 1
+#: A round begins this long after the first thing arrived: what comes meanwhile is in it.
+ROUND_US = 20
+#: From a peer's start to an append connection with it.
+CONNECT_US = 2_000
+#: Blocking reads of cold entries take this long.
+COLD_READ_US = 400
+#: A node that was started answers after this long: recovery reads the disk.
+RECOVERY_US = 20_000
+#: A write that takes longer makes the node vouch for nothing until it is done.
+DISK_STALL_MS_MAX = 1000
+#: Events of consensus that make a line in the trace.
+TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
+                           "needs_snapshot"})
+
+
+class Flight(NamedTuple):
+    """The disk operation that is under way."""
+
+    writes: Writes | None
+    work: object  # what was executed
+    messages_after: Sequence[Envelope]
+    began_ms: int
+
+
+class SimulatedNode:
+    """One node over all its lives."""
+
+    def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
+                 rng: random.Random):
+        self.node = node
+        self.alive = False
+        self.paused = False
+        self.disk_factor = 1
+        self.crashes = 0
+        self.peer_frames = 0
+        self._world = world
+        self._queue = world.queue
+        self._witness: Witness = world.witness
+        self._trace = world.trace
+        self._network = world.network
+        self._rng = rng
+        self._voters = {group: members for group, members in voters.items() if node in members}
+        self._peers = tuple(peer for peer in range(1, world.parameters.nodes + 1) if peer != node)
+        self._filesystem = SimulatedFilesystem()
+        self._life = 0
+        self._effects_left = 0
+        self._crash_power = True
+        self._missed: deque[tuple[Callable[..., None], tuple]] = deque()
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        """Memory is empty."""
+        self._life += 1
+        self._raft: MultiRaft | None = None
+        self._store: Store | None = None
+        self._sessions: Sessions | None = None
+        self._liveness: LivenessExchange | None = None
+        self._inbox: list[tuple[Callable[[int, tuple], None], int, tuple]] = []
+        self._round_due = False
+        self._wake_ms: int | None = None
+        self._flight: Flight | None = None
+        self._connected: dict[int, None] = {}  # peers
+        self._healthy = True
+        self._missed.clear()
+
+    # ---- scheduling ------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return self._queue.now_us // 1000
+
+    def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
+        """Run ``callback`` in this life; while paused, it waits."""
+        self._queue.after(delay_us, self._run, self._life, callback, arguments)
+
+    def _run(self, life: int, callback: Callable[..., None], arguments: tuple) -> None:
+        if life != self._life or not self.alive:
+            return
+        if self.paused:
+            self._missed.append((callback, arguments))
+            return
+        try:
+            callback(*arguments)
+        except PowerLoss:
+            self.crash(self._crash_power)
+
+    def _effect(self) -> None:
+        """A crash may come here."""
+        if self._effects_left:
+            self._effects_left -= 1
+            if not self._effects_left:
+                raise PowerLoss
+
+    # ---- life and death --------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Boot and recover; nothing when it is up."""
+        if self.alive:
+            return
+        self.alive = True
+        self._begin_life()
+        self._trace.line(self.node, -1, "start")
+        if self._effects_left:
+            self._filesystem.fuse, self._effects_left = self._effects_left, 0
+        self.later(RECOVERY_US, self._recover)
+
+    def _recover(self) -> None:
+        parameters = self._world.parameters
+        identity = Identity(CLUSTER_ID, self.node, self._rng.getrandbits(62) + 1)
+        self._store = store = Store.open(DIRECTORY, self._filesystem, identity,
+                                         storage_config(parameters))
+        for group, members in self._voters.items():
+            store.create_group(group, INCARNATION, Configuration(members))
+        self._filesystem.fuse = -1
+        config = raft_config(parameters)
+        self._raft = raft = MultiRaft(self.node, config, store, self._rng, self._queue.now_ms)
+        for group, restored in sorted(store.groups.items()):
+            self._witness.recovered(self.node, group, restored, self._read_all(group))
+            raft.add_group(group, INCARNATION, restored, store.tails[group])
+        self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
+                                  self.node)
+        self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
+        self._liveness.wake(self.now_ms)
+        for peer in self._peers:
+            self._world.nodes[peer].peer_up(self.node)
+            if self._world.nodes[peer].is_up:
+                self._connect(peer)
+        self.request_round()
+
+    def _read_all(self, group: int) -> Iterable[Entry]:
+        bounds = self._store.groups[group].bounds
+        if bounds.last_index < bounds.first_index:
+            return ()
+        return self._store.read_plan(group, bounds.first_index, bounds.last_index).execute()
+
+    def crash(self, power: bool) -> None:
+        """End this life, with or without the page cache."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.paused = False
+        self.crashes += 1
+        self._effects_left = 0
+        self._trace.line(self.node, -1, "crash", "power" if power else "process")
+        if power:
+            self._filesystem.power_loss(self._rng)
+        else:
+            self._filesystem.process_death(self._rng)
+        self._begin_life()
+        for peer in self._peers:
+            self._world.nodes[peer].peer_down(self.node)
+
+    def arm_crash(self, effects: int, power: bool) -> None:
+        """Crash after this many effects, of this life or of the next recovery."""
+        self._effects_left = effects
+        self._crash_power = power
+
+    def disarm(self) -> None:
+        self._effects_left = 0
+        self._filesystem.fuse = -1
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        """Everything that was missed happens now, in order."""
+        if not self.paused:
+            return
+        self.paused = False
+        self._trace.line(self.node, -1, "resume")
+        missed, self._missed = self._missed, deque()
+        for callback, arguments in missed:
+            self.later(0, callback, *arguments)
+
+    # ---- connections -----------------------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has recovered and takes connections."""
+        return self.alive and self._raft is not None
+
+    def reconnect(self, peer: int) -> None:
+        """The append connection broke and is up again, if there is a peer."""
+        self.later(0, self._disconnect, peer)
+        if self._world.nodes[peer].is_up:
+            self.later(0, self._connect, peer)
+
+    def peer_down(self, peer: int) -> None:
+        """The peer's process is gone: its side of the connection is closed."""
+        self.later(ROUND_US, self._disconnect, peer)
+
+    def peer_up(self, peer: int) -> None:
+        """The peer takes connections (again)."""
+        self.later(CONNECT_US, self._connect, peer)
+
+    def _disconnect(self, peer: int) -> None:
+        if self._raft is not None:
+            self._connected.pop(peer, None)
+            self._raft.disconnected(peer)
+            self.request_round()
+
+    def _connect(self, peer: int) -> None:
+        if self._raft is not None and self._world.nodes[peer].is_up:
+            self._connected[peer] = None
+            self._raft.connected(peer)
+            self.request_round()
+
+    def receive_peer(self, sender: int, frame: tuple) -> None:
+        self._arrived(self._step_all, sender, frame)
+
+    def receive_request(self, sender: int, frame: tuple) -> None:
+        self._arrived(self._serve_all, sender, frame)
+
+    def receive_liveness(self, sender: int, frame: tuple) -> None:
+        """The liveness thread is not the round loop's: it answers at once."""
+        self._run(self._life, self._liveness_arrived, (sender, frame))
+
+    def send_liveness(self, peer: int, item: tuple) -> None:
+        self._network.send(self.node, peer, "liveness", (item,),
+                           self._world.nodes[peer].receive_liveness)
+
+    def _liveness_arrived(self, sender: int, frame: tuple) -> None:
+        if self._liveness is not None:
+            for item in frame:
+                self._liveness.receive(self.now_ms, sender, item)
+
+    def deliver_leases(self, events: list[LeaseEvent]) -> None:
+        """What the liveness thread found out is in the next round."""
+        self._inbox.append((self._take_leases, self.node, events))
+        self.request_round()
+
+    def _take_leases(self, sender: int, events: list[LeaseEvent]) -> None:
+        deliver(events, self._raft)
+
+    def _arrived(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
+        self._run(self._life, self._take_in, (handler, sender, frame))
+
+    def _take_in(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
+        self._inbox.append((handler, sender, frame))
+        self.request_round()
+
+    def _step_all(self, sender: int, frame: tuple) -> None:
+        for message in frame:
+            if type(message) is Append and message.entries:
+                message = message._replace(entries=tuple(core.parse_entries(message.entries)))
+            self._raft.step(sender, message)
+
+    def _serve_all(self, sender: int, frame: tuple) -> None:
+        for request in frame:
+            if type(request) is AppendRequest:
+                self._sessions.append(request)
+            else:
+                self._sessions.fetch(request)
+
+    def _answer(self, client: int, reply: tuple) -> None:
+        self._effect()
+        self._network.send(self.node, client, "client", (reply,), self._world.workload.receive)
+
+    # ---- rounds ----------------------------------------------------------------------------
+
+    def request_round(self) -> None:
+        if not self._round_due:
+            self._round_due = True
+            self.later(ROUND_US, self._round)
+
+    def _round(self) -> None:
+        self._round_due = False
+        if self._raft is None:
+            return  # still recovering: what arrived waits in the inbox
+        inbox, self._inbox = self._inbox, []
+        for handler, sender, frame in inbox:
+            handler(sender, frame)
+        self._raft.tick(self.now_ms)
+        ready = self._raft.ready(with_writes=self._flight is None)
+        changed = False
+        while ready:
+            changed = changed or bool(ready.events)
+            self._obey(ready)
+            ready = self._raft.ready(with_writes=self._flight is None)
+        self._rest()
+        healthy = self._is_healthy()
+        if changed or healthy != self._healthy:
+            self._healthy = healthy
+            self._liveness.publish(healthy)
+
+    def _is_healthy(self) -> bool:
+        """Whether the disk completes writes; a stuck loop does not get here and is paused."""
+        flight = self._flight
+        return flight is None or self.now_ms - flight.began_ms < DISK_STALL_MS_MAX
+
+    def _rest(self) -> None:
+        """Nothing to do until the next deadline."""
+        deadline_ms = self._raft.next_deadline_ms()
+        if deadline_ms is None or self._wake_ms is not None and self._wake_ms <= deadline_ms:
+            return
+        self._wake_ms = deadline_ms
+        delay_us = max(0, deadline_ms * 1000 - self._queue.now_us)
+        self.later(delay_us, self._wake, deadline_ms)
+
+    def _wake(self, deadline_ms: int) -> None:
+        if self._wake_ms == deadline_ms:
+            self._wake_ms = None
+        self.request_round()
+
+    def _obey(self, ready: Ready) -> None:
+        """The order of effects is the order of fields."""
+        self._note(ready.events)
+        staged = None
+        if ready.writes is not None:
+            assert self._flight is None or self._flight.writes is None, "two writes in flight"
+            self._effect()
+            self._witness.staged(self.node, ready.writes)
+            staged = self._store.stage(ready.writes)
+        self._send_all(ready.messages)
+        if staged is not None:
+            self._begin_write(Flight(ready.writes, staged, ready.messages_after_write,
+                                     self.now_ms))
+        else:
+            self._send_all(ready.messages_after_write)
+        for group, first, last in ready.committed:
+            self._effect()
+            self._witness.committed(self.node, group, first, last)
+            self._sessions.applied(group, first, last)
+            self._raft.applied(group, last)
+
+    def _note(self, events: Sequence[Event]) -> None:
+        marks = self._world.marks
+        for event in events:
+            marks[event.kind] += 1
+            if event.kind == "role" and event.fields[0] != Role.LEADER:
+                self._sessions.stepped_down(event.group)
+            if event.kind in TRACED_EVENTS:
+                self._trace.line(self.node, event.group, event.kind,
+                                 " ".join(map(str, event.fields)))
+
+    # ---- disk ------------------------------------------------------------------------------
+
+    def _latency_us(self) -> int:
+        disk = self._world.parameters.disk
+        latency = disk.write_min_us + int(self._rng.random() * disk.write_spread_us)
+        if self._network.faulty and self._rng.random() < disk.stall:
+            latency += disk.stall_us
+        return latency * self.disk_factor
+
+    def _begin_write(self, flight: Flight) -> None:
+        self._effect()
+        self._flight = flight
+        self._filesystem.begin()
+        flight.work.execute()
+        self._queue.after(self._latency_us(), self._settle, self._life, flight)
+
+    def _settle(self, life: int, flight: Flight) -> None:
+        """The disk is done, whether the process is paused or not."""
+        if life != self._life or not self.alive:
+            return
+        self._filesystem.settle()
+        if flight.writes is not None:
+            self._witness.durable(self.node, flight.writes)
+        self._run(life, self._written, (flight,))
+
+    def _written(self, flight: Flight) -> None:
+        self._flight = None
+        self._effect()
+        self._store.finish(flight.work)
+        self._raft.written(flight.writes.sequence)
+        self._effect()
+        self._send_all(flight.messages_after)
+        self._sessions.written()
+        self._upkeep()
+        self.request_round()
+
+    def _upkeep(self) -> None:
+        """What the disk worker does between rounds: a checkpoint, the next segment, an index."""
+        store = self._store
+        if store.checkpoint_due:
+            commits = {group: self._raft.status(group).commit for group in self._voters}
+            plan = store.checkpoint_plan(commits, None)
+            self._begin_plan(plan, store.checkpointed)
+            return
+        plan = store.prepare_plan()
+        if plan is not None:
+            self._begin_plan(plan, None)
+            return
+        plan = store.seal_plan()
+        if plan is not None:
+            self._begin_plan(plan, store.sealed)
+
+    def _begin_plan(self, plan: object, finish: Callable[[object], None] | None) -> None:
+        self._effect()
+        self._flight = flight = Flight(None, plan, (), self.now_ms)
+        self._filesystem.begin()
+        plan.execute()
+        self._queue.after(self._latency_us(), self._plan_settled, self._life, flight, finish)
+
+    def _plan_settled(self, life: int, flight: Flight,
+                      finish: Callable[[object], None] | None) -> None:
+        if life == self._life and self.alive:
+            self._filesystem.settle()
+            self._run(life, self._plan_done, (flight, finish))
+
+    def _plan_done(self, flight: Flight, finish: Callable[[object], None] | None) -> None:
+        self._flight = None
+        self._effect()
+        if finish is not None:
+            finish(flight.work)
+        self.request_round()
+
+    # ---- sending ---------------------------------------------------------------------------
+
+    def _send_all(self, envelopes: Sequence[Envelope]) -> None:
+        """One frame per peer; appends of cold ranges follow when they were read."""
+        frames: dict[int, list[Message]] = {}
+        for to, message in envelopes:
+            filled = self._fill(to, message)
+            if filled is not None:
+                frames.setdefault(to, []).append(filled)
+        for to, messages in frames.items():
+            self._send(to, messages)
+
+    def _send(self, to: int, messages: list[Message]) -> None:
+        if to not in self._connected:
+            return
+        self._effect()
+        for message in messages:
+            self._witness.sent(self.node, to, message)
+        self.peer_frames += 1
+        self._network.send(self.node, to, "append", tuple(messages),
+                           self._world.nodes[to].receive_peer)
+
+    def _fill(self, to: int, message: Message) -> Message | None:
+        """An append gets its entries, framed as the lane has them."""
+        if type(message) is not Append or message.last_index == message.prev_index:
+            return message
+        first, last = message.prev_index + 1, message.last_index
+        if not self._raft.leads(message.group, message.term):
+            return None
+        entries = self._store.entries(message.group, first, last)
+        if entries is None:
+            plan = self._store.read_plan(message.group, first, last)
+            self.later(COLD_READ_US, self._send_cold, to, message, plan)
+            return None
+        return self._framed(message, entries)
+
+    def _send_cold(self, to: int, message: Append, plan: object) -> None:
+        self._send(to, [self._framed(message, plan.execute())])
+
+    def _framed(self, message: Append, entries: Sequence[Entry]) -> Append:
+        if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
+            raise Violation("MessagesAreTrue", f"n{self.node} sends {entries} in {message}")
+        buffers, _, _, _ = core.frame_entries(entries, 0, 0)
+        return message._replace(entries=b"".join(buffers))
+
+    # ---- leadership ------------------------------------------------------------------------
+
+    def transfer_some(self, rng: random.Random) -> None:
+        """Hand one of the groups led here to another voter, or give it up."""
+        if self._raft is not None and not self.paused:
+            self.later(0, self._transfer, rng)
+
+    def _transfer(self, rng: random.Random) -> None:
+        led = [group for group in self._voters
+               if self._raft.status(group).role is Role.LEADER]
+        if not led:
+            return
+        group = rng.choice(led)
+        to = rng.choice([node for node in self._voters[group] if node != self.node])
+        self._trace.line(self.node, group, "fault", f"transfer to n{to}")
+        try:
+            if rng.random() < 0.8:
+                self._raft.transfer(group, to)
+            else:
+                self._raft.resign(group, "asked to")
+        except ProposalError as error:
+            self._trace.line(self.node, group, "refused", str(error))
+        self.request_round()
+
+    # ---- questions of the world ------------------------------------------------------------
+
+    def leads(self, group: int) -> bool:
+        return self.is_up and group in self._voters and self._raft.leader_hint(group)[0] == self.node
+
+    def awake(self) -> list[str]:
+        """Groups that have a timer though they have nothing to do."""
+        if self._raft is None:
+            return [f"n{self.node} is not up"]
+        deadline_ms = self._raft.next_deadline_ms()
+        timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
+        return timers + [f"n{self.node} g{group} {self._raft.status(group)}" for group in self._voters
+                if not self._raft.status(group).asleep]
+
+    def check(self) -> None:
+        """Full invariants of the parts, O(everything)."""
+        if self._raft is not None:
+            self._raft._check()
+            for tail in self._store.tails.values():
+                tail._check()
+
+
+def raft_config(parameters) -> RaftConfig:
+    """The seed's overrides on the defaults."""
+    raft = parameters.raft
+    return RaftConfig(
+        append_bytes_max=raft.append_bytes_max, peer_window_bytes=raft.peer_window_bytes,
+        uncommitted_bytes_max=raft.uncommitted_bytes_max,
+        uncommitted_entries_max=raft.uncommitted_entries_max,
+        reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
+        retransmit_ms=raft.retransmit_ms).validate()
+
+
+def storage_config(parameters) -> StorageConfig:
+    """The seed's sizes."""
+    disk = parameters.disk
+    return StorageConfig(
+        entry_bytes_max=4096, first_segment_bytes=disk.first_segment_bytes,
+        segment_bytes_max=disk.segment_bytes_max, zero_ahead_bytes=disk.zero_ahead_bytes,
+        tail_cache_bytes_max=disk.tail_cache_bytes_max, checkpoint_bytes=disk.checkpoint_bytes,
+        checkpoint_growth_factor=disk.checkpoint_growth_factor,
+        checkpoints_kept=disk.checkpoints_kept).validate()

@@ -1,0 +1,138 @@
+"""The client side of a simulated node: propose, wait for the commit, answer; serve reads.
+
+Contract.  Refusals of consensus go back as definite refusals, everything that was appended and then
+lost sight of as ``ambiguous``.  An append with acks ``commit`` is answered when its entry is applied
+here, with ``leader`` when it is durable here, with ``none`` never.  Fetches are served from applied
+state, by any replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from multiraft import core
+from multiraft.errors import CodecError, NotLeader, ProposalError, UnknownPartition
+from multiraft.multiraft import MultiRaft
+from multiraft.storage.errors import OffsetTooLow
+from multiraft.storage.store import Store
+from multiraft.tail import open_payload
+from multiraft.types import EntryKind
+
+from chaos.simulator.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
+from chaos.simulator.workload import AppendRequest, FetchRequest, Reply
+
+PARTITION_EPOCH = 1
+AMBIGUOUS = "ambiguous"
+
+
+class Waiter(NamedTuple):
+    """A client that waits for an index."""
+
+    client: int
+    attempt: int
+    base_offset: int
+
+
+class Sessions:
+    """Requests under way on one node, in one of its lives."""
+
+    def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
+                 was_read: Callable[[int, ReadOperation], None], node: int):
+        self._raft = raft
+        self._store = store
+        self._answer = answer
+        self._was_read = was_read
+        self._node = node
+        #: group -> index -> clients that wait until it is applied
+        self._waiting: dict[int, dict[int, list[Waiter]]] = {}
+        #: group -> clients that wait until an index is durable here
+        self._durable: dict[int, list[tuple[int, Waiter]]] = {}
+
+    # ---- appends ---------------------------------------------------------------------------
+
+    def append(self, request: AppendRequest) -> None:
+        try:
+            proposed = self._propose(request)
+        except NotLeader as error:
+            leader = error.leader or self._raft.leader_hint(request.group)[0]
+            self._reply(request, Reply(request.attempt, "NotLeader", leader=leader))
+            return
+        except (ProposalError, CodecError) as error:
+            self._reply(request, Reply(request.attempt, type(error).__name__))
+            return
+        waiter = Waiter(request.client, request.attempt, proposed.base_offset)
+        if request.acks == ACKS_LEADER:
+            self._durable.setdefault(request.group, []).append((proposed.index, waiter))
+        elif request.acks != ACKS_NONE:
+            if proposed.index <= self._raft.status(request.group).applied_index:
+                self._done(waiter)
+            else:
+                group = self._waiting.setdefault(request.group, {})
+                group.setdefault(proposed.index, []).append(waiter)
+
+    def _propose(self, request: AppendRequest):
+        """As the real session: the first batch of a partition opens it."""
+        payload = bytearray(request.payload)
+        info = core.check_batch(payload)
+        try:
+            return self._raft.propose_batch(request.group, request.partition, payload, info)
+        except UnknownPartition:
+            self._raft.propose(request.group, EntryKind.PARTITION_OPEN,
+                               open_payload(PARTITION_EPOCH), partition=request.partition)
+            return self._raft.propose_batch(request.group, request.partition, payload, info)
+
+    def _reply(self, request: AppendRequest, reply: Reply) -> None:
+        if request.acks != ACKS_NONE:
+            self._answer(request.client, reply)
+
+    def _done(self, waiter: Waiter) -> None:
+        self._answer(waiter.client, Reply(waiter.attempt, "", waiter.base_offset))
+
+    def applied(self, group: int, first: int, last: int) -> None:
+        """Answer who waited for these indexes."""
+        waiting = self._waiting.get(group)
+        if not waiting:
+            return
+        for index in [index for index in waiting if index <= last]:
+            for waiter in waiting.pop(index):
+                self._done(waiter)
+
+    def written(self) -> None:
+        """This node's own durable index moved."""
+        for group in list(self._durable):
+            durable = self._raft.status(group).durable_index
+            left = []
+            for index, waiter in self._durable[group]:
+                if index <= durable:
+                    self._done(waiter)
+                else:
+                    left.append((index, waiter))
+            if left:
+                self._durable[group] = left
+            else:
+                del self._durable[group]
+
+    def stepped_down(self, group: int) -> None:
+        """What was proposed may or may not be committed by the next leader."""
+        for _, waiters in sorted(self._waiting.pop(group, {}).items()):
+            for waiter in waiters:
+                self._answer(waiter.client, Reply(waiter.attempt, AMBIGUOUS))
+        for _, waiter in self._durable.pop(group, ()):
+            self._answer(waiter.client, Reply(waiter.attempt, AMBIGUOUS))
+
+    # ---- reads -----------------------------------------------------------------------------
+
+    def fetch(self, request: FetchRequest) -> None:
+        """Serve what is applied here; judged at once, for a reply may be lost."""
+        tail = self._store.tails[request.group]
+        try:
+            high_watermark = tail.high_watermark(request.partition)
+            found = self._store.fetch(request.partition, request.offset, request.bytes_max,
+                                      high_watermark)
+        except (UnknownPartition, OffsetTooLow):
+            return
+        batches = found.buffers if found.plan is None else found.plan.execute()
+        self._was_read(request.group, ReadOperation(
+            request.client, self._node, request.partition, request.offset, high_watermark,
+            tuple(bytes(batch) for batch in batches)))

@@ -1,0 +1,125 @@
+"""What the demo shows while it runs: a live panel on a terminal, plain lines elsewhere.
+
+Contract.  `Screen` is told facts (`stage`, `event`, `node_state`, `advance`) from any thread and
+draws them by itself; nothing waits for it.  Lines of `event` stay on the screen when it closes.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+#: Redraws per second: smooth to the eye, cheap for a machine that runs three nodes beside it.
+FRAMES_PER_S = 8
+#: Without a terminal: one line of progress per so many seconds.
+LINE_INTERVAL_S = 2.0
+#: Wide enough for everything that is printed.
+PIPE_COLUMNS = 120
+#: The rate is taken over this span.
+RATE_WINDOW_S = 1.0
+#: Samples of the rate window: one per frame and some to spare.
+RATE_SAMPLES = 64
+
+STATE_STYLES = {"up": "green", "down": "bold red", "starting": "yellow"}
+
+
+class Screen:
+    """A context manager; facts may come in before and after."""
+
+    def __init__(self, console: Console | None = None):
+        # A pipe has no width: what is printed there must not be cut to somebody's guess.
+        width = None if sys.stdout.isatty() else PIPE_COLUMNS
+        self.console = console or Console(highlight=False, width=width)
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._stage, self._done, self._total, self._unit = "", 0, 0, ""
+        self._details = ""
+        self._nodes: dict[int, str] = {}
+        self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_SAMPLES)
+        self._next_line = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> Screen:
+        if self.console.is_terminal:
+            self._live = Live(self, console=self.console, refresh_per_second=FRAMES_PER_S,
+                              transient=True)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, value, trace)
+            self._live = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the demo began."""
+        return time.monotonic() - self._started
+
+    def stage(self, name: str, total: int, unit: str = "") -> None:
+        """A new thing to wait for, of ``total`` units."""
+        with self._lock:
+            self._stage, self._done, self._total, self._unit = name, 0, total, unit
+            self._details = ""
+            self._samples.clear()
+
+    def advance(self, done: int, details: str = "") -> None:
+        """How far the stage is."""
+        now = time.monotonic()
+        with self._lock:
+            self._done, self._details = done, details
+            if not self._samples or now - self._samples[-1][0] > 1 / FRAMES_PER_S:
+                self._samples.append((now, done))
+        if not self.console.is_terminal and now >= self._next_line:
+            self._next_line = now + LINE_INTERVAL_S
+            self.console.print(f"{self.elapsed_s:6.1f} s  {self._describe()}", soft_wrap=True)
+
+    def event(self, text: str, style: str = "") -> None:
+        """Something that happened, with its time."""
+        line = Text.assemble((f"{self.elapsed_s:6.1f} s  ", "dim"), (text, style))
+        self.console.print(line, soft_wrap=not self.console.is_terminal)
+
+    def node_state(self, node: int, state: str) -> None:
+        """A node is up, down or starting."""
+        with self._lock:
+            self._nodes[node] = state
+
+    def _rate(self) -> float:
+        recent = [(at, done) for at, done in self._samples
+                  if self._samples[-1][0] - at <= RATE_WINDOW_S]
+        if len(recent) < 2 or recent[-1][0] == recent[0][0]:
+            return 0.0
+        return (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
+
+    def _describe(self) -> str:
+        parts = [f"{self._stage}: {self._done:,} of {self._total:,} {self._unit}".rstrip()]
+        if self._unit == "records":
+            parts.append(f"{self._rate():,.0f}/s")
+        if self._details:
+            parts.append(self._details)
+        down = [str(node) for node, state in sorted(self._nodes.items()) if state != "up"]
+        if down:
+            parts.append(f"not up: node {', '.join(down)}")
+        return ", ".join(parts)
+
+    def __rich__(self) -> Group:
+        with self._lock:
+            bar = Table.grid(padding=(0, 2))
+            bar.add_row(Text(self._stage, style="bold"),
+                        ProgressBar(total=max(self._total, 1), completed=self._done, width=36),
+                        f"{self._done:,} / {self._total:,} {self._unit}",
+                        f"{self._rate():,.0f}/s" if self._unit == "records" else "")
+            nodes = Text("nodes  ")
+            for node, state in sorted(self._nodes.items()):
+                nodes.append(f"● {node} {state}   ", STATE_STYLES[state])
+            return Group(bar, Text(self._details, style="dim"), nodes)

@@ -1,0 +1,113 @@
+"""Streams the flights into the cluster and keeps the books of what was acknowledged.
+
+Contract.  `Stream.run` gives every record to the producer, paced, and returns when each has its
+outcome.  The books are kept by the producer's own receipts: a record counts as acknowledged when
+the delivery of its batch says so, never before.
+Theory.  All records of a batch share one delivery, so a topic's records fall into spans, one per
+delivery.  A span grows while the producer hands out the same delivery; the outcome closes it.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dataset import Flight
+from ledger import Ledger, digest
+
+from multiraft.client.blocking import BatchReceipt, Record
+
+#: Records between two looks at the clock: a few milliseconds of work.
+PACE_EVERY = 200
+#: How often acknowledgements are looked for while ahead of time.
+TURN_INTERVAL_S = 0.002
+
+
+class Span:
+    """Records that share a delivery: ``start`` up to, not including, ``stop`` of the ledger."""
+
+    __slots__ = ("start", "stop")
+
+    def __init__(self, start: int, stop: int = 0):
+        self.start, self.stop = start, stop
+
+
+class TopicStream:
+    """One topic: its ledger, and when its batches were acknowledged."""
+
+    def __init__(self, topic: str):
+        self.topic = topic
+        self.ledger = Ledger()
+        self.acknowledged_at = array("d")  # monotonic seconds, one per batch
+        self.failures: list[Exception] = []
+        self._delivery: Any = None
+        self._span = Span(0)
+
+    def note(self, delivery: Any, record: int) -> None:
+        """A record of this digest travels with ``delivery``."""
+        (place,) = self.ledger.sent((record,))
+        if delivery is not self._delivery:
+            self._delivery, self._span = delivery, Span(place)
+        elif delivery.done:  # settled while its last record was handed over
+            self._settle(delivery, Span(place, place + 1))
+            return
+        self._span.stop = place + 1
+        if self._span.start == place:
+            span = self._span
+            delivery.when_done(lambda: self._settle(delivery, span))
+
+    def _settle(self, delivery: Any, span: Span) -> None:
+        if isinstance(delivery.outcome, BatchReceipt):
+            self.ledger.acknowledged(range(span.start, span.stop))
+            self.acknowledged_at.append(time.monotonic())
+        else:
+            self.failures.append(delivery.outcome)
+
+
+class Stream:
+    """All topics."""
+
+    def __init__(self, topics: dict[str, str], rate: int):
+        """``topics`` is carrier -> topic; ``rate`` is records per second, 0 = as fast as it
+        goes."""
+        self.by_carrier = {carrier: TopicStream(topic) for carrier, topic in topics.items()}
+        self._rate = rate
+        self.sent = 0
+
+    @property
+    def acknowledged(self) -> int:
+        """Records acknowledged so far."""
+        return sum(topic.ledger.acknowledged_count for topic in self.by_carrier.values())
+
+    def run(self, client: Any, producer: Any, flights: Iterable[Flight],
+            watch: Callable[[Stream], None]) -> None:
+        """Sends everything and waits for every outcome.  ``watch`` is called every few
+        milliseconds."""
+        started = time.monotonic()
+        for flight in flights:
+            topic = self.by_carrier[flight.carrier]
+            delivery = producer.send(Record(topic.topic, flight.value, flight.key))
+            topic.note(delivery, digest(flight.key, flight.value))
+            self.sent += 1
+            if self.sent % PACE_EVERY == 0:
+                self._pace(client, started)
+                watch(self)
+        producer.flush()
+        watch(self)
+
+    def _pace(self, client: Any, started: float) -> None:
+        """Works on what is under way until it is time for the next records."""
+        due = started + (self.sent / self._rate if self._rate else 0.0)
+        while (left_s := due - time.monotonic()) > 0:
+            client.turn_sometimes()
+            time.sleep(min(left_s, TURN_INTERVAL_S))
+
+
+def longest_pause_s(times: Iterable[float], since: float, until: float) -> float:
+    """The longest time without an acknowledgement that touches ``since`` .. ``until``."""
+    inside = sorted(times)
+    gaps = [later - max(earlier, since) for earlier, later in zip(inside, inside[1:], strict=False)
+            if later > since and earlier < until]
+    return max(gaps, default=0.0)

@@ -1,0 +1,148 @@
+"""Topics, groups, cluster: JSON shapes, exit codes, what is said."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from admin_cli.failures import ExitCode
+from multiraft.wire import errors as wire
+
+
+def test_topic_describe_prints_the_documented_json(run, cluster):
+    cluster.topics["flights"] = [[b"a", b"b"], []]
+    result = run("topic", "describe", "flights", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"name": "flights", "partitions": [
+        {"partition": 0, "group": 1, "leader": 2, "start_offset": 0, "end_offset": 2},
+        {"partition": 1, "group": 2, "leader": 3, "start_offset": 0, "end_offset": 0}]}
+
+
+def test_an_unknown_leader_is_null(run, cluster):
+    cluster.topics["flights"] = [[]]
+    cluster.leaders[1] = 0
+    answer = json.loads(run("topic", "describe", "flights", "--json").stdout)
+    assert answer["partitions"][0]["leader"] is None
+
+
+def test_json_is_one_line_when_piped(run, cluster):
+    cluster.topics["flights"] = [[]]
+    assert run("topic", "describe", "flights", "--json").stdout.count("\n") == 1
+
+
+def test_topics_are_created_listed_and_deleted(run):
+    assert run("topic", "create", "b", "--partitions", "3").exit_code == 0
+    assert run("topic", "create", "a").exit_code == 0
+    assert json.loads(run("topic", "list", "--json").stdout) == {"topics": [
+        {"name": "a", "partitions": 1}, {"name": "b", "partitions": 3}]}
+    assert run("topic", "delete", "a").exit_code == 0
+    assert [row.split() for row in run("topic", "list").stdout.splitlines()] == [
+        ["topic", "partitions"], ["b", "3"]]
+
+
+def test_an_empty_list_says_how_to_begin(run):
+    result = run("topic", "list")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "multiraft topic create" in result.stderr
+
+
+def test_creating_a_topic_twice_fails_unless_that_is_fine(run):
+    run("topic", "create", "a")
+    again = run("topic", "create", "a")
+    assert again.exit_code == ExitCode.FAILED
+    assert "exists" in again.stderr
+    assert run("topic", "create", "a", "--if-not-exists").exit_code == 0
+
+
+def test_another_replication_factor_is_refused_with_the_pools(run):
+    assert run("topic", "create", "a", "--replication-factor", "3").exit_code == 0
+    result = run("topic", "create", "b", "--replication-factor", "2")
+    assert result.exit_code == ExitCode.FAILED
+    assert "3" in result.stderr
+
+
+def test_a_bad_name_is_answered_with_the_rule(run):
+    result = run("topic", "create", "a/b")
+    assert result.exit_code == ExitCode.FAILED
+    assert "A-Z a-z 0-9 . _ -" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["topic", "describe", "x"], ["topic", "delete", "x"]])
+def test_a_missing_topic_is_not_found(run, command):
+    result = run(*command)
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "'x'" in result.stderr
+    assert "multiraft topic list" in result.stderr
+
+
+def test_cluster_status_json(run, cluster):
+    cluster.up = {1, 3}
+    cluster.leaders[2] = 0
+    answer = json.loads(run("cluster", "status", "--json").stdout)
+    assert list(answer) == ["cluster", "metadata_leader", "groups", "replication_factor", "topics",
+                            "partitions", "nodes", "leaderless_groups", "under_replicated_groups"]
+    assert answer["nodes"][1] == {"id": 2, "state": "down", "rack": "r2",
+                                  "client_address": "127.0.0.1:9102",
+                                  "peer_address": "127.0.0.1:9202", "leads": 2, "groups": 5}
+    assert answer["leaderless_groups"] == [2]
+    assert answer["under_replicated_groups"] == [0, 1, 2, 3, 4]
+
+
+def test_cluster_status_for_a_person_counts_groups_in_need(run, cluster):
+    cluster.leaders[2] = 0
+    text = run("cluster", "status").stdout
+    assert "groups without a leader: 1 (2)" in text
+    assert "under-replicated groups: none" in text
+
+
+def test_group_list_and_transfer(run, cluster):
+    rows = json.loads(run("group", "list", "--json").stdout)["groups"]
+    assert rows[1] == {"group": 1, "leader": 2, "term": 7, "voters": [1, 2, 3], "learners": []}
+    result = run("group", "transfer", "1", "3", "--json")
+    assert json.loads(result.stdout) == {"group": 1, "leader": 3, "term": 8}
+    assert cluster.leaders[1] == 3
+    assert run("group", "transfer", "1", "--to", "2").exit_code == 0
+    assert cluster.leaders[1] == 2
+
+
+def test_a_missing_group_is_not_found(run):
+    result = run("group", "transfer", "99")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "0 to 4" in result.stderr
+
+
+def test_a_node_that_is_no_voter_is_refused_with_those_that_are(run):
+    result = run("group", "transfer", "1", "7")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "Its voters are 1, 2, 3." in result.stderr
+
+
+@pytest.mark.parametrize("error, code", [
+    (wire.AmbiguousOutcome("the connection broke"), ExitCode.AMBIGUOUS),
+    (wire.LeaderUnknown("group 3 has no leader"), ExitCode.FAILED),
+    (wire.UnknownTopic("there is no topic"), ExitCode.NOT_FOUND),
+    (wire.RemoteProtocolError("not our protocol"), ExitCode.UNREACHABLE),
+    (wire.TimedOut("no answer in time"), ExitCode.UNREACHABLE),
+    (ConnectionRefusedError("refused"), ExitCode.UNREACHABLE),
+    (TimeoutError("too late"), ExitCode.UNREACHABLE),
+])
+def test_every_kind_of_failure_has_its_exit_code_and_no_traceback(run, cluster, error, code):
+    cluster.failure = error
+    result = run("topic", "list")
+    assert result.exit_code == code
+    assert result.stderr.startswith("Error: ")
+    assert "Traceback" not in result.output
+
+
+def test_when_nothing_answers_it_says_whom_it_asked_and_why_those(run, cluster):
+    cluster.failure = ConnectionRefusedError("connection refused")
+    result = run("topic", "list", servers="10.0.0.1:1,10.0.0.2:2")
+    assert "10.0.0.1:1, 10.0.0.2:2 (from --servers)" in result.stderr
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(run, cluster):
+    cluster.failure = KeyboardInterrupt()
+    result = run("topic", "list")
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "Traceback" not in result.output

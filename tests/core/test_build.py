@@ -1,0 +1,93 @@
+"""The extension is there, is the one these sources make, and has the surface the stub says."""
+
+import ast
+import hashlib
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from multiraft import _core, _layout, _reference
+from multiraft import core as chosen
+
+PACKAGE = Path(_reference.__file__).parent
+SOURCES = ("_core.pyx", "_core.pxd", "_bytes.h", "_crc32c.h", "_disk.h")
+
+
+def test_compiled_twin_is_a_compiled_module():
+    assert _core.__file__.endswith(".so")
+
+
+def test_compiled_twin_was_built_from_these_sources():
+    digest = hashlib.sha256(b"".join((PACKAGE / name).read_bytes() for name in SOURCES))
+    assert _core.SOURCE_DIGEST == digest.hexdigest(), "stale extension: run `make build`"
+
+
+def test_both_twins_export_the_names_of_the_stub():
+    tree = ast.parse((PACKAGE / "_core.pyi").read_text())
+    named = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    named.add("SOURCE_DIGEST")
+    assert set(_reference.__all__) == set(_core.__all__) == named
+
+
+@pytest.mark.parametrize("class_name", ["BatchBuilder", "DiskQueue"])
+def test_both_twins_have_the_methods_of_the_stub(twin, class_name):
+    tree = ast.parse((PACKAGE / "_core.pyi").read_text())
+    [stub] = [node for node in tree.body
+              if isinstance(node, ast.ClassDef) and node.name == class_name]
+    for node in stub.body:
+        if isinstance(node, ast.FunctionDef):
+            assert callable(getattr(getattr(twin, class_name), node.name))
+
+
+@pytest.mark.parametrize("class_name", ["Record", "BatchHeader", "ScannedEntry", "Scan"])
+def test_values_have_the_fields_of_the_stub(class_name):
+    tree = ast.parse((PACKAGE / "_core.pyi").read_text())
+    [stub] = [node for node in tree.body
+              if isinstance(node, ast.ClassDef) and node.name == class_name]
+    fields = tuple(node.target.id for node in stub.body if isinstance(node, ast.AnnAssign))
+    assert fields == getattr(_core, class_name)._fields
+    assert getattr(_core, class_name) is getattr(_reference, class_name)
+
+
+def test_chooser_takes_what_the_environment_says(monkeypatch):
+    try:
+        for choice, module in (("reference", _reference), ("compiled", _core)):
+            monkeypatch.setenv("MULTIRAFT_CORE", choice)
+            assert importlib.reload(chosen).check_batch is module.check_batch
+    finally:
+        monkeypatch.undo()
+        importlib.reload(chosen)
+
+
+def test_chooser_refuses_an_unknown_choice(monkeypatch):
+    monkeypatch.setenv("MULTIRAFT_CORE", "fast")
+    with pytest.raises(ImportError, match="'fast'"):
+        _import_afresh(monkeypatch)
+
+
+def test_chooser_says_what_to_do_when_the_extension_is_missing(monkeypatch):
+    monkeypatch.setenv("MULTIRAFT_CORE", "compiled")
+    monkeypatch.setitem(sys.modules, "multiraft._core", None)
+    with pytest.raises(ImportError, match="make build"):
+        _import_afresh(monkeypatch)
+
+
+def _import_afresh(monkeypatch):
+    """Import the chooser as if nobody had; the module everybody uses stays what it is."""
+    monkeypatch.delitem(sys.modules, "multiraft.core")
+    importlib.import_module("multiraft.core")
+
+
+def test_compiled_twin_refuses_another_layout(monkeypatch):
+    monkeypatch.setattr(_layout, "ENTRY_DURABLE_AT", 48)
+    with pytest.raises(AssertionError, match="ENTRY_DURABLE_AT=56"):
+        _core._assert_layout()
+
+
+def test_reference_refuses_another_layout(monkeypatch):
+    monkeypatch.setattr(_layout, "ENTRY_DURABLE_AT", 48)
+    spec = importlib.util.spec_from_file_location("reference_again", _reference.__file__)
+    with pytest.raises(AssertionError):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -1,0 +1,417 @@
+"""Rounds in, entries and batches out: the store without crashes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from multiraft.errors import Compacted, UnknownGroup
+from multiraft.ready import Writes
+from multiraft.storage.errors import (
+    DirectoryInUse,
+    EntryTooLarge,
+    OffsetTooLow,
+    StaleIncarnation,
+    WrongIdentity,
+)
+from multiraft.storage.identity import Identity
+from multiraft.types import Configuration, Entry, EntryKind, HardState
+from tests.storage.world import (
+    IDENTITY,
+    SMALL,
+    VOTERS,
+    Rounds,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_entry,
+    open_store,
+    seal,
+    write,
+)
+
+PARTITION = 900
+
+
+@pytest.fixture
+def rounds(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    store.create_group(1, 1, VOTERS)
+    yield Rounds(store)
+    store.close()
+
+
+def fill(rounds: Rounds, last: int, group: int = 1, partition: int = PARTITION) -> list[Entry]:
+    """A no-op, an opening and one batch of two records per round up to index ``last``."""
+    entries = [noop_entry(group, 1, 1), open_entry(group, 2, 1, partition)]
+    rounds.run(write(group, *entries, hard_state=HardState(1, 1)))
+    for index in range(3, last + 1):
+        entry = data_entry(group, index, 1, partition, 2 * (index - 3),
+                           [b"a%d" % index, b"b%d" % index], timestamp_ms=1000 * index)
+        rounds.run(write(group, entry))
+        entries.append(entry)
+    return entries
+
+
+def test_a_staged_entry_counts_before_it_is_written(rounds):
+    entry = noop_entry(1, 1, 1)
+    rounds.stage(write(1, entry))
+    assert rounds.store.entries(1, 1, 1) == (entry,)
+    assert rounds.store.durable_position == 0
+    assert rounds.store.bytes_between(1, 1, 1) == 64
+
+
+def test_recent_entries_are_served_from_memory_and_old_ones_by_a_plan(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=4000))
+    store.create_group(1, 1, VOTERS)
+    entries = fill(Rounds(store), 30)
+    assert store.entries(1, 28, 30) == tuple(entries[27:])
+    assert store.entries(1, 1, 30) is None
+    found = store.read_plan(1, 1, 30).execute()
+    assert [bytes(entry.payload) for entry in found] == [bytes(each.payload) for each in entries]
+    assert [entry.batch for entry in found] == [entry.batch for entry in entries]
+    store.close()
+
+
+def _with(**changes):
+    return SMALL.__class__(**{name: changes.get(name, getattr(SMALL, name))
+                              for name in SMALL.__dataclass_fields__})
+
+
+def test_framed_entries_are_the_very_buffers_that_the_lane_got(rounds):
+    fill(rounds, 5)
+    entry = data_entry(1, 6, 1, PARTITION, 6, [b"mine"])
+    staged = rounds.stage(write(1, entry))
+    framed = rounds.store.framed(1, 6, 6)
+    written = staged.parts[0].buffers if staged.native_ready else []
+    assert framed[1] is entry.payload
+    assert [id(buffer) for buffer in framed] == [id(buffer) for buffer in written[:3]]
+
+
+def test_the_last_entries_can_never_be_cold_before_they_are_durable(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0))
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    entries = [noop_entry(1, index, 1) for index in range(1, 20)]
+    staged = rounds.stage(write(1, *entries))
+    assert store.entries(1, 1, 19) == tuple(entries)
+    staged.execute()
+    store.finish(staged)
+    assert store.entries(1, 1, 19) is None
+    store.close()
+
+
+def test_a_round_that_does_not_fit_rolls_over_and_keeps_its_order(rounds):
+    entries = [noop_entry(1, index, 1) for index in range(1, 200)]
+    staged = rounds.run(write(1, *entries))
+    assert len(staged.parts) > 1
+    assert rounds.store.read_plan(1, 1, 199).execute() == tuple(entries)
+
+
+def test_an_entry_over_the_limit_is_refused_and_changes_nothing(rounds):
+    too_large = Entry(EntryKind.METADATA, 1, 1, 1, 1, payload=bytes(2048))
+    with pytest.raises(EntryTooLarge, match="2112 bytes exceeds the limit of 2048"):
+        rounds.stage(write(1, too_large))
+    assert rounds.store.durable_position == 0
+    rounds.sequence -= 1
+    rounds.run(write(1, noop_entry(1, 1, 1)))
+
+
+def test_a_round_for_an_unknown_group_is_refused(rounds):
+    with pytest.raises(UnknownGroup):
+        rounds.stage(write(5, noop_entry(5, 1, 1)))
+
+
+def test_a_dropped_suffix_is_overwritten(rounds):
+    fill(rounds, 10)
+    new = [noop_entry(1, 6, 2), data_entry(1, 7, 2, PARTITION, 6, [b"new"])]
+    rounds.run(write(1, *new, drop_from=6, hard_state=HardState(2, 2)))
+    store = rounds.store
+    assert store.entries(1, 6, 7) == tuple(new)
+    assert store.last_within(1, 1, 1 << 30) == 7
+    fetch = store.fetch(PARTITION, 6, 1 << 20, 1 << 30)
+    assert (fetch.buffers, fetch.next_offset) == ([new[1].payload], 7)
+
+
+def test_last_within_counts_headers_and_padding(rounds):
+    rounds.run(write(1, *[noop_entry(1, index, 1) for index in range(1, 11)]))
+    assert rounds.store.last_within(1, 3, 64 * 4) == 6
+    assert rounds.store.last_within(1, 3, 1) == 3
+    assert rounds.store.bytes_between(1, 3, 6) == 256
+
+
+def test_an_index_below_the_first_is_compacted(rounds):
+    fill(rounds, 3)
+    for ask in (rounds.store.entries, rounds.store.framed):
+        with pytest.raises(Compacted):
+            ask(1, 0, 2)
+
+
+# ---- fetch ---------------------------------------------------------------------------------------
+
+
+def test_a_fetch_starts_with_the_batch_that_holds_the_offset(rounds):
+    entries = fill(rounds, 10)
+    for offset in (4, 5):
+        fetch = rounds.store.fetch(PARTITION, offset, 1, 1 << 30)
+        assert fetch.buffers == [entries[4].payload]
+        assert fetch.next_offset == 6
+
+
+def test_a_fetch_ends_below_the_given_offset(rounds):
+    fill(rounds, 10)
+    store = rounds.store
+    assert store.fetch(PARTITION, 0, 1 << 20, 7).next_offset == 6
+    assert store.fetch(PARTITION, 6, 1 << 20, 7) == ([], None, 6, 0)
+    assert store.fetch(PARTITION, 0, 1 << 20, 8).next_offset == 8
+
+
+def test_a_fetch_takes_as_many_batches_as_fit(rounds):
+    entries = fill(rounds, 10)
+    size = len(entries[2].payload)
+    fetch = rounds.store.fetch(PARTITION, 0, 3 * (size + 8), 1 << 30)
+    assert len(fetch.buffers) == 3
+
+
+def test_a_fetch_at_the_end_or_of_an_unknown_partition_is_empty(rounds):
+    fill(rounds, 4)
+    assert rounds.store.fetch(PARTITION, 4, 100, 1 << 30) == ([], None, 4, 0)
+    assert rounds.store.fetch(PARTITION + 1, 0, 100, 1 << 30) == ([], None, 0, 0)
+
+
+def test_a_fetch_below_the_first_offset_says_where_the_partition_begins(rounds):
+    rounds.run(write(1, open_entry(1, 1, 1, PARTITION),
+                     data_entry(1, 2, 1, PARTITION, 100, [b"x"])))
+    with pytest.raises(OffsetTooLow, match="offset 99 is below the first, 100"):
+        rounds.store.fetch(PARTITION, 99, 100, 1 << 30)
+
+
+def test_a_cold_fetch_reads_and_verifies_and_ends_where_memory_begins(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=8000))
+    store.create_group(1, 1, VOTERS)
+    entries = fill(Rounds(store), 40)
+    offset, batches = 0, []
+    kinds = []
+    while offset < 76:
+        fetch = store.fetch(PARTITION, offset, 1 << 20, 1 << 30)
+        kinds.append("cold" if fetch.plan else "hot")
+        batches += fetch.plan.execute() if fetch.plan else fetch.buffers
+        offset = fetch.next_offset
+    assert kinds == ["cold", "hot"]
+    assert [bytes(each) for each in batches] == [bytes(entry.payload) for entry in entries[2:]]
+    store.close()
+
+
+def test_a_timestamp_leads_to_the_first_batch_that_reaches_it(rounds):
+    fill(rounds, 10)
+    assert rounds.store.first_at(PARTITION, 0) == (0, 2)
+    assert rounds.store.first_at(PARTITION, 4001) == (4, 6)
+    assert rounds.store.first_at(PARTITION, 10001) is None
+
+
+def test_a_partition_that_moved_is_found_in_both_groups(rounds):
+    store = rounds.store
+    store.create_group(2, 1, VOTERS)
+    fill(rounds, 5)
+    rounds.run(write(2, open_entry(2, 1, 1, PARTITION), data_entry(2, 2, 1, PARTITION, 6, [b"x"])))
+    assert store.fetch(PARTITION, 5, 1 << 20, 1 << 30).next_offset == 6
+    assert store.fetch(PARTITION, 6, 1 << 20, 1 << 30).next_offset == 7
+
+
+# ---- segments --------------------------------------------------------------------------------------
+
+
+def test_positions_lead_to_files_across_many_segments(rounds):
+    entries = fill(rounds, 250)
+    lane = rounds.store._lane
+    assert len(lane.segments) > 3
+    assert [segment.capacity for segment in lane.segments[:3]] == [4096, 8192, 8192]
+    assert rounds.store.read_plan(1, 1, 250).execute()[100].payload == entries[100].payload
+
+
+def test_a_prepared_segment_is_used_when_its_turn_comes(rounds):
+    plans = 0
+    for index in range(1, 200):
+        plan = rounds.store.prepare_plan()
+        if plan is not None:
+            plans += 1
+            plan.execute()
+        staged = rounds.stage(write(1, noop_entry(1, index, 1)))
+        assert staged.native_ready or index == 1
+        staged.execute()
+        rounds.store.finish(staged)
+    assert plans == len(rounds.store._lane.segments) - (rounds.store._lane._next is None)
+
+
+def test_small_rounds_write_zeros_ahead_and_large_ones_do_not(rounds):
+    rounds.run(write(1, noop_entry(1, 1, 1)))
+    assert rounds.stage(write(1, noop_entry(1, 2, 1))).bytes == 64
+    rounds.run(write(1, *[noop_entry(1, index, 1) for index in range(3, 30)]))
+    assert rounds.store._lane._active.zeroed == 64 + 29 * 64
+
+
+def test_a_sealed_segment_gets_its_index_file(rounds):
+    fill(rounds, 60)
+    assert seal(rounds.store) == len(rounds.store._lane.segments) - 1
+    assert rounds.store.damage == []
+
+
+# ---- who may open a directory ------------------------------------------------------------------------
+
+
+def test_a_second_store_on_the_same_directory_is_refused(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    with pytest.raises(DirectoryInUse):
+        open_store(filesystem, directory)
+    store.close()
+    open_store(filesystem, directory).close()
+
+
+@pytest.mark.parametrize("identity", [Identity(bytes(16), 1, 5), Identity(IDENTITY.cluster, 2, 5)])
+def test_the_directory_of_another_node_or_cluster_is_refused(disk, identity):
+    filesystem, directory = disk
+    open_store(filesystem, directory).close()
+    with pytest.raises(WrongIdentity):
+        open_store(filesystem, directory, identity=identity)
+    open_store(filesystem, directory).close()
+
+
+def test_every_open_starts_a_new_boot_epoch_in_the_same_incarnation(disk):
+    filesystem, directory = disk
+    for boot in range(1, 4):
+        store = open_store(filesystem, directory, identity=Identity(IDENTITY.cluster, 1, 70 + boot))
+        assert (store.boot_epoch, store.incarnation) == (boot, 71)
+        store.close()
+
+
+def test_a_group_is_not_created_in_an_older_incarnation(rounds):
+    rounds.store.create_group(7, 3, VOTERS)
+    with pytest.raises(StaleIncarnation):
+        rounds.store.create_group(7, 2, VOTERS)
+
+
+def test_a_later_incarnation_of_a_group_starts_empty(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    fill(rounds, 10)
+    assert store.create_group(1, 2, VOTERS).bounds.last_index == 0
+    assert store.fetch(PARTITION, 0, 100, 1 << 30).buffers == []
+    rounds.run(write(1, noop_entry(1, 1, 1, incarnation=2), incarnation=2))
+    store.close()
+    store = open_store(filesystem, directory)
+    assert store.groups[1].bounds.last_index == 1
+    assert store.fetch(PARTITION, 0, 100, 1 << 30).buffers == []
+    store.close()
+
+
+# ---- restart -----------------------------------------------------------------------------------------
+
+
+def test_a_restart_finds_everything_and_goes_on(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    store.create_group(1, 1, VOTERS)
+    entries = fill(Rounds(store), 30)
+    store.close()
+    for last in range(30, 40):
+        store = open_store(filesystem, directory)
+        restored = store.groups[1]
+        assert restored.bounds == (1, 0, last)
+        assert restored.hard_state == HardState(1, 1)
+        assert store.damage == []
+        assert store.tails[1].next_offset(PARTITION) == 2 * (last - 2)
+        entry = data_entry(1, last + 1, 1, PARTITION, 2 * (last - 2), [b"c", b"d"])
+        Rounds(store).run(write(1, entry))
+        entries.append(entry)
+        store.close()
+    store = open_store(filesystem, directory)
+    found = store.read_plan(1, 1, 40).execute()
+    assert [bytes(each.payload) for each in found] == [bytes(each.payload) for each in entries]
+    store.close()
+
+
+def test_a_checkpoint_and_index_files_save_the_scan(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    store.create_group(1, 1, VOTERS)
+    entries = fill(Rounds(store), 200)
+    tail = store.tails[1]
+    for entry in entries:
+        tail.append(entry)
+    tail.apply(198)
+    seal(store)
+    checkpoint(store, {1: 199}, {"metadata": [1, 2, 3]})
+    store.close()
+    store = open_store(filesystem, directory)
+    restored = store.groups[1]
+    assert (restored.commit, restored.applied, restored.configuration) == (198, 198, VOTERS)
+    assert store.extra == {"metadata": [1, 2, 3]}
+    assert store.recovered.scanned_segments == 1
+    assert store.recovered.indexed_segments >= 3
+    assert store.tails[1].high_watermark(PARTITION) == 2 * 196
+    assert store.tails[1].next_offset(PARTITION) == 2 * 198
+    assert store.fetch(PARTITION, 0, 1 << 20, 1 << 30).next_offset == 396
+    store.close()
+
+
+def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated):
+    """Index 2 is replaced and committed in memory when the checkpoint is written; the replacement is
+    lost in a crash, and the entry that was there before must not come back as committed."""
+    store = open_store(simulated, "/node")
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    old = [noop_entry(1, 1, 1), noop_entry(1, 2, 1)]
+    rounds.run(write(1, *old, hard_state=HardState(1, 0)))
+    for entry in old:
+        store.tails[1].append(entry)
+    store.tails[1].apply(1)
+    store.tails[1].truncate(2)
+    store.tails[1].append(noop_entry(1, 2, 2))
+    checkpoint(store, commits={1: 2})
+    simulated.power_loss(random.Random(1))
+    restored = open_store(simulated, "/node").groups[1]
+    assert (restored.term_runs, restored.commit) == (((1, 1),), 1)
+
+
+def test_an_unchanged_group_is_not_encoded_again(rounds):
+    fill(rounds, 5)
+    rounds.store.create_group(2, 1, VOTERS)
+    checkpoint(rounds.store)
+    rounds.run(write(1, noop_entry(1, 6, 1), hard_state=HardState(2, 0)))
+    plan = rounds.store.checkpoint_plan({}, None)
+    assert isinstance(plan._records[2], bytes)
+    assert not isinstance(plan._records[1], bytes)
+
+
+def test_a_checkpoint_is_due_by_growth_of_the_lane(rounds):
+    assert not rounds.store.checkpoint_due
+    fill(rounds, 60)
+    assert rounds.store.checkpoint_due
+    checkpoint(rounds.store)
+    assert not rounds.store.checkpoint_due
+
+
+def test_a_configuration_that_the_disk_does_not_know_is_filled_in(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    store.create_group(1, 1, VOTERS)
+    Rounds(store).run(write(1, noop_entry(1, 1, 1)))
+    store.close()
+    store = open_store(filesystem, directory)
+    assert store.groups[1].configuration == Configuration(())
+    assert store.create_group(1, 1, VOTERS).configuration == VOTERS
+    assert store.groups[1].bounds.last_index == 1
+    store.close()
+
+
+def test_writes_of_no_group_are_a_round_too(rounds):
+    rounds.run()
+    assert rounds.store.stage(Writes(2, ())).parts == []
