@@ -27,7 +27,7 @@ from multiraft._layout import BATCH_BYTES_MAX
 from multiraft.errors import ProposalError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
-from multiraft.storage.errors import StorageError
+from multiraft.storage.errors import CorruptRange, StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
@@ -96,7 +96,8 @@ class Node:
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
                                    config.limits.append_timeout_ms_max)
-        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits)
+        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits,
+                                 self.request_round, self._damaged)
         self.roles = RoleChanges()
         self.statistics = Statistics(self)
         self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
@@ -106,7 +107,7 @@ class Node:
             directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
             cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
             request_round=self.request_round, log=self.log)
-        self.applying = Applying(core, self.metadata_log, self.pending, self.fetching,
+        self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
                                  self.sessions, self.roles, self.log)
 
     def _build_network(self) -> None:
@@ -114,10 +115,11 @@ class Node:
         node, boot_epoch = config.node.id, self.store.boot_epoch
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged))
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
-                               self._hello("append"), config.limits.peer_outbox_bytes_max)
+                               self._hello("append"), config.limits.peer_outbox_bytes_max,
+                               self.log)
                       for peer in config.peers]
         self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
-                           self.request_round)
+                           self.request_round, self._damaged)
         self.liveness = LivenessThread(
             self._leases(),
             [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
@@ -148,6 +150,11 @@ class Node:
     def request_round(self) -> None:
         """A round is due."""
         self.rounds.request()
+
+    def _damaged(self, error: CorruptRange) -> None:
+        """A cold read found a damaged entry: this replica is out, the others serve the group."""
+        self.core.quarantine(error.group, str(error))
+        self.request_round()
 
     # ---- running ------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, enc
 from multiraft.wire.schema import Malformed
 from node import peer_codec
 from node.errors import NodeError
+from node.receive import receive_some
 
 
 class PeerListener:
@@ -78,7 +79,7 @@ class PeerListener:
     async def _greet(self, sock: socket.socket, reader: FrameReader) -> wire.Hello | None:
         try:
             while (frame := reader.next_frame()) is None:
-                if not await _receive_some(sock, reader):
+                if not await receive_some(sock, reader):
                     return None
             hello = wire.read_hello(frame.header)
             self._judge(hello)
@@ -112,19 +113,5 @@ class PeerListener:
             if stepped:
                 self._request_round()
                 await trio.lowlevel.checkpoint()
-            if not await _receive_some(sock, reader):
+            if not await receive_some(sock, reader):
                 return
-
-
-async def _receive_some(sock: socket.socket, reader: FrameReader) -> bool:
-    """Receive what is there, waiting only when nothing is; False at the end of the stream."""
-    buffer = reader.buffer_for_receive()
-    while True:
-        try:
-            count = sock.recv_into(buffer)
-        except BlockingIOError:
-            await trio.lowlevel.wait_readable(sock)
-            continue
-        if count:
-            reader.received(count)
-        return count > 0
