@@ -97,8 +97,9 @@ def partitions(client: Any, topic: str) -> list[PartitionRow]:
 
 def groups(client: Any) -> list[GroupRow]:
     """Every group of the pool and the metadata group, in order."""
-    return sorted(GroupRow(row.group, row.leader or None, row.term, tuple(row.voters),
-                           tuple(row.learners)) for row in client.group_list())
+    rows = [GroupRow(row.group, row.leader or None, row.term, tuple(sorted(row.voters)),
+                     tuple(sorted(row.learners))) for row in client.group_list()]
+    return sorted(rows, key=lambda row: row.group)
 
 
 def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
@@ -132,6 +133,17 @@ def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int |
     if partition is not None and partition not in [row.partition for row in rows]:
         raise NotFound(f"topic {topic} has no partition {partition}; it has 0 to {len(rows) - 1}.",
                        f"`multiraft topic describe {topic}` shows them.")
+
+
+def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
+    """Raises ``CommandFailed`` when the partition certainly has no such offset and it is not the
+    next one."""
+    if row.start_offset is None or row.end_offset is None:
+        return
+    if not row.start_offset <= offset <= row.end_offset:
+        raise CommandFailed(f"offset {offset} is out of range: partition {row.partition} of "
+                            f"{topic} has {row.start_offset} up to, not including, "
+                            f"{row.end_offset}.", "Use --from earliest or --from latest.")
 
 
 def batches(client: Any, topic: str, partition: int | None, start: str | int,
@@ -255,7 +267,8 @@ def appender(client: Any, topic: str, partition: int | None, acks: str,
 
 # -- errors -------------------------------------------------------------------------------------
 
-_UNREACHABLE = (blocking.NoNodeAnswered, OSError, wire.ProtocolError, wire.ConnectionRefused)
+_UNREACHABLE = (blocking.NoNodeAnswered, OSError, wire.ProtocolError, wire.ConnectionRefused,
+                wire.TimedOut)
 
 
 def explain(error: Exception, servers: Servers) -> CommandFailed:
@@ -278,7 +291,6 @@ _ADVICE = {
     wire.LeaderUnknown: "The group may be electing, or has lost its majority: "
                         "`multiraft cluster status` shows which nodes are up.",
     wire.StorageFull: "Free space on the node's disk; appends resume by themselves.",
-    wire.TimedOut: "Nothing happened; try again.",
     wire.QueueFull: "The node is busy; try again.",
     wire.ShuttingDown: "Another node takes over in a moment; try again.",
     wire.Unsupported: "The node is of another release than this command.",

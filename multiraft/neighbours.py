@@ -154,8 +154,8 @@ class Neighbours:
         """A question to a node was not answered in time."""
         node = -key // 2
         if key == self._led_key(node):
-            if self.hints.behind(node):
-                self._request_led(node)
+            if self.hints.behind(node) and node in self._host.support.connections:
+                self._request_led(node)  # without a connection: again when it is up
         else:
             self._discredit(node)
 

@@ -16,7 +16,6 @@ import trio
 
 from multiraft.group import Role
 from multiraft.types import METADATA_GROUP
-from node.clock import monotonic_ms
 
 
 class RoleChanges:
@@ -96,9 +95,8 @@ class Applying:
             return fetching_ms if pending_ms is None else pending_ms
         return min(pending_ms, fetching_ms)
 
-    def answer(self) -> None:
+    def answer(self, now_ms: int) -> None:
         """Deadlines, woken polls, and everything to the sockets."""
-        now_ms = monotonic_ms()
         self._pending.expire(now_ms)
         self._fetching.wake_due(now_ms)
         self._sessions.flush()

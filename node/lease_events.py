@@ -26,6 +26,7 @@ class LeaseEvents:
         self._request_round = request_round
         self._probe_file = probe_file
         self._probe_ms = probe_ms
+        self._published_version = -1
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -45,6 +46,7 @@ class LeaseEvents:
 
     def publish(self) -> None:
         """After a round: what the thread says about this node."""
-        published = self._core.digests()
-        if published != self._liveness.published:
-            self._liveness.published = published
+        version = self._core.digests_version
+        if version != self._published_version:
+            self._published_version = version
+            self._liveness.published = self._core.digests()

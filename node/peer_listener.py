@@ -112,6 +112,5 @@ class PeerListener:
                     self._core.step(peer, message)
             if stepped:
                 self._request_round()
-                await trio.lowlevel.checkpoint()
             if not await receive_some(sock, reader):
                 return

@@ -90,7 +90,6 @@ class Producing:
         return durable if acks == "leader" else min(durable, self._core.commit_index(group))
 
     def _answered(self, produce: ProduceRequest, answer) -> None:
-        self._pending.closed(produce)
         answer(ProduceReply(tuple(produce.results)))
 
 

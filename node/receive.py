@@ -1,4 +1,4 @@
-"""Receiving into a frame reader: the socket is tried first and waited for only on EAGAIN."""
+"""Receiving into a frame reader: one wait, one system call."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from multiraft.wire.frames import FrameReader
 
 
 async def receive_some(sock: socket.socket, reader: FrameReader) -> bool:
-    """Receive what is there, waiting only when nothing is; False at the end of the stream.
+    """Wait until there is something, receive it; False at the end of the stream.  The wait comes
+    first: it is the checkpoint that lets others run, and trying first would mostly be in vain.
     Raises ``OSError`` when the connection is gone."""
-    buffer = reader.buffer_for_receive()
-    while True:
-        try:
-            count = sock.recv_into(buffer)
-        except BlockingIOError:
-            await trio.lowlevel.wait_readable(sock)
-            continue
-        if count:
-            reader.received(count)
-        return count > 0
+    await trio.lowlevel.wait_readable(sock)
+    try:
+        count = sock.recv_into(reader.buffer_for_receive())
+    except BlockingIOError:
+        return True  # a spurious wake-up; the caller comes again
+    if count:
+        reader.received(count)
+    return count > 0

@@ -53,7 +53,7 @@ class Applier(Protocol):
     def durable(self) -> None:
         """Writes of this node became durable (acks=leader)."""
 
-    def answer(self) -> None:
+    def answer(self, now_ms: int) -> None:
         """Send the replies that this round completed."""
 
     def next_deadline_ms(self) -> int | None:
@@ -136,7 +136,7 @@ class Rounds:
         self._running = True
         began_us = monotonic_us()
         try:
-            self._turn()
+            self._turn(began_us // 1000)
         except (OSError, MultiRaftError) as error:
             # Whoever asked for this round would take these for errors of its own connection.
             raise RoundFailed(f"a round failed: {error!r}") from error
@@ -145,12 +145,12 @@ class Rounds:
         self._ended_us = monotonic_us()
         self.round_micros_max = max(self.round_micros_max, self._ended_us - began_us)
 
-    def _turn(self) -> None:
-        self._core.tick(monotonic_ms())
+    def _turn(self, now_ms: int) -> None:
+        self._core.tick(now_ms)
         ready = self._core.ready()
         if ready:
             self._obey(ready)
-        self._applier.answer()
+        self._applier.answer(now_ms)
         self._peers.flush()
         self._after_round()
         self._rearm()

@@ -108,6 +108,7 @@ class SimulatedNode:
         self._wake_ms: int | None = None
         self._flight: Flight | None = None
         self._connected: dict[int, None] = {}  # peers
+        self._healthy = True
         self._missed.clear()
 
     # ---- scheduling ------------------------------------------------------------------------
@@ -319,12 +320,16 @@ class SimulatedNode:
             handler(sender, frame)
         self._raft.tick(self.now_ms)
         ready = self._raft.ready(with_writes=self._flight is None)
-        if ready:
+        changed = False
+        while ready:
+            changed = changed or bool(ready.events)
             self._obey(ready)
-            self.request_round()
-        else:
-            self._rest()
-        self._liveness.publish(self._is_healthy())
+            ready = self._raft.ready(with_writes=self._flight is None)
+        self._rest()
+        healthy = self._is_healthy()
+        if changed or healthy != self._healthy:
+            self._healthy = healthy
+            self._liveness.publish(healthy)
 
     def _is_healthy(self) -> bool:
         """Whether the disk completes writes; a stuck loop does not get here and is paused."""
@@ -367,7 +372,9 @@ class SimulatedNode:
             self._raft.applied(group, last)
 
     def _note(self, events: Sequence[Event]) -> None:
+        marks = self._world.marks
         for event in events:
+            marks[event.kind] += 1
             if event.kind == "role" and event.fields[0] != Role.LEADER:
                 self._sessions.stepped_down(event.group)
             if event.kind in TRACED_EVENTS:
@@ -517,6 +524,9 @@ class SimulatedNode:
 
     # ---- questions of the world ------------------------------------------------------------
 
+    def leads(self, group: int) -> bool:
+        return self.is_up and group in self._voters and self._raft.leader_hint(group)[0] == self.node
+
     def awake(self) -> list[str]:
         """Groups that have a timer though they have nothing to do."""
         if self._raft is None:
@@ -541,7 +551,8 @@ def raft_config(parameters) -> RaftConfig:
         append_bytes_max=raft.append_bytes_max, peer_window_bytes=raft.peer_window_bytes,
         uncommitted_bytes_max=raft.uncommitted_bytes_max,
         uncommitted_entries_max=raft.uncommitted_entries_max,
-        reexamine_groups_max=raft.reexamine_groups_max).validate()
+        reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
+        retransmit_ms=raft.retransmit_ms).validate()
 
 
 def storage_config(parameters) -> StorageConfig:

@@ -116,6 +116,7 @@ class Workload:
         self.partitions = cluster.partitions
         self._group_of = {partition: group for group, partitions in cluster.partitions.items()
                           for partition in partitions}
+        self._groups = sorted(cluster.partitions)
         self._hints: dict[int, int] = {}
         self._acked_offsets: dict[int, int] = {}  # highest acknowledged with commit
         self._positions: dict[tuple[int, int], int] = {}
@@ -174,9 +175,9 @@ class Workload:
             self.append(producer, partition)
 
     def _some_partition(self) -> int:
-        """A few partitions are hot: the square of a uniform number."""
-        groups = sorted(self._cluster.partitions)
-        group = groups[int(self._rng.random() ** 2 * len(groups))]
+        """A few partitions are hot: a power of a uniform number."""
+        groups = self._groups
+        group = groups[int(self._rng.random() ** self._parameters.skew * len(groups))]
         return self._rng.choice(self._cluster.partitions[group])
 
     def append(self, producer: int, partition: int) -> AppendOperation | None:

@@ -61,6 +61,7 @@ class Result:
     leader_changes: int = 0
     crashes: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    marks: Counter[str] = field(default_factory=Counter)
     trace_tail: list[str] = field(default_factory=list)
 
 
@@ -72,6 +73,7 @@ class World:
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
         self.faults: Counter[str] = Counter()
+        self.marks: Counter[str] = Counter()  # events of consensus and recovery, by kind
         self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
         voters = place_groups(parameters)
         self.witness = Witness(GroupModel(group, members) for group, members in voters.items())
@@ -212,5 +214,6 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None) -> Re
     result.leader_changes = world.witness.leader_changes
     result.crashes = sum(node.crashes for node in world.nodes.values())
     result.faults = world.faults
+    result.marks = world.marks
     result.trace_tail = list(world.trace.tail)
     return result

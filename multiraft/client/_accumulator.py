@@ -14,6 +14,7 @@ as it is, because its partition, and so its batch, depend on how many partitions
 from __future__ import annotations
 
 import random
+from collections import deque
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Sequence
 
@@ -30,6 +31,8 @@ from multiraft.wire.errors import TimedOut, UnknownPartition, UnknownTopic
 IDEMPOTENT_IN_FLIGHT_MAX = 5
 #: Empty builders kept for the next batches: their memory is grown already.
 _BUILDERS_KEPT_MAX = 64
+#: Failures kept for ``flush`` to report those that nobody waited for.
+_FAILURES_KEPT_MAX = 1_000
 #: Idle partitions whose sequences are remembered before deleted ones are looked for.
 _IDLE_QUEUES_MIN = 1_024
 
@@ -113,8 +116,7 @@ class Accumulator:
                  make_delivery: Callable[[], Delivery]):
         self.failed: MultiRaftError | None = None  # nothing more is taken, and why
         self.buffered_bytes = 0
-        self.failures = 0  # of deliveries that nobody waits for, since ``take_failure``
-        self._first_failure: MultiRaftError | None = None
+        self._failed: deque[list[Delivery]] = deque(maxlen=_FAILURES_KEPT_MAX)
         self.partitions: dict[int, PartitionQueue] = {}  # by incarnation; those with work
         self.ready: dict[int, None] = {}  # incarnations with something new
         self._settings = settings
@@ -129,6 +131,7 @@ class Accumulator:
         self._builders: list[core.BatchBuilder] = []
         self._unresolved: dict[int, None] = {}  # numbers of batches and staged records, in order
         self._number = 0
+        self._seal_through = 0  # everything up to this number goes without lingering
         self._last_opened: Batch | None = None
 
     # ---- records in ----
@@ -170,10 +173,10 @@ class Accumulator:
 
     def seal_all(self) -> int:
         """Send everything without lingering; a number for ``settled``."""
-        for incarnation, queue in self.partitions.items():
+        for queue in self.partitions.values():
             if queue.open is not None:
                 self.seal(queue)
-                self.ready[incarnation] = None
+        self._seal_through = self._number
         return self._number
 
     def settled(self, number: int) -> bool:
@@ -288,11 +291,15 @@ class Accumulator:
 
     def take_failure(self) -> MultiRaftError | None:
         """The first failure that nobody waited for, with a note that counts them; then none."""
-        first, count = self._first_failure, self.failures
-        self._first_failure, self.failures = None, 0
-        if first is not None and count > 1:
-            first.add_note(f"{count} batches or records failed; this is the first failure")
-        return first
+        unseen = [deliveries for deliveries in self._failed
+                  if not any(delivery.claimed for delivery in deliveries)]
+        self._failed.clear()
+        if not unseen:
+            return None
+        failure = unseen[0][0].outcome
+        if len(unseen) > 1:
+            failure.add_note(f"the first of {len(unseen)} failures")
+        return failure
 
     def fail_staged(self, error: MultiRaftError) -> None:
         """End every record whose topic is still unknown."""
@@ -307,14 +314,13 @@ class Accumulator:
         batch.accounted_bytes = 0
         batch.attempt = 0
         del self._unresolved[batch.number]
-        for delivery in batch.deliveries:
-            self._tell(delivery, outcome)
+        self._tell(batch.deliveries, outcome)
 
-    def _tell(self, delivery: Delivery, outcome: BatchReceipt | MultiRaftError) -> None:
-        if isinstance(outcome, MultiRaftError) and not delivery.claimed:
-            self.failures += 1
-            self._first_failure = self._first_failure or outcome
-        delivery.resolve(outcome)
+    def _tell(self, deliveries: list[Delivery], outcome: BatchReceipt | MultiRaftError) -> None:
+        for delivery in deliveries:
+            delivery.resolve(outcome)
+        if isinstance(outcome, MultiRaftError):
+            self._failed.append(deliveries)
 
     def retire(self, queue: PartitionQueue) -> None:
         """No work is left: remember its sequences for as long as the partition exists."""
@@ -339,12 +345,21 @@ class Accumulator:
             if topic is not None:
                 for staged in self._staged.pop(name):
                     self._place(topic, staged, now_ms)
+                self._seal_early(topic)
             elif self._metadata.is_missing(name, now_ms):
                 for staged in self._staged.pop(name):
                     self._end_staged(staged, UnknownTopic(f"topic {name!r} does not exist"))
             else:
                 self._metadata.want(name)
                 self._expire_staged(name, now_ms)
+
+    def _seal_early(self, topic) -> None:
+        """Records that ``seal_all`` found waiting for metadata must not linger now."""
+        for part in topic.partitions:
+            queue = self.partitions.get(part.incarnation)
+            if queue is not None and queue.open is not None and (
+                    queue.open.number <= self._seal_through):
+                self.seal(queue)
 
     def _place(self, topic, staged: _Staged, now_ms: int) -> None:
         """Its partitions are known: the record joins a batch, and its delivery that batch's.  A
@@ -377,4 +392,4 @@ class Accumulator:
     def _end_staged(self, staged: _Staged, error: MultiRaftError) -> None:
         self.buffered_bytes -= staged.bytes
         del self._unresolved[staged.number]
-        self._tell(staged.delivery, error)
+        self._tell([staged.delivery], error)

@@ -139,11 +139,19 @@ class PartitionQueue:
         last = [self.open] if self.open is not None else []
         return [*self.sent, *self.queue, *last]
 
+    def put_back(self, batch: Batch) -> None:
+        """Queue a batch again that was sent without a sequence.  O(queue)."""
+        self.queue = deque(sorted([batch, *self.queue], key=lambda queued: queued.number))
+
     def _check(self) -> None:
         """Full invariant; O(batches)."""
         for batch in self.sent:
             assert batch.data is not None and not batch.done, "sent batches are sealed, unresolved"
         for batch in self.queue:
             assert batch.data is not None and not batch.attempt, "queued batches are not in flight"
-        resting = [batch.attempt == 0 for batch in self.sent]
-        assert resting == sorted(resting), "a batch is in flight behind one that is not"
+        sequenced = [batch for batch in self.sent if batch.base_sequence >= 0]
+        numbers = [batch.number for batch in [*sequenced, *self.queue]]
+        assert numbers == sorted(numbers), "batches are in the order of their records"
+        sequences = [batch.base_sequence for batch in self.sent if batch.base_sequence >= 0]
+        if max(sequences, default=0) - min(sequences, default=0) < layout.SEQUENCE_MODULUS // 2:
+            assert sequences == sorted(sequences), "sequences follow that order"

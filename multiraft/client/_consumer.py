@@ -33,6 +33,8 @@ from multiraft.wire.messages import (
 FETCHES_PER_NODE_MAX = 4
 #: A batch that fails its check is asked for again this often: the copy elsewhere may be intact.
 CORRUPT_RETRIES_MAX = 3
+#: A start that retention overtakes is asked for again this often in a row.
+RESOLVE_RETRIES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class _Reader:
     """One partition."""
 
     __slots__ = ("partition", "incarnation", "start", "position", "fetch_offset", "end_offset",
-                 "resolved", "asking", "node", "buffered_bytes", "retry_at_ms", "failures",
+                 "resolved", "begun", "asking", "node", "buffered_bytes", "retry_at_ms", "failures",
                  "failing_since_ms", "corrupt", "problem")
 
     def __init__(self, partition: int, incarnation: int, start: str | int):
@@ -81,6 +83,7 @@ class _Reader:
         self.fetch_offset = -1  # next to be fetched
         self.end_offset: int | None = None  # where to stop, with until_end
         self.resolved = False
+        self.begun = False  # something was read
         self.asking: Query | None = None
         self.node = 0  # whom it asks
         self.buffered_bytes = 0
@@ -282,7 +285,7 @@ class ConsumerState:
             if type(reader.start) is str:
                 offset = first.offset if reader.start == EARLIEST else last.offset
                 reader.position = reader.fetch_offset = offset
-            if self._until_end:
+            if self._until_end and reader.end_offset is None:
                 reader.end_offset = last.offset
             reader.resolved = True
             self._worked(reader)
@@ -320,6 +323,7 @@ class ConsumerState:
             batch = FetchedBatch(self.topic, reader.partition, part, header, reader.fetch_offset,
                                  high_watermark)
             reader.fetch_offset = batch.next_offset
+            reader.begun = True
             reader.buffered_bytes += len(part)
             self._batches.append((reader, batch))
         reader.corrupt = 0
@@ -341,22 +345,17 @@ class ConsumerState:
             self._metadata.leader_refused(reader.incarnation, reader.node, detail)
         else:
             self._metadata.want(self.topic)
-        if code == Code.OFFSET_OUT_OF_RANGE and type(reader.start) is str and (
-                reader.position == reader.fetch_offset and not reader.buffered_bytes
-                and reader.end_offset is None):
-            if not self._rewindable(reader):
-                self.error = error
+        if code == Code.OFFSET_OUT_OF_RANGE and self._rewindable(reader):
+            reader.resolved = False
         elif code is not None and error.definite and not error.retriable and (
                 code != Code.UNKNOWN_PARTITION):
             self.error = error
         self._pause(reader, error, now_ms)
 
     def _rewindable(self, reader: _Reader) -> bool:
-        """The start was a word and nothing was read: retention overtook us, resolve it again."""
-        if reader.failures > CORRUPT_RETRIES_MAX:
-            return False
-        reader.resolved = False
-        return True
+        """The start was a word and nothing was read yet: retention overtook us, ask again."""
+        return (type(reader.start) is str and not reader.begun
+                and reader.failures < RESOLVE_RETRIES_MAX)
 
     def _pause(self, reader: _Reader, error: MultiRaftError, now_ms: int) -> None:
         reader.problem = error

@@ -42,6 +42,8 @@ class NetworkLimits:
     connect_timeout_ms: int = 3_000
     #: How long an answer may take beyond what the request itself allows the node.
     answer_grace_ms: int = 3_000
+    #: With no address answering at all, whoever asked something is told after this.
+    unreachable_ms: int = 3_000
     #: First and last pause before the same address, or the same request, is tried again; half of it
     #: is random, so that clients that lost the same node come back one by one.
     retry_ms_min: int = 25

@@ -28,8 +28,6 @@ from multiraft.wire.messages import (
 OPERATION_TIMEOUT_MS = 10_000
 #: One node's time to answer: less than the whole, so that another one can be asked.
 EXCHANGE_TIMEOUT_MS = 5_000
-#: With no address answering at all, the caller is told after this.
-UNREACHABLE_MS = 3_000
 #: Offsets of partitions whose leader does not answer are left out of a description after this.
 DESCRIBE_TIMEOUT_MS = 2_000
 
@@ -218,7 +216,7 @@ class Operations:
                 answered |= isinstance(outcome, ResponseEvent)
                 hint = self._judge(request, target, outcome, repeatable, begun_ms, answered)
                 avoid = target if isinstance(outcome, Lost) else ""
-            elif not answered and core.now_ms - begun_ms >= UNREACHABLE_MS:
+            elif not answered and core.now_ms - begun_ms >= core.limits.unreachable_ms:
                 raise NoNodeAnswered(core.network.errors())
             failures += 1
             yield Pause(backoff_ms(core.limits, failures, core.rng))
@@ -232,7 +230,7 @@ class Operations:
             if outcome.sent and not repeatable:
                 raise AmbiguousOutcome(f"{op}: {target} gave no answer ({outcome.why}); it may or "
                                        "may not have happened")
-            if not answered and elapsed_ms >= UNREACHABLE_MS:
+            if not answered and elapsed_ms >= self._core.limits.unreachable_ms:
                 raise NoNodeAnswered(self._core.network.errors())
             if elapsed_ms >= OPERATION_TIMEOUT_MS:
                 raise TimedOut(f"{op}: {target}: {outcome.why}")

@@ -179,9 +179,16 @@ class ProducerState:
         return True
 
     def _unsend(self, queue: PartitionQueue) -> None:
-        """Before a new epoch: what was certainly not appended goes back to get a new sequence."""
-        back = [batch for batch in queue.sent if not batch.attempt and not batch.maybe_appended]
-        queue.sent = [batch for batch in queue.sent if batch not in back]
+        """Before a new epoch: what was certainly not appended goes back to get a new sequence.
+        The oldest such batch vouches for all behind it, whatever became of their attempts: no log
+        has its sequence, so no log has or will take a later one of this epoch."""
+        at = next((at for at, batch in enumerate(queue.sent)
+                   if not batch.attempt and not batch.maybe_appended), None)
+        if at is None or any(batch.attempt for batch in queue.sent[at:]):
+            return
+        back, queue.sent = queue.sent[at:], queue.sent[:at]
+        for batch in back:
+            batch.maybe_appended = False
         queue.queue.extendleft(reversed(back))
 
     def _renew(self, queue: PartitionQueue) -> bool:
@@ -300,9 +307,9 @@ class ProducerState:
 
     def _out_of_order(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
         """The batch before this one is missing there.  Behind others it just waits for them.  As
-        the oldest, with ``acks="leader"``, acknowledged batches were lost with their leader, which
-        that level allows: go on with a new epoch."""
-        if batch is queue.sent[0] and not batch.maybe_appended and self.settings.acks == "leader":
+        the oldest, and certainly in no log, it goes on with a new epoch: the leader has forgotten
+        an idle producer, or (``acks="leader"`` allows it) lost acknowledged batches."""
+        if batch is queue.sent[0] and not batch.maybe_appended:
             queue.needs_reset = True
         self._metadata.want(queue.topic)
         self._retry(queue, batch, now_ms)
@@ -313,7 +320,7 @@ class ProducerState:
                 self._fail(queue, batch, self._ambiguous(queue, batch))
                 return
             queue.sent.remove(batch)
-            queue.queue.appendleft(batch)
+            queue.put_back(batch)
         if queue.retry_at_ms <= now_ms:  # one pause for all batches that came back together
             queue.failures += 1
             queue.retry_at_ms = now_ms + backoff_ms(self._limits, queue.failures, self._rng)

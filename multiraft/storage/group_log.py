@@ -64,6 +64,12 @@ class GroupLog:
         if found.term > known.term or (found.term == known.term and known.vote == 0):
             self.hard_state = found
 
+    def lift_term(self) -> None:
+        """A log with entries of a term has been in that term.  A round's entries stand before its
+        hard state, so a torn round may leave them alone; its vote had not been told to anyone."""
+        if self.index.last_term > self.hard_state.term:
+            self.hard_state = HardState(self.index.last_term, 0)
+
     def cut(self, first_gone: int) -> None:
         """Forget a suffix.  O(dropped entries + the group's partitions)."""
         for index in range(first_gone, self.index.last_index + 1):

@@ -384,6 +384,7 @@ class _Recovery:
         by_group = {found.group: found.why for found in reversed(self._result.damage)
                     if found.kind == "payload"}
         for group, log in self._result.logs.items():
+            log.lift_term()
             if lane_damage:
                 log.quarantine(lane_damage)
             if group in by_group:

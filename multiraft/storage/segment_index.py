@@ -33,6 +33,7 @@ _HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 _ALIGN = _layout.ENTRY_ALIGNMENT - 1
 _ZEROS = bytes(1 << 20)
 _U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
 _NEVER = 1 << 64  # above every index
 
 #: What takes the place of a batch's fields when its bytes are damaged: its group is quarantined, the
@@ -156,7 +157,8 @@ def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | N
         scan = core.scan_entries(data, at, prev_crc)
         scanner.take(scan.entries)
         stopped = scan.stopped_at
-        at = scanner.resume(stopped)
+        # An intact entry that does not follow the one before it was not written here.
+        at = scanner.resume(stopped + _layout.ENTRY_ALIGNMENT * (scan.reason == "chain"))
         if at < 0:
             return scanner.finish(stopped, seed or 0, scan.last_crc)
         scanner.skip(Break(start + stopped, scan.reason, -1, 0))
@@ -241,10 +243,12 @@ class _Scanner:
             at = core.find_entry(self._data, at)
             if at < 0:
                 return -1
-            durable = int.from_bytes(self._view[at + _layout.ENTRY_DURABLE_AT:
-                                                at + _HEADER_BYTES], "little")
+            length = _U32.unpack_from(self._data, at + _layout.ENTRY_LENGTH_AT)[0]
+            durable = _U64.unpack_from(self._data, at + _layout.ENTRY_DURABLE_AT)[0]
             if self._durable <= durable <= self._start + at:
-                return at
+                if at + length <= len(self._data):
+                    return at
+                self._durable = durable  # the batch is torn off; what its header says still holds
             at += _layout.ENTRY_ALIGNMENT
 
     def prev_crc_at(self, at: int) -> int:

@@ -7,13 +7,19 @@ producer and partition, epochs, sequences), so a client that doubles or reorders
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import math
+import queue
 import socket
 import threading
 from dataclasses import dataclass, field
 
+import outcome
 import trio
 
 from multiraft import core
+from multiraft.errors import CodecError, CorruptBatch
 from multiraft.wire import messages as m
 from multiraft.wire.connection import (
     NEED_DATA, PAUSED, BadRequest, Connection, ConnectionClosed, RequestEvent, ResponseEvent, Role,
@@ -22,6 +28,7 @@ from multiraft.wire.errors import Code, ErrorDetail, RemoteProtocolError
 from multiraft.wire.messages import Hello, Welcome
 
 CLUSTER = bytes(range(16))
+TIME_LIMIT_S = 20
 
 
 @dataclass
@@ -49,8 +56,10 @@ class Partition:
         """(code, base offset), by the rules of an idempotent leader."""
         try:
             info = core.check_batch(data)
-        except core_errors as error:
+        except CorruptBatch:
             return Code.CORRUPT_BATCH, -1
+        except CodecError:
+            return Code.INVALID_BATCH, -1
         if info.producer_id >= 0:
             verdict = self._judge(info)
             if verdict is not None:
@@ -68,6 +77,8 @@ class Partition:
     def _judge(self, info):
         window = self.windows.get(info.producer_id)
         if window is None:
+            if info.base_sequence != 0:
+                return Code.OUT_OF_ORDER_SEQUENCE, -1
             self.windows[info.producer_id] = Window(info.producer_epoch)
             return None
         if info.producer_epoch < window.epoch:
@@ -101,10 +112,6 @@ class Partition:
         """Every record's value, in order (uncompressed batches only)."""
         return [record.value for _, data in self.log
                 for record in core.decode_records(core.batch_header(data), data[61:])]
-
-
-core_errors = tuple(getattr(__import__("multiraft.errors", fromlist=["x"]), name)
-                    for name in ("CorruptBatch", "InvalidBatch", "BatchTooLarge"))
 
 
 class FakeCluster:
@@ -376,22 +383,26 @@ class FakeCluster:
 
 
 class ThreadedCluster:
-    """A ``FakeCluster`` in a thread of its own, for the blocking client."""
+    """A ``FakeCluster`` in a thread of its own; ``run`` and ``call`` reach into that thread."""
 
-    def __init__(self, **options):
-        self.cluster = FakeCluster(**options)
+    def __init__(self, nodes: int = 3):
+        self.cluster = FakeCluster(nodes)
         self._ready = threading.Event()
+        self._stop: trio.Event | None = None
+        self._jobs: queue.SimpleQueue = queue.SimpleQueue()
+        self._send: trio.MemorySendChannel | None = None
         self._token = None
-        self._scope = trio.CancelScope()
         self._thread = threading.Thread(target=trio.run, args=(self._main,))
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                await self.cluster.start(nursery)
-                self._ready.set()
-                await trio.sleep_forever()
+        self._send, receive = trio.open_memory_channel(100)
+        async with trio.open_nursery() as nursery:
+            await self.cluster.start(nursery)
+            self._ready.set()
+            async for job in receive:  # one task runs them: contexts are entered and left in it
+                await job()
+            nursery.cancel_scope.cancel()
 
     def __enter__(self) -> FakeCluster:
         self._thread.start()
@@ -399,12 +410,31 @@ class ThreadedCluster:
         return self.cluster
 
     def __exit__(self, *_) -> None:
-        self._token.run_sync_soon(self._scope.cancel)
+        self._token.run_sync_soon(self._send.close)
         self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def run(self, fn, *args, **kwargs):
+        """Call ``fn`` in the cluster's run, await what it returns, and wait for the result."""
+        results: queue.SimpleQueue = queue.SimpleQueue()
+
+        async def job() -> None:
+            results.put(await outcome.acapture(_await, fn, args, kwargs))
+
+        self._token.run_sync_soon(self._send.send_nowait, job)
+        return results.get(timeout=TIME_LIMIT_S + 5).unwrap()
 
     def call(self, fn, *args):
         """Run a synchronous function in the cluster's thread."""
-        return trio.from_thread.run_sync(fn, *args, trio_token=self._token)
+        return self.run(fn, *args)
+
+
+async def _await(fn, args, kwargs):
+    # Entering a client opens a nursery that outlives this call, so no scope may be around it.
+    limit = math.inf if fn.__name__ in ("__aenter__", "__aexit__") else TIME_LIMIT_S
+    with contextlib.nullcontext() if limit == math.inf else trio.fail_after(limit):
+        result = fn(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
 
 
 def unused_address() -> str:

@@ -21,7 +21,8 @@ class GroupState:
 
 
 class LaneModel:
-    """The lane as a list of (group, what)."""
+    """The lane as a list of (group, what).  A round's entries stand before its hard state: a log may
+    come back with a term that its hard state lost, and the term is then the log's."""
 
     def __init__(self) -> None:
         self.items: list[tuple[int, object]] = []
@@ -48,6 +49,9 @@ class LaneModel:
                 state.hard_state = item
             else:
                 del state.entries[item - 1:]
+        for state in groups.values():
+            if state.entries and state.entries[-1].term > state.hard_state.term:
+                state.hard_state = HardState(state.entries[-1].term, 0)
         return groups
 
     def recovered_to(self, store: Store) -> int:

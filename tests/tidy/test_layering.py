@@ -45,7 +45,7 @@ LAYERS = (
           PURE,
           {"multiraft/core.py": ("os", "multiraft._core", "multiraft._reference"),
            # The twin of system calls without the GIL: gathered append, the disk queue.
-           "multiraft/_reference.py": ("os", "threading", "time")}),
+           "multiraft/_reference_disk.py": ("os", "threading", "time")}),
     Layer("`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", "multiraft.errors"),
           ("cbor2",), PURE, {}),
     Layer("`placement`", ("placement/**.py",), ("placement.**",), ("sortedcontainers",), PURE, {}),
@@ -84,8 +84,8 @@ INSTEAD = {
 }
 
 #: What ``.pyx`` and ``.pxd`` files may import or cimport.
-CYTHON_ALLOWED = re.compile(r"^(cython|cpython|libc|posix|os|struct|collections"
-                            r"|multiraft(\.(types|errors|_layout|_core|_values))?$)")
+CYTHON_ALLOWED = re.compile(r"^(cython|cpython|libc|posix|struct|typing|zlib|collections"
+                            r"|multiraft\.(types|errors|_layout|_values|_core))(\.|$)")
 
 
 class Import(NamedTuple):
