@@ -95,6 +95,12 @@ class Applying:
             return fetching_ms if pending_ms is None else pending_ms
         return min(pending_ms, fetching_ms)
 
+    def stop(self) -> None:
+        """The node ends: what is still open is answered, as far as its outcome is known."""
+        self._pending.stop()
+        self._fetching.stop()
+        self._sessions.flush()
+
     def answer(self, now_ms: int) -> None:
         """Deadlines, woken polls, and everything to the sockets."""
         self._pending.expire(now_ms)

@@ -122,6 +122,12 @@ class Fetching:
         for fetch in [fetch for fetch in self._deadlines if fetch.answer.session is answer]:
             self._remove(fetch)
 
+    def stop(self) -> None:
+        """The node ends: what waits is asked elsewhere."""
+        for fetch in list(self._deadlines):
+            self._remove(fetch)
+            fetch.answer.refuse(Code.SHUTTING_DOWN, ErrorDetail(text="the node is stopping"))
+
     def _try(self, fetch: WaitingFetch) -> None:
         bytes_left = min(fetch.request.bytes_max, self._limits.fetch_bytes_max)
         results: list = []

@@ -41,7 +41,7 @@ from node.clock import monotonic_ms
 from node.config import NodeConfig, load
 from node.directory import Directory
 from node.disk import DiskWorker
-from node.errors import NodeError
+from node.errors import BadDirectory, NodeError
 from node.fetch import Fetching
 from node.lease_events import LeaseEvents
 from node.listener import Listener, listen
@@ -56,8 +56,6 @@ from node.produce import Producing, acknowledged, ambiguous
 from node.rounds import Rounds
 from node.session import Sessions
 from node.statistics import Statistics
-
-EXIT_DIRECTORY = 3
 
 
 class Node:
@@ -189,25 +187,31 @@ class Node:
                 nursery.cancel_scope.cancel()
 
     async def _hand_over(self) -> None:
-        """Every group led here is transferred; bounded by ``shutdown_ms_max``."""
+        """Every group led here is transferred, as far as there is somebody to take it; bounded by
+        ``shutdown_ms_max``.  Then what is still open is answered, and no round follows."""
         self.log.info("stopping", extra={"leads": self.core.led_count})
+        self.sessions.stopping = True
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
-            while self.core.led_count:
-                for group in self.core.led_groups():
-                    self._transfer(group)
+            while any([self._transfer(group) for group in self.core.led_groups()]):
                 self.request_round()
                 await self.roles.wait(HAND_OVER_RETRY_S)
+        self.applying.stop()
+        self.rounds.stop()
         self.log.info("stopped", extra={"leads": self.core.led_count})
 
-    def _transfer(self, group: int) -> None:
-        """Hand over one group if that can begin now; the caller's loop asks again."""
+    def _transfer(self, group: int) -> bool:
+        """Begin to hand over one group; False when there is nobody to take it."""
+        if self.core.status(group).transferee:
+            return True  # under way
         try:
             self.core.transfer(group, 0)
         except ProposalError as error:
             self.log.info("transfer not possible", extra={"group": group, "reason": str(error)})
+            return False
+        return True
 
     def close(self) -> None:
-        """After ``run``: a last checkpoint, then the files."""
+        """After ``run``: a last checkpoint, then the files.  Raises ``DiskFailed``."""
         self.liveness.stop()
         os.close(self.probe_file)
         self.checkpoints.write_last()
@@ -226,31 +230,41 @@ def run(config_path: Path) -> int:
         print(f"multiraft node: {error}", file=sys.stderr)
         return error.exit_code
     log = logger(config.node.id)
-    try:
-        store = Store.open(str(config.data_dir), RealFilesystem(),
-                           Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
-    except StorageError as error:
-        log.error("cannot open the data directory", extra={"reason": str(error)})
-        print(f"multiraft node: {error}", file=sys.stderr)
-        return EXIT_DIRECTORY
-    return _run(config, store, log)
-
-
-def _run(config: NodeConfig, store: Store, log: logging.Logger) -> int:
     failures: list[NodeError] = []
-    node = None
     try:
-        node = Node(config, store, log)
-        trio.run(node.run)
+        _run(config, log)
     except* NodeError as group:
         failures.extend(_leaves(group))
-    if failures:
-        for failure in failures:
-            log.error("stopped", extra={"reason": str(failure)})
-            print(f"multiraft node: {failure}", file=sys.stderr)
-        return failures[0].exit_code
-    node.close()
-    return 0
+    for failure in failures:
+        log.error("stopped", extra={"reason": str(failure)})
+        print(f"multiraft node: {failure}", file=sys.stderr)
+    return failures[0].exit_code if failures else 0
+
+
+def _run(config: NodeConfig, log: logging.Logger) -> None:
+    try:
+        node = Node(config, _open_store(config), log)
+        trio.run(node.run)
+        node.close()
+    except BaseException as error:
+        if not isinstance(error, NodeError) and _crashes(error):
+            log.critical("crashed", exc_info=True)
+        raise
+
+
+def _open_store(config: NodeConfig) -> Store:
+    """Raises ``BadDirectory``."""
+    try:
+        return Store.open(str(config.data_dir), RealFilesystem(),
+                          Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
+    except (StorageError, OSError) as error:
+        raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
+
+
+def _crashes(error: BaseException) -> bool:
+    """Whether there is more to it than what a ``NodeError`` says."""
+    return (not isinstance(error, BaseExceptionGroup)
+            or error.split(NodeError)[1] is not None)
 
 
 def _leaves(group: BaseExceptionGroup) -> list:
