@@ -80,6 +80,8 @@ class Applying:
             if group == METADATA_GROUP:
                 self._metadata_log.apply(first, last)
             self._core.applied(group, last)
+            if group == METADATA_GROUP:
+                self._metadata_log.lead()
             self._pending.committed(group, last)
             self._fetching.committed(group)
 

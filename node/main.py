@@ -31,6 +31,7 @@ from multiraft.storage.errors import CorruptRange, StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
+from multiraft.types import METADATA_GROUP
 from multiraft.wire.frames import encode_frame
 from multiraft.wire.messages import Hello, hello_header
 from node import bootstrap
@@ -56,6 +57,7 @@ from node.produce import Producing, acknowledged, ambiguous
 from node.rounds import Rounds
 from node.session import Sessions
 from node.statistics import Statistics
+from node.watchdog import Watchdog
 
 
 class Node:
@@ -132,6 +134,8 @@ class Node:
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
             config.limits.hello_timeout_ms, self.log)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+        self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
+                                 config.limits.group_stall_ms_max, self.log)
 
     def _leases(self) -> Liveness:
         raft = self.config.raft
@@ -148,6 +152,14 @@ class Node:
     def request_round(self) -> None:
         """A round is due."""
         self.rounds.request()
+
+    def _oldest_waiting(self) -> dict[int, int]:
+        """Group -> index of its oldest proposal that waits here."""
+        oldest = self.pending.oldest()
+        command = self.metadata_log.oldest_waiting
+        if command:
+            oldest[METADATA_GROUP] = command
+        return oldest
 
     def _damaged(self, error: CorruptRange) -> None:
         """A cold read found a damaged entry: this replica is out, the others serve the group."""
@@ -175,6 +187,7 @@ class Node:
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
+                nursery.start_soon(self.watchdog.run)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
                 self.liveness.start()

@@ -72,6 +72,10 @@ class PendingAppends:
         """Groups for which ``durable`` has something to look at."""
         return tuple(self._durable)
 
+    def oldest(self) -> dict[int, int]:
+        """Group -> lowest index that waits for its commit.  O(groups with such appends)."""
+        return {group: waiting[0][0] for group, waiting in self._commit.items()}
+
     def lost(self, group: int) -> None:
         """This node leads ``group`` no more: nobody here can know what becomes of its entries."""
         self._lost(group, "the leader stepped down")
