@@ -9,8 +9,8 @@ Invariants.  One write is in flight at a time.  Nothing of an earlier life acts:
 scheduled carries the life in which it was scheduled.
 
 Theory.  A node that is paused keeps its memory and its page cache and hears everything later, as a
-stopped process does; a node that was killed keeps its page cache only; one that lost power keeps what
-was synced.
+stopped process does; a node that was killed keeps its page cache only; one that lost power keeps
+what was synced.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.invariants import Violation
+from chaos.simulator.liveness import LivenessExchange
+from chaos.simulator.sessions import Sessions
+from chaos.simulator.witness import Witness
+from chaos.simulator.workload import AppendRequest
 from multiraft import core
 from multiraft.config import RaftConfig
 from multiraft.errors import ProposalError
@@ -32,13 +38,6 @@ from multiraft.storage.config import StorageConfig
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry
-
-from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
-from chaos.simulator.invariants import Violation
-from chaos.simulator.liveness import LivenessExchange
-from chaos.simulator.sessions import Sessions
-from chaos.simulator.witness import Witness
-from chaos.simulator.workload import AppendRequest
 
 if TYPE_CHECKING:
     from chaos.simulator.world import World
@@ -525,7 +524,9 @@ class SimulatedNode:
     # ---- questions of the world ------------------------------------------------------------
 
     def leads(self, group: int) -> bool:
-        return self.is_up and group in self._voters and self._raft.leader_hint(group)[0] == self.node
+        """Whether it believes so."""
+        return (self.is_up and group in self._voters
+                and self._raft.leader_hint(group)[0] == self.node)
 
     def awake(self) -> list[str]:
         """Groups that have a timer though they have nothing to do."""
@@ -533,8 +534,8 @@ class SimulatedNode:
             return [f"n{self.node} is not up"]
         deadline_ms = self._raft.next_deadline_ms()
         timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
-        return timers + [f"n{self.node} g{group} {self._raft.status(group)}" for group in self._voters
-                if not self._raft.status(group).asleep]
+        statuses = [self._raft.status(group) for group in self._voters]
+        return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
 
     def check(self) -> None:
         """Full invariants of the parts, O(everything)."""

@@ -1,9 +1,9 @@
 """The client side of a simulated node: propose, wait for the commit, answer; serve reads.
 
 Contract.  Refusals of consensus go back as definite refusals, everything that was appended and then
-lost sight of as ``ambiguous``.  An append with acks ``commit`` is answered when its entry is applied
-here, with ``leader`` when it is durable here, with ``none`` never.  Fetches are served from applied
-state, by any replica.
+lost sight of as ``ambiguous``.  An append with acks ``commit`` is answered when its entry is
+applied here, with ``leader`` when it is durable here, with ``none`` never.  Fetches are served from
+applied state, by any replica.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from chaos.simulator.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
+from chaos.simulator.workload import AppendRequest, FetchRequest, Reply
 from multiraft import core
 from multiraft.errors import CodecError, NotLeader, ProposalError, UnknownPartition
 from multiraft.multiraft import MultiRaft
@@ -18,9 +20,6 @@ from multiraft.storage.errors import OffsetTooLow
 from multiraft.storage.store import Store
 from multiraft.tail import open_payload
 from multiraft.types import EntryKind
-
-from chaos.simulator.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
-from chaos.simulator.workload import AppendRequest, FetchRequest, Reply
 
 PARTITION_EPOCH = 1
 AMBIGUOUS = "ambiguous"

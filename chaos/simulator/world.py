@@ -5,8 +5,8 @@ invariant after every effect), *liveness* (everything healed, or all but a minor
 stays down: within ``CONVERGE_MS`` every group must lead, commit an append and be equal on all its
 live replicas), *sleep* (with nothing to do no group has a timer and no peer frame is sent).
 
-Theory.  Safety without liveness is kept by a cluster that does nothing; so a run ends with progress,
-as TigerBeetle's VOPR does.
+Theory.  Safety without liveness is kept by a cluster that does nothing; so a run ends with
+progress, as TigerBeetle's VOPR does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from multiraft.errors import MultiRaftError
-
 from chaos.simulator.events import EventQueue
 from chaos.simulator.invariants import Violation
 from chaos.simulator.model import GroupModel
@@ -30,6 +28,7 @@ from chaos.simulator.parameters import Parameters
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import Cluster, Workload
+from multiraft.errors import MultiRaftError
 
 #: Before the first fault: long enough for first elections.
 WARM_UP_MS = 1500
@@ -136,7 +135,7 @@ class World:
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"{self.workload.open_appends} appends are never acknowledged: "
                             f"{self.workload.open_summary()}")
-        for group, partitions in sorted(self.workload.partitions.items()):
+        for _, partitions in sorted(self.workload.partitions.items()):
             self.workload.append_final(partitions[0])
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"groups that commit nothing after healing: "
