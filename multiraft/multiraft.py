@@ -258,6 +258,13 @@ class MultiRaft:
         """Give up leadership (append or apply is stuck) and keep out of the next election."""
         election.resign(self._group(group), why)
 
+    def announce_commit(self, group: int) -> None:
+        """Tell the members of a group led here its commit index with the next ``ready``, not only
+        with the next append or after ``commit_notice_ms``.  Raises ``NotLeader``."""
+        leading = self._leading(group)
+        leading.notice_due = True
+        leading.touch()
+
     def quarantine(self, group: int, why: str) -> None:
         """The replica is damaged: it neither votes, leads nor acknowledges."""
         self._group(group).quarantine(why)
@@ -427,11 +434,11 @@ class MultiRaft:
         return found is not None and found.role is Role.LEADER
 
     def is_settled(self, group: int) -> bool:
-        """Whether this node leads ``group`` and has committed in its term: only then is what it
-        knows to be committed all that ever was acknowledged."""
+        """Whether this node leads ``group`` and has applied an entry of its own term: only then does
+        what it serves include all that ever was acknowledged."""
         found = self._groups.get(group)
         return (found is not None and found.role is Role.LEADER
-                and found.log.commit >= found.term_start)
+                and found.log.applied_index >= found.term_start)
 
     def durable_index(self, group: int) -> int:
         """Highest index of ``group`` that is durable here."""
