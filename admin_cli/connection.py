@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,16 +20,13 @@ from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire
 
-#: How long one command tries before it says that nothing answers: an election takes about a
-#: second, a restarted node's recovery a few.
-REQUEST_TIMEOUT_S = 30.0
-#: How long a health check waits for one node: a live one on loopback answers in a millisecond.
-PROBE_TIMEOUT_S = 2.0
+#: How often a bounded flush looks whether it is through.
+FLUSH_INTERVAL_S = 0.002
 
 
-def open_client(addresses: Sequence[str], timeout_s: float) -> blocking.Client:
-    """A blocking client to whichever of ``addresses`` answers."""
-    return blocking.Client(list(addresses), timeout_s=timeout_s)
+def open_client(addresses: Sequence[str]) -> blocking.Client:
+    """A client of the cluster behind ``addresses``; connects when it is asked something."""
+    return blocking.Client(list(addresses), client_id="multiraft-cli")
 
 
 class PartitionRow(NamedTuple):
@@ -59,12 +57,12 @@ class GroupRow(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_session(session: Session, timeout_s: float = REQUEST_TIMEOUT_S) -> Iterator[Any]:
+def open_session(session: Session) -> Iterator[Any]:
     """A client to the session's cluster; its errors leave as ``CommandFailed``."""
     servers = session.servers()
     connect = session.connect or open_client
     try:
-        with connect(servers.addresses, timeout_s) as client:
+        with connect(servers.addresses) as client:
             yield client
     except BrokenPipeError:
         raise  # standard output's reader has gone; the client turns its own into typed errors
@@ -82,14 +80,8 @@ def topics(client: Any) -> list[TopicRow]:
 def create_topic(client: Any, name: str, count: int, replication_factor: int | None,
                  if_not_exists: bool) -> bool:
     """Creates a topic; False when it was there and that is fine."""
-    if replication_factor is not None:
-        pool = client.cluster_status().replication_factor
-        if replication_factor != pool:
-            raise CommandFailed(f"the replication factor belongs to the pool of groups, whose is "
-                                f"{pool}; {replication_factor} was asked for.",
-                                "Leave --replication-factor away.")
     try:
-        client.create_topic(name, partitions=count)
+        client.create_topic(name, count, replication_factor or 0)
     except wire.TopicExists:
         if not if_not_exists:
             raise
@@ -105,8 +97,9 @@ def partitions(client: Any, topic: str) -> list[PartitionRow]:
 
 def groups(client: Any) -> list[GroupRow]:
     """Every group of the pool and the metadata group, in order."""
-    return sorted(GroupRow(row.group, row.leader or None, row.term, tuple(row.voters),
-                           tuple(row.learners)) for row in client.group_list())
+    rows = [GroupRow(row.group, row.leader or None, row.term, tuple(sorted(row.voters)),
+                     tuple(sorted(row.learners))) for row in client.group_list()]
+    return sorted(rows, key=lambda row: row.group)
 
 
 def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
@@ -142,6 +135,17 @@ def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int |
                        f"`multiraft topic describe {topic}` shows them.")
 
 
+def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
+    """Raises ``CommandFailed`` when the partition certainly has no such offset and it is not the
+    next one."""
+    if row.start_offset is None or row.end_offset is None:
+        return
+    if not row.start_offset <= offset <= row.end_offset:
+        raise CommandFailed(f"offset {offset} is out of range: partition {row.partition} of "
+                            f"{topic} has {row.start_offset} up to, not including, "
+                            f"{row.end_offset}.", "Use --from earliest or --from latest.")
+
+
 def batches(client: Any, topic: str, partition: int | None, start: str | int,
             until_end: bool) -> Iterator[blocking.FetchedBatch]:
     """A topic's batches as they come."""
@@ -151,7 +155,7 @@ def batches(client: Any, topic: str, partition: int | None, start: str | int,
 def node_answers(connect: Connect, address: str) -> bool:
     """Whether the node at ``address`` answers a status request itself."""
     try:
-        with connect((address,), PROBE_TIMEOUT_S) as client:
+        with connect((address,)) as client:
             client.cluster_status()
     except (MultiRaftError, OSError):
         return False
@@ -161,7 +165,7 @@ def node_answers(connect: Connect, address: str) -> bool:
 def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> int:
     """How many of ``total`` groups have no leader that the cluster knows of."""
     try:
-        with connect(addresses, PROBE_TIMEOUT_S) as client:
+        with connect(addresses) as client:
             return total - sum(row.leader is not None for row in groups(client))
     except (MultiRaftError, OSError):
         return total
@@ -170,36 +174,70 @@ def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) ->
 # -- appending ------------------------------------------------------------------------------------
 
 class Appender:
-    """Appends records to one topic and counts how each of them ended.
+    """Appends records to one topic and counts how they ended.
 
-    Invariant.  ``sent`` = acknowledged + ambiguous + refused + those still on their way.
+    Invariant.  Once everything is settled (`flush`, or the end of `appender`), ``sent`` =
+    acknowledged + ambiguous + refused + unanswered.  When some batches were refused and others are
+    ambiguous, all of them are counted as ambiguous: better too careful than wrong.
     """
 
-    def __init__(self, producer: Any, topic: str, partition: int | None):
+    def __init__(self, client: Any, producer: Any, topic: str, partition: int | None):
+        self._client = client
         self._producer = producer
         self._topic = topic
         self._partition = partition
-        self._counts: dict[Any, int] = {}  # delivery -> records that share it
+        self._counts: dict[Any, int] = {}  # delivery -> records, 0 = the receipt tells; unsettled
+        self._touched: list[Any] = []  # deliveries of the last `send_many`, settled or not
+        self._saw_ambiguous = False
         self.sent = 0
         self.acknowledged = 0
-        self.ambiguous = 0
-        self.refused = 0
-        self.why = ""  # of the first that was not acknowledged
+        self.unanswered = 0  # acks="none": sent, and that is all that is known
+        self.problem: Exception | None = None  # of the first batch that was not acknowledged
+
+    @property
+    def ambiguous(self) -> int:
+        """Records that may or may not have been appended."""
+        return self._failed if self._saw_ambiguous else 0
+
+    @property
+    def refused(self) -> int:
+        """Records that certainly were not appended."""
+        return 0 if self._saw_ambiguous else self._failed
+
+    @property
+    def _failed(self) -> int:
+        return self.sent - self.acknowledged - self.unanswered if self.problem else 0
 
     def append(self, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> None:
         """Hands records over; waits while the producer's buffer is full."""
+        if keys is None and self._partition is None:
+            self.sent += len(values)
+            touched = self._producer.send_many(self._topic, values)
+            for delivery in touched:
+                # The batch that was open before may have been filled and settled meanwhile.
+                if delivery not in self._touched:
+                    self._follow(delivery, 0)
+            self._touched = touched
+            return
         for position, value in enumerate(values):
             key = None if keys is None else keys[position]
-            self._follow(self._producer.send(
-                blocking.Record(self._topic, value, key, self._partition)), 1)
+            record = blocking.Record(self._topic, value, key, self._partition)
+            self.sent += 1
+            self._follow(self._producer.send(record), 1)
 
-    def flush(self, timeout_s: float | None = None) -> None:
+    def flush(self) -> None:
         """Waits until every record has its outcome."""
-        self._producer.flush(timeout_s)
+        self._producer.flush()
+
+    def flush_within(self, timeout_s: float) -> None:
+        """Waits until every record has its outcome, but not longer than that."""
+        deadline = time.monotonic() + timeout_s
+        while self._counts and time.monotonic() < deadline:
+            self._client.turn_sometimes()
+            time.sleep(FLUSH_INTERVAL_S)
 
     def _follow(self, delivery: Any, count: int) -> None:
         """Counts records under their batch's delivery; the first of a batch asks to be told."""
-        self.sent += count
         if delivery in self._counts:
             self._counts[delivery] += count
         else:
@@ -208,32 +246,34 @@ class Appender:
 
     def _settle(self, delivery: Any) -> None:
         count = self._counts.pop(delivery)
-        if not isinstance(delivery.outcome, Exception):
-            self.acknowledged += count
-            return
-        self.why = self.why or _sentence(delivery.outcome)
-        if isinstance(delivery.outcome, wire.AmbiguousOutcome):
-            self.ambiguous += count
+        outcome = delivery.outcome
+        if isinstance(outcome, Exception):
+            self.problem = self.problem or outcome
+            self._saw_ambiguous |= isinstance(outcome, wire.AmbiguousOutcome)
+        elif outcome.base_offset < 0:
+            self.unanswered += count or outcome.count
         else:
-            self.refused += count
+            self.acknowledged += count or outcome.count
 
 
 @contextlib.contextmanager
 def appender(client: Any, topic: str, partition: int | None, acks: str,
              compression: str) -> Iterator[Appender]:
-    """An `Appender`; leaving it waits for nothing, `flush` does."""
+    """An `Appender`.  Left in peace, it waits for every outcome; left by an exception, it gives up
+    what has none."""
     with client.producer(acks=acks, compression=compression) as producer:
-        yield Appender(producer, topic, partition)
+        yield Appender(client, producer, topic, partition)
 
 
 # -- errors -------------------------------------------------------------------------------------
 
-_UNREACHABLE = (OSError, wire.ProtocolError, wire.ConnectionRefused)
+_UNREACHABLE = (blocking.NoNodeAnswered, OSError, wire.ProtocolError, wire.ConnectionRefused,
+                wire.TimedOut)
 
 
 def explain(error: Exception, servers: Servers) -> CommandFailed:
     """The client's error as what happened, what to do, and an exit code."""
-    text = _sentence(error)
+    text = sentence(error)
     if isinstance(error, wire.AmbiguousOutcome):
         return Ambiguous(f"the outcome is not known: {text}",
                          "It may or may not have happened; look before you repeat it.")
@@ -251,7 +291,6 @@ _ADVICE = {
     wire.LeaderUnknown: "The group may be electing, or has lost its majority: "
                         "`multiraft cluster status` shows which nodes are up.",
     wire.StorageFull: "Free space on the node's disk; appends resume by themselves.",
-    wire.TimedOut: "Nothing happened; try again.",
     wire.QueueFull: "The node is busy; try again.",
     wire.ShuttingDown: "Another node takes over in a moment; try again.",
     wire.Unsupported: "The node is of another release than this command.",
@@ -267,6 +306,7 @@ def _unreachable(text: str, servers: Servers) -> Unreachable:
     return Unreachable(f"no answer from {tried} (from {servers.source}): {text}", do)
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """What the error says, as a sentence."""
     text = str(error) or type(error).__name__
     return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -21,7 +21,9 @@ from admin_cli.session import Session
 DEFAULT_NODES = 3
 DEFAULT_GROUPS = 64
 #: The pool is fixed for a cluster's life; a laptop's three nodes elect this many in a few seconds.
-GROUPS_MAX = 65_536
+GROUPS_MAX = 65_535
+#: More replicas than that cost every append and add no safety that anybody needs.
+REPLICAS_MAX = 7
 
 
 @click.group(cls=HelpfulGroup)
@@ -58,7 +60,7 @@ def _progress() -> Iterator[Report]:
               help=f"[default: {DEFAULT_NODES}]")
 @click.option("--groups", type=click.IntRange(1, GROUPS_MAX),
               help=f"Raft groups in the pool, for the cluster's life. [default: {DEFAULT_GROUPS}]")
-@click.option("--replication-factor", type=click.IntRange(min=1),
+@click.option("--replication-factor", type=click.IntRange(1, REPLICAS_MAX),
               help="Replicas of each group. [default: 3, or the number of nodes if smaller]")
 @click.option("--base-port", type=click.IntRange(1024, 65_535 - 2 * dev_state.PEER_PORT_DISTANCE),
               help="Node N listens on base-port + N for clients and base-port + 100 + N for "
@@ -78,6 +80,7 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
         if dev_state.exists(directory):
             _refuse_changes(cluster, asked)
         else:
+            _mention_other(session, cluster)
             _create(cluster, asked)
         started = cluster.up(timeout)
     problem = dev_state.write_pointer(cluster.directory, session.environ)
@@ -88,10 +91,18 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
         return
     record = cluster.record
     what = f"Started {plural(len(started), 'node')}" if started else "Already up"
-    note(f"{what}: {plural(len(record.nodes), 'node')}, {record.groups} groups, replication "
-         f"factor {record.replication_factor}, in {directory}.")
+    note(f"{what}: {plural(record.groups, 'group')}, replication factor "
+         f"{record.replication_factor}, in {directory}.")
     note(f"Clients: {','.join(cluster.addresses)} (commands find them by themselves)")
     note("Try:     multiraft topic create greetings && echo hello | multiraft produce greetings")
+
+
+def _mention_other(session: Session, cluster: DevCluster) -> None:
+    """`dev down` in another directory, then `dev up` here: somebody may expect the old records."""
+    other, _how = dev_state.find_directory(session.environ)
+    if other is not None and other != cluster.directory:
+        note(f"Note: this is a new cluster; there is another one in {other} (multiraft dev up "
+             f"--dir {other}).")
 
 
 def _create(cluster: DevCluster, asked: dict[str, int | None]) -> None:

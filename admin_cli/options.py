@@ -113,11 +113,11 @@ class Offset(click.ParamType):
 
 def complete_topic(context: click.Context, _parameter: click.Parameter,
                    incomplete: str) -> list[str]:
-    """Names of topics for the shell; nothing when no cluster answers quickly."""
+    """Names of topics for the shell; nothing when no cluster answers."""
     from admin_cli import connection  # the client is loaded only when Tab is pressed on a topic
 
     try:
-        with connection.open_session(context.obj, connection.PROBE_TIMEOUT_S) as client:
+        with connection.open_session(context.obj) as client:
             return [row.name for row in client.list_topics() if row.name.startswith(incomplete)]
     except click.ClickException:
         return []

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 import click
 
 from admin_cli import connection
-from admin_cli.connection import Appender
+from admin_cli.connection import Appender, sentence
 from admin_cli.failures import Ambiguous, CommandFailed
 from admin_cli.options import (
     ACKS,
@@ -80,15 +80,21 @@ def produce(session: Session, topic: str, source: BinaryIO, acks: str, key_separ
     separator = None if key_separator is None else key_separator.encode("utf-8")
     if separator == b"":
         raise click.UsageError("--key-separator is empty.")
-    with connection.open_session(session) as client:
-        connection.require_partition(topic, connection.partitions(client, topic), partition)
-        with connection.appender(client, topic, partition, acks, compression) as appender:
-            problem = _pump(source, separator, appender)
+    appender, problem = None, None
+    try:
+        with connection.open_session(session) as client:
+            connection.require_partition(topic, connection.partitions(client, topic), partition)
+            with connection.appender(client, topic, partition, acks, compression) as appender:
+                _pump(source, separator, appender)
+    except (KeyboardInterrupt, InputError) as error:
+        if appender is None:
+            raise
+        problem = error
     _conclude(topic, acks, appender, problem, as_json)
 
 
-def _pump(source: BinaryIO, separator: bytes | None, appender: Appender) -> BaseException | None:
-    """Appends all of the input; returns what ended it early."""
+def _pump(source: BinaryIO, separator: bytes | None, appender: Appender) -> None:
+    """Appends all of the input, and waits for what was appended however that ends."""
     try:
         with progress_bar() as progress:
             bar = progress.add_task("bytes", total=_size(source))
@@ -96,16 +102,15 @@ def _pump(source: BinaryIO, separator: bytes | None, appender: Appender) -> Base
                 keys, values = _split(lines, separator)
                 appender.append(keys, values)
                 progress.advance(bar, lines.bytes_read)
-                if appender.refused:
+                if appender.problem is not None:
                     break
             appender.flush()
-    except KeyboardInterrupt as interrupt:
-        appender.flush(INTERRUPTED_FLUSH_S)
-        return interrupt
-    except InputError as error:
+    except InputError:
         appender.flush()
-        return error
-    return None
+        raise
+    except KeyboardInterrupt:
+        appender.flush_within(INTERRUPTED_FLUSH_S)
+        raise
 
 
 def _split(lines: Lines, separator: bytes | None) -> tuple[list[bytes] | None, list[bytes]]:
@@ -123,8 +128,8 @@ def _split(lines: Lines, separator: bytes | None) -> tuple[list[bytes] | None, l
     return keys, values
 
 
-def _conclude(topic: str, acks: str, appender: Appender, problem: BaseException | None,
-              as_json: bool) -> None:
+def _conclude(topic: str, acks: str, appender: Appender,
+              problem: KeyboardInterrupt | InputError | None, as_json: bool) -> None:
     """Prints the counts, then fails if anything did."""
     if as_json:
         print_json({"topic": topic, "records": appender.sent,
@@ -132,18 +137,17 @@ def _conclude(topic: str, acks: str, appender: Appender, problem: BaseException 
                     "refused": appender.refused})
     else:
         click.echo(_summary(topic, acks, appender), err=True)
-    if isinstance(problem, KeyboardInterrupt):
-        raise problem
-    if isinstance(problem, InputError):
+    if problem is not None:
         raise problem
     if appender.refused:
-        raise CommandFailed(f"{plural(appender.refused, 'record')} refused: {appender.why}",
-                            f"The first {appender.acknowledged} acknowledged records are safe; "
-                            "nothing after the refusal was read.")
+        raise CommandFailed(f"{plural(appender.refused, 'record')} refused: "
+                            f"{sentence(appender.problem)}",
+                            "What was acknowledged is safe; nothing after the refusal was read.")
     if appender.ambiguous:
         raise Ambiguous(f"{plural(appender.ambiguous, 'record')} may or may not have been "
-                        f"appended: {appender.why}", "Look at the end of the topic before you "
-                        f"repeat them: multiraft topic describe {topic}")
+                        f"appended: {sentence(appender.problem)}",
+                        "Look at the end of the topic before you repeat them: "
+                        f"multiraft topic describe {topic}")
 
 
 def _summary(topic: str, acks: str, appender: Appender) -> str:

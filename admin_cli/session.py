@@ -13,7 +13,7 @@ from typing import Any
 
 from admin_cli.servers import Servers, find_servers
 
-Connect = Callable[[Sequence[str], float], Any]  # (addresses, timeout_s) -> a client
+Connect = Callable[[Sequence[str]], Any]  # client addresses -> a client, used with `with`
 NodeCommand = Callable[[Path], Sequence[str]]  # node.toml -> command line
 
 

@@ -6,6 +6,7 @@ draws them by itself; nothing waits for it.  Lines of `event` stay on the screen
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -21,6 +22,8 @@ from rich.text import Text
 FRAMES_PER_S = 8
 #: Without a terminal: one line of progress per so many seconds.
 LINE_INTERVAL_S = 2.0
+#: Wide enough for everything that is printed.
+PIPE_COLUMNS = 120
 #: The rate is taken over this span.
 RATE_WINDOW_S = 1.0
 #: Samples of the rate window: one per frame and some to spare.
@@ -33,7 +36,9 @@ class Screen:
     """A context manager; facts may come in before and after."""
 
     def __init__(self, console: Console | None = None):
-        self.console = console or Console(highlight=False)
+        # A pipe has no width: what is printed there must not be cut to somebody's guess.
+        width = None if sys.stdout.isatty() else PIPE_COLUMNS
+        self.console = console or Console(highlight=False, width=width)
         self._started = time.monotonic()
         self._lock = threading.Lock()
         self._stage, self._done, self._total, self._unit = "", 0, 0, ""
@@ -61,7 +66,7 @@ class Screen:
         """Seconds since the demo began."""
         return time.monotonic() - self._started
 
-    def stage(self, name: str, total: int, unit: str) -> None:
+    def stage(self, name: str, total: int, unit: str = "") -> None:
         """A new thing to wait for, of ``total`` units."""
         with self._lock:
             self._stage, self._done, self._total, self._unit = name, 0, total, unit
@@ -97,7 +102,7 @@ class Screen:
         return (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
 
     def _describe(self) -> str:
-        parts = [f"{self._stage}: {self._done:,} of {self._total:,} {self._unit}"]
+        parts = [f"{self._stage}: {self._done:,} of {self._total:,} {self._unit}".rstrip()]
         if self._unit == "records":
             parts.append(f"{self._rate():,.0f}/s")
         if self._details:

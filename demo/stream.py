@@ -17,10 +17,12 @@ from typing import Any
 from dataset import Flight
 from ledger import Ledger, digest
 
-from multiraft.client import BatchReceipt, Record
+from multiraft.client.blocking import BatchReceipt, Record
 
 #: Records between two looks at the clock: a few milliseconds of work.
 PACE_EVERY = 200
+#: How often acknowledgements are looked for while ahead of time.
+TURN_INTERVAL_S = 0.002
 
 
 class Span:
@@ -28,8 +30,8 @@ class Span:
 
     __slots__ = ("start", "stop")
 
-    def __init__(self, start: int):
-        self.start = self.stop = start
+    def __init__(self, start: int, stop: int = 0):
+        self.start, self.stop = start, stop
 
 
 class TopicStream:
@@ -43,17 +45,18 @@ class TopicStream:
         self._delivery: Any = None
         self._span = Span(0)
 
-    def note(self, delivery: Any, record: int) -> int:
-        """A record of this digest travels with ``delivery``; 1 if that is a new one."""
+    def note(self, delivery: Any, record: int) -> None:
+        """A record of this digest travels with ``delivery``."""
         (place,) = self.ledger.sent((record,))
-        is_new = delivery is not self._delivery
-        if is_new:
+        if delivery is not self._delivery:
             self._delivery, self._span = delivery, Span(place)
+        elif delivery.done:  # settled while its last record was handed over
+            self._settle(delivery, Span(place, place + 1))
+            return
         self._span.stop = place + 1
-        if is_new:
+        if self._span.start == place:
             span = self._span
             delivery.when_done(lambda: self._settle(delivery, span))
-        return is_new
 
     def _settle(self, delivery: Any, span: Span) -> None:
         if isinstance(delivery.outcome, BatchReceipt):
@@ -78,7 +81,7 @@ class Stream:
         """Records acknowledged so far."""
         return sum(topic.ledger.acknowledged_count for topic in self.by_carrier.values())
 
-    def run(self, producer: Any, flights: Iterable[Flight],
+    def run(self, client: Any, producer: Any, flights: Iterable[Flight],
             watch: Callable[[Stream], None]) -> None:
         """Sends everything and waits for every outcome.  ``watch`` is called every few
         milliseconds."""
@@ -89,11 +92,17 @@ class Stream:
             topic.note(delivery, digest(flight.key, flight.value))
             self.sent += 1
             if self.sent % PACE_EVERY == 0:
-                ahead_s = self.sent / self._rate - (time.monotonic() - started) if self._rate else 0
-                producer.poll(max(0.0, ahead_s))
+                self._pace(client, started)
                 watch(self)
         producer.flush()
         watch(self)
+
+    def _pace(self, client: Any, started: float) -> None:
+        """Works on what is under way until it is time for the next records."""
+        due = started + (self.sent / self._rate if self._rate else 0.0)
+        while (left_s := due - time.monotonic()) > 0:
+            client.turn_sometimes()
+            time.sleep(min(left_s, TURN_INTERVAL_S))
 
 
 def longest_pause_s(times: Iterable[float], since: float, until: float) -> float:

@@ -1,7 +1,7 @@
-"""C side of the compiled twin: layouts, constants (asserted against ``_layout`` at import), headers.
+"""C side of the compiled twin: layouts, constants, headers.
 
-Contract.  Nothing outside ``_core.pyx`` cimports this yet; it is the place where one would look for
-the structs.
+Contract.  The constants are asserted against ``_layout`` at import.  ``_core.pyx`` alone cimports
+this.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t

@@ -62,30 +62,41 @@ class Scan(NamedTuple):
                        # "zeros", "torn" (length reaches past the buffer), "crc", "chain", "format"
     last_crc: int      # prev_crc for what would follow
 
-def crc32c(data: Buffer, value: int = 0) -> int: ...
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """CRC32C of ``data``, continuing from ``value``, the CRC of what came before.  Raises
+    ``OverflowError`` when ``value`` is not an unsigned 32-bit number."""
 
 class BatchBuilder:
     """Encodes records into one RecordBatch v2 as they arrive; O(1) amortised per record."""
-    def __init__(self, bytes_max: int) -> None: ...
+    def __init__(self, bytes_max: int) -> None:
+        """``bytes_max``: 62 .. BATCH_BYTES_MAX, of the whole uncompressed batch; else
+        ``ValueError``."""
     count: int         # records so far
     size: int          # bytes the batch would have uncompressed, header included
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None,
                headers: Sequence[Header] = ()) -> bool:
-        """Add a record; False (and nothing changed) when it would exceed ``bytes_max`` and the
-        batch is not empty.  Raises ``RecordTooLarge`` when it can never fit alone, ``TypeError``
-        for a wrong type."""
+        """Add a record; False (and nothing changed) when it would exceed ``bytes_max`` or
+        BATCH_RECORDS_MAX.  Raises, with nothing changed, ``RecordTooLarge`` when it can never fit
+        alone or has too many headers, ``TypeError`` for a wrong type, ``ValueError`` for a
+        timestamp outside -1 (none) .. 2**62 - 1."""
     def extend(self, timestamp_ms: int, values: Sequence[bytes], start: int = 0) -> int:
-        """Add values[start:] without keys until full; the index of the first not added."""
+        """Add values[start:] without keys until full; the index of the first not added.  A value
+        that can never be added (``RecordTooLarge``, ``TypeError``) ends the call before it, and
+        raises when it comes first: an exception always means that nothing was added."""
     def records_block(self) -> bytes:
         """The encoded records, for a compressor."""
     def build(self, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
               codec: int = 0, block: Buffer | None = None) -> bytearray:
         """The finished batch, base offset 0, leader epoch -1; ``block`` = the compressed records
-        (None: as they are).  The builder may be built again with other producer fields."""
-    def clear(self) -> None: ...
+        (None: as they are) and goes together with a ``codec``.  The builder may be built again with
+        other producer fields.  Raises ``ValueError`` for an empty batch or a field out of range,
+        ``BatchTooLarge`` when a block grew over BATCH_BYTES_MAX."""
+    def clear(self) -> None:
+        """Start an empty batch; keeps the memory."""
 
 def batch_header(data: Buffer, at: int = 0) -> BatchHeader:
-    """Raises ``CorruptBatch`` when fewer than 61 bytes are left or the length field is absurd."""
+    """The 61 bytes at ``at``.  Raises ``CorruptBatch`` when fewer are left or the length field
+    gives a size outside 61 .. BATCH_BYTES_MAX, ``ValueError`` for a negative ``at``."""
 
 def check_batch(data: Buffer) -> BatchInfo:
     """All a leader checks before it accepts ``data`` as exactly one batch: size limits, length
@@ -95,20 +106,25 @@ def check_batch(data: Buffer) -> BatchInfo:
     (CRC, lengths), ``InvalidBatch`` (the rest), ``BatchTooLarge``."""
 
 def batch_info(data: Buffer) -> BatchInfo:
-    """Fields of a batch that was checked before; no CRC."""
+    """Fields of a batch that was checked before; no CRC.  Raises as ``batch_header``."""
 
 def verify_batch(data: Buffer) -> BatchHeader:
-    """What a follower or a consumer checks: lengths, magic, CRC.  Raises ``CorruptBatch``."""
+    """What a follower or a consumer checks of exactly one batch: length field == len(data), magic,
+    CRC.  Raises ``CorruptBatch``."""
 
 def stamp_batch(data: Buffer, base_offset: int, leader_epoch: int) -> None:
-    """Write base offset and leader epoch in place (both outside the CRC)."""
+    """Write base offset and leader epoch in place (both outside the CRC).  Raises ``BufferError``
+    for a read-only buffer, ``CorruptBatch`` for fewer than 61 bytes, ``ValueError`` for a number
+    out of range."""
 
 def split_batches(data: Buffer) -> list[memoryview]:
     """Cut a fetch payload of whole batches into views, without copying; each is ``verify_batch``ed.
     Raises ``CorruptBatch``."""
 
 def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
-    """Records of one batch; ``block`` is the *uncompressed* records part.  Raises ``CorruptBatch``."""
+    """Records of one batch; ``block`` is the *uncompressed* records part.  Offset deltas have to
+    rise and may have the holes of compaction.  Header names that are no UTF-8 come as surrogate
+    escapes, as ``BatchBuilder`` takes them.  Raises ``CorruptBatch``."""
 
 def frame_entries(entries: Iterable[Entry], prev_crc: int, durable: int,
                   ) -> tuple[list[Buffer], list[int], int, int]:
@@ -121,18 +137,21 @@ def frame_entries(entries: Iterable[Entry], prev_crc: int, durable: int,
 
 def parse_entries(data: Buffer) -> list[Entry]:
     """Entries of a peer frame (as framed by another node's ``frame_entries``; prev_crc and durable
-    are that node's and ignored); entry CRC and batch CRC verified; payloads are views into ``data``;
-    ``batch`` set for DATA.  Raises ``CorruptEntry``."""
+    are that node's and ignored); entry CRC and batch CRC verified; payloads are views into
+    ``data``; ``batch`` set for DATA.  The padding of the last entry has to be there.  Raises
+    ``CorruptEntry``."""
 
 def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = True) -> Scan:
-    """Recovery: entries from byte ``at`` on while the chain of CRCs holds."""
+    """Recovery: entries from byte ``at`` on while the chain of CRCs holds.  ``verify_payload``:
+    also check the CRC of DATA payloads, for ``payload_intact``; a bad one does not end the scan."""
 
 def find_entry(data: Buffer, at: int) -> int:
-    """First aligned byte >= ``at`` where an entry with an intact header CRC starts; -1 = none."""
+    """First aligned byte >= ``at`` where an entry with an intact entry CRC starts; -1 = none.  The
+    rest of a DATA payload may be damaged or missing."""
 
 class DiskQueue:
-    """The queue of one writer thread that never needs the interpreter: jobs go in, the thread writes
-    and syncs them one after the other, completions come out, an eventfd tells the loop.
+    """The queue of one writer thread that never needs the interpreter: jobs go in, the thread
+    writes and syncs them one after the other, completions come out, an eventfd tells the loop.
 
     After a failed job every later one completes with ``ECANCELED`` and does not touch the disk: a
     failed fsync is never retried, and nothing may be written behind a hole.
@@ -164,4 +183,5 @@ def jump_hash(key: int, buckets: int) -> int:
     """Jump consistent hash (Lamping, Veach 2014) of a 64-bit key; 0 <= result < buckets."""
 
 def murmur2(data: Buffer) -> int:
-    """Kafka's murmur2 of a key, as an unsigned 32-bit number (partition = (it & 0x7fffffff) % n)."""
+    """Kafka's murmur2 of a key, as an unsigned 32-bit number (partition = (it & 0x7fffffff) %
+    n)."""

@@ -8,23 +8,24 @@ Invariants.  Buffers come from outside and may be anything, also other than they
 every length is read once, compared with what is left, and only then used.  No pointer outlives the
 ``Py_buffer`` it came from.  Functions called without the interpreter's lock touch no object.
 
-Theory.  The lock is released for work that takes longer than handing it over: RELEASE_BYTES of
-CRC are about 10 us, while a thread that wants it back may wait for a switch interval.
+Theory.  The interpreter's lock is released for system calls, and for computing over RELEASE_BYTES
+and more.  Less is over (50 us) before a waiting thread has woken up, so it would help nobody; more
+may cost the caller a switch interval (5 ms) to get the lock back from a thread that computes.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_SetFromErrno
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+cimport libc.errno as c_errno
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-import os
-
-from multiraft import _layout
+import multiraft._layout as _layout
 from multiraft._values import BatchHeader, Record, Scan, ScannedEntry
 from multiraft.errors import (
     BatchTooLarge,
@@ -49,7 +50,7 @@ cdef extern from *:
 SOURCE_DIGEST = MULTIRAFT_SOURCE_DIGEST.decode("ascii")
 
 cdef enum:
-    RELEASE_BYTES = 131072
+    RELEASE_BYTES = 1048576
     DISK_QUEUE_JOBS_MAX = 1024
     DATA = 1
 
@@ -1171,6 +1172,12 @@ cdef class _Gathered:
         PyMem_Free(self.iov)
 
 
+cdef int _raise_oserror(int error) except -1:
+    c_errno.errno = error
+    PyErr_SetFromErrno(OSError)
+    return -1
+
+
 cdef int _require_position(off_t position) except -1:
     if position < 0:  # the kernel takes -1 for "where the file stands"
         raise ValueError(f"position={position} is negative")
@@ -1185,7 +1192,7 @@ def append_gathered(int fd, buffers, off_t position, bint sync):
     with nogil:
         error = mr_append(fd, gathered.iov, gathered.count, position, sync, &written)
     if error:
-        raise OSError(error, os.strerror(error))
+        _raise_oserror(error)
     return written
 
 
@@ -1229,7 +1236,7 @@ cdef class DiskQueue:
         with nogil:
             error = mr_disk_queue_run(self._queue)
         if error:
-            raise OSError(error, os.strerror(error))
+            _raise_oserror(error)
 
     def completions(self):
         cdef list completed = []

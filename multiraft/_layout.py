@@ -53,7 +53,7 @@ SEQUENCE_MODULUS = 1 << 31
 ENTRY_LENGTH_AT = 0  # u32, header + payload, without the padding
 ENTRY_CRC_AT = 4  # u32, CRC32C of header bytes [0, 4) and [8, 64), then of the payload: its first
 #                   21 bytes when the entry is DATA, all of it otherwise
-ENTRY_PREV_CRC_AT = 8  # u32, CRC of the entry before it in this segment (first: the segment header's)
+ENTRY_PREV_CRC_AT = 8  # u32, CRC of the entry before it in this segment (first: the header's seed)
 ENTRY_KIND_AT = 12  # u8, see types.EntryKind
 ENTRY_FLAGS_AT = 13  # u8, zero
 ENTRY_RESERVED_AT = 14  # u16, zero

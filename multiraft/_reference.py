@@ -3,35 +3,31 @@
 Contract.  Same names, signatures, results, exception types and messages as the compiled twin
 (``_core.pyi`` is the surface of both).  Written to be read: ``struct`` and loops, no cleverness.
 Inputs are hostile until checked: no length field is believed before it is compared with what is
-really there.
+really there.  ``_reference_hashes`` and ``_reference_disk`` are parts of it.
 
 Invariants.  A batch is changed after encoding in two places only, base offset and leader epoch,
 both outside its CRC.  An entry's bytes are covered completely: header and the first 21 payload
 bytes by the entry CRC, the rest of a DATA payload by the batch CRC, the rest of any other payload
 by the entry CRC again.
 
-Theory.  RecordBatch v2 is Kafka's (KIP-98), varints are protobuf's zigzag varints, CRC32C is
-Castagnoli's polynomial in its reflected form (RFC 3720, appendix B.4).
+Theory.  RecordBatch v2 is Kafka's (KIP-98); varints are protobuf's zigzag varints.
 """
 
 from __future__ import annotations
 
-import errno
 import operator
-import os
 import struct
-import threading
-import time
-from collections import deque
 
 from multiraft import _layout as layout
+from multiraft._reference_disk import DiskQueue, append_gathered
+from multiraft._reference_hashes import contiguous_bytes as _view
+from multiraft._reference_hashes import crc32c, jump_hash, murmur2
 from multiraft._values import BatchHeader, Record, Scan, ScannedEntry
 from multiraft.errors import (
     BatchTooLarge,
     CorruptBatch,
     CorruptEntry,
     InvalidBatch,
-    QueueFull,
     RecordTooLarge,
 )
 from multiraft.types import BatchInfo, Entry, EntryKind
@@ -46,11 +42,6 @@ __all__ = [
 #: The compiled twin has the hash of its sources here; this one is its own source.
 SOURCE_DIGEST = "reference"
 
-#: Buffers that one pwritev takes (Linux UIO_MAXIOV).
-IOV_MAX = 1024
-#: Jobs of a DiskQueue that were submitted and not collected: the driver has one in flight, so this
-#: many mean that somebody stopped collecting.
-DISK_QUEUE_JOBS_MAX = 1024
 #: Timestamps a builder takes: with these bounds no difference of two overflows 64 bits.
 TIMESTAMP_MS_MAX = (1 << 62) - 1
 
@@ -70,67 +61,6 @@ assert layout.ENTRY_DURABLE_AT == struct.calcsize("<IIIBBHIIQQQq")
 
 _KINDS = {int(kind): kind for kind in EntryKind}
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
-
-
-# ---- Bytes and hashes --------------------------------------------------------------------------
-
-def _view(data) -> memoryview:
-    """``data`` as contiguous unsigned bytes."""
-    view = memoryview(data)
-    if not view.c_contiguous:
-        raise BufferError("memoryview: underlying buffer is not C-contiguous")
-    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
-
-
-def _crc_table() -> tuple[int, ...]:
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    return tuple(table)
-
-
-_CRC_TABLE = _crc_table()
-
-
-def crc32c(data, value: int = 0) -> int:
-    """CRC32C of ``data``, continuing from ``value``, the CRC of what came before."""
-    if not 0 <= value <= 0xFFFFFFFF:
-        raise OverflowError(f"CRC {value} is not an unsigned 32-bit number")
-    crc = value ^ 0xFFFFFFFF
-    for byte in _view(data):
-        crc = (crc >> 8) ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
-    return crc ^ 0xFFFFFFFF
-
-
-def murmur2(data) -> int:
-    """Kafka's murmur2 (Appleby's MurmurHash2 with seed 0x9747b28c) as an unsigned 32-bit number."""
-    view, mask, multiplier = _view(data), 0xFFFFFFFF, 0x5BD1E995
-    h = 0x9747B28C ^ len(view)
-    whole = len(view) & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(view[at:at + 4], "little") * multiplier & mask
-        k = (k ^ k >> 24) * multiplier & mask
-        h = (h * multiplier & mask) ^ k
-    if len(view) > whole:
-        h = (h ^ int.from_bytes(view[whole:], "little")) * multiplier & mask
-    h = (h ^ h >> 13) * multiplier & mask
-    return h ^ h >> 15
-
-
-def jump_hash(key: int, buckets: int) -> int:
-    """Jump consistent hash of a 64-bit key (Lamping, Veach 2014); O(log buckets)."""
-    if not 0 <= key < 1 << 64:
-        raise OverflowError(f"key {key} is not an unsigned 64-bit number")
-    if not 1 <= buckets < 1 << 31:
-        raise ValueError(f"buckets={buckets} is outside 1..{(1 << 31) - 1}")
-    bucket, jump = -1, 0
-    while jump < buckets:
-        bucket = jump
-        key = (key * 2862933555777941757 + 1) & 0xFFFFFFFFFFFFFFFF
-        jump = int((bucket + 1) * (float(1 << 31) / float((key >> 33) + 1)))
-    return bucket
 
 
 # ---- Varints -----------------------------------------------------------------------------------
@@ -635,99 +565,3 @@ def find_entry(data, at: int) -> int:
         if not reason:
             return candidate
     return -1
-
-
-# ---- Disk --------------------------------------------------------------------------------------
-
-def _write_all(fd: int, buffers, position: int) -> int:
-    """pwritev until everything is written, however short the writes are."""
-    views = deque(view for view in map(_view, buffers) if len(view))
-    written = 0
-    while views:
-        chunk = [views[at] for at in range(min(len(views), IOV_MAX))]
-        done = os.pwritev(fd, chunk, position + written)
-        if done == 0:
-            raise OSError(errno.EIO, "pwritev wrote nothing")
-        written += done
-        while done:
-            first = views.popleft()
-            if done < len(first):
-                views.appendleft(first[done:])
-                break
-            done -= len(first)
-    return written
-
-
-def _require_position(position: int) -> None:
-    if position < 0:  # the kernel takes -1 for "where the file stands"
-        raise ValueError(f"position={position} is negative")
-
-
-def append_gathered(fd: int, buffers, position: int, sync: bool) -> int:
-    _require_position(position)
-    written = _write_all(fd, buffers, position)
-    if sync:
-        os.fdatasync(fd)
-    return written
-
-
-class DiskQueue:
-    """One writer thread's queue; see ``_core.pyi``.  Here with the interpreter's own locks."""
-
-    def __init__(self, wake_fd: int):
-        self._wake_fd = wake_fd
-        self._changed = threading.Condition()
-        self._jobs = deque()
-        self._completed = []
-        self._outstanding = 0
-        self._closing = self._running = self._failed = False
-
-    def submit(self, fd, buffers, position, sync, token) -> None:
-        _require_position(position)
-        buffers = tuple(map(_view, buffers))
-        with self._changed:
-            if self._outstanding >= DISK_QUEUE_JOBS_MAX:
-                raise QueueFull("disk_queue_jobs", DISK_QUEUE_JOBS_MAX, self._outstanding + 1)
-            if self._closing:
-                raise ValueError("the disk queue is closed")
-            self._outstanding += 1
-            self._jobs.append((fd, buffers, position, sync, token))
-            self._changed.notify()
-
-    def run(self) -> None:
-        with self._changed:
-            if self._running:
-                raise RuntimeError("the disk queue has its worker already")
-            self._running = True
-        while self._run_one():
-            pass
-
-    def _run_one(self) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._closing)
-            if not self._jobs:
-                return False
-            fd, buffers, position, sync, token = self._jobs.popleft()
-        error, written, started = errno.ECANCELED, 0, time.monotonic_ns()
-        if not self._failed:
-            error = 0
-            try:
-                written = append_gathered(fd, buffers, position, sync)
-            except OSError as failure:
-                error, self._failed = failure.errno, True
-        micros = (time.monotonic_ns() - started) // 1000
-        with self._changed:
-            self._completed.append((token, error, written, micros))
-        os.eventfd_write(self._wake_fd, 1)
-        return True
-
-    def completions(self) -> list[tuple[int, int, int, int]]:
-        with self._changed:
-            completed, self._completed = self._completed, []
-            self._outstanding -= len(completed)
-        return completed
-
-    def close(self) -> None:
-        with self._changed:
-            self._closing = True
-            self._changed.notify()

@@ -1,4 +1,4 @@
-"""Which twin runs: ``MULTIRAFT_CORE=compiled`` (default) or ``reference``.  Never a silent choice."""
+"""Which twin runs: ``MULTIRAFT_CORE`` = ``compiled`` (default) or ``reference``; never silently."""
 
 from __future__ import annotations
 

@@ -87,13 +87,15 @@ def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
 
 def _vote(group: Group, sender: int, request: VoteRequest) -> None:
     """A real vote, in a term of its own: once, for a log that is not behind."""
-    if request.term > group.term:
-        group.become_follower(request.term, 0)
-    granted = (request.term == group.term and group.vote in (0, sender) and group.leader == 0
-               and group.log.up_to_date(request.last_index, request.last_term))
+    new_term = request.term > group.term
+    free = new_term or (request.term == group.term and group.vote in (0, sender)
+                        and group.leader == 0)
+    granted = free and group.log.up_to_date(request.last_index, request.last_term)
+    if new_term:
+        group.become_follower(request.term, 0, vote=sender if granted else 0)
+    elif granted and group.vote == 0:
+        group.set_hard_state(group.term, sender)
     if granted:
-        if group.vote == 0:
-            group.set_hard_state(group.term, sender)
         group.host.timers.cancel(group.id)
         if group.may_campaign():
             group.arm_election(group.host.config.election_retry_ms)
@@ -124,7 +126,7 @@ def _judge(group: Group) -> None:
     """Act on the votes so far."""
     outcome = membership.tally(group.configuration, group.votes)
     if outcome is Vote.LOST:
-        group.become_follower(group.term, 0, "lost")
+        group.become_follower(group.term, 0, "lost the election")
         group.host.timers.cancel(group.id)
         if group.may_campaign():
             group.arm_election(group.host.config.election_retry_ms)
@@ -148,7 +150,7 @@ def _become_leader(group: Group) -> None:
     for node in group.configuration.members():
         if node != host.node:
             group.progress[node] = Progress(node, next_index, host.support.held.get(node, 0),
-                                            host.now_ms)
+                                            host.support.connections.get(node, 0), host.now_ms)
     group.term_start = next_index
     group.enter(Role.LEADER, host.node)
     group.append(Entry(EntryKind.NOOP, group.id, group.incarnation, group.term, next_index))

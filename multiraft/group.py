@@ -55,7 +55,7 @@ class Host:
     """What the groups of one node share."""
 
     __slots__ = ("node", "config", "store", "rng", "now_ms", "support", "timers", "led", "believed",
-                 "led_changes", "dirty", "events", "written_sequence")
+                 "led_changes", "digests_version", "dirty", "events", "written_sequence")
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Random, now_ms: int):
         self.node = node
@@ -70,6 +70,8 @@ class Host:
         #: peer -> sum over the groups here that are believed to be led there
         self.believed: dict[int, LedSum] = {}
         self.led_changes = LedChanges()
+        #: Grows whenever a sum in ``led`` or ``believed`` changes.
+        self.digests_version = 0
         #: Groups that may have something for the next Ready, in the order they were touched.
         self.dirty: dict[int, "Group"] = {}
         self.events: list[Event] = []
@@ -226,10 +228,11 @@ class Group:
         self.emit("hard_state", term, vote)
         self.touch()
 
-    def become_follower(self, term: int, leader: int, why: str = "") -> None:
-        """Follow ``leader`` (0 = unknown) in ``term``, whatever this replica was before."""
+    def become_follower(self, term: int, leader: int, why: str = "", vote: int = 0) -> None:
+        """Follow ``leader`` (0 = unknown) in ``term``, whatever this replica was before; with
+        ``vote`` in a new term."""
         if term > self.term:
-            self.set_hard_state(term, 0)
+            self.set_hard_state(term, vote)
         self.enter(Role.FOLLOWER, leader, why)
         self.host.timers.cancel(self.id)
         self.heard_ms = self.host.now_ms
@@ -251,6 +254,7 @@ class Group:
 
     def _take_office(self) -> None:
         """Count this group in the sums that its members check."""
+        self.host.digests_version += 1
         self._office = (self.term, digest.fact(self.id, self.incarnation, self.term))
         for node in self.progress:
             self.host.led.setdefault(node, LedSum()).add(self.id, self._office[1])
@@ -258,11 +262,13 @@ class Group:
 
     def _leave_office(self) -> None:
         """Withdraw all that a leader has; the term may be a later one already."""
+        self.host.digests_version += 1
         term, value = self._office
         for node in self.progress:
             self.host.led[node].remove(self.id, value)
         self.host.led_changes.record(self.id, self.incarnation, term, False)
         self._office = (0, 0)
+        self.verified = max(self.verified, self.log.commit)  # a leader verifies nothing, it knows
         self.progress = {}
         self.uncommitted_bytes = 0
         self.notice_due = False
@@ -273,6 +279,7 @@ class Group:
         belief = (leader, digest.fact(self.id, self.incarnation, self.term) if leader else 0)
         if belief == self._believed:
             return
+        self.host.digests_version += 1
         node, value = self._believed
         if node:
             self.host.believed[node].remove(self.id, value)
@@ -413,8 +420,8 @@ class Group:
         self.log._check()
         leading = self.role is Role.LEADER
         assert self.verified <= self.log.last_index, f"verified {self.verified}"
-        assert leading or self.log.commit <= max(self.verified, self.log.handed_index,
-                                                 self.log.first_index - 1), "commit unverified"
+        assert leading or self.log.commit <= self.verified, (
+            f"commit {self.log.commit}, verified {self.verified}")
         assert (self.leader == self.host.node) == leading, f"{self.role} under {self.leader}"
         assert leading == (self._office[0] != 0), f"{self.role} publishes {self._office}"
         assert not leading or self._office[0] == self.term, f"term {self.term}: {self._office}"

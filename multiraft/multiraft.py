@@ -139,7 +139,7 @@ class MultiRaft:
         return self._host.timers.next_ms()
 
     def step(self, sender: int, message: Message) -> None:
-        """``sender`` said something."""
+        """``sender`` said something.  Raises ``ImpossibleMessage``; the log has not changed then."""
         kind = type(message)
         if kind in neighbours.HANDLERS:
             neighbours.HANDLERS[kind](self._neighbours, sender, message)
@@ -167,8 +167,9 @@ class MultiRaft:
             self._neighbours.outbox.extend(self._held.popleft()[1])
 
     def _group_written(self, group: Group, sequence: int) -> None:
+        durable_before = group.log.durable_index
         if group.log.written(sequence):
-            replication.on_written(group)
+            replication.on_written(group, durable_before)
         if group.hard_state_sequence == sequence and not group.hard_state_unstaged:
             election.on_hard_state_durable(group)
 
@@ -370,6 +371,11 @@ class MultiRaft:
         """Sum over the groups here that ``node`` is believed to lead."""
         believed = self._host.believed.get(node)
         return believed.total if believed is not None else 0
+
+    @property
+    def digests_version(self) -> int:
+        """Grows whenever ``digests`` changes."""
+        return self._host.digests_version
 
     def digests(self) -> tuple[dict[int, int], dict[int, int], int]:
         """(led digests by node, believed digests by node, led version): what ``Liveness.publish``

@@ -36,7 +36,7 @@ class Progress:
                  "commit_sent", "commit_known", "progressed_ms", "probe_sent", "boot_epoch",
                  "connection")
 
-    def __init__(self, node: int, next_index: int, boot_epoch: int, now_ms: int):
+    def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int):
         self.node = node
         self.state = ProgressState.PROBE
         #: Highest index verified to match and durable there.
@@ -57,7 +57,7 @@ class Progress:
         #: Life of its node to which all this applies; 0 = never held a lease from it.
         self.boot_epoch = boot_epoch
         #: Number of the connection that carries the in-flight items.
-        self.connection = 0
+        self.connection = connection
 
     def become_probe(self, next_index: int) -> None:
         """Ask where the logs meet; forget what is in flight."""
@@ -66,6 +66,11 @@ class Progress:
         self.probe_sent = False
         self.inflight.clear()
         self.inflight_bytes = 0
+
+    def retreat(self) -> None:
+        """Ask again: from what is known to match, or else where it was asked before."""
+        self.become_probe(self.match + 1 if self.state is ProgressState.REPLICATE
+                          else self.next_index)
 
     def become_replicate(self, next_index: int) -> None:
         """The logs meet below ``next_index``; send without waiting."""
@@ -77,7 +82,7 @@ class Progress:
         self.boot_epoch = boot_epoch
         self.commit_known = 0
         self.commit_sent = 0
-        self.become_probe(self.match + 1)
+        self.retreat()
 
     def sent(self, last_index: int, size: int, now_ms: int) -> None:
         """Entries up to ``last_index`` went out."""

@@ -15,7 +15,7 @@ not armed again: the group sleeps.
 from __future__ import annotations
 
 from multiraft import election, membership
-from multiraft.errors import QueueFull
+from multiraft.errors import ImpossibleMessage, QueueFull
 from multiraft.group import Group, Role
 from multiraft.log import framed_bytes
 from multiraft.messages import Append, AppendReply, Status
@@ -75,7 +75,7 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
         if connection != member.connection:
             member.connection = connection
             if member.state is _PROBE or member.inflight:
-                member.become_probe(member.match + 1)
+                member.retreat()
         if member.state is _REPLICATE:
             if member.next_index <= staged:
                 _stream(group, member, fresh, fresh_bytes)
@@ -99,6 +99,8 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
         last, size = group.log.staged_index, fresh_bytes
     else:
         last, size = _range(group, first, room, fresh)
+        if size > room and member.inflight:
+            return  # a single entry may exceed the window only when it is alone in it
     _send_append(group, member, first - 1, last)
     member.sent(last, size, group.host.now_ms)
     if last < group.log.staged_index and member.inflight_bytes < config.peer_window_bytes:
@@ -129,8 +131,9 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
         return
     last = first - 1
     if first <= group.log.staged_index:
-        upto, size = _range(group, first, PROBE_BYTES_MAX, fresh)
-        if size <= PROBE_BYTES_MAX:
+        room = min(PROBE_BYTES_MAX, group.host.config.append_bytes_max)
+        upto, size = _range(group, first, room, fresh)
+        if size <= room:
             last = upto
     _send_append(group, member, first - 1, last)
     member.probe_sent = True
@@ -193,16 +196,26 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
 
 
 def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
-    """Go back to the last entry that may match: one round trip per term, not per entry."""
+    """Go back to the last entry that may match: one round trip per term, not per entry.
+
+    Never below ``match``, which the member has acknowledged as durable: such an answer is an old
+    one, or its disk was wiped and its vote and acknowledgements with it (scenario S28f).  Then it
+    gets nothing; the timer asks again, and the event says why the group does not sleep."""
+    if reply.hint_index < member.match:
+        group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
+        return
     index, _ = group.log.last_not_above(reply.hint_index, reply.hint_term)
-    member.become_probe(min(index + 1, group.log.last_index + 1))
+    if index > reply.hint_index:
+        _needs_snapshot(group, member)  # where they may meet is compacted away here
+        return
+    member.become_probe(index + 1)
     group.touch()
 
 
 def _set_aside(group: Group, member: Progress, state: ProgressState) -> None:
     if member.state is not state:
         group.emit("member", member.node, state.name.lower())
-    member.become_probe(member.match + 1)
+    member.retreat()
     member.state = state
     member.progressed_ms = group.host.now_ms
 
@@ -242,7 +255,7 @@ def on_leader_timer(group: Group) -> None:
         if member.state is ProgressState.ABSENT:
             patience_ms *= ABSENT_PATIENCE
         if now_ms - member.progressed_ms >= patience_ms:
-            member.become_probe(member.match + 1)
+            member.retreat()
             member.progressed_ms = now_ms
         due_ms = member.progressed_ms + patience_ms
         again_ms = min(again_ms, due_ms) if again_ms else due_ms
@@ -280,9 +293,13 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         return
     log = group.log
     prev = append.prev_index
-    if prev > log.commit and not log.matches(prev, append.prev_term):
-        group.reply_append(sender, Status.MISMATCH, log.last_not_above(prev, append.prev_term))
-        return
+    if prev > log.commit:
+        if not log.matches(prev, append.prev_term):
+            group.reply_append(sender, Status.MISMATCH, log.last_not_above(prev, append.prev_term))
+            return
+    elif prev >= log.first_index - 1 and log.term_at(prev) != append.prev_term:
+        raise ImpossibleMessage(f"group {group.id}: node {sender} has term {append.prev_term} at "
+                                f"{prev}, committed here is term {log.term_at(prev)}")
     appended = bool(append.entries) and _accept(group, sender, append.entries)
     if group.quarantined:
         return
@@ -296,8 +313,9 @@ def on_append(group: Group, sender: int, append: Append) -> None:
 
 def on_append_as_leader(group: Group, sender: int, append: Append) -> None:
     """Another leader: of an earlier term, or of a later one; never of this one."""
-    assert append.term != group.term, (
-        f"group {group.id}: nodes {group.host.node} and {sender} both lead term {append.term}")
+    if append.term == group.term:
+        raise ImpossibleMessage(f"group {group.id}: nodes {group.host.node} and {sender} both lead "
+                                f"term {append.term}")
     on_append(group, sender, append)
 
 
@@ -323,8 +341,12 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
         skip = _known(group, entries)
         if skip == len(entries):
             return False
-        if entries[skip].index <= log.last_index:
-            group.truncate(entries[skip].index)
+        first = entries[skip].index
+        if first <= group.verified:
+            raise ImpossibleMessage(f"group {group.id}: node {sender} sends another entry {first} "
+                                    f"in the same term")
+        if first <= log.last_index:
+            group.truncate(first)
     for entry in entries[skip:] if skip else entries:
         why = tail.verify(entry)
         if why:
@@ -344,17 +366,18 @@ def _known(group: Group, entries: tuple[Entry, ...]) -> int:
         if entry.index > log.last_index:
             return count
         if entry.index >= log.first_index and log.term_at(entry.index) != entry.term:
-            assert entry.index > log.commit, (
-                f"group {group.id}: {entry!r} contradicts a committed entry of term "
-                f"{log.term_at(entry.index)}")
+            if entry.index <= log.commit:
+                raise ImpossibleMessage(f"group {group.id}: {entry!r} contradicts a committed "
+                                        f"entry of term {log.term_at(entry.index)}")
             return count
     return len(entries)
 
 
-def on_written(group: Group) -> None:
-    """This replica's durable index moved: count it, or report it."""
+def on_written(group: Group, durable_before: int) -> None:
+    """This replica's durable index moved: count it, or report it if the leader knows what stands
+    there."""
     if group.role is Role.LEADER:
         maybe_commit(group)
-    elif group.leader and not group.quarantined:
+    elif group.leader and not group.quarantined and durable_before < group.verified:
         group.ack_to = group.leader
     group.touch()

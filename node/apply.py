@@ -13,7 +13,6 @@ from __future__ import annotations
 import trio
 
 from multiraft.types import METADATA_GROUP
-from node.clock import monotonic_ms
 
 
 class RoleChanges:
@@ -78,9 +77,15 @@ class Applying:
         for group in self._pending.groups_waiting_for_durable():
             self._pending.durable(group, self._core.durable_index(group))
 
-    def answer(self) -> None:
+    def next_deadline_ms(self) -> int | None:
+        """When an append or a long poll has waited long enough."""
+        pending_ms, fetching_ms = self._pending.next_deadline_ms(), self._fetching.next_deadline_ms()
+        if pending_ms is None or fetching_ms is None:
+            return fetching_ms if pending_ms is None else pending_ms
+        return min(pending_ms, fetching_ms)
+
+    def answer(self, now_ms: int) -> None:
         """Deadlines, woken polls, and everything to the sockets."""
-        now_ms = monotonic_ms()
         self._pending.expire(now_ms)
         self._fetching.wake_due(now_ms)
         self._sessions.flush()

@@ -22,6 +22,7 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
     EARLIEST, Fetch, FetchReply, FetchResult, ListOffsets, ListOffsetsReply, OffsetResult)
 from node.clock import monotonic_ms
+from node.refusals import refusal
 
 
 class Range(NamedTuple):
@@ -46,13 +47,14 @@ class Refused(Exception):
 class WaitingFetch:
     """A long poll."""
 
-    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "bytes_max")
+    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index")
 
-    def __init__(self, request: Fetch, answer, deadline_ms: int, number: int):
+    def __init__(self, request: Fetch, answer, deadline_ms: int, number: int, seen_index: int):
         self.request = request
         self.answer = answer
         self.deadline_ms = deadline_ms
         self.number = number
+        self.seen_index = seen_index
         self.groups: tuple[int, ...] = ()
 
 
@@ -82,12 +84,13 @@ class Fetching:
 
     # ---- fetch -----------------------------------------------------------------------------------
 
-    def handle(self, request: Fetch, answer) -> None:
+    def handle(self, request: Fetch, answer, seen_index: int = 0) -> None:
         """``answer(reply, payload buffers)`` is called exactly once, at the latest after
-        ``wait_max_ms``."""
+        ``wait_max_ms``.  ``seen_index``: the newest metadata that the client knows of."""
         wait_ms = min(request.wait_max_ms, self._limits.fetch_wait_ms_max)
         self._number += 1
-        self._try(WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number))
+        self._try(WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number,
+                               seen_index))
 
     def committed(self, group: int) -> None:
         """Something of ``group`` was applied: its long polls are looked at again this round."""
@@ -123,7 +126,7 @@ class Fetching:
         size, final, groups = 0, False, []
         for part in fetch.request.partitions:
             try:
-                span = self._range(part.incarnation, part.offset)
+                span = self._range(part.incarnation, part.offset, fetch.seen_index)
             except Refused as refused:
                 results.append(FetchResult(part.incarnation, refused.code, -1, -1, 0,
                                            refused.detail))
@@ -194,12 +197,12 @@ class Fetching:
 
     # ---- offsets -----------------------------------------------------------------------------------
 
-    def offsets(self, request: ListOffsets) -> ListOffsetsReply:
+    def offsets(self, request: ListOffsets, seen_index: int = 0) -> ListOffsetsReply:
         """Log start or high watermark of each partition."""
         results = []
         for query in request.partitions:
             try:
-                span = self._span(query.incarnation)
+                span = self._span(query.incarnation, seen_index)
                 if query.position != EARLIEST and not span.settled:
                     raise Refused(Code.OFFSET_NOT_AVAILABLE, _NOT_SETTLED)
             except Refused as refused:
@@ -209,8 +212,8 @@ class Fetching:
             results.append(OffsetResult(query.incarnation, Code.OK, offset))
         return ListOffsetsReply(tuple(results))
 
-    def _range(self, partition: int, offset: int) -> Range:
-        span = self._span(partition)
+    def _range(self, partition: int, offset: int, seen_index: int) -> Range:
+        span = self._span(partition, seen_index)
         if offset < span.log_start or (offset > span.next_offset and span.settled):
             raise Refused(Code.OFFSET_OUT_OF_RANGE, ErrorDetail(
                 text=f"offset {offset} is outside {span.log_start}..{span.high_watermark}",
@@ -219,12 +222,13 @@ class Fetching:
             raise Refused(Code.OFFSET_NOT_AVAILABLE, _NOT_SETTLED)
         return span
 
-    def _span(self, partition: int) -> Range:
+    def _span(self, partition: int, seen_index: int) -> Range:
         """What is known of a partition, at its leader.  Raises ``Refused``."""
-        group = self._directory.group_of(partition)
-        if group is None:
-            raise Refused(Code.UNKNOWN_PARTITION, ErrorDetail(
-                text=f"no partition has the incarnation {partition}"))
+        place = self._directory.place_of(partition)
+        if place is None:
+            raise Refused(*refusal(self._directory.unknown(partition, seen_index),
+                                   self._directory.leader_detail))
+        group = place.group
         tail = self._tails.get(group)
         if tail is None or not self._core.is_leader(group):
             raise Refused(*self._directory.leader_detail(group))

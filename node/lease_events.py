@@ -1,7 +1,8 @@
 """The loop's end of the liveness thread: lease events in, digests and nudge answers out.
 
 Contract.  ``run`` wakes on every nudge (once per ``liveness_interval_ms``) and on every event;
-``publish`` runs after each round and swaps one tuple when something changed.
+``publish`` runs after each round and swaps one tuple when something changed.  When the thread has
+failed ``run`` raises ``LivenessFailed``: the node stops.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import trio
 
 from multiraft.leases import deliver
 from node.clock import monotonic_ms
+from node.errors import LivenessFailed
 
 
 class LeaseEvents:
@@ -24,6 +26,7 @@ class LeaseEvents:
         self._request_round = request_round
         self._probe_file = probe_file
         self._probe_ms = probe_ms
+        self._published_version = -1
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -31,6 +34,8 @@ class LeaseEvents:
         while True:
             await trio.lowlevel.wait_readable(liveness.wake_fd)
             os.eventfd_read(liveness.wake_fd)
+            if liveness.failure is not None:
+                raise LivenessFailed("the liveness thread ended") from liveness.failure
             liveness.loop_seen_ms = monotonic_ms()
             if liveness.events:
                 deliver([liveness.events.popleft() for _ in range(len(liveness.events))],
@@ -41,6 +46,7 @@ class LeaseEvents:
 
     def publish(self) -> None:
         """After a round: what the thread says about this node."""
-        published = self._core.digests()
-        if published != self._liveness.published:
-            self._liveness.published = published
+        version = self._core.digests_version
+        if version != self._published_version:
+            self._published_version = version
+            self._liveness.published = self._core.digests()

@@ -12,12 +12,12 @@ another term is seen.
 from __future__ import annotations
 
 from collections import deque
-
-from sortedcontainers import SortedKeyList
+from heapq import heappop, heappush
 
 
 class ProduceRequest:
-    """One produce request: a result per batch, answered when the last one is known."""
+    """One produce request: a result per batch, answered when the last one is known.  It holds no
+    bytes of its batches."""
 
     __slots__ = ("reply", "results", "remaining", "deadline_ms", "bytes", "number")
 
@@ -46,15 +46,13 @@ class PendingAppends:
         self._acknowledged = acknowledged  # (base_offset) -> a result
         self._commit: dict[int, deque] = {}  # group -> (index, request, slot, base_offset)
         self._durable: dict[int, deque] = {}
-        self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
+        #: (deadline, number, request), a heap; answered ones stay until they surface, so that an
+        #: append costs one push and no search.
+        self._deadlines: list[tuple[int, int, ProduceRequest]] = []
 
     def open(self, request: ProduceRequest) -> None:
         """The request waits; its deadline counts."""
-        self._deadlines.add(request)
-
-    def closed(self, request: ProduceRequest) -> None:
-        """The request is answered."""
-        self._deadlines.discard(request)
+        heappush(self._deadlines, (request.deadline_ms, request.number, request))
 
     def add(self, group: int, index: int, level: str, request: ProduceRequest, slot: int,
             base_offset: int) -> None:
@@ -82,15 +80,16 @@ class PendingAppends:
 
     def expire(self, now_ms: int) -> None:
         """End what waited too long; O(expired)."""
-        while self._deadlines and self._deadlines[0].deadline_ms <= now_ms:
-            request = self._deadlines.pop(0)
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].remaining):
+            request = heappop(deadlines)[2]
             for slot, result in enumerate(request.results):
                 if result is None:
                     request.complete(slot, self._ambiguous("not committed in time"))
 
     def next_deadline_ms(self) -> int | None:
         """When ``expire`` is due next."""
-        return self._deadlines[0].deadline_ms if self._deadlines else None
+        return self._deadlines[0][0] if self._deadlines else None
 
     def _complete(self, table: dict, group: int, last: int) -> None:
         waiting = table.get(group)
@@ -101,7 +100,3 @@ class PendingAppends:
             request.complete(slot, self._acknowledged(base_offset))
         if not waiting:
             del table[group]
-
-
-def _deadline(request: ProduceRequest) -> tuple[int, int]:
-    return request.deadline_ms, request.number

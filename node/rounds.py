@@ -20,9 +20,13 @@ from typing import Callable, Protocol
 
 import trio
 
+from multiraft.errors import MultiRaftError
 from node.clock import monotonic_ms, monotonic_us
+from node.errors import RoundFailed
 
 
+#: Rounds that would follow each other faster are gathered: about what one round takes.
+GATHER_US = 150
 #: A ticker without a timer sleeps this long (in ms) and looks again.
 NEVER_MS = 1 << 60
 
@@ -49,8 +53,11 @@ class Applier(Protocol):
     def durable(self) -> None:
         """Writes of this node became durable (acks=leader)."""
 
-    def answer(self) -> None:
+    def answer(self, now_ms: int) -> None:
         """Send the replies that this round completed."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``answer`` has something to do though nothing happened."""
 
 
 class Rounds:
@@ -68,6 +75,9 @@ class Rounds:
         self._staged_sequence = 0
         self._durable_sequence = 0
         self._wanted = False
+        self._running = False
+        self._over = False
+        self._ended_us = 0
         self._task: trio.lowlevel.Task | None = None
         self._ticker: trio.lowlevel.Task | None = None
         self._armed_ms = NEVER_MS
@@ -75,7 +85,14 @@ class Rounds:
         self.round_micros_max = 0
 
     def request(self) -> None:
-        """A round is due; O(1), from the loop thread."""
+        """A round is due; from the loop thread.  It runs at once when the last one was a while ago,
+        which saves a turn of the scheduler; otherwise the round-loop task runs it after all that
+        has arrived meanwhile, which saves rounds.  Raises ``RoundFailed``."""
+        if self._over:
+            return
+        if not self._running and monotonic_us() - self._ended_us >= GATHER_US:
+            self.round()
+            return
         self._wanted = True
         if self._task is not None:
             task, self._task = self._task, None
@@ -89,6 +106,8 @@ class Rounds:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
             self._wanted = False
+            if self._over or self._running:  # running: one failed, and its task brings the node down
+                await trio.sleep_forever()
             self.round()
             if self._wanted:
                 await trio.lowlevel.checkpoint()
@@ -97,28 +116,44 @@ class Rounds:
         """The ticker task: asks for a round when the core's next timer is due; sleeps until then,
         however long that is, and is woken when a round sets an earlier timer."""
         while True:
-            deadline_ms = self._core.next_deadline_ms()
-            self._armed_ms = NEVER_MS if deadline_ms is None else deadline_ms
+            deadline_ms = self._next_deadline_ms()
+            self._armed_ms = deadline_ms
             with trio.move_on_after(max(0, self._armed_ms - monotonic_ms()) / 1000):
                 self._ticker = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort_ticker)
-            if deadline_ms is not None and deadline_ms <= monotonic_ms():
+            if deadline_ms <= monotonic_ms():
                 self.request()
                 await trio.lowlevel.checkpoint()
 
+    def stop(self) -> None:
+        """No round follows: the node is ending."""
+        self._over = True
+
     def round(self) -> None:
-        """One turn."""
-        began = monotonic_us()
-        self._core.tick(monotonic_ms())
+        """One turn.  Raises ``RoundFailed``; then ``_running`` stays and there is no other: half of
+        a turn may have happened, and nothing may rest on it."""
+        assert not self._running, "a round inside a round"
+        self._running = True
+        began_us = monotonic_us()
+        try:
+            self._turn(began_us // 1000)
+        except (OSError, MultiRaftError) as error:
+            # Whoever asked for this round would take these for errors of its own connection.
+            raise RoundFailed(f"a round failed: {error!r}") from error
+        self.rounds += 1
+        self._running = False
+        self._ended_us = monotonic_us()
+        self.round_micros_max = max(self.round_micros_max, self._ended_us - began_us)
+
+    def _turn(self, now_ms: int) -> None:
+        self._core.tick(now_ms)
         ready = self._core.ready()
         if ready:
             self._obey(ready)
-        self._applier.answer()
+        self._applier.answer(now_ms)
         self._peers.flush()
         self._after_round()
         self._rearm()
-        self.rounds += 1
-        self.round_micros_max = max(self.round_micros_max, monotonic_us() - began)
 
     def wrote(self, staged: list) -> None:
         """Called by the disk worker: these staged writes are durable."""
@@ -152,9 +187,14 @@ class Rounds:
         else:
             self._held.append((self._staged_sequence, envelopes))
 
+    def _next_deadline_ms(self) -> int:
+        """When the next round is due by the clock: a timer of the core, or somebody's patience."""
+        core_ms, applier_ms = self._core.next_deadline_ms(), self._applier.next_deadline_ms()
+        return min(NEVER_MS if core_ms is None else core_ms,
+                   NEVER_MS if applier_ms is None else applier_ms)
+
     def _rearm(self) -> None:
-        deadline_ms = self._core.next_deadline_ms()
-        if self._ticker is not None and deadline_ms is not None and deadline_ms < self._armed_ms:
+        if self._ticker is not None and self._next_deadline_ms() < self._armed_ms:
             task, self._ticker = self._ticker, None
             trio.lowlevel.reschedule(task)
 

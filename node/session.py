@@ -134,7 +134,6 @@ class Session:
         handled, signal = self._handle_events()
         if handled:
             self.service.request_round()
-            await trio.lowlevel.checkpoint()
         if self._closed or self._connection.state is State.CLOSED:
             return False
         if signal is PAUSED or self._bytes_in_flight > self._bytes_in_flight_max:
@@ -160,15 +159,15 @@ class Session:
         return handled, PAUSED
 
     async def _receive_some(self) -> bool:
-        buffer = self._connection.buffer_for_receive()
-        while True:
-            try:
-                count = self._sock.recv_into(buffer)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._sock)
-                continue
-            self._connection.received(count)
-            return True
+        """Wait until there is something, receive it.  The wait comes first: it is the checkpoint
+        that lets others run, and trying first would mostly be in vain."""
+        await trio.lowlevel.wait_readable(self._sock)
+        try:
+            count = self._sock.recv_into(self._connection.buffer_for_receive())
+        except BlockingIOError:
+            return True  # a spurious wake-up; the caller comes again
+        self._connection.received(count)
+        return True
 
     def _handle(self, event) -> None:
         if isinstance(event, RequestEvent):
@@ -187,13 +186,13 @@ class Session:
             self._bytes_in_flight += size
             answer = Answer(self, event.id, size)
             if request.acks == "none":
-                service.producing.handle(request, answer_nobody(answer))
+                service.producing.handle(request, answer_nobody(answer), event.metadata_index)
             else:
-                service.producing.handle(request, answer)
+                service.producing.handle(request, answer, event.metadata_index)
         elif kind is Fetch:
-            service.fetching.handle(request, Answer(self, event.id))
+            service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
         elif kind is ListOffsets:
-            Answer(self, event.id)(service.fetching.offsets(request))
+            Answer(self, event.id)(service.fetching.offsets(request, event.metadata_index))
         else:
             service.admin.handle(event, Answer(self, event.id))
 

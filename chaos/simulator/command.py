@@ -33,6 +33,7 @@ class Totals:
         self.leader_changes = 0
         self.crashes = 0
         self.faults: Counter[str] = Counter()
+        self.marks: Counter[str] = Counter()
         self.failed: list[int] = []
 
     def add(self, result: Result) -> None:
@@ -44,20 +45,26 @@ class Totals:
         self.leader_changes += result.leader_changes
         self.crashes += result.crashes
         self.faults.update(result.faults)
+        self.marks.update(result.marks)
         if result.failure:
             self.failed.append(result.seed)
 
     def lines(self) -> list[str]:
         simulated = self.simulated_ms / 1000
         speed = simulated / self.real_seconds if self.real_seconds else 0.0
-        faults = "  ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
+        faults = _counts(self.faults)
         return [
             f"seeds {self.seeds}   failed {len(self.failed)}   simulated {simulated:.0f} s   "
             f"real {self.real_seconds:.1f} s   speed {speed:.0f} x",
             f"acked appends {self.acked}   reads {self.reads}   leader changes "
             f"{self.leader_changes}   crashes {self.crashes}",
             f"faults   {faults}",
+            f"marks   {_counts(self.marks)}",
         ]
+
+
+def _counts(counter: Counter[str]) -> str:
+    return "  ".join(f"{kind} {count}" for kind, count in sorted(counter.items()))
 
 
 def replay_command(seed: int, nodes: int | None, groups: int | None, seconds: int | None,

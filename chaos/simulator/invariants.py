@@ -15,6 +15,7 @@ from bisect import bisect_left
 
 from multiraft import core
 from multiraft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
+from multiraft.store import GroupRestored
 from multiraft.types import Entry, EntryKind
 
 from chaos.simulator.model import (
@@ -92,11 +93,11 @@ class TermMonotonic(Invariant):
                      "{} changes its vote in term {} from n{} to n{}", replica, after.term,
                      before[1], after.vote)
 
-    def on_recover(self, replica: ReplicaModel, log: LogModel, hard_state: tuple) -> None:
+    def on_recover(self, replica: ReplicaModel, log: LogModel, restored: GroupRestored) -> None:
         known = [replica.durable_hard_state]
         known += [write.hard_state for write in replica.pending if write.hard_state is not None]
-        self.require(hard_state in known, "{} restarts with hard state {}, its disk had {}",
-                     replica, hard_state, known)
+        self.require(restored.hard_state in known, "{} restarts with hard state {}, its disk had {}",
+                     replica, restored.hard_state, known)
 
 
 class LogMatching(Invariant):
@@ -148,11 +149,13 @@ class CommittedNeverChanges(Invariant):
                      "{} takes index {} as committed with other contents than before", replica,
                      index)
 
-    def on_recover(self, replica: ReplicaModel, log: LogModel, hard_state: tuple) -> None:
+    def on_recover(self, replica: ReplicaModel, log: LogModel, restored: GroupRestored) -> None:
         group = replica.group
-        index = min(group.commit, log.last_index, replica.applied)
+        index = restored.commit
+        self.require(index <= group.commit, "{} restarts with commit index {}, {} are committed",
+                     replica, index, group.commit)
         self.require(not index or log.holds(index, group.committed[index - 1]),
-                     "{} restarts with other contents at the applied index {}", replica, index)
+                     "{} restarts with commit index {}, but other contents up to it", replica, index)
 
 
 class CommitIsDurable(Invariant):
@@ -217,7 +220,7 @@ class AppliedInOrder(Invariant):
 class DurableSurvives(Invariant):
     """A restart finds every entry that was durable, and of a write in flight a prefix."""
 
-    def on_recover(self, replica: ReplicaModel, log: LogModel, hard_state: tuple) -> None:
+    def on_recover(self, replica: ReplicaModel, log: LogModel, restored: GroupRestored) -> None:
         candidate = replica.durable.copy()
         allowed = [candidate.last_index]
         if log.chains == candidate.chains:

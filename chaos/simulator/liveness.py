@@ -1,9 +1,16 @@
-"""Node leases over the simulated network: the liveness thread of a simulated node."""
+"""The liveness thread of a simulated node: ``leases.Liveness`` over the simulated network.
+
+Contract.  Runs beside the round loop: questions leave and answers come while the loop or the disk is
+busy, what is found out reaches the loop as an event of its own, and the loop publishes its digests
+and its health once per round.  A paused node's thread is paused with it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from multiraft.config import RaftConfig
+from multiraft.leases import Answer, Liveness, Question
 from multiraft.multiraft import MultiRaft
 
 if TYPE_CHECKING:
@@ -11,48 +18,57 @@ if TYPE_CHECKING:
 
 
 class LivenessExchange:
-    """Questions and answers."""
+    """One life of the thread."""
 
-    def __init__(self, node: SimulatedNode, raft: MultiRaft, boot_epoch: int, peers, queue, send):
-        self.node, self.raft, self.boot_epoch = node, raft, boot_epoch
-        self.peers, self.queue, self.send = peers, queue, send
-        self.held_until = {}
-        self.granted_until = {}
-        self.seen = {}
-        self.tick()
+    def __init__(self, node: SimulatedNode, raft: MultiRaft, config: RaftConfig, boot_epoch: int,
+                 peers: tuple[int, ...]):
+        self._node = node
+        self._raft = raft
+        self._peers = peers
+        self._liveness = Liveness(node.node, boot_epoch, config.lease_ms,
+                                  config.liveness_interval_ms)
+        for peer in peers:
+            self._liveness.add_peer(peer)
+        self._wake_ms = -1
 
-    def tick(self):
-        now = self.queue.now_ms
-        for peer in list(self.held_until):
-            if self.held_until[peer] <= now:
-                del self.held_until[peer]
-                self.raft.lease_lost(peer)
-        for peer in list(self.granted_until):
-            if self.granted_until[peer] <= now:
-                del self.granted_until[peer]
-                self.raft.lease_withdrawn(peer)
-        for peer in self.peers:
-            self.send(peer, ("q", self.boot_epoch, now, self.raft.led_digest(peer), self.raft.led_version))
-        self.node.request_round()
-        self.node.later(150_000, self.tick)
+    def publish(self, healthy: bool) -> None:
+        """What the loop knows, for the thread to compare and to send."""
+        raft = self._raft
+        self._liveness.publish({peer: raft.led_digest(peer) for peer in self._peers},
+                               {peer: raft.believed_digest(peer) for peer in self._peers},
+                               raft.led_version, healthy)
 
-    def receive(self, sender, frame):
-        for kind, epoch, sent, *rest in frame:
-            now = self.queue.now_ms
-            if kind == "q":
-                if epoch < self.seen.get(sender, 0):
-                    continue
-                self.seen[sender] = epoch
-                self.granted_until[sender] = now + 600
-                self.raft.lease_granted(sender, epoch)
-                if self.raft.believed_digest(sender) != rest[0]:
-                    self.raft.digest_mismatch(sender)
-                self.raft.peer_led_version(sender, rest[1])
-                self.send(sender, ("a", self.boot_epoch, sent, epoch))
-            else:
-                if rest[0] != self.boot_epoch or epoch < self.seen.get(sender, 0) or sent + 600 <= now:
-                    continue
-                self.seen[sender] = epoch
-                self.held_until[sender] = max(sent + 600, self.held_until.get(sender, 0))
-                self.raft.lease_held(sender, epoch)
-        self.node.request_round()
+    def wake(self, now_ms: int) -> None:
+        """Ask whom it is time to ask, end what is over, sleep until the next deadline."""
+        self._liveness.expire(now_ms)
+        for peer, question in self._liveness.questions(now_ms):
+            self._node.send_liveness(peer, question)
+        self._hand_over()
+        self._schedule(now_ms)
+
+    def receive(self, now_ms: int, sender: int, item: Question | Answer) -> None:
+        if type(item) is Question:
+            answer = self._liveness.answer(now_ms, sender, item)
+            if answer is not None:
+                self._node.send_liveness(sender, answer)
+        else:
+            self._liveness.answered(now_ms, sender, item)
+        self._hand_over()
+        self._schedule(now_ms)
+
+    def _hand_over(self) -> None:
+        events = self._liveness.events()
+        if events:
+            self._node.deliver_leases(events)
+
+    def _schedule(self, now_ms: int) -> None:
+        due_ms = max(self._liveness.next_deadline_ms(now_ms), now_ms + 1)
+        if self._wake_ms <= now_ms or due_ms < self._wake_ms:
+            self._wake_ms = due_ms
+            self._node.later((due_ms - now_ms) * 1000, self._woken, due_ms)
+
+    def _woken(self, due_ms: int) -> None:
+        if due_ms == self._wake_ms:
+            self._wake_ms = -1
+            self.wake(self._node.now_ms)
+

@@ -17,9 +17,10 @@ from typing import Protocol
 
 from chaos.simulator.events import EventQueue
 from chaos.simulator.network import Link, Network
-from chaos.simulator.node import SimulatedNode
+from chaos.simulator.node import RECOVERY_US, SimulatedNode
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.trace import Trace
+from chaos.simulator.witness import Witness
 
 #: A crash midway happens within this many effects: a round has 5 to 50.
 MIDWAY_EFFECTS_MAX = 40
@@ -38,6 +39,7 @@ class World(Protocol):
     faults: Counter[str]
     parameters: Parameters
     nodes: dict[int, SimulatedNode]
+    witness: Witness
 
 
 class Nemesis:
@@ -105,6 +107,22 @@ class Nemesis:
             node.crash(power)
             self._lasting(node.start)
 
+    def cause_double_crash(self) -> None:
+        """A crash, and the power goes before much of the next life: what recovery made of the first
+        has to be on the disk."""
+        node = self._node()
+        self._crash(node, power=self._rng.random() < 0.3)
+        queue, rng = self._world.queue, self._rng
+        for restart_us in (1000, 40_000):
+            delay_us = restart_us + rng.randrange(30_000)
+            queue.after(delay_us, self._if_running, node.start)
+            queue.after(delay_us + RECOVERY_US + rng.randrange(2_000), self._if_running,
+                        node.crash, True)
+
+    def _if_running(self, action: Callable[..., None], *arguments: object) -> None:
+        if self._running:
+            action(*arguments)
+
     def cause_crash_midway(self) -> None:
         """The crash comes between two effects of a round, or of the next recovery."""
         node = self._node()
@@ -162,6 +180,18 @@ class Nemesis:
         if self._rng.random() < 0.5:
             links = [(sender, other) for other in nodes if other != sender]
         self._block(links, f"one way cut {links}")
+
+    def cause_isolate_leader(self) -> None:
+        """The leader of a hot group keeps its clients and loses its followers; when it is alone with
+        what they send it, others go on without it."""
+        group = self._rng.choice(sorted(self._world.witness.groups)[:3])
+        for number, node in sorted(self._world.nodes.items()):
+            if node.leads(group):
+                others = [other for other in sorted(self._world.nodes) if other != number]
+                self._block([(number, other) for other in others]
+                            + [(other, number) for other in others],
+                            f"n{number} leads g{group} and is cut off")
+                return
 
     def cause_clog(self) -> None:
         """Swizzle-clog (FoundationDB): some links become slow together and quick again one by one."""

@@ -24,6 +24,7 @@ from multiraft import core
 from multiraft.config import RaftConfig
 from multiraft.errors import ProposalError
 from multiraft.group import Role
+from multiraft.leases import LeaseEvent, deliver
 from multiraft.messages import Append, Message
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import Envelope, Event, Ready, Writes
@@ -47,10 +48,14 @@ DIRECTORY = "/data"
 INCARNATION = 1
 #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
 ROUND_US = 20
+#: From a peer's start to an append connection with it.
+CONNECT_US = 2_000
 #: Blocking reads of cold entries take this long.
 COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
+#: A write that takes longer makes the node vouch for nothing until it is done.
+DISK_STALL_MS_MAX = 1000
 #: Events of consensus that make a line in the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
                            "needs_snapshot"})
@@ -62,6 +67,7 @@ class Flight(NamedTuple):
     writes: Writes | None
     work: object  # what was executed
     messages_after: Sequence[Envelope]
+    began_ms: int
 
 
 class SimulatedNode:
@@ -101,9 +107,15 @@ class SimulatedNode:
         self._round_due = False
         self._wake_ms: int | None = None
         self._flight: Flight | None = None
+        self._connected: dict[int, None] = {}  # peers
+        self._healthy = True
         self._missed.clear()
 
     # ---- scheduling ------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return self._queue.now_us // 1000
 
     def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
         """Run ``callback`` in this life; while paused, it waits."""
@@ -146,20 +158,21 @@ class SimulatedNode:
         self._store = store = Store.open(DIRECTORY, self._filesystem, identity,
                                          storage_config(parameters))
         for group, members in self._voters.items():
-            if group not in store.groups:
-                store.create_group(group, INCARNATION, Configuration(members))
+            store.create_group(group, INCARNATION, Configuration(members))
         self._filesystem.fuse = -1
-        self._raft = raft = MultiRaft(self.node, raft_config(parameters), store, self._rng,
-                                      self._queue.now_ms)
+        config = raft_config(parameters)
+        self._raft = raft = MultiRaft(self.node, config, store, self._rng, self._queue.now_ms)
         for group, restored in sorted(store.groups.items()):
             self._witness.recovered(self.node, group, restored, self._read_all(group))
             raft.add_group(group, INCARNATION, restored, store.tails[group])
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
                                   self.node)
-        self._liveness = LivenessExchange(self, raft, store.boot_epoch, self._peers, self._queue,
-                                          self._send_liveness)
+        self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
+        self._liveness.wake(self.now_ms)
         for peer in self._peers:
-            raft.connected(peer)
+            self._world.nodes[peer].peer_up(self.node)
+            if self._world.nodes[peer].is_up:
+                self._connect(peer)
         self.request_round()
 
     def _read_all(self, group: int) -> Iterable[Entry]:
@@ -183,7 +196,7 @@ class SimulatedNode:
             self._filesystem.process_death(self._rng)
         self._begin_life()
         for peer in self._peers:
-            self._world.nodes[peer].peer_reset(self.node)
+            self._world.nodes[peer].peer_down(self.node)
 
     def arm_crash(self, effects: int, power: bool) -> None:
         """Crash after this many effects, of this life or of the next recovery."""
@@ -209,17 +222,34 @@ class SimulatedNode:
 
     # ---- connections -----------------------------------------------------------------------
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it has recovered and takes connections."""
+        return self.alive and self._raft is not None
+
     def reconnect(self, peer: int) -> None:
-        """The append connection broke and is up again."""
-        self.later(0, self._reconnected, peer)
+        """The append connection broke and is up again, if there is a peer."""
+        self.later(0, self._disconnect, peer)
+        if self._world.nodes[peer].is_up:
+            self.later(0, self._connect, peer)
 
-    def peer_reset(self, peer: int) -> None:
+    def peer_down(self, peer: int) -> None:
         """The peer's process is gone: its side of the connection is closed."""
-        self.later(ROUND_US, self._reconnected, peer)
+        self.later(ROUND_US, self._disconnect, peer)
 
-    def _reconnected(self, peer: int) -> None:
+    def peer_up(self, peer: int) -> None:
+        """The peer takes connections (again)."""
+        self.later(CONNECT_US, self._connect, peer)
+
+    def _disconnect(self, peer: int) -> None:
         if self._raft is not None:
+            self._connected.pop(peer, None)
             self._raft.disconnected(peer)
+            self.request_round()
+
+    def _connect(self, peer: int) -> None:
+        if self._raft is not None and self._world.nodes[peer].is_up:
+            self._connected[peer] = None
             self._raft.connected(peer)
             self.request_round()
 
@@ -233,13 +263,22 @@ class SimulatedNode:
         """The liveness thread is not the round loop's: it answers at once."""
         self._run(self._life, self._liveness_arrived, (sender, frame))
 
-    def _send_liveness(self, peer: int, item: tuple) -> None:
+    def send_liveness(self, peer: int, item: tuple) -> None:
         self._network.send(self.node, peer, "liveness", (item,),
                            self._world.nodes[peer].receive_liveness)
 
     def _liveness_arrived(self, sender: int, frame: tuple) -> None:
         if self._liveness is not None:
-            self._liveness.receive(sender, frame)
+            for item in frame:
+                self._liveness.receive(self.now_ms, sender, item)
+
+    def deliver_leases(self, events: list[LeaseEvent]) -> None:
+        """What the liveness thread found out is in the next round."""
+        self._inbox.append((self._take_leases, self.node, events))
+        self.request_round()
+
+    def _take_leases(self, sender: int, events: list[LeaseEvent]) -> None:
+        deliver(events, self._raft)
 
     def _arrived(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
         self._run(self._life, self._take_in, (handler, sender, frame))
@@ -279,13 +318,23 @@ class SimulatedNode:
         inbox, self._inbox = self._inbox, []
         for handler, sender, frame in inbox:
             handler(sender, frame)
-        self._raft.tick(self._queue.now_ms)
+        self._raft.tick(self.now_ms)
         ready = self._raft.ready(with_writes=self._flight is None)
-        if ready:
+        changed = False
+        while ready:
+            changed = changed or bool(ready.events)
             self._obey(ready)
-            self.request_round()
-        else:
-            self._rest()
+            ready = self._raft.ready(with_writes=self._flight is None)
+        self._rest()
+        healthy = self._is_healthy()
+        if changed or healthy != self._healthy:
+            self._healthy = healthy
+            self._liveness.publish(healthy)
+
+    def _is_healthy(self) -> bool:
+        """Whether the disk completes writes; a stuck loop does not get here and is paused."""
+        flight = self._flight
+        return flight is None or self.now_ms - flight.began_ms < DISK_STALL_MS_MAX
 
     def _rest(self) -> None:
         """Nothing to do until the next deadline."""
@@ -312,7 +361,8 @@ class SimulatedNode:
             staged = self._store.stage(ready.writes)
         self._send_all(ready.messages)
         if staged is not None:
-            self._begin_write(Flight(ready.writes, staged, ready.messages_after_write))
+            self._begin_write(Flight(ready.writes, staged, ready.messages_after_write,
+                                     self.now_ms))
         else:
             self._send_all(ready.messages_after_write)
         for group, first, last in ready.committed:
@@ -322,7 +372,9 @@ class SimulatedNode:
             self._raft.applied(group, last)
 
     def _note(self, events: Sequence[Event]) -> None:
+        marks = self._world.marks
         for event in events:
+            marks[event.kind] += 1
             if event.kind == "role" and event.fields[0] != Role.LEADER:
                 self._sessions.stepped_down(event.group)
             if event.kind in TRACED_EVENTS:
@@ -362,6 +414,43 @@ class SimulatedNode:
         self._effect()
         self._send_all(flight.messages_after)
         self._sessions.written()
+        self._upkeep()
+        self.request_round()
+
+    def _upkeep(self) -> None:
+        """What the disk worker does between rounds: a checkpoint, the next segment, an index."""
+        store = self._store
+        if store.checkpoint_due:
+            commits = {group: self._raft.status(group).commit for group in self._voters}
+            plan = store.checkpoint_plan(commits, None)
+            self._begin_plan(plan, store.checkpointed)
+            return
+        plan = store.prepare_plan()
+        if plan is not None:
+            self._begin_plan(plan, None)
+            return
+        plan = store.seal_plan()
+        if plan is not None:
+            self._begin_plan(plan, store.sealed)
+
+    def _begin_plan(self, plan: object, finish: Callable[[object], None] | None) -> None:
+        self._effect()
+        self._flight = flight = Flight(None, plan, (), self.now_ms)
+        self._filesystem.begin()
+        plan.execute()
+        self._queue.after(self._latency_us(), self._plan_settled, self._life, flight, finish)
+
+    def _plan_settled(self, life: int, flight: Flight,
+                      finish: Callable[[object], None] | None) -> None:
+        if life == self._life and self.alive:
+            self._filesystem.settle()
+            self._run(life, self._plan_done, (flight, finish))
+
+    def _plan_done(self, flight: Flight, finish: Callable[[object], None] | None) -> None:
+        self._flight = None
+        self._effect()
+        if finish is not None:
+            finish(flight.work)
         self.request_round()
 
     # ---- sending ---------------------------------------------------------------------------
@@ -377,6 +466,8 @@ class SimulatedNode:
             self._send(to, messages)
 
     def _send(self, to: int, messages: list[Message]) -> None:
+        if to not in self._connected:
+            return
         self._effect()
         for message in messages:
             self._witness.sent(self.node, to, message)
@@ -433,11 +524,16 @@ class SimulatedNode:
 
     # ---- questions of the world ------------------------------------------------------------
 
+    def leads(self, group: int) -> bool:
+        return self.is_up and group in self._voters and self._raft.leader_hint(group)[0] == self.node
+
     def awake(self) -> list[str]:
         """Groups that have a timer though they have nothing to do."""
         if self._raft is None:
             return [f"n{self.node} is not up"]
-        return [f"n{self.node} g{group} {self._raft.status(group)}" for group in self._voters
+        deadline_ms = self._raft.next_deadline_ms()
+        timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
+        return timers + [f"n{self.node} g{group} {self._raft.status(group)}" for group in self._voters
                 if not self._raft.status(group).asleep]
 
     def check(self) -> None:
@@ -455,7 +551,8 @@ def raft_config(parameters) -> RaftConfig:
         append_bytes_max=raft.append_bytes_max, peer_window_bytes=raft.peer_window_bytes,
         uncommitted_bytes_max=raft.uncommitted_bytes_max,
         uncommitted_entries_max=raft.uncommitted_entries_max,
-        reexamine_groups_max=raft.reexamine_groups_max).validate()
+        reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
+        retransmit_ms=raft.retransmit_ms).validate()
 
 
 def storage_config(parameters) -> StorageConfig:

@@ -25,6 +25,7 @@ class AppendOperation:
     payload: bytes
     invoked_us: int
     floor: int  # highest acknowledged offset of the partition at invocation; -1 = none
+    number: int = 0  # counts the batches of its producer and partition
     attempts: int = 0
     refusals: int = 0
     base_offset: int = -1

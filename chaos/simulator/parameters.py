@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 FAULT_KINDS = (
     "power-loss", "kill", "crash-midway", "cluster-power", "pause", "partition-one",
     "partition-halves", "partition-one-way", "clog", "disk-slow", "disconnect", "transfer",
+    "double-crash", "isolate-leader",
 )
 
 
@@ -58,6 +59,8 @@ class RaftParameters:
     uncommitted_bytes_max: int
     uncommitted_entries_max: int
     reexamine_groups_max: int
+    lease_ms: int
+    retransmit_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class WorkloadParameters:
     records_per_batch_max: int
     value_bytes_max: int
     in_flight_max: int
+    skew: float  # 1 = all groups alike, more = a few hot ones
     timeout_ms: int
     readers: int
     reads_per_second: float
@@ -175,16 +179,19 @@ def _draw_raft(rng: random.Random) -> RaftParameters:
         uncommitted_bytes_max=uncommitted,
         uncommitted_entries_max=rng.choice((2, 4, 16, 1 << 16)),
         reexamine_groups_max=rng.choice((1, 3, 256)),
+        lease_ms=rng.choice((450, 600, 600, 2000)),
+        retransmit_ms=rng.choice((100, 500, 500)),
     )
 
 
 def _draw_workload(rng: random.Random) -> WorkloadParameters:
     return WorkloadParameters(
         producers=rng.choice((2, 4, 8)),
-        appends_per_second=rng.choice((15.0, 30.0, 60.0)),
+        appends_per_second=rng.choice((10.0, 20.0, 40.0)),
         records_per_batch_max=rng.choice((1, 3, 8)),
         value_bytes_max=rng.choice((0, 40, 300)),
         in_flight_max=rng.choice((1, 2, 5)),
+        skew=rng.choice((1.0, 2.0, 8.0)),
         timeout_ms=rng.choice((300, 1000, 3000)),
         readers=rng.choice((1, 2, 4)),
         reads_per_second=rng.choice((5.0, 15.0)),

@@ -75,10 +75,7 @@ class Witness:
         if log.last_index != restored.bounds.last_index:
             raise Violation("LogHasNoHoles", f"{replica} says its log ends at "
                             f"{restored.bounds.last_index}, {log.last_index} entries can be read")
-        if restored.commit > replica.group.commit:
-            raise Violation("CommitIsDurable", f"{replica} restarts with commit {restored.commit}, "
-                            f"{replica.group.commit} are committed")
-        self._ask("on_recover", replica, log, hard_state)
+        self._ask("on_recover", replica, log, restored)
         replica.restart(log, hard_state, restored.applied)
 
     # ---- messages and commits ----------------------------------------------------------------

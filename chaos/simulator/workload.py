@@ -5,8 +5,8 @@ network and believe only replies.  A producer keeps a batch until it is acknowle
 lost reply and an ambiguous answer all end in a retry of the very same bytes, at any replica.
 Sometimes a producer gives up, takes a higher epoch and leaves its open batches to fate.
 
-Invariants.  At most ``in_flight_max`` (<= 5, the server's window) batches of a producer and
-partition are open.  Each value is unique and names its append.
+Invariants.  From the oldest open batch of a producer and partition to its newest are at most
+``in_flight_max`` (<= 5, the server's window) batches.  Each value is unique and names its append.
 """
 
 from __future__ import annotations
@@ -86,11 +86,18 @@ class Cluster(NamedTuple):
 class Stream:
     """One producer's batches to one partition."""
 
-    __slots__ = ("next_sequence", "open")
+    __slots__ = ("next_sequence", "next_number", "open")
 
     def __init__(self) -> None:
         self.next_sequence = 0
+        self.next_number = 0
         self.open: list[AppendOperation] = []
+
+    @property
+    def span(self) -> int:
+        """Batches from the oldest open one on, acknowledged ones between included: the server
+        remembers only so many."""
+        return self.next_number - self.open[0].number if self.open else 0
 
 
 class Workload:
@@ -109,6 +116,7 @@ class Workload:
         self.partitions = cluster.partitions
         self._group_of = {partition: group for group, partitions in cluster.partitions.items()
                           for partition in partitions}
+        self._groups = sorted(cluster.partitions)
         self._hints: dict[int, int] = {}
         self._acked_offsets: dict[int, int] = {}  # highest acknowledged with commit
         self._positions: dict[tuple[int, int], int] = {}
@@ -167,18 +175,20 @@ class Workload:
             self.append(producer, partition)
 
     def _some_partition(self) -> int:
-        """A few partitions are hot: the square of a uniform number."""
-        groups = sorted(self._cluster.partitions)
-        group = groups[int(self._rng.random() ** 2 * len(groups))]
+        """A few partitions are hot: a power of a uniform number."""
+        groups = self._groups
+        group = groups[int(self._rng.random() ** self._parameters.skew * len(groups))]
         return self._rng.choice(self._cluster.partitions[group])
 
     def append(self, producer: int, partition: int) -> AppendOperation | None:
         """A new batch of an idempotent producer; None when its window is full."""
         stream = self._streams.setdefault((producer, partition), Stream())
-        if len(stream.open) >= self._parameters.in_flight_max:
+        if stream.span >= self._parameters.in_flight_max:
             return None
         append = self._build(producer, self._epochs[producer], stream.next_sequence, partition,
                              ACKS_COMMIT)
+        append.number = stream.next_number
+        stream.next_number += 1
         stream.next_sequence += append.count
         stream.open.append(append)
         self._send(append)

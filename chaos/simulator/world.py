@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from multiraft.errors import MultiRaftError
 
 from chaos.simulator.events import EventQueue
 from chaos.simulator.invariants import Violation
@@ -39,6 +42,10 @@ SLEEP_MS = 5_000
 #: Odds that a minority of nodes stays down in the liveness phase.
 MINORITY_DOWN = 0.3
 
+#: What a run can end with besides a broken invariant: every error that nobody expected.
+DEFECTS = (AssertionError, MultiRaftError, OSError, ArithmeticError, LookupError, TypeError,
+           ValueError, AttributeError)
+
 
 @dataclass(slots=True)
 class Result:
@@ -54,6 +61,7 @@ class Result:
     leader_changes: int = 0
     crashes: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    marks: Counter[str] = field(default_factory=Counter)
     trace_tail: list[str] = field(default_factory=list)
 
 
@@ -65,6 +73,7 @@ class World:
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
         self.faults: Counter[str] = Counter()
+        self.marks: Counter[str] = Counter()  # events of consensus and recovery, by kind
         self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
         voters = place_groups(parameters)
         self.witness = Witness(GroupModel(group, members) for group, members in voters.items())
@@ -187,15 +196,16 @@ def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
 
 
 def run(parameters: Parameters, sink: Callable[[str], None] | None = None) -> Result:
-    """Run one seed to its verdict; an ``AssertionError`` of any part is the verdict, anything else
-    is a defect of the simulator or an unexpected error of the system, and is reported as such."""
+    """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none."""
     started = time.perf_counter()
     world = World(parameters, sink)
     result = Result(parameters.seed)
     try:
         world.run()
-    except AssertionError as error:
-        result.failure = f"{type(error).__name__}: {error}"
+    except DEFECTS as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        result.failure = (f"{type(error).__name__}: {error}\n    at {where.name}, "
+                          f"{where.filename}:{where.lineno}")
     result.digest = world.trace.digest()
     result.simulated_ms = world.queue.now_ms
     result.real_seconds = time.perf_counter() - started
@@ -204,5 +214,6 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None) -> Re
     result.leader_changes = world.witness.leader_changes
     result.crashes = sum(node.crashes for node in world.nodes.values())
     result.faults = world.faults
+    result.marks = world.marks
     result.trace_tail = list(world.trace.tail)
     return result

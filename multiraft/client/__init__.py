@@ -1,1 +1,51 @@
-"""Placeholder docstring; owned by the package author."""
+"""The client for trio: producers, consumers and the questions an operator asks.
+
+    async with Client(["127.0.0.1:9101"]) as client:
+        await client.create_topic("flights", partitions=4)
+        async with client.producer() as producer:
+            delivery = producer.send_nowait(Record("flights", b"UA 1545", key=b"UA"))
+            receipt = await delivery.wait()
+        async for batch in client.consume("flights", until_end=True):
+            for record in batch:
+                ...
+
+Contract.  Every error is typed.  A ``RequestError`` is definite: it did not happen.  An
+``AmbiguousOutcome`` says that nobody knows; it is never a ``RequestError``.  Leaving the block of a
+producer flushes it.  One client belongs to one trio run; its tasks end with its block.
+
+Elsewhere.  All decisions are in the machines (``_core.py`` and what it drives), the waiting is in
+``_trio.py``.  ``multiraft.client.blocking`` is the same client without trio; for its sake the names
+that need trio are imported when they are asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from multiraft.client._accumulator import BufferFull
+from multiraft.client._compression import DecompressionTooLarge
+from multiraft.client._network import NoNodeAnswered
+from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
+from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.wire.errors import AmbiguousOutcome, RequestError
+
+if TYPE_CHECKING:
+    from multiraft.client._trio import BatchDelivery, Client, Consumer, Producer
+
+__all__ = [
+    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
+    "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange",
+    "PartitionDescription", "Producer", "Record", "RequestError", "TopicDescription",
+]
+
+_NEED_TRIO = ("BatchDelivery", "Client", "Consumer", "Producer")
+
+
+def __getattr__(name: str) -> type:
+    """Import the trio driver when one of its names is asked for first (PEP 562)."""
+    if name not in _NEED_TRIO:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module("multiraft.client._trio"), name)
+    globals()[name] = value
+    return value

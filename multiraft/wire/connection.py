@@ -8,10 +8,10 @@ Contract.  A driver owns a socket and obeys:
     while (event := connection.next_event()) not in (NEED_DATA, PAUSED): handle(event)
     sock.sendmsg(connection.send(event, payload))               # buffers, nothing copied
 
-``NEED_DATA``: receive, then ask again.  ``PAUSED``: do not receive; ask again after a ``send`` (the
-handshake is unanswered, or ``in_flight_max`` requests are).  A request that is not acceptable is an
-event too (``BadRequest``): answer it, the connection survives.  Bytes that are not the protocol
-raise ``RemoteProtocolError`` from ``next_event``, for good; any other exception from there is a bug.
+``NEED_DATA``: receive, then ask again.  ``PAUSED``: do not receive; ask again after a ``send``
+(the handshake is unanswered, or ``in_flight_max`` requests are).  A request that is not acceptable
+is an event too (``BadRequest``): answer it, the connection survives.  Bytes that are not the
+protocol raise ``RemoteProtocolError`` from ``next_event``, for good; any other exception is a bug.
 
 Transitions.
     server: OPENING -Hello received-> JUDGING -Welcome sent-> OPEN, or -Refused sent-> CLOSED
@@ -161,7 +161,7 @@ class Connection:
     # ---- events out ----
 
     def next_event(self) -> Event | Signal:
-        """The next event, or NEED_DATA or PAUSED.  Raises ``RemoteProtocolError``, then for good."""
+        """The next event, NEED_DATA or PAUSED.  Raises ``RemoteProtocolError``, then for good."""
         if self.state is State.BROKEN:
             raise RemoteProtocolError("the connection is finished after a protocol error")
         if self._paused():

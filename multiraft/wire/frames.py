@@ -13,9 +13,9 @@ the byte stream gives the same frames.  Bytes that are not the protocol are ``Re
 nothing else, and the reader is finished after it.
 
 Theory.  Small frames share a chunk, which is replaced when it is used up; a large frame that does
-not fit into what is left of it gets a buffer of its own, of exactly its size.  What had arrived of it
-before its length was known has to be copied; after such a frame the reader therefore first asks for
-``PEEK_BYTES`` only, so that a run of large frames costs one small copy and one more system call
+not fit into what is left of it gets a buffer of its own, of exactly its size.  What had arrived of
+it before its length was known has to be copied; after such a frame the reader therefore first asks
+for ``PEEK_BYTES`` only, so that a run of large frames costs one small copy and one more system call
 each, instead of a copy of half the data.
 """
 

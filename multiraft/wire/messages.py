@@ -184,7 +184,7 @@ class GroupSummary(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """Nodes, and the topics named (null = none: the nodes only; ``ListTopics`` pages through all)."""
+    """Nodes, and the topics named (null = none; ``ListTopics`` pages through all of them)."""
 
     topics: tuple[str, ...] | None = None
 

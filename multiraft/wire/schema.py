@@ -1,4 +1,4 @@
-"""Checks that turn decoded CBOR into typed values: the vocabulary that ``messages.py`` is written in.
+"""Checks that turn decoded CBOR into typed values: the vocabulary of ``messages.py``.
 
 Contract.  A check takes a plain value, returns the typed one, and raises ``Malformed`` with a text
 that says what was expected.  Nothing here knows an operation.  Rows are arrays on the wire and
@@ -115,7 +115,7 @@ def row(kind: type, *checks: Check) -> Check:
         if type(value) is not list or len(value) != count:
             raise Malformed(f"expected an array of {count} fields ({', '.join(kind._fields)}), "
                             f"got {_show(value)}")
-        return make([field(item) for field, item in zip(checks, value)])
+        return make([field(item) for field, item in zip(checks, value, strict=True)])
 
     return check
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from types import SimpleNamespace
 
+from multiraft.client.blocking import BatchReceipt, Record
 from multiraft.wire import errors as wire
 from multiraft.wire import messages
 
@@ -22,18 +23,18 @@ class FakeCluster:
         self.producer_options: dict = {}
         self.batch_records = 3
 
-    def connect(self, addresses, timeout_s):
+    def connect(self, addresses):
         self.asked.append(tuple(addresses))
         if self.failure is not None:
             raise self.failure
         return FakeClient(self)
 
-    def connect_over_tcp(self, addresses, timeout_s):
+    def connect_over_tcp(self, addresses):
         """As a real client: somebody must listen at one of the addresses."""
         for address in addresses:
             host, _, port = address.rpartition(":")
             try:
-                socket.create_connection((host, int(port)), timeout=timeout_s).close()
+                socket.create_connection((host, int(port)), timeout=5).close()
             except ConnectionRefusedError:
                 continue
             return FakeClient(self)
@@ -96,6 +97,9 @@ class FakeClient:
         self._cluster.producer_options = options
         return FakeProducer(self._cluster)
 
+    def turn_sometimes(self):
+        pass
+
     def consume(self, topic, partition=None, start="earliest", until_end=True):
         for number, records in enumerate(self._topic(topic)):
             if partition in (None, number):
@@ -125,6 +129,10 @@ class FakeDelivery:
         self.outcome = None
         self._listeners = []
 
+    @property
+    def done(self):
+        return self.outcome is not None
+
     def when_done(self, listener):
         if self.outcome is None:
             self._listeners.append(listener)
@@ -151,6 +159,9 @@ class FakeProducer:
     def __exit__(self, *_):
         self.flush()
 
+    def send_many(self, topic, values):
+        return list(dict.fromkeys(self.send(Record(topic, value)) for value in values))
+
     def send(self, record):
         delivery = self._delivery
         self._records.append(record)
@@ -158,10 +169,7 @@ class FakeProducer:
             self._end_batch()
         return delivery
 
-    def poll(self, timeout_s=0.0):
-        pass
-
-    def flush(self, timeout_s=None):
+    def flush(self):
         if self._records:
             self._end_batch()
 
@@ -174,7 +182,5 @@ class FakeProducer:
             for record in records:
                 self._cluster.topics[record.topic][record.partition or 0].append(
                     (record.key, record.value))
-        delivery.resolve(failures[0] if failures else self._receipt(records))
-
-    def _receipt(self, records):
-        return "receipt"
+        delivery.resolve(failures[0] if failures else
+                         BatchReceipt(records[0].topic, 0, 0, len(records)))

@@ -112,11 +112,18 @@ def test_a_missing_group_is_not_found(run):
     assert "0 to 4" in result.stderr
 
 
+def test_a_node_that_is_no_voter_is_refused_with_those_that_are(run):
+    result = run("group", "transfer", "1", "7")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "Its voters are 1, 2, 3." in result.stderr
+
+
 @pytest.mark.parametrize("error, code", [
     (wire.AmbiguousOutcome("the connection broke"), ExitCode.AMBIGUOUS),
     (wire.LeaderUnknown("group 3 has no leader"), ExitCode.FAILED),
     (wire.UnknownTopic("there is no topic"), ExitCode.NOT_FOUND),
     (wire.RemoteProtocolError("not our protocol"), ExitCode.UNREACHABLE),
+    (wire.TimedOut("no answer in time"), ExitCode.UNREACHABLE),
     (ConnectionRefusedError("refused"), ExitCode.UNREACHABLE),
     (TimeoutError("too late"), ExitCode.UNREACHABLE),
 ])

@@ -75,6 +75,14 @@ def test_the_counts_come_last(run, topic):
                                          "ambiguous": 0, "refused": 0}
 
 
+@pytest.mark.parametrize("flags", [[], ["--partition", "0"]], ids=["many", "one by one"])
+def test_batches_that_span_blocks_of_input_are_counted_once(run, topic, monkeypatch, flags):
+    monkeypatch.setattr(produce_module, "BLOCK_BYTES", 5)
+    result = run("produce", topic, "--json", *flags, input=b"".join(b"%03d\n" % n
+                                                                    for n in range(50)))
+    assert json.loads(result.stdout)["acknowledged"] == 50
+
+
 def test_ambiguous_records_are_counted_and_change_the_exit_code(run, cluster, topic):
     cluster.outcomes[b"d"] = wire.AmbiguousOutcome("no answer")
     result = run("produce", topic, "--json", input=b"a\nb\nc\nd\ne\n")
@@ -215,6 +223,14 @@ def test_an_offset_needs_a_partition_when_there_are_several(run, cluster):
     result = run("consume", "t", "--from", "5")
     assert result.exit_code == ExitCode.USAGE
     assert "needs --partition" in result.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--follow"]])
+def test_an_offset_beyond_the_end_is_out_of_range(run, seven, flags):
+    result = run("consume", seven, "--from", "8", *flags)
+    assert result.exit_code == ExitCode.FAILED
+    assert "offset 8 is out of range" in result.stderr
+    assert "0 up to, not including, 7" in result.stderr
 
 
 @pytest.mark.parametrize("word", ["beginning", "-1", "five"])

@@ -35,8 +35,9 @@ class Walk:
         self.groups = groups
         self.leader_of: dict[tuple[int, int], int] = {}
         self.committed: dict[tuple[int, int], tuple[int, bytes]] = {}
+        #: Highest term known when an entry was first seen committed: later leaders have it.
+        self.seen_in_term: dict[tuple[int, int], int] = {}
         self.votes: dict[tuple[int, int, int], int] = {}
-        self.acknowledged: list[tuple[int, int, int]] = []
         self.number = 0
 
     # ---- actions ------------------------------------------------------------------------------
@@ -162,7 +163,8 @@ class Walk:
             held = {entry.index: (entry.term, bytes(entry.payload))
                     for entry in node.store._memory[group].entries}
             for (of, index), what in self.committed.items():
-                assert of != group or held[index] == what, f"leader {node.id} lacks {group}/{index}"
+                if of == group and self.seen_in_term[of, index] < status.term:
+                    assert held[index] == what, f"leader {node.id} lacks {group}/{index}"
 
     def check_vote(self, node, group) -> None:
         term, vote = node.store._disk[group].hard_state
@@ -174,6 +176,7 @@ class Walk:
         for entry in applied[-5:]:
             what = (entry.term, bytes(entry.payload))
             assert self.committed.setdefault((group, entry.index), what) == what
+            self.seen_in_term.setdefault((group, entry.index), status.term)
         if status.leader == node.id and status.commit:
             holders = 0
             for other in self.cluster.nodes.values():

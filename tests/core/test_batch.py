@@ -281,6 +281,21 @@ def test_check_batch_refuses_a_batch_over_the_limit_before_looking_into_it(twin)
         twin.check_batch(bytes(_layout.BATCH_BYTES_MAX + 1))
 
 
+def test_large_batches_are_checked_without_the_interpreters_lock():
+    """Over a MiB the compiled twin releases it: another path through the same checks."""
+    builder = _core.BatchBuilder(4 << 20)
+    assert builder.extend(NOW_MS, [bytes([n]) * 700_000 for n in range(3)]) == 3
+    batch = builder.build()
+    assert _core.crc32c(batch) == _core._crc32c_portable(batch)
+    assert _core.check_batch(batch) == BatchInfo(3, -1, -1, -1, NOW_MS, 0)
+    assert _core.split_batches(batch + batch) == [batch, batch]
+    batch[-1] = 2  # one header, of which nothing is there
+    with pytest.raises(CorruptBatch, match="CRC"):
+        _core.check_batch(batch)
+    with pytest.raises(CorruptBatch, match="reaches past its end"):
+        _core.check_batch(resealed(batch))
+
+
 def test_every_cut_of_a_batch_is_refused(twin):
     batch = build(twin)
     for length in range(len(batch)):
@@ -323,6 +338,25 @@ def test_check_batch_refuses_a_timestamp_that_overflows(twin):
         block = bytes.fromhex("20" + "00" + delta + "00" + "01" + "0278" + "00")
         with pytest.raises(CorruptBatch, match="timestamp overflows"):
             twin.check_batch(with_block(block, 1, base))
+
+
+@pytest.mark.parametrize("base_ms, delta, edge", [
+    (-(1 << 62), "ff" * 8 + "7f", -(1 << 63)), ((1 << 62) - 1, "80" * 8 + "8001", (1 << 63) - 1)])
+def test_timestamps_at_the_edge_of_64_bits_are_accepted(twin, base_ms, delta, edge):
+    body = bytes.fromhex("00" + delta + "00" + "01" + "0278" + "00")
+    batch = with_block(bytes([2 * len(body)]) + body, 1, base_ms)
+    assert twin.check_batch(batch).count == 1
+    [record] = twin.decode_records(twin.verify_batch(batch), batch[61:])
+    assert record.timestamp_ms == edge
+
+
+def test_as_many_headers_as_the_limit_says_are_accepted(twin):
+    builder = twin.BatchBuilder(1 << 16)
+    builder.append(NOW_MS, None, None, [("", None)] * _layout.RECORD_HEADERS_MAX)
+    batch = builder.build()
+    assert twin.check_batch(batch).count == 1
+    [record] = twin.decode_records(twin.verify_batch(batch), batch[61:])
+    assert len(record.headers) == _layout.RECORD_HEADERS_MAX
 
 
 def test_varints_longer_than_needed_are_accepted(twin):
@@ -407,6 +441,8 @@ def test_decode_accepts_the_holes_of_compaction_but_no_disorder(twin):
     assert [record.offset for record in records] == [1, 9]
     with pytest.raises(CorruptBatch, match="offset delta 1 is not above 9"):
         twin.decode_records(header, third + first)
+    with pytest.raises(CorruptBatch, match="offset delta 1 is not above 1"):
+        twin.decode_records(header, first + first)
     with pytest.raises(CorruptBatch, match="at most 8"):
         twin.decode_records(header._replace(last_offset_delta=8), first + third)
 

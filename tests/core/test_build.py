@@ -41,6 +41,16 @@ def test_both_twins_have_the_methods_of_the_stub(twin, class_name):
             assert callable(getattr(getattr(twin, class_name), node.name))
 
 
+@pytest.mark.parametrize("class_name", ["Record", "BatchHeader", "ScannedEntry", "Scan"])
+def test_values_have_the_fields_of_the_stub(class_name):
+    tree = ast.parse((PACKAGE / "_core.pyi").read_text())
+    [stub] = [node for node in tree.body
+              if isinstance(node, ast.ClassDef) and node.name == class_name]
+    fields = tuple(node.target.id for node in stub.body if isinstance(node, ast.AnnAssign))
+    assert fields == getattr(_core, class_name)._fields
+    assert getattr(_core, class_name) is getattr(_reference, class_name)
+
+
 def test_chooser_takes_what_the_environment_says(monkeypatch):
     try:
         for choice, module in (("reference", _reference), ("compiled", _core)):

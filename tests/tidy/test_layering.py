@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import functools
 import re
 import sys
 from typing import NamedTuple
@@ -44,7 +45,7 @@ LAYERS = (
           PURE,
           {"multiraft/core.py": ("os", "multiraft._core", "multiraft._reference"),
            # The twin of system calls without the GIL: gathered append, the disk queue.
-           "multiraft/_reference.py": ("os", "threading", "time")}),
+           "multiraft/_reference_disk.py": ("os", "threading", "time")}),
     Layer("`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", "multiraft.errors"),
           ("cbor2",), PURE, {}),
     Layer("`placement`", ("placement/**.py",), ("placement.**",), ("sortedcontainers",), PURE, {}),
@@ -84,7 +85,7 @@ INSTEAD = {
 
 #: What ``.pyx`` and ``.pxd`` files may import or cimport.
 CYTHON_ALLOWED = re.compile(r"^(cython|cpython|libc|posix|struct|typing|zlib|collections"
-                            r"|multiraft\.(types|errors|_layout|_core))(\.|$)")
+                            r"|multiraft\.(types|errors|_layout|_values|_core))(\.|$)")
 
 
 class Import(NamedTuple):
@@ -97,6 +98,7 @@ class Import(NamedTuple):
     in_function: bool
 
 
+@functools.cache
 def imports(name: str) -> list[Import]:
     """Every import of a Python file, relative ones made absolute."""
     package = tree.module_name(name).split(".")
@@ -132,10 +134,16 @@ def layer_of(name: str) -> Layer | None:
     return None
 
 
+@functools.cache
+def our_modules() -> frozenset[str]:
+    """Every module that the distribution installs."""
+    return frozenset({"multiraft._core"} | {tree.module_name(name)
+                                            for name in tree.python_files(*tree.PACKAGES)})
+
+
 def targets(found: Import) -> list[str]:
     """``from multiraft import types`` reaches ``multiraft.types``; attributes reach nothing."""
-    modules = {tree.module_name(name) for name in tree.python_files(*tree.PACKAGES)}
-    modules |= {"multiraft._core"}
+    modules = our_modules()
     inner = [f"{found.module}.{each}" for each in found.names
              if f"{found.module}.{each}" in modules]
     return inner or [found.module]

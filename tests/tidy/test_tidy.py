@@ -19,13 +19,13 @@ MODULE_LINES_MAX = 600
 
 #: Modules that are longer than they should be, with their length.  This table may only shrink: a
 #: module that was shortened must be lowered or leave.
-LONG_MODULES: dict[str, int] = {
-    "multiraft/_reference.py": 720,  # the specification of the hot path, read in one go
-}
+LONG_MODULES: dict[str, int] = {}
 
 #: Functions that may catch everything, as ``file::function``: the outermost edge of a task, where
 #: the alternative is a lost traceback.  Each has its reason beside it.
-CATCH_ALL: dict[str, str] = {}
+CATCH_ALL: dict[str, str] = {
+    "node/liveness.py::_main": "a thread's edge: the loop raises it with its traceback",
+}
 
 #: Folders whose programs talk to a person; everything else returns values or raises.
 TALKATIVE = ("admin_cli", "benchmarks", "demo", "tests")
@@ -129,7 +129,11 @@ def test_every_public_class_and_function_of_the_library_has_a_docstring():
 
 
 def catches_all(handler: ast.ExceptHandler) -> bool:
-    """``except:``, ``except Exception`` or ``except BaseException``, alone or in a tuple."""
+    """``except:``, ``except Exception`` or ``except BaseException``, alone or in a tuple; but not
+    one that cleans up and ends in a bare ``raise``."""
+    last = handler.body[-1]
+    if isinstance(last, ast.Raise) and last.exc is None:
+        return False
     if handler.type is None:
         return True
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]

@@ -1,0 +1,395 @@
+"""Where a producer's records wait: open batches per partition, sealed ones, and records whose topic
+is not known yet.
+
+Contract.  ``send`` and ``extend`` take records and never wait; ``BufferFull`` bounds what is held.
+A batch is sealed when it is full, has lingered, or everything is to be sent; it stays accounted for
+until ``resolve`` gives its deliveries their outcome.  Which batch goes where, and when, is
+``_producer.py``'s business.
+
+Theory.  Records without a key stick to one partition until its batch is sealed and then go on to
+the next: whole batches are spread, not records (KIP-480).  A record whose topic is unknown is kept
+as it is, because its partition, and so its batch, depend on how many partitions there are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import Callable, NamedTuple, Sequence
+
+from multiraft import _layout as layout
+from multiraft import core
+from multiraft.client._batches import Batch, Delivery, PartitionQueue
+from multiraft.client._compression import codec_number, compress
+from multiraft.client._metadata import MetadataCache
+from multiraft.client._records import BatchReceipt, Record
+from multiraft.errors import ConfigError, MultiRaftError
+from multiraft.wire.errors import TimedOut, UnknownPartition, UnknownTopic
+
+#: A leader remembers this many batches per producer and partition.
+IDEMPOTENT_IN_FLIGHT_MAX = 5
+#: Empty builders kept for the next batches: their memory is grown already.
+_BUILDERS_KEPT_MAX = 64
+#: Failures kept for ``flush`` to report those that nobody waited for.
+_FAILURES_KEPT_MAX = 1_000
+#: Idle partitions whose sequences are remembered before deleted ones are looked for.
+_IDLE_QUEUES_MIN = 1_024
+
+
+class BufferFull(MultiRaftError):
+    """The producer holds as many unacknowledged bytes as it may."""
+
+    def __init__(self, limit: int, value: int):
+        super().__init__(f"buffer_bytes_max={limit} is reached with {value} bytes unacknowledged")
+        self.limit = limit
+        self.value = value
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """Choices of one producer."""
+
+    acks: str = "commit"
+    #: How long a batch waits for more records.
+    linger_ms: int = 5
+    batch_bytes: int = 256 << 10
+    compression: str = "none"
+    #: Batches of one partition without an answer.
+    in_flight_max: int = 5
+    #: After this a batch is given up, counted from its first record.
+    delivery_timeout_ms: int = 30_000
+    idempotent: bool = True
+    #: Everything not acknowledged: bounds memory when the cluster is slower than the producer.
+    buffer_bytes_max: int = 64 << 20
+    #: Batches that share a request: several partitions' worth, well below a frame's limit.
+    request_bytes_max: int = 4 << 20
+    #: How long the node may keep one attempt before it must say that it does not know.
+    request_timeout_ms: int = 10_000
+    #: An attempt without an answer for this long makes the client look for another leader.
+    suspect_ms: int = 1_000
+
+    def validate(self) -> "ProducerSettings":
+        """Raises ``ConfigError`` naming the setting."""
+        if self.acks not in ("commit", "leader", "none"):
+            raise ConfigError(f"acks={self.acks!r}: expected commit, leader or none")
+        codec_number(self.compression)
+        least = layout.BATCH_HEADER_BYTES + 64
+        if not least <= self.batch_bytes <= layout.BATCH_BYTES_MAX:
+            raise ConfigError(f"batch_bytes={self.batch_bytes} is outside {least}.."
+                              f"{layout.BATCH_BYTES_MAX}")
+        if self.buffer_bytes_max < 2 * self.batch_bytes:
+            raise ConfigError(f"buffer_bytes_max={self.buffer_bytes_max} must hold two batches of "
+                              f"batch_bytes={self.batch_bytes}")
+        if self.in_flight_max < 1 or (
+                self.sequenced and self.in_flight_max > IDEMPOTENT_IN_FLIGHT_MAX):
+            raise ConfigError(f"in_flight_max={self.in_flight_max} is outside 1.."
+                              f"{IDEMPOTENT_IN_FLIGHT_MAX} (idempotent)")
+        for name in ("delivery_timeout_ms", "request_timeout_ms", "suspect_ms"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be positive")
+        if self.linger_ms < 0:
+            raise ConfigError(f"linger_ms={self.linger_ms} must not be negative")
+        return self
+
+    @property
+    def sequenced(self) -> bool:
+        """Whether batches carry sequences: without an acknowledgement they would be of no use."""
+        return self.idempotent and self.acks != "none"
+
+
+class _Staged(NamedTuple):
+    """A record whose topic's partitions are not known yet."""
+
+    number: int
+    record: Record
+    delivery: Delivery
+    wall_ms: int
+    bytes: int
+    deadline_ms: int
+
+
+class Accumulator:
+    """See the module docstring."""
+
+    def __init__(self, settings: ProducerSettings, metadata: MetadataCache, rng: random.Random,
+                 make_delivery: Callable[[], Delivery]):
+        self.failed: MultiRaftError | None = None  # nothing more is taken, and why
+        self.buffered_bytes = 0
+        self._failed: deque[list[Delivery]] = deque(maxlen=_FAILURES_KEPT_MAX)
+        self.partitions: dict[int, PartitionQueue] = {}  # by incarnation; those with work
+        self.ready: dict[int, None] = {}  # incarnations with something new
+        self._settings = settings
+        self._metadata = metadata
+        self._rng = rng
+        self._codec = codec_number(settings.compression)
+        self._make_delivery = make_delivery
+        self._idle: dict[int, PartitionQueue] = {}  # without work, for their sequences
+        self._idle_max = _IDLE_QUEUES_MIN
+        self._staged: dict[str, list[_Staged]] = {}
+        self._sticky: dict[str, int] = {}  # topic -> partition of the current keyless batch
+        self._builders: list[core.BatchBuilder] = []
+        self._unresolved: dict[int, None] = {}  # numbers of batches and staged records, in order
+        self._number = 0
+        self._seal_through = 0  # everything up to this number goes without lingering
+        self._last_opened: Batch | None = None
+
+    # ---- records in ----
+
+    def send(self, record: Record, now_ms: int, wall_ms: int) -> Delivery:
+        """Take one record; the delivery is its batch's.  Raises ``BufferFull``,
+        ``RecordTooLarge``, ``TypeError``, ``UnknownPartition``, or why the producer failed."""
+        size = self._admit(record)
+        topic = self._metadata.topic(record.topic)
+        if topic is None or record.topic in self._staged:
+            return self._stage(record, size, now_ms, wall_ms)
+        return self._append(topic, record, now_ms, wall_ms)
+
+    def extend(self, topic_name: str, values: Sequence[bytes], start: int, now_ms: int,
+               wall_ms: int) -> tuple[Delivery, int]:
+        """Take values[start:] without keys into the current batch; its delivery, and the index of
+        the first value that did not fit.  Only when ``topic_ready``.  Raises as ``send``."""
+        self._admit(None)
+        topic = self._metadata.topic(topic_name)
+        queue = self._queue(topic, self._sticky_partition(topic))
+        batch = self._open_batch(queue, now_ms)
+        took = batch.builder.extend(wall_ms, values, start)
+        self._grew(batch)
+        if took < len(values):
+            self.seal(queue)
+            if took == start and not batch.count:
+                raise AssertionError("an empty batch takes at least one record or raises")
+        return batch.deliveries[0], took
+
+    def topic_ready(self, name: str, now_ms: int) -> bool:
+        """Whether the topic's partitions are known; asks for them if not.  Raises
+        ``UnknownTopic`` when nodes say that there is none."""
+        if self._metadata.topic(name) is not None:
+            return name not in self._staged
+        if self._metadata.is_missing(name, now_ms):
+            raise UnknownTopic(f"topic {name!r} does not exist")
+        self._metadata.want(name)
+        return False
+
+    def seal_all(self) -> int:
+        """Send everything without lingering; a number for ``settled``."""
+        for queue in self.partitions.values():
+            if queue.open is not None:
+                self.seal(queue)
+        self._seal_through = self._number
+        return self._number
+
+    def settled(self, number: int) -> bool:
+        """Whether everything taken before ``seal_all`` returned ``number`` has its outcome."""
+        oldest = next(iter(self._unresolved), None)
+        return oldest is None or oldest > number
+
+    def _admit(self, record: Record | None) -> int:
+        if self.failed is not None:
+            raise self.failed
+        limit = self._settings.buffer_bytes_max
+        size = 0 if record is None else len(record.value or b"") + len(record.key or b"")
+        if self.buffered_bytes + size > limit:
+            raise BufferFull(limit, self.buffered_bytes)
+        return size
+
+    def _stage(self, record: Record, size: int, now_ms: int, wall_ms: int) -> Delivery:
+        """The partitions are unknown: keep the record as it is until they are."""
+        self._metadata.want(record.topic)
+        delivery = self._make_delivery()
+        size += layout.BATCH_HEADER_BYTES
+        self.buffered_bytes += size
+        staged = _Staged(self._next_number(), record, delivery, wall_ms, size,
+                         now_ms + self._settings.delivery_timeout_ms)
+        self._staged.setdefault(record.topic, []).append(staged)
+        return delivery
+
+    def _append(self, topic, record: Record, now_ms: int, wall_ms: int,
+                delivery: Delivery | None = None) -> Delivery:
+        queue = self._queue(topic, self._partition_of(topic, record))
+        timestamp = wall_ms if record.timestamp_ms is None else record.timestamp_ms
+        batch = self._open_batch(queue, now_ms)
+        if not batch.builder.append(timestamp, record.key, record.value, record.headers):
+            self.seal(queue)
+            batch = self._open_batch(queue, now_ms)
+            took = batch.builder.append(timestamp, record.key, record.value, record.headers)
+            assert took, "an empty batch takes any record that fits alone"
+        self._grew(batch)
+        if delivery is not None:
+            batch.deliveries.append(delivery)
+        return batch.deliveries[0]
+
+    def _partition_of(self, topic, record: Record) -> int:
+        count = len(topic.partitions)
+        if record.partition is not None:
+            if not 0 <= record.partition < count:
+                raise UnknownPartition(f"topic {topic.name!r} has partitions 0..{count - 1}, not "
+                                       f"{record.partition}")
+            return record.partition
+        if record.key is not None:
+            return (core.murmur2(record.key) & 0x7FFFFFFF) % count
+        return self._sticky_partition(topic)
+
+    def _sticky_partition(self, topic) -> int:
+        partition = self._sticky.get(topic.name)
+        if partition is None or partition >= len(topic.partitions):
+            partition = self._sticky[topic.name] = self._rng.randrange(len(topic.partitions))
+        return partition
+
+    def _queue(self, topic, partition: int) -> PartitionQueue:
+        incarnation = topic.partitions[partition].incarnation
+        queue = self.partitions.get(incarnation)
+        if queue is None:
+            queue = self._idle.pop(incarnation, None)
+            if queue is None:
+                queue = PartitionQueue(topic.name, partition, incarnation)
+            self.partitions[incarnation] = queue
+        return queue
+
+    def _open_batch(self, queue: PartitionQueue, now_ms: int) -> Batch:
+        if queue.open is None:
+            builder = self._builders.pop() if self._builders else core.BatchBuilder(
+                self._settings.batch_bytes)
+            queue.open = Batch(self._next_number(), builder, now_ms,
+                               now_ms + self._settings.delivery_timeout_ms, self._make_delivery())
+            self.ready[queue.incarnation] = None
+            self._last_opened = queue.open
+        return queue.open
+
+    def _grew(self, batch: Batch) -> None:
+        self.buffered_bytes += batch.builder.size - batch.accounted_bytes
+        batch.accounted_bytes = batch.builder.size
+        batch.count = batch.builder.count
+
+    def seal(self, queue: PartitionQueue) -> None:
+        """Close the open batch: compress, build, queue.  An empty one (its first record was
+        refused) is dropped."""
+        batch, queue.open = queue.open, None
+        builder, batch.builder = batch.builder, None
+        if builder.count:
+            block = compress(self._codec, builder.records_block()) if self._codec else None
+            batch.data = builder.build(codec=self._codec, block=block)
+            self.buffered_bytes += len(batch.data) - batch.accounted_bytes
+            batch.accounted_bytes = len(batch.data)
+            queue.queue.append(batch)
+            self.ready[queue.incarnation] = None
+        else:
+            del self._unresolved[batch.number]
+        builder.clear()
+        if len(self._builders) < _BUILDERS_KEPT_MAX:
+            self._builders.append(builder)
+        topic = self._metadata.topic(queue.topic)
+        if topic is not None and self._sticky.get(queue.topic) == queue.partition:
+            self._sticky[queue.topic] = (queue.partition + 1) % len(topic.partitions)
+
+    def _next_number(self) -> int:
+        self._number += 1
+        self._unresolved[self._number] = None
+        return self._number
+
+    # ---- ends ----
+
+    def take_failure(self) -> MultiRaftError | None:
+        """The first failure that nobody waited for, with a note that counts them; then none."""
+        unseen = [deliveries for deliveries in self._failed
+                  if not any(delivery.claimed for delivery in deliveries)]
+        self._failed.clear()
+        if not unseen:
+            return None
+        failure = unseen[0][0].outcome
+        if len(unseen) > 1:
+            failure.add_note(f"the first of {len(unseen)} failures")
+        return failure
+
+    def fail_staged(self, error: MultiRaftError) -> None:
+        """End every record whose topic is still unknown."""
+        for many in self._staged.values():
+            for staged in many:
+                self._end_staged(staged, error)
+        self._staged.clear()
+
+    def resolve(self, batch: Batch, outcome: BatchReceipt | MultiRaftError) -> None:
+        """Give the batch's deliveries their outcome."""
+        self.buffered_bytes -= batch.accounted_bytes
+        batch.accounted_bytes = 0
+        batch.attempt = 0
+        del self._unresolved[batch.number]
+        self._tell(batch.deliveries, outcome)
+
+    def _tell(self, deliveries: list[Delivery], outcome: BatchReceipt | MultiRaftError) -> None:
+        for delivery in deliveries:
+            delivery.resolve(outcome)
+        if isinstance(outcome, MultiRaftError):
+            self._failed.append(deliveries)
+
+    def retire(self, queue: PartitionQueue) -> None:
+        """No work is left: remember its sequences for as long as the partition exists."""
+        del self.partitions[queue.incarnation]
+        if self._metadata.location(queue.incarnation) is not None:
+            self._idle[queue.incarnation] = queue
+        if len(self._idle) > self._idle_max:
+            self._idle = {incarnation: queue for incarnation, queue in self._idle.items()
+                          if self._metadata.location(incarnation) is not None}
+            self._idle_max = max(_IDLE_QUEUES_MIN, 2 * len(self._idle))
+
+    def staged_deadline_ms(self) -> int | None:
+        """When the first record whose topic is unknown has waited too long."""
+        return min((staged[0].deadline_ms for staged in self._staged.values()), default=None)
+
+    # ---- records whose topic was unknown ----
+
+    def unstage(self, now_ms: int) -> None:
+        """Batch the records whose topics have become known; end those that have none."""
+        for name in list(self._staged):
+            topic = self._metadata.topic(name)
+            if topic is not None:
+                for staged in self._staged.pop(name):
+                    self._place(topic, staged, now_ms)
+                self._seal_early(topic)
+            elif self._metadata.is_missing(name, now_ms):
+                for staged in self._staged.pop(name):
+                    self._end_staged(staged, UnknownTopic(f"topic {name!r} does not exist"))
+            else:
+                self._metadata.want(name)
+                self._expire_staged(name, now_ms)
+
+    def _seal_early(self, topic) -> None:
+        """Records that ``seal_all`` found waiting for metadata must not linger now."""
+        for part in topic.partitions:
+            queue = self.partitions.get(part.incarnation)
+            if queue is not None and queue.open is not None and (
+                    queue.open.number <= self._seal_through):
+                self.seal(queue)
+
+    def _place(self, topic, staged: _Staged, now_ms: int) -> None:
+        """Its partitions are known: the record joins a batch, and its delivery that batch's.  A
+        batch it opens takes over its number, so that a flush waits for it."""
+        self._last_opened = None
+        try:
+            self._append(topic, staged.record, now_ms, staged.wall_ms, staged.delivery)
+        except (MultiRaftError, TypeError, ValueError) as error:
+            if not isinstance(error, MultiRaftError):
+                error = ConfigError(f"record for {topic.name!r}: {error}")
+            self._end_staged(staged, error)
+            return
+        self.buffered_bytes -= staged.bytes
+        batch = self._last_opened
+        if batch is not None and batch.number > staged.number:
+            del self._unresolved[batch.number]
+            batch.number, batch.deadline_ms = staged.number, staged.deadline_ms
+        else:
+            del self._unresolved[staged.number]
+
+    def _expire_staged(self, name: str, now_ms: int) -> None:
+        late = [staged for staged in self._staged[name] if staged.deadline_ms <= now_ms]
+        for staged in late:
+            self._staged[name].remove(staged)
+            self._end_staged(staged, TimedOut(f"topic {name!r}: no metadata in "
+                                              f"{self._settings.delivery_timeout_ms} ms"))
+        if not self._staged[name]:
+            del self._staged[name]
+
+    def _end_staged(self, staged: _Staged, error: MultiRaftError) -> None:
+        self.buffered_bytes -= staged.bytes
+        del self._unresolved[staged.number]
+        self._tell([staged.delivery], error)

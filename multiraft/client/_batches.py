@@ -1,0 +1,157 @@
+"""Batches on their way to a partition: what a producer knows of each, and what a caller waits for.
+
+Contract.  A ``Delivery`` gets exactly one outcome: a ``BatchReceipt`` or the exception that says
+whether the batch was certainly not appended (``RequestError``) or nobody knows
+(``AmbiguousOutcome``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Callable
+
+from multiraft import _layout as layout
+from multiraft import core
+from multiraft.client._records import BatchReceipt
+from multiraft.errors import MultiRaftError
+
+_PRODUCER_FIELDS = struct.Struct(">qhi")
+
+
+class Delivery:
+    """The fate of one batch, as far as it is known.  Drivers subclass it with their way to wait."""
+
+    __slots__ = ("outcome", "claimed", "_listeners")
+
+    def __init__(self):
+        self.outcome: BatchReceipt | MultiRaftError | None = None
+        self.claimed = False  # somebody waits for it, so a failure will be seen
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self.outcome is not None
+
+    def result(self) -> BatchReceipt:
+        """The receipt, or raises what went wrong.  Only when ``done``."""
+        assert self.outcome is not None, "not done yet"
+        self.claimed = True
+        if isinstance(self.outcome, BatchReceipt):
+            return self.outcome
+        raise self.outcome
+
+    def when_done(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` once the outcome is known (at once if it is)."""
+        self.claimed = True
+        if self.done:
+            listener()
+        else:
+            self._listeners.append(listener)
+
+    def resolve(self, outcome: BatchReceipt | MultiRaftError) -> None:
+        """Set the outcome; once."""
+        assert self.outcome is None, "a delivery has one outcome"
+        self.outcome = outcome
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener()
+
+
+class Batch:
+    """Records that travel together.  Open: ``builder`` is set.  Sealed: ``data`` is set.  Sent at
+    least once: ``base_sequence`` is set if the producer is idempotent."""
+
+    __slots__ = ("number", "builder", "data", "count", "accounted_bytes", "opened_ms",
+                 "deadline_ms", "deliveries", "identity", "base_sequence", "attempt", "sent_ms",
+                 "maybe_appended", "problem")
+
+    def __init__(self, number: int, builder: core.BatchBuilder, now_ms: int, deadline_ms: int,
+                 delivery: Delivery):
+        self.number = number
+        self.builder: core.BatchBuilder | None = builder
+        self.data: bytearray | None = None
+        self.count = 0
+        self.accounted_bytes = 0
+        self.opened_ms = now_ms
+        self.deadline_ms = deadline_ms
+        self.deliveries = [delivery]
+        self.identity: tuple[int, int] | None = None
+        self.base_sequence = -1
+        self.attempt = 0  # number of the attempt it is in, 0 = not in flight
+        self.sent_ms = 0
+        self.maybe_appended = False  # an attempt ended without a definite answer
+        self.problem = ""  # what the last attempt said
+
+    @property
+    def done(self) -> bool:
+        """Whether its outcome is known."""
+        return self.deliveries[0].done
+
+    def stamp(self, identity: tuple[int, int], base_sequence: int) -> None:
+        """Write the producer's fields, which are under the batch's CRC."""
+        self.identity, self.base_sequence = identity, base_sequence
+        _PRODUCER_FIELDS.pack_into(self.data, layout.BATCH_PRODUCER_ID_AT, *identity,
+                                   base_sequence)
+        crc = core.crc32c(memoryview(self.data)[layout.BATCH_ATTRIBUTES_AT:])
+        struct.pack_into(">I", self.data, layout.BATCH_CRC_AT, crc)
+
+
+class PartitionQueue:
+    """A producer's batches for one life of one partition, in the order of their records.
+
+    Invariants.  ``sent`` is ordered by sequence and never longer than the batches in flight
+    allowed; everything in it precedes everything in ``queue``, which precedes ``open``.  A batch is
+    sent only when all before it in ``sent`` are in flight on the same connection.
+    """
+
+    __slots__ = ("topic", "partition", "incarnation", "open", "queue", "sent", "identity",
+                 "next_sequence", "needs_reset", "retry_at_ms", "failures", "address", "timer_ms")
+
+    def __init__(self, topic: str, partition: int, incarnation: int):
+        self.topic = topic
+        self.partition = partition
+        self.incarnation = incarnation
+        self.open: Batch | None = None
+        self.queue: deque[Batch] = deque()  # sealed, never sent under the current identity
+        self.sent: list[Batch] = []  # sent at least once, outcome unknown
+        self.identity: tuple[int, int] | None = None  # (producer id, epoch) of the sequences
+        self.next_sequence = 0
+        self.needs_reset = False  # a sequence is missing: go on with a new epoch once sent is empty
+        self.retry_at_ms = 0
+        self.failures = 0  # in a row
+        self.address = ""  # where the batches in flight are
+        self.timer_ms: int | None = None  # when it is looked at next
+
+    @property
+    def in_flight(self) -> int:
+        """Batches that await an answer."""
+        return sum(1 for batch in self.sent if batch.attempt)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to do here."""
+        return self.open is None and not self.queue and not self.sent
+
+    def batches(self) -> list[Batch]:
+        """All unresolved ones, in order."""
+        last = [self.open] if self.open is not None else []
+        return [*self.sent, *self.queue, *last]
+
+    def put_back(self, batch: Batch) -> None:
+        """Queue a batch again that was sent without a sequence.  O(queue)."""
+        self.queue = deque(sorted([batch, *self.queue], key=lambda queued: queued.number))
+
+    def _check(self) -> None:
+        """Full invariant; O(batches)."""
+        for batch in self.sent:
+            assert batch.data is not None and not batch.done, "sent batches are sealed, unresolved"
+        for batch in self.queue:
+            assert batch.data is not None and not batch.attempt, "queued batches are not in flight"
+        sequenced = [batch for batch in self.sent if batch.base_sequence >= 0]
+        numbers = [batch.number for batch in [*sequenced, *self.queue]]
+        assert numbers == sorted(numbers), "batches are in the order of their records"
+        sequences = [batch.base_sequence for batch in self.sent if batch.base_sequence >= 0]
+        if max(sequences, default=0) - min(sequences, default=0) < layout.SEQUENCE_MODULUS // 2:
+            assert sequences == sorted(sequences), "sequences follow that order"

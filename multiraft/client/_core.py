@@ -1,0 +1,182 @@
+"""One client as a machine: network, metadata, producers and consumers, driven by one clock.
+
+Contract.  A driver feeds sockets into ``network``, calls ``advance`` after every input and at
+``next_deadline_ms``, and waits on what it is interested in.  ``trio`` and the blocking driver are
+the same machine with different ways to wait.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Callable, Sequence
+
+from multiraft.client._batches import Delivery
+from multiraft.client._consumer import ConsumerSettings, ConsumerState, Query
+from multiraft.client._accumulator import ProducerSettings
+from multiraft.client._metadata import MetadataCache
+from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
+from multiraft.client._producer import Attempt, ProducerState
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import Code
+from multiraft.wire.messages import InitProducer, Metadata
+from multiraft.wire.schema import I16_MAX
+
+#: Metadata is asked for at most this often; a leader election takes several times as long.
+REFRESH_MS_MIN = 100
+#: A node that does not answer a question about metadata in this time is not asked again at once.
+REFRESH_TIMEOUT_MS = 2_000
+
+
+class _Identity:
+    """A producer's way to its id and epoch."""
+
+    __slots__ = ("asking", "retry_at_ms", "failures", "address")
+
+    def __init__(self):
+        self.asking = False
+        self.retry_at_ms = 0
+        self.failures = 0
+        self.address = ""  # where the last answer said to ask
+
+
+class ClientCore:
+    """See the module docstring."""
+
+    def __init__(self, servers: Sequence[str], rng: random.Random, now_ms: int,
+                 client_id: str = "", limits: NetworkLimits = NetworkLimits()):
+        self.now_ms = now_ms
+        self.rng = rng
+        self.limits = limits
+        self.network = Network(servers, rng, client_id, limits)
+        self.metadata = MetadataCache()
+        self._producers: dict[ProducerState, _Identity] = {}
+        self._consumers: dict[ConsumerState, None] = {}
+        self._refreshing = False
+        self._refresh_at_ms = now_ms
+        self._refresh_failures = 0
+        self._refresh_avoid = ""
+
+    # ---- what exists ----
+
+    def producer(self, settings: ProducerSettings, make_delivery: Callable[[], Delivery],
+                 ) -> ProducerState:
+        """A new producer; ``remove`` it when it is closed."""
+        producer = ProducerState(settings, self.metadata, self.rng, make_delivery, self.limits)
+        self._producers[producer] = _Identity()
+        return producer
+
+    def consumer(self, settings: ConsumerSettings, topic: str, partition: int | None,
+                 start: str | int, until_end: bool) -> ConsumerState:
+        """A new consumer; ``remove`` it when it is closed."""
+        consumer = ConsumerState(settings, self.metadata, self.rng, topic, partition, start,
+                                 until_end, self.limits)
+        self._consumers[consumer] = None
+        return consumer
+
+    def remove(self, part: ProducerState | ConsumerState | None) -> None:
+        """A producer or consumer was closed."""
+        self._producers.pop(part, None)
+        self._consumers.pop(part, None)
+
+    # ---- time ----
+
+    def advance(self, now_ms: int) -> None:
+        """Do what is due.  O(producers + consumers + what is due)."""
+        self.now_ms = now_ms
+        self.network.tick(now_ms)
+        for producer, identity in self._producers.items():
+            for attempt in producer.poll(now_ms):
+                self._produce(producer, attempt)
+            if producer.wants_identity:
+                self._identify(producer, identity)
+        for consumer in self._consumers:
+            for query in consumer.poll(now_ms):
+                self._ask(consumer, query)
+        self._refresh()
+        self.network.release()
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``advance`` has something to do; not later than that, whatever happens."""
+        deadlines = [self.network.next_deadline_ms()]
+        deadlines += [producer.next_deadline_ms() for producer in self._producers]
+        deadlines += [consumer.next_deadline_ms() for consumer in self._consumers]
+        deadlines += [identity.retry_at_ms for producer, identity in self._producers.items()
+                      if producer.wants_identity and not identity.asking]
+        if self.metadata.wanted() and not self._refreshing:
+            deadlines.append(max(self._refresh_at_ms, self.network.next_retry_ms() or 0))
+        return min((at for at in deadlines if at is not None), default=None)
+
+    # ---- requests ----
+
+    def _produce(self, producer: ProducerState, attempt: Attempt) -> None:
+        self.network.request(
+            attempt.address, attempt.request, attempt.payload,
+            attempt.timeout_ms + self.limits.answer_grace_ms,
+            lambda outcome: producer.done(attempt, outcome, self.now_ms), self.now_ms)
+
+    def _ask(self, consumer: ConsumerState, query: Query) -> None:
+        self.network.request(
+            query.address, query.request, (), query.timeout_ms,
+            lambda outcome: consumer.done(query, outcome, self.now_ms), self.now_ms)
+
+    def _identify(self, producer: ProducerState, identity: _Identity) -> None:
+        """Ask for a producer id, or for the next epoch of ours."""
+        if identity.asking or self.now_ms < identity.retry_at_ms:
+            return
+        address = identity.address or self.network.any_address(self.now_ms)
+        if address is None:
+            identity.retry_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
+            return
+        request = InitProducer()
+        if producer.identity is not None and producer.identity[1] < I16_MAX:
+            request = InitProducer(*producer.identity)
+        identity.asking = True
+
+        def done(outcome: ResponseEvent | Lost) -> None:
+            identity.asking = False
+            if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
+                identity.failures, identity.address = 0, ""
+                producer.identify(outcome.reply.producer_id, outcome.reply.producer_epoch)
+                return
+            identity.failures += 1
+            identity.retry_at_ms = self.now_ms + backoff_ms(self.limits, identity.failures,
+                                                            self.rng)
+            identity.address = ""
+            if isinstance(outcome, Lost):
+                producer.identity_problem = f"no producer id yet: {outcome.why}"
+                return
+            producer.identity_problem = f"no producer id yet: {outcome.error.text}"
+            if outcome.code == Code.NOT_LEADER:
+                identity.address = outcome.error.leader_address
+
+        self.network.request(address, request, (), REFRESH_TIMEOUT_MS, done, self.now_ms)
+
+    def _refresh(self) -> None:
+        """Ask any node for the metadata that somebody wants."""
+        wanted = self.metadata.wanted()
+        if not wanted or self._refreshing or self.now_ms < self._refresh_at_ms:
+            return
+        address = self.network.any_address(self.now_ms, self._refresh_avoid)
+        if address is None:
+            self._refresh_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
+            return
+        self._refreshing = True
+
+        def done(outcome: ResponseEvent | Lost) -> None:
+            self._refreshing = False
+            if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
+                self._refresh_failures, self._refresh_avoid = 0, ""
+                self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
+                self.learn(wanted, outcome.reply)
+                return
+            self._refresh_failures += 1
+            self._refresh_avoid = address
+            self._refresh_at_ms = self.now_ms + backoff_ms(
+                self.limits, self._refresh_failures, self.rng)
+
+        self.network.request(address, Metadata(wanted), (), REFRESH_TIMEOUT_MS, done, self.now_ms)
+
+    def learn(self, asked: tuple[str, ...], reply) -> None:
+        """A metadata answer, whoever asked."""
+        self.metadata.apply(asked, reply, self.now_ms)
+        self.network.learn([node.client_address for node in reply.nodes])

@@ -1,0 +1,136 @@
+"""What a client believes about the cluster: nodes, topics, and who leads which partition.
+
+Contract.  Everything here may be stale; a wrong belief costs one refused request, whose answer
+corrects it.  ``wanted`` names what should be asked for, ``apply`` takes the answer.  Newer
+knowledge is told from older by a partition's leader epoch and a topic's incarnation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.wire.errors import ErrorDetail
+from multiraft.wire.messages import TOPICS_PER_REQUEST_MAX, MetadataReply, TopicMetadata
+
+
+class Location(NamedTuple):
+    """Where a partition was last seen."""
+
+    topic: str
+    partition: int
+    incarnation: int
+    group: int
+    leader: int  # 0 = unknown
+    leader_epoch: int
+
+
+class MetadataCache:
+    """See the module docstring.  ``version`` counts changes, so that others notice them cheaply."""
+
+    #: A topic that a node does not know may have been created elsewhere a moment ago.
+    MISSING_GRACE_MS = 1_000
+
+    def __init__(self):
+        self.version = 0
+        self.nodes: dict[int, str] = {}  # id -> client address
+        self._topics: dict[str, TopicMetadata] = {}
+        self._locations: dict[int, Location] = {}  # by partition incarnation
+        self._by_group: dict[int, dict[int, None]] = {}  # group -> partition incarnations
+        self._missing_since: dict[str, int] = {}
+        self._wanted: dict[str, None] = {}  # ordered: who asked first is served first
+
+    # ---- reading ----
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        """The topic, if it is known."""
+        return self._topics.get(name)
+
+    def location(self, incarnation: int) -> Location | None:
+        """Where a partition is, if it is known."""
+        return self._locations.get(incarnation)
+
+    def leader_address(self, incarnation: int) -> str | None:
+        """Client address of the partition's leader; None = ask for metadata first."""
+        location = self._locations.get(incarnation)
+        return self.nodes.get(location.leader) if location is not None else None
+
+    def is_missing(self, name: str, now_ms: int) -> bool:
+        """Whether nodes have said for ``MISSING_GRACE_MS`` that the topic does not exist."""
+        since = self._missing_since.get(name)
+        return since is not None and now_ms - since >= self.MISSING_GRACE_MS
+
+    # ---- asking ----
+
+    def want(self, name: str) -> None:
+        """The topic's metadata is unknown or turned out to be wrong."""
+        self._wanted[name] = None
+
+    def wanted(self) -> tuple[str, ...]:
+        """Topics to ask for, at most as many as one request may name."""
+        return tuple(self._wanted)[:TOPICS_PER_REQUEST_MAX]
+
+    # ---- learning ----
+
+    def apply(self, asked: tuple[str, ...], reply: MetadataReply, now_ms: int) -> None:
+        """An answer to a request for the topics ``asked``.  O(partitions named)."""
+        self.version += 1
+        self.nodes = {node.id: node.client_address for node in reply.nodes}
+        for name in asked:
+            self._wanted.pop(name, None)
+        for topic in reply.topics:
+            self._missing_since.pop(topic.name, None)
+            self._learn(topic)
+        for name in reply.missing:
+            since = self._missing_since.setdefault(name, now_ms)
+            self._forget(name)
+            if now_ms - since < self.MISSING_GRACE_MS:
+                self.want(name)
+
+    def leader_refused(self, incarnation: int, node: int, detail: ErrorDetail | None) -> None:
+        """``node`` said that it does not lead the partition's group, and perhaps who does.  All
+        partitions of the group move at once."""
+        location = self._locations.get(incarnation)
+        if location is None:
+            return
+        self.want(location.topic)
+        named = detail.leader if detail is not None else 0
+        if named and detail.leader_address:
+            self.nodes[named] = detail.leader_address
+        for other in self._by_group.get(location.group, ()):
+            there = self._locations[other]
+            if there.leader == node or named:
+                self._locations[other] = there._replace(leader=named)
+        self.version += 1
+
+    def forget_topic(self, name: str) -> None:
+        """The topic was deleted by this client."""
+        self._forget(name)
+        self.version += 1
+
+    def _learn(self, topic: TopicMetadata) -> None:
+        old = self._topics.get(topic.name)
+        if old is not None and old.incarnation > topic.incarnation:
+            return  # an answer from a node that is behind
+        if old is not None and old.incarnation != topic.incarnation:
+            self._forget(topic.name)
+        self._topics[topic.name] = topic
+        for part in topic.partitions:
+            known = self._locations.get(part.incarnation)
+            if known is None or known.leader_epoch <= part.leader_epoch:
+                self._place(known, Location(topic.name, part.partition, part.incarnation,
+                                            part.group, part.leader, part.leader_epoch))
+            if not part.leader:
+                self.want(topic.name)
+
+    def _place(self, known: Location | None, location: Location) -> None:
+        if known is not None:
+            self._by_group[known.group].pop(known.incarnation)
+        self._locations[location.incarnation] = location
+        self._by_group.setdefault(location.group, {})[location.incarnation] = None
+
+    def _forget(self, name: str) -> None:
+        topic = self._topics.pop(name, None)
+        for part in topic.partitions if topic is not None else ():
+            location = self._locations.pop(part.incarnation, None)
+            if location is not None:
+                self._by_group[location.group].pop(part.incarnation)

@@ -1,0 +1,377 @@
+"""Every connection of one client, as a machine: which to open, what to send, what was answered.
+
+Contract.  The driver opens a socket for each ``Link`` of ``take_new_links``, reports ``connected``
+or ``broken``, receives into ``link.buffer_for_receive()``, sends ``link.take_outgoing()``, closes
+the socket of a link that is ``closed``, and calls ``tick``.  Time comes in as ``now_ms``.  Each
+request given to ``request`` ends with exactly one call of its ``on_done``: a ``ResponseEvent``, or
+``Lost``, which tells whether the bytes may have reached the node.
+
+Invariants.  At most one link per address.  A link that is ``closed`` has no requests.
+Elsewhere.  What to ask whom, and when again: ``_core.py``, ``_producer.py``, ``_consumer.py``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import Callable, NamedTuple, Sequence
+
+from multiraft.errors import ConfigError, MultiRaftError
+from multiraft.wire import messages
+from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
+from multiraft.wire.errors import LocalProtocolError, RemoteProtocolError
+from multiraft.wire.frames import Buffer, WireLimits, byte_count
+from multiraft.wire.messages import Hello, Refused, Welcome
+
+
+class NoNodeAnswered(MultiRaftError):
+    """None of the known addresses answered; ``errors`` says what each of them did."""
+
+    def __init__(self, errors: dict[str, str]):
+        super().__init__("no node answered: " + "; ".join(
+            f"{address}: {why}" for address, why in errors.items()))
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """Intervals of a client's connections."""
+
+    #: A node on this machine connects in under 1 ms, one across the world in 300.
+    connect_timeout_ms: int = 3_000
+    #: How long an answer may take beyond what the request itself allows the node.
+    answer_grace_ms: int = 3_000
+    #: With no address answering at all, whoever asked something is told after this.
+    unreachable_ms: int = 3_000
+    #: First and last pause before the same address, or the same request, is tried again; half of it
+    #: is random, so that clients that lost the same node come back one by one.
+    retry_ms_min: int = 25
+    retry_ms_max: int = 1_000
+
+
+def backoff_ms(limits: NetworkLimits, failures: int, rng: random.Random) -> int:
+    """Pause after the n-th failure in a row: doubling, bounded, half of it random."""
+    assert failures >= 1
+    full = min(limits.retry_ms_max, limits.retry_ms_min << min(failures - 1, 16))
+    return full // 2 + rng.randrange(full - full // 2 + 1)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``host:port`` or ``[v6]:port`` -> (host, port).  Raises ``ConfigError``."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"server address {text!r}: expected host:port")
+    return host, int(port)
+
+
+class Lost(NamedTuple):
+    """A request without an answer.  ``sent`` False = it certainly never reached the node."""
+
+    sent: bool
+    why: str
+
+
+#: Buffers in one ``sendmsg``: half of what Linux takes (UIO_MAXIOV).
+GATHER_MAX = 512
+
+
+def drop_sent(buffers: list[Buffer], count: int) -> list[Buffer]:
+    """What of ``buffers`` is left after ``count`` bytes of them were sent.  O(buffers)."""
+    for at, buffer in enumerate(buffers):
+        size = byte_count(buffer)
+        if count < size:
+            return [memoryview(buffer)[count:], *buffers[at + 1:]]
+        count -= size
+    assert count == 0, "more was sent than there was"
+    return []
+
+
+OnDone = Callable[["ResponseEvent | Lost"], None]
+
+
+class _Pending:
+    """A request on its way."""
+
+    __slots__ = ("request", "payload", "deadline_ms", "on_done", "metadata_index")
+
+    def __init__(self, request, payload, deadline_ms: int, on_done: OnDone, metadata_index: int):
+        self.request = request
+        self.payload = payload
+        self.deadline_ms = deadline_ms
+        self.on_done = on_done
+        self.metadata_index = metadata_index
+
+
+class Link:
+    """One connection's life, from the wish to connect to its end."""
+
+    def __init__(self, network: "Network", address: str):
+        self.address = address
+        self.host, self.port = parse_address(address)
+        self.closed = False
+        self.why = ""  # why it was closed
+        self.welcome: Welcome | None = None
+        self.connection = Connection(Role.CLIENT, network.wire_limits)
+        self._network = network
+        self._waiting: deque[_Pending] = deque()  # not yet handed to the driver
+        self._in_flight: dict[int, _Pending] = {}
+        self._outgoing: list[Buffer] = []
+
+    # ---- for the driver ----
+
+    def connected(self) -> None:
+        """The socket is open: introduce ourselves."""
+        hello = Hello(client_id=self._network.client_id, cluster=self._network.cluster)
+        self._outgoing += self.connection.send(hello)
+
+    def buffer_for_receive(self) -> memoryview:
+        """Memory for ``recv_into``."""
+        return self.connection.buffer_for_receive()
+
+    def received(self, count: int, now_ms: int) -> None:
+        """``count`` bytes came in (0 = end of stream)."""
+        if self.closed:
+            return
+        self.connection.received(count)
+        try:
+            while not self.closed and (event := self.connection.next_event()) is not NEED_DATA:
+                self._handle(event, now_ms)
+        except RemoteProtocolError as error:
+            self._network.broken(self, f"protocol error: {error}", now_ms)
+
+    def take_outgoing(self) -> list[Buffer]:
+        """Buffers to send now, in order."""
+        buffers, self._outgoing = self._outgoing, []
+        return buffers
+
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether ``take_outgoing`` would return something."""
+        return bool(self._outgoing)
+
+    @property
+    def load(self) -> int:
+        """Requests waiting or unanswered."""
+        return len(self._waiting) + len(self._in_flight)
+
+    # ---- inside ----
+
+    def release(self) -> None:
+        """Encode what waits, as far as the node takes requests in flight."""
+        if self.welcome is None:
+            return
+        room = self.welcome.in_flight_max or 1
+        while self._waiting and len(self._in_flight) < room:
+            pending = self._waiting.popleft()
+            number = self._network.next_request_id()
+            event = RequestEvent(number, pending.request, pending.metadata_index)
+            try:
+                self._outgoing += self.connection.send(event, pending.payload)
+            except LocalProtocolError as error:
+                pending.on_done(Lost(False, str(error)))
+                continue
+            if getattr(pending.request, "acks", "") == "none":
+                pending.on_done(ResponseEvent(number))
+            else:
+                self._in_flight[number] = pending
+
+    def _handle(self, event, now_ms: int) -> None:
+        if isinstance(event, ResponseEvent):
+            pending = self._in_flight.pop(event.id)
+            self._network.answered(self, event)
+            pending.on_done(event)
+        elif isinstance(event, Welcome):
+            self._network.welcomed(self, event, now_ms)
+        elif isinstance(event, Refused):
+            self._network.broken(self, f"refused: {event.text} (it speaks versions "
+                                 f"{', '.join(map(str, event.versions))})", now_ms)
+        else:
+            self._network.broken(self, "the node closed the connection", now_ms)
+
+    def expire(self, now_ms: int) -> bool:
+        """Drop what waited too long; True = a sent request went unanswered: the link is dead."""
+        late = [pending for pending in self._waiting if pending.deadline_ms <= now_ms]
+        for pending in late:
+            self._waiting.remove(pending)
+            pending.on_done(Lost(False, "not connected in time"))
+        return any(pending.deadline_ms <= now_ms for pending in self._in_flight.values())
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``expire`` has something to do."""
+        deadlines = [pending.deadline_ms for pending in self._waiting]
+        deadlines += [pending.deadline_ms for pending in self._in_flight.values()]
+        return min(deadlines, default=None)
+
+    def abandon(self, why: str) -> list[tuple[_Pending, Lost]]:
+        """Close; what must be told to whom."""
+        self.closed, self.why = True, why
+        told = [(pending, Lost(True, why)) for pending in self._in_flight.values()]
+        told += [(pending, Lost(False, why)) for pending in self._waiting]
+        self._waiting.clear()
+        self._in_flight.clear()
+        self._outgoing.clear()
+        return told
+
+
+class _Place:
+    """What is remembered of an address between two links."""
+
+    __slots__ = ("failures", "retry_at_ms", "error")
+
+    def __init__(self):
+        self.failures = 0
+        self.retry_at_ms = 0
+        self.error = "not tried yet"
+
+
+class Network:
+    """See the module docstring."""
+
+    def __init__(self, servers: Sequence[str], rng: random.Random, client_id: str = "",
+                 limits: NetworkLimits = NetworkLimits(), wire_limits: WireLimits = WireLimits()):
+        if not servers:
+            raise ConfigError("no server address given")
+        for server in servers:
+            parse_address(server)
+        self.client_id = client_id
+        self.limits = limits
+        self.wire_limits = wire_limits
+        self.cluster: bytes | None = None
+        self.metadata_index = 0  # the newest that any node told us
+        self._servers = list(dict.fromkeys(server.strip() for server in servers))
+        self._known: list[str] = []  # addresses of the cluster's nodes
+        self._rng = rng
+        self._places: dict[str, _Place] = {}
+        self._links: dict[str, Link] = {}
+        self._new: list[Link] = []
+        self._request_id = 0
+
+    # ---- for whoever asks ----
+
+    def request(self, address: str, request: messages.Request, payload: Sequence[Buffer],
+                timeout_ms: int, on_done: OnDone, now_ms: int) -> None:
+        """Send ``request`` to ``address``, connecting if need be; ``timeout_ms`` counts from now
+        and bounds everything.  O(1)."""
+        place = self._place(address)
+        link = self._links.get(address)
+        if link is None:
+            if now_ms < place.retry_at_ms:
+                on_done(Lost(False, place.error))
+                return
+            link = self._links[address] = Link(self, address)
+            self._new.append(link)
+        link._waiting.append(
+            _Pending(request, payload, now_ms + timeout_ms, on_done, self.metadata_index))
+
+    def any_address(self, now_ms: int, avoid: str = "") -> str | None:
+        """An address worth asking something that every node can answer: an open link with little
+        to do, else one that is not in its pause; None = all of them are."""
+        choices = [address for address in self.addresses() if address != avoid] or [avoid]
+        welcome = [address for address in choices
+                   if (link := self._links.get(address)) and link.welcome]
+        if welcome:
+            least = min(self._links[address].load for address in welcome)
+            return self._rng.choice([address for address in welcome
+                                     if self._links[address].load == least])
+        ready = [address for address in choices if self._place(address).retry_at_ms <= now_ms]
+        return self._rng.choice(ready) if ready else None
+
+    def addresses(self) -> list[str]:
+        """Every address known: of the cluster's nodes, then those given at the start."""
+        return list(dict.fromkeys([*self._known, *self._servers]))
+
+    def learn(self, addresses: Sequence[str]) -> None:
+        """The cluster's nodes; those that are not addresses are left out."""
+        self._known = []
+        for address in addresses:
+            try:
+                parse_address(address)
+            except ConfigError:
+                continue
+            self._known.append(address)
+
+    def errors(self) -> dict[str, str]:
+        """What each address did last."""
+        return {address: self._place(address).error for address in self.addresses()}
+
+    def next_retry_ms(self) -> int | None:
+        """When the first address comes out of its pause."""
+        return min((self._place(address).retry_at_ms for address in self.addresses()), default=None)
+
+    # ---- for the driver ----
+
+    def take_new_links(self) -> list[Link]:
+        """Links whose sockets are to be opened."""
+        new, self._new = self._new, []
+        return new
+
+    def links(self) -> list[Link]:
+        """Links that are open or being opened."""
+        return list(self._links.values())
+
+    def broken(self, link: Link, why: str, now_ms: int) -> None:
+        """The socket could not be opened, or broke, or the node does not behave."""
+        if link.closed:
+            return
+        place = self._place(link.address)
+        place.failures += 1
+        place.error = why
+        place.retry_at_ms = now_ms + backoff_ms(self.limits, place.failures, self._rng)
+        assert self._links[link.address] is link
+        del self._links[link.address]
+        for pending, lost in link.abandon(why):
+            pending.on_done(lost)
+
+    def tick(self, now_ms: int) -> None:
+        """End what took too long.  O(requests under way)."""
+        for link in self.links():
+            if not link.closed and link.expire(now_ms):
+                self.broken(link, "no answer in time", now_ms)
+
+    def release(self) -> None:
+        """Encode requests that may go now, for ``take_outgoing``.  O(links + requests)."""
+        for link in self.links():
+            link.release()
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``tick`` is due."""
+        deadlines = [deadline for link in self._links.values()
+                     if (deadline := link.next_deadline_ms()) is not None]
+        return min(deadlines, default=None)
+
+    def close(self) -> None:
+        """End all links; every request ends as lost."""
+        for link in self.links():
+            self.broken(link, "the client was closed", 0)
+
+    # ---- for links ----
+
+    def next_request_id(self) -> int:
+        """Unique in this client."""
+        self._request_id += 1
+        return self._request_id
+
+    def welcomed(self, link: Link, welcome: Welcome, now_ms: int) -> None:
+        """A node accepted us; all nodes must be of one cluster."""
+        if self.cluster not in (None, welcome.cluster):
+            self.broken(link, f"node {welcome.node} belongs to cluster {welcome.cluster.hex()}, "
+                        f"not {self.cluster.hex()}", now_ms)
+            return
+        self.cluster = welcome.cluster
+        link.welcome = welcome
+
+    def answered(self, link: Link, event: ResponseEvent) -> None:
+        """A response came: the address works, and may know newer metadata."""
+        place = self._place(link.address)
+        place.failures = 0
+        place.error = "answered"
+        self.metadata_index = max(self.metadata_index, event.metadata_index)
+
+    def _place(self, address: str) -> _Place:
+        place = self._places.get(address)
+        if place is None:
+            place = self._places[address] = _Place()
+        return place

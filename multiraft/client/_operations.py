@@ -1,0 +1,242 @@
+"""Everything that is one question and one answer: topics, offsets, groups, status.
+
+Contract.  Each operation is a generator that yields ``Exchange`` or ``Pause`` and is sent the
+outcome; a driver runs it with its own way to wait (``Exchange`` -> ``ResponseEvent`` or ``Lost``,
+``Pause`` -> None).  So both clients have one behaviour.
+
+Theory.  What reads, or does the same when done twice, is repeated until it is answered or time is
+up.  What changes something is repeated only after a definite refusal: creating a topic twice is not
+creating it once, so a lost answer there is ``AmbiguousOutcome``.
+"""
+
+from __future__ import annotations
+
+from typing import Generator, NamedTuple
+
+from multiraft.client._core import ClientCore
+from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms
+from multiraft.wire import messages
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import (
+    AmbiguousOutcome, Code, OffsetNotAvailable, TimedOut, UnknownTopic, exception_for)
+from multiraft.wire.messages import (
+    EARLIEST, LATEST, ClusterStatus, ClusterStatusReply, CreateTopic, DeleteTopic, GroupList,
+    GroupSummary, GroupTransfer, GroupTransferReply, ListOffsets, ListTopics, Metadata, NodeStatus,
+    NodeStatusReply, OffsetQuery, TopicMetadata, TopicSummary)
+
+#: An operation that is refused for passing reasons is tried for this long.
+OPERATION_TIMEOUT_MS = 10_000
+#: One node's time to answer: less than the whole, so that another one can be asked.
+EXCHANGE_TIMEOUT_MS = 5_000
+#: Offsets of partitions whose leader does not answer are left out of a description after this.
+DESCRIBE_TIMEOUT_MS = 2_000
+
+
+class Exchange(NamedTuple):
+    """Ask ``address``; the driver sends back a ``ResponseEvent`` or ``Lost``."""
+
+    address: str
+    request: messages.Request
+    timeout_ms: int
+
+
+class Pause(NamedTuple):
+    """Wait that long."""
+
+    ms: int
+
+
+class OffsetRange(NamedTuple):
+    """A partition's readable range: start_offset <= offset < end_offset."""
+
+    start_offset: int
+    end_offset: int
+
+
+class PartitionDescription(NamedTuple):
+    """One partition.  ``leader`` 0 = unknown; offsets are None when nobody could tell."""
+
+    partition: int
+    incarnation: int
+    group: int
+    leader: int
+    leader_epoch: int
+    start_offset: int | None
+    end_offset: int | None
+
+
+class TopicDescription(NamedTuple):
+    """One topic."""
+
+    name: str
+    id: bytes
+    incarnation: int
+    partitions: tuple[PartitionDescription, ...]
+
+
+class Operations:
+    """See the module docstring."""
+
+    def __init__(self, core: ClientCore):
+        self._core = core
+
+    # ---- topics ----
+
+    def create_topic(self, name: str, partitions: int, replication_factor: int) -> Generator:
+        """-> ``TopicMetadata``."""
+        reply = yield from self._ask(CreateTopic(name, partitions, replication_factor),
+                                     repeatable=False)
+        self._core.metadata.want(name)
+        return reply.topic
+
+    def delete_topic(self, name: str) -> Generator:
+        """-> None."""
+        yield from self._ask(DeleteTopic(name), repeatable=False)
+        self._core.metadata.forget_topic(name)
+
+    def list_topics(self) -> Generator:
+        """-> list of ``TopicSummary``, by name."""
+        topics: list[TopicSummary] = []
+        while True:
+            reply = yield from self._ask(ListTopics(topics[-1].name if topics else ""))
+            topics += reply.topics
+            if not reply.more or not reply.topics:
+                return topics
+
+    def describe_topic(self, name: str) -> Generator:
+        """-> ``TopicDescription``."""
+        topic = yield from self._topic(name)
+        ranges = yield from self._ranges(topic, DESCRIBE_TIMEOUT_MS)
+        partitions = []
+        for part in topic.partitions:
+            start, end = ranges.get(part.incarnation, (None, None))
+            location = self._core.metadata.location(part.incarnation)
+            leader, epoch = ((location.leader, location.leader_epoch) if location is not None
+                             else (part.leader, part.leader_epoch))
+            partitions.append(PartitionDescription(
+                part.partition, part.incarnation, part.group, leader, epoch, start, end))
+        return TopicDescription(topic.name, topic.id, topic.incarnation, tuple(partitions))
+
+    def list_offsets(self, name: str) -> Generator:
+        """-> {partition: ``OffsetRange``}.  Raises when a partition's leader does not answer."""
+        topic = yield from self._topic(name)
+        ranges = yield from self._ranges(topic, OPERATION_TIMEOUT_MS)
+        for part in topic.partitions:
+            if part.incarnation not in ranges:
+                raise OffsetNotAvailable(f"{name}/{part.partition}: its leader did not answer in "
+                                         f"{OPERATION_TIMEOUT_MS} ms")
+        return {part.partition: ranges[part.incarnation] for part in topic.partitions}
+
+    # ---- cluster ----
+
+    def cluster_status(self) -> Generator:
+        """-> ``ClusterStatusReply``."""
+        reply: ClusterStatusReply = yield from self._ask(ClusterStatus())
+        return reply
+
+    def group_list(self) -> Generator:
+        """-> list of ``GroupSummary``, by group."""
+        groups: list[GroupSummary] = []
+        while True:
+            reply = yield from self._ask(GroupList(groups[-1].group + 1 if groups else 0))
+            groups += reply.groups
+            if not reply.more or not reply.groups:
+                return groups
+
+    def group_transfer(self, group: int, to: int) -> Generator:
+        """-> ``GroupTransferReply``."""
+        reply: GroupTransferReply = yield from self._ask(GroupTransfer(group, to))
+        return reply
+
+    def node_status(self, address: str) -> Generator:
+        """-> ``NodeStatusReply`` of the node at ``address`` ("" = any)."""
+        reply: NodeStatusReply = yield from self._ask(NodeStatus(), address=address)
+        return reply
+
+    # ---- parts ----
+
+    def _topic(self, name: str) -> Generator:
+        """Fresh metadata of one topic.  Raises ``UnknownTopic``."""
+        reply = yield from self._ask(Metadata((name,)))
+        self._core.learn((name,), reply)
+        for topic in reply.topics:
+            if topic.name == name:
+                return topic
+        raise UnknownTopic(f"topic {name!r} does not exist")
+
+    def _ranges(self, topic: TopicMetadata, timeout_ms: int) -> Generator:
+        """-> {incarnation: OffsetRange} of the partitions whose leaders answered in time."""
+        core, ranges, failures = self._core, {}, 0
+        deadline_ms = core.now_ms + timeout_ms
+        while True:
+            missing = [part.incarnation for part in topic.partitions
+                       if part.incarnation not in ranges]
+            by_address: dict[str, list[int]] = {}
+            for incarnation in missing:
+                address = core.metadata.leader_address(incarnation)
+                if address is not None:
+                    by_address.setdefault(address, []).append(incarnation)
+            for address, incarnations in by_address.items():
+                remaining = max(1, deadline_ms - core.now_ms)
+                ranges.update((yield from self._ranges_at(address, incarnations, remaining)))
+            if len(ranges) == len(topic.partitions) or core.now_ms >= deadline_ms:
+                return ranges
+            failures += 1
+            core.metadata.want(topic.name)
+            yield Pause(backoff_ms(core.limits, failures, core.rng))
+
+    def _ranges_at(self, address: str, incarnations: list[int], timeout_ms: int) -> Generator:
+        request = ListOffsets(tuple(OffsetQuery(incarnation, word) for incarnation in incarnations
+                                    for word in (EARLIEST, LATEST)))
+        outcome = yield Exchange(address, request, min(timeout_ms, EXCHANGE_TIMEOUT_MS))
+        if isinstance(outcome, Lost) or outcome.code != Code.OK:
+            return {}
+        results, found = outcome.reply.results, {}
+        for first, last in zip(results[::2], results[1::2], strict=False):
+            if first.code == Code.OK and last.code == Code.OK:
+                found[first.incarnation] = OffsetRange(first.offset, last.offset)
+            else:
+                bad = first if first.code != Code.OK else last
+                location = self._core.metadata.location(bad.incarnation)
+                if bad.code == Code.NOT_LEADER and location is not None:
+                    self._core.metadata.leader_refused(bad.incarnation, location.leader, bad.error)
+        return found
+
+    def _ask(self, request: messages.Request, repeatable: bool = True,
+             address: str = "") -> Generator:
+        """One answer from any node (or ``address``), following hints to the right one."""
+        core, failures, hint, avoid, answered = self._core, 0, "", "", False
+        begun_ms = core.now_ms
+        while True:
+            target = address or hint or core.network.any_address(core.now_ms, avoid)
+            if target is not None:
+                outcome = yield Exchange(target, request, EXCHANGE_TIMEOUT_MS)
+                if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
+                    return outcome.reply
+                answered |= isinstance(outcome, ResponseEvent)
+                hint = self._judge(request, target, outcome, repeatable, begun_ms, answered)
+                avoid = target if isinstance(outcome, Lost) else ""
+            elif not answered and core.now_ms - begun_ms >= core.limits.unreachable_ms:
+                raise NoNodeAnswered(core.network.errors())
+            failures += 1
+            yield Pause(backoff_ms(core.limits, failures, core.rng))
+
+    def _judge(self, request, target: str, outcome: ResponseEvent | Lost, repeatable: bool,
+               begun_ms: int, answered: bool) -> str:
+        """Raises what ends the operation; else the address to ask next ("" = any)."""
+        elapsed_ms = self._core.now_ms - begun_ms
+        op = messages.OPS[type(request)]
+        if isinstance(outcome, Lost):
+            if outcome.sent and not repeatable:
+                raise AmbiguousOutcome(f"{op}: {target} gave no answer ({outcome.why}); it may or "
+                                       "may not have happened")
+            if not answered and elapsed_ms >= self._core.limits.unreachable_ms:
+                raise NoNodeAnswered(self._core.network.errors())
+            if elapsed_ms >= OPERATION_TIMEOUT_MS:
+                raise TimedOut(f"{op}: {target}: {outcome.why}")
+            return ""
+        error = exception_for(outcome.code, outcome.error)
+        may_repeat = error.retriable or (repeatable and not error.definite)
+        if not may_repeat or elapsed_ms >= OPERATION_TIMEOUT_MS:
+            raise error
+        return error.detail.leader_address

@@ -1,0 +1,394 @@
+"""A batching, idempotent producer, as a machine.
+
+Contract.  Records go into ``records``; the driver asks ``poll`` what to send now, tells ``done``
+the outcome of each attempt, and polls again at ``next_deadline_ms``.  Times come in as arguments.
+O(1) per batch and event; partitions without work are never looked at.
+
+Invariants.  Each delivery ends with a receipt, a definite refusal, or ``AmbiguousOutcome``; the
+last is chosen whenever an attempt may have reached a log and no answer said what became of it.
+
+Theory.  Batches of a partition carry consecutive sequences under (producer id, epoch); a leader
+appends a sequence only after the one before it and answers a repeated one with its first offset.
+So an ambiguous attempt is simply repeated, at the new leader if need be: up to five batches are in
+flight, which is as many as a leader remembers, and they are repeated in order.  If a batch is given
+up, the ones behind it would wait for its sequence for ever: when all others have come back, the
+partition goes on with a new epoch and sequence 0, which also fences attempts that are still on
+their way.  Without idempotence an attempt without an answer is the end: repeating could double it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from typing import Callable, NamedTuple
+
+from multiraft import _layout as layout
+from multiraft.client._accumulator import Accumulator, ProducerSettings
+from multiraft.client._batches import Batch, Delivery, PartitionQueue
+from multiraft.client._metadata import MetadataCache
+from multiraft.client._network import Lost, NetworkLimits, backoff_ms
+from multiraft.client._records import BatchReceipt
+from multiraft.errors import MultiRaftError
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import (
+    AmbiguousOutcome, Code, ErrorDetail, ProducerFenced, RequestError, TimedOut, UnknownPartition,
+    exception_for)
+from multiraft.wire.messages import PARTITIONS_PER_REQUEST_MAX, BatchPart, Produce
+
+
+class Attempt(NamedTuple):
+    """One produce request.  Give its outcome to ``ProducerState.done``."""
+
+    number: int
+    address: str
+    node: int
+    request: Produce
+    payload: list[bytearray]
+    batches: list[tuple[PartitionQueue, Batch]]
+    timeout_ms: int
+
+
+class ProducerState:
+    """See the module docstring."""
+
+    def __init__(self, settings: ProducerSettings, metadata: MetadataCache, rng: random.Random,
+                 make_delivery: Callable[[], Delivery] = Delivery,
+                 limits: NetworkLimits = NetworkLimits()):
+        self.settings = settings.validate()
+        self.records = Accumulator(settings, metadata, rng, make_delivery)
+        self.identity: tuple[int, int] | None = None  # (producer id, epoch) for new sequences
+        self.wants_identity = settings.sequenced  # the driver asks init_producer, see ``identify``
+        self.identity_problem = ""
+        self._metadata = metadata
+        self._metadata_seen = -1
+        self._rng = rng
+        self._limits = limits
+        self._timers: list[tuple[int, int]] = []  # heap of (ms, incarnation)
+        self._attempt = 0
+
+    # ---- attempts out ----
+
+    def identify(self, producer_id: int, epoch: int) -> None:
+        """The answer to init_producer: (again) an identity for new sequences."""
+        self.identity = (producer_id, epoch)
+        self.wants_identity = False
+        self.records.ready.update(dict.fromkeys(self.records.partitions))
+
+    def poll(self, now_ms: int) -> list[Attempt]:
+        """What to send now."""
+        self.records.unstage(now_ms)
+        if self._metadata_seen != self._metadata.version:
+            self._metadata_seen = self._metadata.version
+            self.records.ready.update(dict.fromkeys(self.records.partitions))
+        while self._timers and self._timers[0][0] <= now_ms:
+            at, incarnation = heapq.heappop(self._timers)
+            queue = self.records.partitions.get(incarnation)
+            if queue is not None and queue.timer_ms == at:
+                queue.timer_ms = None
+                self.records.ready[incarnation] = None
+        ready, self.records.ready = self.records.ready, {}
+        sendable: dict[str, list[tuple[PartitionQueue, Batch]]] = {}
+        for incarnation in ready:
+            queue = self.records.partitions.get(incarnation)
+            if queue is not None:
+                self._look_at(queue, now_ms, sendable)
+        return [attempt for address, batches in sendable.items()
+                for attempt in self._attempts(address, batches, now_ms)]
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``poll`` has something to do; 0 = at once."""
+        unseen = self._metadata_seen != self._metadata.version
+        if self.records.ready or unseen and self.records.partitions:
+            return 0
+        deadlines = [self._timers[0][0]] if self._timers else []
+        staged = self.records.staged_deadline_ms()
+        return min(deadlines if staged is None else [*deadlines, staged], default=None)
+
+    def _look_at(self, queue: PartitionQueue, now_ms: int, sendable: dict) -> None:
+        batch = queue.open
+        if batch is not None and batch.opened_ms + self.settings.linger_ms <= now_ms:
+            self.records.seal(queue)
+        self.records.ready.pop(queue.incarnation, None)  # whatever was new is looked at now
+        self._expire(queue, now_ms)
+        if self._metadata.location(queue.incarnation) is None:
+            self._fail_all(queue, UnknownPartition(f"topic {queue.topic!r} was deleted"))
+        else:
+            address = self._address_for(queue, now_ms)
+            if address is not None:
+                taken = self._take(queue, now_ms)
+                if taken:
+                    queue.address = address
+                    sendable.setdefault(address, []).extend(taken)
+        if queue.idle:
+            self.records.retire(queue)
+        else:
+            self._set_timer(queue, now_ms)
+
+    def _address_for(self, queue: PartitionQueue, now_ms: int) -> str | None:
+        """Where to send this partition's batches now; None = not now."""
+        if queue.retry_at_ms > now_ms:
+            return None
+        address = self._metadata.leader_address(queue.incarnation)
+        if address is None:
+            self._metadata.want(queue.topic)
+            return None
+        if queue.in_flight and address != queue.address:
+            if not self.settings.sequenced:
+                return None
+            for batch in queue.sent:  # they went to a node that does not lead any more
+                if batch.attempt:
+                    batch.attempt = 0
+                    batch.maybe_appended = True
+                    batch.problem = "the partition's leader changed before an answer came"
+        if any(batch.attempt and now_ms - batch.sent_ms >= self.settings.suspect_ms
+               for batch in queue.sent):
+            self._metadata.want(queue.topic)
+        return address
+
+    def _take(self, queue: PartitionQueue, now_ms: int) -> list[tuple[PartitionQueue, Batch]]:
+        """The batches that may go now, in order: first those to be repeated, all together, then
+        new ones."""
+        if queue.needs_reset:
+            self._unsend(queue)
+            if queue.sent or not self._renew(queue):
+                return self._repeat(queue)
+        if any(not batch.attempt for batch in queue.sent):
+            return self._repeat(queue)
+        taken = []
+        while queue.queue and len(queue.sent) < self.settings.in_flight_max:
+            if self.settings.sequenced and not self._sequence(queue, queue.queue[0]):
+                break
+            batch = queue.queue.popleft()
+            queue.sent.append(batch)
+            taken.append((queue, batch))
+        return taken
+
+    def _repeat(self, queue: PartitionQueue) -> list[tuple[PartitionQueue, Batch]]:
+        """All unanswered batches again, once none of them is in flight any more."""
+        return [] if queue.in_flight else [(queue, batch) for batch in queue.sent]
+
+    def _sequence(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Give the batch the next sequence; False = no identity yet."""
+        if queue.identity is None:
+            if self.identity is None:
+                self.wants_identity = True
+                return False
+            queue.identity, queue.next_sequence = self.identity, 0
+        batch.stamp(queue.identity, queue.next_sequence)
+        queue.next_sequence = (queue.next_sequence + batch.count) % layout.SEQUENCE_MODULUS
+        return True
+
+    def _unsend(self, queue: PartitionQueue) -> None:
+        """Before a new epoch: what was certainly not appended goes back to get a new sequence.
+        The oldest such batch vouches for all behind it, whatever became of their attempts: no log
+        has its sequence, so no log has or will take a later one of this epoch."""
+        at = next((at for at, batch in enumerate(queue.sent)
+                   if not batch.attempt and not batch.maybe_appended), None)
+        if at is None or any(batch.attempt for batch in queue.sent[at:]):
+            return
+        back, queue.sent = queue.sent[at:], queue.sent[:at]
+        for batch in back:
+            batch.maybe_appended = False
+        queue.queue.extendleft(reversed(back))
+
+    def _renew(self, queue: PartitionQueue) -> bool:
+        """Go on under a newer identity, if there is one; else ask for it."""
+        if self.identity == queue.identity:
+            self.wants_identity = True
+            return False
+        queue.identity, queue.next_sequence, queue.needs_reset = None, 0, False
+        return True
+
+    def _attempts(self, address: str, batches: list, now_ms: int) -> list[Attempt]:
+        """Group batches for one node into requests of bounded size."""
+        attempts, part, size = [], [], 0
+        for queue, batch in batches:
+            if part and (size + len(batch.data) > self.settings.request_bytes_max
+                         or len(part) == PARTITIONS_PER_REQUEST_MAX):
+                attempts.append(self._attempt_of(address, part, now_ms))
+                part, size = [], 0
+            part.append((queue, batch))
+            size += len(batch.data)
+        attempts.append(self._attempt_of(address, part, now_ms))
+        return attempts
+
+    def _attempt_of(self, address: str, batches: list, now_ms: int) -> Attempt:
+        self._attempt += 1
+        for _, batch in batches:
+            batch.attempt = self._attempt
+            batch.sent_ms = now_ms
+        timeout = min(self.settings.request_timeout_ms,
+                      max(1, min(batch.deadline_ms for _, batch in batches) - now_ms))
+        request = Produce(self.settings.acks, timeout, tuple(
+            BatchPart(queue.incarnation, len(batch.data)) for queue, batch in batches))
+        node = self._metadata.location(batches[0][0].incarnation).leader
+        return Attempt(self._attempt, address, node, request,
+                       [batch.data for _, batch in batches], batches, timeout)
+
+    def _set_timer(self, queue: PartitionQueue, now_ms: int) -> None:
+        """When this partition is looked at again if nothing happens before."""
+        at = min(batch.deadline_ms for batch in queue.batches())
+        if queue.open is not None:
+            at = min(at, queue.open.opened_ms + self.settings.linger_ms)
+        if queue.retry_at_ms > now_ms:
+            at = min(at, queue.retry_at_ms)
+        for batch in queue.sent:
+            if batch.attempt:
+                at = min(at, max(batch.sent_ms, now_ms) + self.settings.suspect_ms)
+        at = max(at, now_ms + 1)
+        if queue.timer_ms is None or at < queue.timer_ms:
+            queue.timer_ms = at
+            heapq.heappush(self._timers, (at, queue.incarnation))
+
+    # ---- outcomes in ----
+
+    def done(self, attempt: Attempt, outcome: ResponseEvent | Lost, now_ms: int) -> None:
+        """What became of an attempt.  O(its batches)."""
+        if isinstance(outcome, ResponseEvent) and self.settings.acks == "none":
+            for queue, batch in attempt.batches:
+                self._acknowledge(queue, batch, -1)
+            return
+        if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK and len(
+                outcome.reply.results) != len(attempt.batches):
+            outcome = Lost(True, f"{len(outcome.reply.results)} results for "
+                           f"{len(attempt.batches)} batches")
+        for at, (queue, batch) in enumerate(attempt.batches):
+            self.records.ready[queue.incarnation] = None
+            if batch.done:
+                continue
+            if isinstance(outcome, Lost):
+                self._lost(attempt, queue, batch, outcome, now_ms)
+            elif outcome.code != Code.OK:
+                self._refused(attempt, queue, batch, outcome.code, outcome.error, now_ms)
+            elif (result := outcome.reply.results[at]).code == Code.OK:
+                self._acknowledge(queue, batch, result.base_offset)
+            else:
+                self._refused(attempt, queue, batch, result.code, result.error, now_ms)
+
+    def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
+        """Whichever attempt says so: it is in the log."""
+        queue.failures = 0
+        queue.retry_at_ms = 0
+        self._remove(queue, batch)
+        self.records.resolve(batch, BatchReceipt(queue.topic, queue.partition, base_offset,
+                                                 batch.count))
+
+    def _lost(self, attempt: Attempt, queue: PartitionQueue, batch: Batch, lost: Lost,
+              now_ms: int) -> None:
+        if batch.attempt != attempt.number:
+            return
+        batch.attempt = 0
+        batch.problem = lost.why
+        batch.maybe_appended |= lost.sent
+        self._metadata.want(queue.topic)
+        self._retry(queue, batch, now_ms)
+
+    def _refused(self, attempt: Attempt, queue: PartitionQueue, batch: Batch, code: int,
+                 detail: ErrorDetail | None, now_ms: int) -> None:
+        if batch.attempt != attempt.number:
+            return  # an answer to an attempt that was given up: the newer one decides
+        batch.attempt = 0
+        error = exception_for(code, detail)
+        batch.problem = f"{error.code.name}: {error}"
+        batch.maybe_appended |= not error.definite
+        if code == Code.NOT_LEADER:
+            self._metadata.leader_refused(queue.incarnation, attempt.node, detail)
+        elif code in (Code.LEADER_UNKNOWN, Code.STALE_METADATA, Code.UNKNOWN_PARTITION,
+                      Code.SHUTTING_DOWN, Code.QUARANTINED, Code.AMBIGUOUS):
+            self._metadata.want(queue.topic)
+        if code == Code.OUT_OF_ORDER_SEQUENCE:
+            self._out_of_order(queue, batch, now_ms)
+        elif code == Code.PRODUCER_FENCED:
+            self._fenced(error)
+        elif error.retriable or not error.definite or code == Code.UNKNOWN_PARTITION:
+            self._retry(queue, batch, now_ms)
+        else:
+            self._fail(queue, batch, error)
+
+    def _out_of_order(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
+        """The batch before this one is missing there.  Behind others it just waits for them.  As
+        the oldest, and certainly in no log, it goes on with a new epoch: the leader has forgotten
+        an idle producer, or (``acks="leader"`` allows it) lost acknowledged batches."""
+        if batch is queue.sent[0] and not batch.maybe_appended:
+            queue.needs_reset = True
+        self._metadata.want(queue.topic)
+        self._retry(queue, batch, now_ms)
+
+    def _retry(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
+        if not self.settings.sequenced:
+            if batch.maybe_appended:
+                self._fail(queue, batch, self._ambiguous(queue, batch))
+                return
+            queue.sent.remove(batch)
+            queue.put_back(batch)
+        if queue.retry_at_ms <= now_ms:  # one pause for all batches that came back together
+            queue.failures += 1
+            queue.retry_at_ms = now_ms + backoff_ms(self._limits, queue.failures, self._rng)
+
+    # ---- ends ----
+
+    def _expire(self, queue: PartitionQueue, now_ms: int) -> None:
+        for batch in queue.batches():
+            if batch.deadline_ms > now_ms:
+                break  # they are ordered by age
+            if batch is queue.open:
+                self.records.seal(queue)
+                if not batch.count:
+                    break
+            if batch.attempt:
+                batch.maybe_appended = True
+                batch.problem = batch.problem or "no answer"
+            last = batch.problem or self.identity_problem or "not sent"
+            self._fail(queue, batch, TimedOut(
+                f"{self._name(queue, batch)} not delivered in "
+                f"{self.settings.delivery_timeout_ms} ms; last: {last}"))
+
+    def _fail(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError) -> None:
+        """Give a batch up.  What cannot be ruled out makes it ambiguous, whatever came last."""
+        if batch.maybe_appended and not isinstance(error, AmbiguousOutcome):
+            error = self._ambiguous(queue, batch)
+        if batch.identity is not None and batch in queue.sent:
+            if batch is queue.sent[-1] and not batch.maybe_appended:
+                queue.next_sequence = batch.base_sequence
+            else:
+                queue.needs_reset = True
+        self._remove(queue, batch)
+        self.records.resolve(batch, error)
+
+    def _fail_all(self, queue: PartitionQueue, error: MultiRaftError) -> None:
+        if queue.open is not None:
+            self.records.seal(queue)
+        for batch in queue.batches():
+            if batch.attempt:
+                batch.maybe_appended = True
+                batch.problem = batch.problem or "no answer"
+            self._fail(queue, batch, error)
+
+    def _fenced(self, error: RequestError) -> None:
+        """Another producer took this id over: nothing of ours can be appended any more."""
+        assert isinstance(error, ProducerFenced)
+        self.records.failed = error
+        self._end_all(error)
+
+    def abandon(self, why: str) -> None:
+        """The producer is closed without a flush: everything unresolved ends."""
+        self._end_all(TimedOut(f"not sent: {why}"))
+
+    def _end_all(self, error: MultiRaftError) -> None:
+        for queue in list(self.records.partitions.values()):
+            self._fail_all(queue, error)
+        self.records.fail_staged(error)
+
+    def _ambiguous(self, queue: PartitionQueue, batch: Batch) -> AmbiguousOutcome:
+        return AmbiguousOutcome(f"{self._name(queue, batch)} may or may not have been appended; "
+                                f"last: {batch.problem}")
+
+    @staticmethod
+    def _name(queue: PartitionQueue, batch: Batch) -> str:
+        return f"batch of {batch.count} records for {queue.topic}/{queue.partition}"
+
+    def _remove(self, queue: PartitionQueue, batch: Batch) -> None:
+        if batch in queue.sent:
+            queue.sent.remove(batch)
+        else:
+            queue.queue.remove(batch)

@@ -1,0 +1,385 @@
+"""The trio driver of the client: sockets, waiting, and nothing that decides.
+
+Contract.  ``multiraft.client`` exports what is public here; it imports this module only when one of
+its names is asked for, so that programs without trio need none.
+
+Invariants.  One pump task advances the machine; whoever gives it something calls ``wake``.  A link
+has one receiving and one sending task.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Callable, Generator, Sequence
+
+import trio
+
+from multiraft.client._accumulator import BufferFull, ProducerSettings
+from multiraft.client._batches import Delivery
+from multiraft.client._consumer import ConsumerSettings
+from multiraft.client._core import ClientCore
+from multiraft.client._network import (
+    GATHER_MAX, Link, NetworkLimits, drop_sent)
+from multiraft.client._operations import (
+    Exchange, OffsetRange, Operations, TopicDescription)
+from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.wire.messages import (
+    ClusterStatusReply, GroupSummary, GroupTransferReply, NodeStatusReply, TopicMetadata,
+    TopicSummary)
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)
+
+
+class BatchDelivery(Delivery):
+    """The fate of one batch."""
+
+    __slots__ = ()
+
+    async def wait(self) -> BatchReceipt:
+        """Where the batch was appended.  Raises a ``RequestError`` when it certainly was not,
+        ``AmbiguousOutcome`` when nobody knows."""
+        if not self.done:
+            event = trio.Event()
+            self.when_done(event.set)
+            await event.wait()
+        else:
+            await trio.lowlevel.checkpoint()
+        return self.result()
+
+
+class Client:
+    """A connection to a cluster, through any of its nodes; use it with ``async with``."""
+
+    def __init__(self, servers: Sequence[str], *, client_id: str = "",
+                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None):
+        self._core = ClientCore(servers, rng if rng is not None else random.Random(), 0, client_id,
+                                limits)
+        self._operations = Operations(self._core)
+        self._wake = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
+        self._writers: dict[Link, trio.Event] = {}
+        self._scopes: dict[Link, trio.CancelScope] = {}
+        self._nursery_manager: Any = None
+        self._nursery: trio.Nursery | None = None
+
+    async def __aenter__(self) -> "Client":
+        self._nursery_manager = trio.open_nursery()
+        self._nursery = await self._nursery_manager.__aenter__()
+        self._core.now_ms = _now_ms()
+        self._nursery.start_soon(self._pump)
+        return self
+
+    async def __aexit__(self, kind, error, trace) -> bool | None:
+        self._core.network.close()
+        self._nursery.cancel_scope.cancel()
+        # The body's own exception must not come out wrapped in the nursery's group.
+        mine = error is not None and isinstance(error, Exception)
+        given = (None, None, None) if mine else (kind, error, trace)
+        return bool(await self._nursery_manager.__aexit__(*given)) and not mine
+
+    # ---- topics ----
+
+    async def create_topic(self, name: str, partitions: int = 1,
+                           replication_factor: int = 0) -> TopicMetadata:
+        """Create a topic.  ``replication_factor`` 0 = the pool's, the only one there is."""
+        return await self._run(self._operations.create_topic(name, partitions, replication_factor))
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records."""
+        await self._run(self._operations.delete_topic(name))
+
+    async def list_topics(self) -> list[TopicSummary]:
+        """All topics, by name."""
+        return await self._run(self._operations.list_topics())
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """Partitions, leaders and offsets of a topic."""
+        return await self._run(self._operations.describe_topic(name))
+
+    async def list_offsets(self, name: str) -> dict[int, OffsetRange]:
+        """First and next offset of each partition."""
+        return await self._run(self._operations.list_offsets(name))
+
+    # ---- cluster ----
+
+    async def cluster_status(self) -> ClusterStatusReply:
+        """Nodes and totals, as the node that answers sees them."""
+        return await self._run(self._operations.cluster_status())
+
+    async def group_list(self) -> list[GroupSummary]:
+        """All Raft groups."""
+        return await self._run(self._operations.group_list())
+
+    async def group_transfer(self, group: int, to: int = 0) -> GroupTransferReply:
+        """Hand leadership of ``group`` to node ``to`` (0 = whoever is furthest)."""
+        return await self._run(self._operations.group_transfer(group, to))
+
+    async def node_status(self, address: str = "") -> NodeStatusReply:
+        """Statistics of the node at ``address`` ("" = any)."""
+        return await self._run(self._operations.node_status(address))
+
+    # ---- data ----
+
+    def producer(self, **settings) -> "Producer":
+        """A producer; ``settings`` are the fields of ``ProducerSettings``."""
+        return Producer(self, ProducerSettings(**settings))
+
+    def consume(self, topic: str, partition: int | None = None, start: str | int = "earliest",
+                until_end: bool = False, **settings) -> "Consumer":
+        """Read ``topic`` (one partition, or all) from "earliest", "latest" or an offset;
+        ``until_end``: stop at what is the end now.  ``settings``: see ``ConsumerSettings``."""
+        return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
+
+    # ---- the machine's legs ----
+
+    async def _run(self, operation: Generator) -> Any:
+        """Run an operation: wait where it says so."""
+        answer = None
+        while True:
+            self._core.now_ms = _now_ms()
+            try:
+                step = operation.send(answer)
+            except StopIteration as end:
+                return end.value
+            if isinstance(step, Exchange):
+                answer = await self._exchange(step)
+            else:
+                answer = await trio.sleep(step.ms / 1000)
+
+    async def _exchange(self, step: Exchange) -> Any:
+        outcomes, event = [], trio.Event()
+
+        def done(outcome: object) -> None:
+            outcomes.append(outcome)
+            event.set()
+
+        self._core.network.request(step.address, step.request, (), step.timeout_ms, done,
+                                   _now_ms())
+        self.wake()
+        await event.wait()
+        return outcomes[0]
+
+    def wake(self) -> None:
+        """Something was given to the machine: let the pump see it."""
+        self._wake.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the machine's state fulfils ``condition``."""
+        if not condition():
+            self.wake()
+            await self._changed.park()
+            while not condition():
+                await self._changed.park()
+
+    async def _pump(self) -> None:
+        while True:
+            self._wake = trio.Event()
+            self._core.advance(_now_ms())
+            self._serve_links()
+            if self._changed:
+                self._changed.unpark_all()
+            deadline = self._core.next_deadline_ms()
+            if deadline is None:
+                await self._wake.wait()
+            elif deadline <= _now_ms():
+                await trio.lowlevel.checkpoint()
+            else:
+                with trio.move_on_at(deadline / 1000):
+                    await self._wake.wait()
+
+    def _serve_links(self) -> None:
+        for link in self._core.network.take_new_links():
+            self._nursery.start_soon(self._serve, link)
+        for link, event in self._writers.items():
+            if link.has_outgoing:
+                event.set()
+        for link, scope in self._scopes.items():
+            if link.closed:
+                scope.cancel()
+
+    async def _serve(self, link: Link) -> None:
+        """One connection, from connect to close."""
+        with trio.CancelScope() as scope:
+            self._scopes[link] = scope
+            self._writers[link] = trio.Event()
+            try:
+                stream = await self._connect(link)
+                if stream is not None:
+                    with stream.socket:
+                        await self._talk(link, stream.socket, scope)
+            finally:
+                del self._scopes[link], self._writers[link]
+        self.wake()
+
+    async def _connect(self, link: Link) -> trio.SocketStream | None:
+        timeout_ms = self._core.limits.connect_timeout_ms
+        try:
+            with trio.fail_after(timeout_ms / 1000):
+                return await trio.open_tcp_stream(link.host, link.port)
+        except trio.TooSlowError:
+            why = f"no connection in {timeout_ms} ms"
+        except OSError as error:
+            causes = getattr(error.__cause__, "exceptions", (error,))  # one for each address tried
+            why = f"cannot connect: {'; '.join(map(str, causes))}"
+        self._core.network.broken(link, why, _now_ms())
+        return None
+
+    async def _talk(self, link: Link, sock, scope: trio.CancelScope) -> None:
+        link.connected()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._send, link, sock)
+                await self._receive(link, sock)
+                nursery.cancel_scope.cancel()
+        except* OSError as group:
+            self._core.network.broken(link, f"connection lost: {group.exceptions[0]}", _now_ms())
+
+    async def _receive(self, link: Link, sock) -> None:
+        while not link.closed:
+            count = await sock.recv_into(link.buffer_for_receive())
+            link.received(count, _now_ms())
+            self.wake()
+            if not count:
+                return
+
+    async def _send(self, link: Link, sock) -> None:
+        while True:
+            buffers = link.take_outgoing()
+            if not buffers:
+                self._writers[link] = event = trio.Event()
+                await event.wait()
+            while buffers:
+                count = await sock.sendmsg(buffers[:GATHER_MAX])
+                buffers = drop_sent(buffers, count)
+
+
+class Producer:
+    """Appends records in batches; use it with ``async with``.  ``settings`` are fixed."""
+
+    def __init__(self, client: Client, settings: ProducerSettings):
+        self.settings = settings
+        self._client = client
+        self._state = client._core.producer(settings, BatchDelivery)
+        self._records = self._state.records
+
+    async def __aenter__(self) -> "Producer":
+        self._client.wake()
+        return self
+
+    async def __aexit__(self, kind, error, trace) -> None:
+        try:
+            if error is None:
+                await self.flush()
+        finally:
+            self._state.abandon("the producer was closed")
+            self._client._core.remove(self._state)
+
+    def send_nowait(self, record: Record) -> BatchDelivery:
+        """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
+        with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
+        delivery = self._records.send(record, _now_ms(), _wall_ms())
+        if self._records.ready:
+            self._client.wake()
+        return delivery
+
+    async def send(self, record: Record) -> BatchDelivery:
+        """As ``send_nowait``, but waits for room instead of raising ``BufferFull``."""
+        while True:
+            try:
+                delivery = self.send_nowait(record)
+            except BufferFull:
+                await self._room()
+            else:
+                await trio.lowlevel.checkpoint()
+                return delivery
+
+    async def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
+                        ) -> list[BatchDelivery]:
+        """Take values (bytes without keys: the fast way) or records, waiting for room; one
+        delivery per batch touched."""
+        deliveries: list[BatchDelivery] = []
+        if records and isinstance(records[0], Record):
+            for record in records:
+                _note(deliveries, await self._place(record))
+            return deliveries
+        await self._client.until(lambda: self._records.topic_ready(topic, _now_ms()))
+        at = 0
+        while at < len(records):
+            try:
+                delivery, at = self._records.extend(topic, records, at, _now_ms(), _wall_ms())
+            except BufferFull:
+                await self._room()
+                continue
+            _note(deliveries, delivery)
+            self._client.wake()
+            await trio.lowlevel.checkpoint()
+        return deliveries
+
+    async def _place(self, record: Record) -> BatchDelivery:
+        try:
+            return self.send_nowait(record)
+        except BufferFull:
+            return await self.send(record)
+
+    async def flush(self) -> None:
+        """Send everything now and wait until each batch has its outcome.  Raises the first failure
+        of a batch that nobody waits for."""
+        number = self._records.seal_all()
+        self._client.wake()
+        await self._client.until(lambda: self._records.settled(number))
+        failure = self._records.take_failure()
+        if failure is not None:
+            raise failure
+
+    async def _room(self) -> None:
+        low = self.settings.buffer_bytes_max - self.settings.batch_bytes
+        await self._client.until(lambda: self._records.buffered_bytes <= low)
+
+
+def _note(deliveries: list, delivery: Delivery) -> None:
+    """Consecutive records of one batch share its delivery."""
+    if not deliveries or deliveries[-1] is not delivery:
+        deliveries.append(delivery)
+
+
+class Consumer(AsyncIterator):
+    """Batches of a topic, in offset order per partition: ``async for batch in consumer``."""
+
+    def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
+                 partition: int | None, start: str | int, until_end: bool):
+        self._state = None
+        self._client = client
+        self._state = client._core.consumer(settings, topic, partition, start, until_end)
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> FetchedBatch:
+        await trio.lowlevel.checkpoint()
+        await self._client.until(lambda: self._state.ready_to_take)
+        batch = self._state.take()
+        if batch is not None:
+            self._client.wake()
+            return batch
+        self.close()
+        if self._state.error is not None:
+            raise self._state.error
+        raise StopAsyncIteration
+
+    def position(self, partition: int) -> int | None:
+        """Offset of the next record of ``partition``; None = not known yet."""
+        return self._state.position(partition)
+
+    def close(self) -> None:
+        """Stop fetching.  Also done by the end, by an error and by garbage collection."""
+        self._client._core.remove(self._state)
+
+    def __del__(self):
+        self.close()

@@ -1,0 +1,438 @@
+"""The client without trio: the same names and behaviour, one thread, plain sockets.
+
+    with Client(["127.0.0.1:9101"]) as client:
+        client.create_topic("flights", partitions=4)
+        with client.producer() as producer:
+            receipt = producer.send_nowait(Record("flights", b"UA 1545", key=b"UA")).wait()
+        for batch in client.consume("flights", until_end=True):
+            ...
+
+Contract.  As ``multiraft.client``, but nothing happens between calls: whoever only ever calls
+``send_nowait`` has to call ``flush`` (or anything that waits) for the rest to be sent.  Not for use
+by several threads at once.
+
+Elsewhere.  All decisions are in the machines (``_core.py`` and what it drives); this module only
+moves bytes and waits.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import selectors
+import socket
+import time
+from typing import Any, Callable, Generator, Sequence
+
+from multiraft.client._accumulator import BufferFull, ProducerSettings
+from multiraft.client._batches import Delivery
+from multiraft.client._compression import DecompressionTooLarge
+from multiraft.client._consumer import ConsumerSettings
+from multiraft.client._core import ClientCore
+from multiraft.client._network import (
+    GATHER_MAX, Link, NetworkLimits, NoNodeAnswered, drop_sent)
+from multiraft.client._operations import (
+    Exchange, OffsetRange, Operations, PartitionDescription, TopicDescription)
+from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.wire.errors import AmbiguousOutcome, RequestError
+from multiraft.wire.frames import Buffer
+from multiraft.wire.messages import (
+    ClusterStatusReply, GroupSummary, GroupTransferReply, NodeStatusReply, TopicMetadata,
+    TopicSummary)
+
+__all__ = [
+    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
+    "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange",
+    "PartitionDescription", "Producer", "Record", "RequestError", "TopicDescription",
+]
+
+#: Nobody waits for the sockets while records are only given: look at them at least this often.
+_TURN_INTERVAL_MS = 2
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class BatchDelivery(Delivery):
+    """The fate of one batch."""
+
+    __slots__ = ("client",)
+
+    def wait(self) -> BatchReceipt:
+        """Where the batch was appended.  Raises a ``RequestError`` when it certainly was not,
+        ``AmbiguousOutcome`` when nobody knows."""
+        self.claimed = True
+        self.client.until(lambda: self.done)
+        return self.result()
+
+
+class _Socket:
+    """The socket of one link: tries the addresses of its host one after the other."""
+
+    def __init__(self, client: "Client", link: Link):
+        self.link = link
+        self._client = client
+        self._outgoing: list[Buffer] = []
+        self._sock: socket.socket | None = None
+        self._connecting = True
+        self._deadline_ms = _now_ms() + client.core.limits.connect_timeout_ms
+        try:
+            self._choices = socket.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            self._choices = []
+            self._fail(f"cannot connect: {error}")
+        else:
+            self._connect("no address")
+
+    def close(self) -> None:
+        """Forget the socket."""
+        if self._sock is not None:
+            self._client.selector.unregister(self._sock)
+            self._sock.close()
+            self._sock = None
+
+    def deadline_ms(self) -> int | None:
+        """When a connection must be there."""
+        return self._deadline_ms if self._connecting else None
+
+    def tick(self, now_ms: int) -> None:
+        """Give up connecting in time; register what is wanted from the socket."""
+        if self.link.closed:
+            self.close()
+        elif self._connecting:
+            if now_ms >= self._deadline_ms:
+                self._fail(f"no connection in {self._client.core.limits.connect_timeout_ms} ms")
+        else:
+            self._try_send()
+
+    def ready(self, events: int) -> None:
+        """The selector says that something can be done."""
+        if self._sock is None:
+            return
+        if self._connecting:
+            self._finish_connect()
+        elif events & selectors.EVENT_READ:
+            self._try_receive()
+
+    def _connect(self, why: str) -> None:
+        self.close()
+        while self._choices:
+            family, kind, protocol, _, address = self._choices.pop(0)
+            try:
+                self._sock = socket.socket(family, kind, protocol)
+                self._sock.setblocking(False)
+                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._client.selector.register(self._sock, selectors.EVENT_WRITE, self)
+                self._sock.connect(address)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                why = str(error)
+                self.close()
+            else:
+                return
+        self._fail(f"cannot connect: {why}")
+
+    def _finish_connect(self) -> None:
+        error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            self._connect(os.strerror(error))
+            return
+        self._connecting = False
+        self._client.selector.modify(self._sock, selectors.EVENT_READ, self)
+        self.link.connected()
+
+    def _try_receive(self) -> None:
+        try:
+            count = self._sock.recv_into(self.link.buffer_for_receive())
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(f"connection lost: {error}")
+            return
+        self.link.received(count, _now_ms())
+
+    def _try_send(self) -> None:
+        if not self._outgoing:
+            self._outgoing = self.link.take_outgoing()
+        try:
+            while self._outgoing:
+                count = self._sock.sendmsg(self._outgoing[:GATHER_MAX])
+                self._outgoing = drop_sent(self._outgoing, count) or self.link.take_outgoing()
+        except BlockingIOError:
+            self._want(selectors.EVENT_READ | selectors.EVENT_WRITE)
+        except OSError as error:
+            self._fail(f"connection lost: {error}")
+        else:
+            self._want(selectors.EVENT_READ)
+
+    def _want(self, events: int) -> None:
+        if self._client.selector.get_key(self._sock).events != events:
+            self._client.selector.modify(self._sock, events, self)
+
+    def _fail(self, why: str) -> None:
+        self._client.core.network.broken(self.link, why, _now_ms())
+        self.close()
+
+
+
+class Client:
+    """A connection to a cluster, through any of its nodes; use it with ``with``."""
+
+    def __init__(self, servers: Sequence[str], *, client_id: str = "",
+                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None):
+        self.core = ClientCore(servers, rng if rng is not None else random.Random(), _now_ms(),
+                               client_id, limits)
+        self.selector = selectors.DefaultSelector()
+        self._operations = Operations(self.core)
+        self._sockets: dict[Link, _Socket] = {}
+        self._turned_ms = 0
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.core.network.close()
+        for sock in self._sockets.values():
+            sock.close()
+        self._sockets.clear()
+        self.selector.close()
+
+    # ---- topics ----
+
+    def create_topic(self, name: str, partitions: int = 1,
+                     replication_factor: int = 0) -> TopicMetadata:
+        """Create a topic.  ``replication_factor`` 0 = the pool's, the only one there is."""
+        return self._run(self._operations.create_topic(name, partitions, replication_factor))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records."""
+        self._run(self._operations.delete_topic(name))
+
+    def list_topics(self) -> list[TopicSummary]:
+        """All topics, by name."""
+        return self._run(self._operations.list_topics())
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Partitions, leaders and offsets of a topic."""
+        return self._run(self._operations.describe_topic(name))
+
+    def list_offsets(self, name: str) -> dict[int, OffsetRange]:
+        """First and next offset of each partition."""
+        return self._run(self._operations.list_offsets(name))
+
+    # ---- cluster ----
+
+    def cluster_status(self) -> ClusterStatusReply:
+        """Nodes and totals, as the node that answers sees them."""
+        return self._run(self._operations.cluster_status())
+
+    def group_list(self) -> list[GroupSummary]:
+        """All Raft groups."""
+        return self._run(self._operations.group_list())
+
+    def group_transfer(self, group: int, to: int = 0) -> GroupTransferReply:
+        """Hand leadership of ``group`` to node ``to`` (0 = whoever is furthest)."""
+        return self._run(self._operations.group_transfer(group, to))
+
+    def node_status(self, address: str = "") -> NodeStatusReply:
+        """Statistics of the node at ``address`` ("" = any)."""
+        return self._run(self._operations.node_status(address))
+
+    # ---- data ----
+
+    def producer(self, **settings) -> "Producer":
+        """A producer; ``settings`` are the fields of ``ProducerSettings``."""
+        return Producer(self, ProducerSettings(**settings))
+
+    def consume(self, topic: str, partition: int | None = None, start: str | int = "earliest",
+                until_end: bool = False, **settings) -> "Consumer":
+        """Read ``topic`` (one partition, or all) from "earliest", "latest" or an offset;
+        ``until_end``: stop at what is the end now.  ``settings``: see ``ConsumerSettings``."""
+        return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
+
+    # ---- the machine's legs ----
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Work until the machine's state fulfils ``condition``."""
+        self._turn(0)
+        while not condition():
+            self._turn(None)
+
+    def turn_sometimes(self) -> None:
+        """Send and receive what is possible at once, if that was not done just now."""
+        if _now_ms() - self._turned_ms >= _TURN_INTERVAL_MS:
+            self._turn(0)
+
+    def _turn(self, wait_ms: int | None) -> None:
+        """One round: what is due, then sockets.  Waits for the next event, at most ``wait_ms``."""
+        now_ms = self._turned_ms = _now_ms()
+        self.core.advance(now_ms)
+        for link in self.core.network.take_new_links():
+            self._sockets[link] = _Socket(self, link)
+        for link, sock in list(self._sockets.items()):
+            sock.tick(now_ms)
+            if link.closed:
+                del self._sockets[link]
+        for key, events in self.selector.select(self._patience(wait_ms)):
+            key.data.ready(events)
+        self.core.advance(_now_ms())
+
+    def _patience(self, wait_ms: int | None) -> float | None:
+        """Seconds until the next deadline, at most ``wait_ms``."""
+        deadlines = [self.core.next_deadline_ms()]
+        deadlines += [sock.deadline_ms() for sock in self._sockets.values()]
+        waits = [deadline - _now_ms() for deadline in deadlines if deadline is not None]
+        if wait_ms is not None:
+            waits.append(wait_ms)
+        return max(0, min(waits)) / 1000 if waits else None
+
+    def _run(self, operation: Generator) -> Any:
+        """Run an operation: work where it says to wait."""
+        answer = None
+        while True:
+            self.core.now_ms = _now_ms()
+            try:
+                step = operation.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = self._exchange(step) if isinstance(step, Exchange) else self._pause(step.ms)
+
+    def _exchange(self, step: Exchange) -> Any:
+        outcomes: list = []
+        self.core.network.request(step.address, step.request, (), step.timeout_ms,
+                                  outcomes.append, _now_ms())
+        self.until(lambda: bool(outcomes))
+        return outcomes[0]
+
+    def _pause(self, pause_ms: int) -> None:
+        deadline_ms = _now_ms() + pause_ms
+        while (left_ms := deadline_ms - _now_ms()) > 0:
+            self._turn(left_ms)
+
+
+class Producer:
+    """Appends records in batches; use it with ``with``.  ``settings`` are fixed."""
+
+    def __init__(self, client: Client, settings: ProducerSettings):
+        self.settings = settings
+        self._client = client
+        self._state = client.core.producer(settings, self._delivery)
+        self._records = self._state.records
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self._state.abandon("the producer was closed")
+            self._client.core.remove(self._state)
+
+    def send_nowait(self, record: Record) -> BatchDelivery:
+        """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
+        with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
+        delivery = self._records.send(record, _now_ms(), _wall_ms())
+        self._client.turn_sometimes()
+        return delivery
+
+    def send(self, record: Record) -> BatchDelivery:
+        """As ``send_nowait``, but waits for room instead of raising ``BufferFull``."""
+        while True:
+            try:
+                return self.send_nowait(record)
+            except BufferFull:
+                self._room()
+
+    def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
+                  ) -> list[BatchDelivery]:
+        """Take values (bytes without keys: the fast way) or records, waiting for room; one
+        delivery per batch touched."""
+        deliveries: list[BatchDelivery] = []
+        if records and isinstance(records[0], Record):
+            for record in records:
+                _note(deliveries, self.send(record))
+            return deliveries
+        self._client.until(lambda: self._records.topic_ready(topic, _now_ms()))
+        at = 0
+        while at < len(records):
+            try:
+                delivery, at = self._records.extend(topic, records, at, _now_ms(), _wall_ms())
+            except BufferFull:
+                self._room()
+                continue
+            _note(deliveries, delivery)
+            self._client.turn_sometimes()
+        return deliveries
+
+    def flush(self) -> None:
+        """Send everything now and wait until each batch has its outcome.  Raises the first failure
+        of a batch that nobody waits for."""
+        number = self._records.seal_all()
+        self._client.until(lambda: self._records.settled(number))
+        failure = self._records.take_failure()
+        if failure is not None:
+            raise failure
+
+    def _delivery(self) -> BatchDelivery:
+        delivery = BatchDelivery()
+        delivery.client = self._client
+        return delivery
+
+    def _room(self) -> None:
+        low = self.settings.buffer_bytes_max - self.settings.batch_bytes
+        self._client.until(lambda: self._records.buffered_bytes <= low)
+
+
+def _note(deliveries: list, delivery: Delivery) -> None:
+    """Consecutive records of one batch share its delivery."""
+    if not deliveries or deliveries[-1] is not delivery:
+        deliveries.append(delivery)
+
+
+class Consumer:
+    """Batches of a topic, in offset order per partition: ``for batch in consumer``."""
+
+    def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
+                 partition: int | None, start: str | int, until_end: bool):
+        self._state = None
+        self._client = client
+        self._state = client.core.consumer(settings, topic, partition, start, until_end)
+
+    def __iter__(self) -> "Consumer":
+        return self
+
+    def __next__(self) -> FetchedBatch:
+        if not self._state.ready_to_take:
+            self._client.until(lambda: self._state.ready_to_take)
+        else:
+            self._client.turn_sometimes()
+        batch = self._state.take()
+        if batch is not None:
+            return batch
+        self.close()
+        if self._state.error is not None:
+            raise self._state.error
+        raise StopIteration
+
+    def position(self, partition: int) -> int | None:
+        """Offset of the next record of ``partition``; None = not known yet."""
+        return self._state.position(partition)
+
+    def close(self) -> None:
+        """Stop fetching.  Also done by the end, by an error and by garbage collection."""
+        self._client.core.remove(self._state)
+
+    def __del__(self):
+        self.close()

@@ -1,0 +1,607 @@
+"""What an application sees, through both drivers, against nodes that follow a script."""
+
+from __future__ import annotations
+
+import pytest
+
+from multiraft.client import (
+    AmbiguousOutcome, BatchReceipt, BufferFull, NoNodeAnswered, OffsetRange, Record, RequestError)
+from multiraft.client._network import NetworkLimits
+from multiraft.errors import ConfigError, RecordTooLarge
+from multiraft.wire import errors, messages
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import OPS
+from tests.client.fake_cluster import unused_address
+
+
+def once(op: str, verdict):
+    """A script: ``verdict`` for the first request of ``op``, then as usual."""
+    seen = []
+
+    def script(node, event, connection):
+        if OPS[type(event.request)] == op and not seen:
+            seen.append(node)
+            return verdict(event) if callable(verdict) else verdict
+        return None
+
+    return script
+
+
+def produced(cluster) -> int:
+    """How many produce requests came in."""
+    return sum(isinstance(request, messages.Produce) for _, request in cluster.requests)
+
+
+def values_of(batches) -> list[bytes]:
+    return [record.value for batch in batches for record in batch.records()]
+
+
+# ---- topics and cluster -----------------------------------------------------------------------
+
+
+def test_topics_are_created_listed_described_and_deleted(client, cluster):
+    for name in ("b", "a", "c", "d", "e"):
+        client.create_topic(name, partitions=2)
+    assert [topic.name for topic in client.list_topics()] == ["a", "b", "c", "d", "e"]
+    described = client.describe_topic("a")
+    assert (described.name, len(described.partitions)) == ("a", 2)
+    assert [(part.partition, part.start_offset, part.end_offset)
+            for part in described.partitions] == [(0, 0, 0), (1, 0, 0)]
+    assert described.partitions[0].leader == cluster.leaders[described.partitions[0].group]
+    client.delete_topic("a")
+    with pytest.raises(errors.UnknownTopic, match="'a'"):
+        client.describe_topic("a")
+
+
+def test_a_definite_refusal_is_its_own_type(client):
+    client.create_topic("a")
+    with pytest.raises(errors.TopicExists):
+        client.create_topic("a")
+    with pytest.raises(errors.UnknownTopic):
+        client.delete_topic("zzz")
+
+
+def test_a_lost_answer_to_a_change_is_ambiguous_and_not_repeated(client, cluster):
+    cluster.script = once("create_topic", "cut-after")
+    with pytest.raises(AmbiguousOutcome) as caught:
+        client.create_topic("a")
+    assert not isinstance(caught.value, RequestError)
+    assert [type(request) for _, request in cluster.requests].count(messages.CreateTopic) == 1
+    assert "a" in cluster.topics
+
+
+def test_an_ambiguous_answer_to_a_change_is_not_repeated(client, cluster):
+    cluster.script = once("create_topic", lambda event: ResponseEvent(
+        event.id, code=Code.AMBIGUOUS, error=ErrorDetail("stepped down")))
+    with pytest.raises(AmbiguousOutcome, match="stepped down"):
+        client.create_topic("a")
+
+
+def test_a_lost_answer_to_a_question_is_asked_again(client, cluster):
+    cluster.add_topic("a")
+    cluster.script = once("list_topics", "cut")
+    assert [topic.name for topic in client.list_topics()] == ["a"]
+
+
+def test_a_retriable_refusal_is_repeated_where_the_hint_says(client, cluster):
+    cluster.script = once("create_topic", lambda event: ResponseEvent(
+        event.id, code=Code.NOT_LEADER,
+        error=ErrorDetail("ask node 3", leader=3, leader_address=cluster.addresses[3])))
+    client.create_topic("a")
+    creates = [node for node, request in cluster.requests
+               if isinstance(request, messages.CreateTopic)]
+    assert creates[-1] == 3
+
+
+def test_cluster_groups_and_nodes_are_shown(client, cluster):
+    cluster.add_topic("a", partitions=4)
+    status = client.cluster_status()
+    assert [node.id for node in status.nodes] == [1, 2, 3]
+    groups = client.group_list()
+    assert [group.group for group in groups] == sorted(cluster.leaders)
+    assert client.group_transfer(groups[0].group, 2).leader == 2
+    assert client.node_status(cluster.addresses[2]).node == 2
+
+
+def test_offsets_of_all_partitions(client, cluster):
+    parts = cluster.add_topic("a", partitions=3)
+    parts[1].next_offset = 7
+    assert client.list_offsets("a") == {
+        0: OffsetRange(0, 0), 1: OffsetRange(0, 7), 2: OffsetRange(0, 0)}
+
+
+def test_when_nobody_answers_the_error_names_each_address(driver):
+    addresses = [unused_address(), unused_address()]
+    impatient = NetworkLimits(unreachable_ms=100)
+    with driver.client(addresses, limits=impatient) as client:
+        with pytest.raises(NoNodeAnswered) as caught:
+            client.list_topics()
+    assert set(caught.value.errors) == set(addresses)
+    assert all("refused" in why for why in caught.value.errors.values()), caught.value
+
+
+def test_one_living_node_among_the_addresses_is_enough(driver, cluster):
+    cluster.add_topic("a")
+    with driver.client([unused_address(), cluster.addresses[2]]) as client:
+        assert [topic.name for topic in client.list_topics()] == ["a"]
+
+
+@pytest.mark.parametrize("server", ["localhost", "host:", ":1", "h:99999", "h:x", "", "h:١"])
+def test_an_address_that_is_none_is_a_config_error(driver, server):
+    with pytest.raises(ConfigError):
+        driver.client([server])
+
+
+def test_a_node_of_another_cluster_is_not_asked(driver, world, cluster):
+    with driver.client(cluster.servers()) as client:
+        client.list_topics()
+        assert cluster.hellos[0].cluster is None
+        client.node_status(cluster.addresses[1])
+        client.node_status(cluster.addresses[2])
+        assert any(hello.cluster for hello in cluster.hellos), "later hellos name the cluster"
+
+
+def test_newer_metadata_is_asked_for_by_index(client, cluster):
+    client.create_topic("a")
+    client.describe_topic("a")
+    assert client.list_topics()
+
+
+# ---- producing --------------------------------------------------------------------------------
+
+
+def test_one_record_and_its_receipt(client, cluster):
+    client.create_topic("a")
+    with client.producer() as producer:
+        delivery = producer.send_nowait(Record("a", b"v", b"k", headers=[("h", b"x")]))
+        assert delivery.wait() == BatchReceipt("a", 0, 0, 1)
+    (batch,) = client.consume("a", until_end=True)
+    (record,) = batch
+    assert (record.key, record.value, record.headers) == (b"k", b"v", (("h", b"x"),))
+
+
+def test_many_values_arrive_in_order(client, cluster):
+    client.create_topic("a")
+    values = [b"%05d" % number for number in range(5_000)]
+    with client.producer(batch_bytes=4096, linger_ms=0) as producer:
+        deliveries = producer.send_many("a", values)
+        assert sum(delivery.wait().count for delivery in deliveries) == 5_000
+    assert cluster.topics["a"][0].values() == values
+
+
+def test_leaving_the_block_flushes(client, cluster):
+    client.create_topic("a")
+    with client.producer(linger_ms=10_000) as producer:
+        producer.send_nowait(Record("a", b"v"))
+    assert cluster.topics["a"][0].values() == [b"v"]
+
+
+def test_records_with_keys_go_where_murmur2_says_and_keep_their_order(client, cluster):
+    client.create_topic("a", partitions=3)
+    records = [Record("a", b"%d" % number, b"key%d" % (number % 7)) for number in range(300)]
+    with client.producer(batch_bytes=500) as producer:
+        producer.send_many("a", records)
+    for key in range(7):
+        places = [part.number for part in cluster.topics["a"]
+                  if any(int(value) % 7 == key for value in part.values())]
+        assert len(places) == 1
+    for part in cluster.topics["a"]:
+        for key in range(7):
+            numbers = [int(value) for value in part.values() if int(value) % 7 == key]
+            assert numbers == sorted(numbers)
+
+
+def test_values_without_keys_are_spread_by_whole_batches(client, cluster):
+    client.create_topic("a", partitions=3)
+    with client.producer(batch_bytes=1000) as producer:
+        producer.send_many("a", [bytes(90)] * 300)
+    assert all(part.log for part in cluster.topics["a"])
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_comes_back_as_it_went_in(client, cluster, compression):
+    client.create_topic("a")
+    values = [b"abc" * number for number in range(300)]
+    with client.producer(compression=compression) as producer:
+        producer.send_many("a", values)
+    assert values_of(client.consume("a", until_end=True)) == values
+    stored = sum(len(data) for _, data in cluster.topics["a"][0].log)
+    assert compression == "none" or stored < sum(map(len, values)) / 2
+
+
+def test_a_topic_that_does_not_exist_is_said_so(client):
+    with pytest.raises(errors.UnknownTopic, match="'nope'"), client.producer() as producer:
+        producer.send_many("nope", [b"v"])
+    with client.producer() as producer:
+        delivery = producer.send_nowait(Record("nope", b"v"))
+        with pytest.raises(errors.UnknownTopic):
+            delivery.wait()
+
+
+def test_records_sent_before_their_topic_is_known_are_batched_when_it_is(client, cluster):
+    cluster.add_topic("a", partitions=2)
+    with client.producer() as producer:
+        deliveries = [producer.send_nowait(Record("a", b"%d" % number, partition=number % 2))
+                      for number in range(10)]
+        assert {delivery.wait().partition for delivery in deliveries} == {0, 1}
+    assert cluster.topics["a"][0].values() == [b"0", b"2", b"4", b"6", b"8"]
+
+
+def test_a_full_buffer_says_its_limit(client, cluster):
+    client.create_topic("a")
+    cluster.script = lambda node, event, connection: (
+        "drop" if isinstance(event.request, messages.Produce) else None)
+    with pytest.raises(BufferFull) as caught:
+        with client.producer(batch_bytes=1000, buffer_bytes_max=5000) as producer:
+            for _ in range(100):
+                producer.send_nowait(Record("a", bytes(100)))
+    assert caught.value.limit == 5000 and caught.value.value > 4000
+
+
+def test_send_many_waits_for_room(client, cluster):
+    client.create_topic("a")
+    with client.producer(batch_bytes=1000, buffer_bytes_max=3000) as producer:
+        producer.send_many("a", [bytes(100)] * 200)
+    assert cluster.topics["a"][0].next_offset == 200
+
+
+def test_a_record_that_fits_no_batch_is_refused_alone(client, cluster):
+    client.create_topic("a")
+    with client.producer(batch_bytes=1000) as producer:
+        producer.send_many("a", [b"before"])
+        with pytest.raises(RecordTooLarge):
+            producer.send_many("a", [bytes(2000)])
+        with pytest.raises(TypeError):
+            producer.send_many("a", ["text"])
+        producer.send_many("a", [b"after"])
+    assert cluster.topics["a"][0].values() == [b"before", b"after"]
+
+
+def test_a_partition_that_does_not_exist_is_refused(client, cluster):
+    client.create_topic("a")
+    with client.producer() as producer:
+        producer.send_many("a", [b"x"])
+        with pytest.raises(errors.UnknownPartition, match="0..0"):
+            producer.send_nowait(Record("a", b"v", partition=1))
+
+
+def test_acks_none_reports_no_offset(client, cluster):
+    client.create_topic("a")
+    with client.producer(acks="none") as producer:
+        assert producer.send_nowait(Record("a", b"v")).wait().base_offset == -1
+    assert next(iter(client.consume("a"))).records()[0].value == b"v"
+
+
+@pytest.mark.parametrize("wrong", [
+    {"acks": "all"}, {"compression": "rar"}, {"batch_bytes": 10}, {"in_flight_max": 6},
+    {"in_flight_max": 0}, {"linger_ms": -1}, {"buffer_bytes_max": 1000}, {"suspect_ms": 0}])
+def test_settings_are_checked(client, wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        client.producer(**wrong)
+
+
+# ---- producing through trouble ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verdict", ["cut", "cut-after"])
+def test_a_connection_cut_during_an_append_neither_loses_nor_doubles(client, cluster, verdict):
+    client.create_topic("a")
+    cluster.script = once("produce", verdict)
+    with client.producer() as producer:
+        assert producer.send_nowait(Record("a", b"v")).wait().base_offset == 0
+    assert cluster.topics["a"][0].values() == [b"v"]
+    assert produced(cluster) == 2
+
+
+def test_five_batches_in_flight_survive_a_cut_in_order(client, cluster):
+    client.create_topic("a")
+    cut = []
+
+    def script(node, event, connection):
+        if isinstance(event.request, messages.Produce):
+            cut.append(1)
+            return "cut-after" if len(cut) in (3, 6, 11) else None
+        return None
+
+    cluster.script = script
+    values = [b"%04d" % number for number in range(600)]
+    with client.producer(batch_bytes=300, linger_ms=0) as producer:
+        producer.send_many("a", values)
+    assert cluster.topics["a"][0].values() == values
+
+
+def test_a_leader_change_in_flight_is_followed(client, world, cluster):
+    client.create_topic("a")
+    part = cluster.topics["a"][0]
+
+    def script(node, event, connection):
+        if isinstance(event.request, messages.Produce) and part.next_offset > 100:
+            cluster.leaders[part.group] = cluster.leaders[part.group] % 3 + 1
+            cluster.script = None
+        return None
+
+    cluster.script = script
+    values = [b"%04d" % number for number in range(600)]
+    with client.producer(batch_bytes=300, linger_ms=0) as producer:
+        producer.send_many("a", values)
+    assert part.values() == values
+
+
+def test_a_killed_leader_is_replaced(client, world, cluster):
+    client.create_topic("a")
+    part = cluster.topics["a"][0]
+    with client.producer() as producer:
+        producer.send_nowait(Record("a", b"1")).wait()
+        leader = cluster.leaders[part.group]
+        world.call(cluster.close, leader)
+        world.call(cluster.leaders.__setitem__, part.group, leader % 3 + 1)
+        assert producer.send_nowait(Record("a", b"2")).wait().base_offset == 1
+    assert part.values() == [b"1", b"2"]
+
+
+def test_an_ambiguous_answer_is_resolved_by_repeating(client, cluster):
+    client.create_topic("a")
+    cluster.script = once("produce", lambda event: ResponseEvent(
+        event.id, messages.ProduceReply(tuple(
+            messages.ProduceResult(Code.AMBIGUOUS, -1, ErrorDetail("stepped down"))
+            for _ in event.request.batches))))
+    with client.producer() as producer:
+        assert producer.send_nowait(Record("a", b"v")).wait().base_offset == 0
+    assert cluster.topics["a"][0].values() == [b"v"]
+
+
+def test_without_idempotence_a_lost_answer_is_ambiguous(client, cluster):
+    client.create_topic("a")
+    cluster.script = once("produce", "cut-after")
+    with client.producer(idempotent=False) as producer:
+        delivery = producer.send_nowait(Record("a", b"v"))
+        with pytest.raises(AmbiguousOutcome) as caught:
+            delivery.wait()
+    assert not isinstance(caught.value, RequestError)
+    assert produced(cluster) == 1
+
+
+def test_no_answer_until_the_deadline_is_ambiguous(client, cluster):
+    client.create_topic("a")
+    cluster.script = lambda node, event, connection: (
+        "drop" if isinstance(event.request, messages.Produce) else None)
+    with client.producer(delivery_timeout_ms=300) as producer:
+        with pytest.raises(AmbiguousOutcome, match="a/0 may or may not"):
+            producer.send_nowait(Record("a", b"v")).wait()
+
+
+def test_never_sent_until_the_deadline_is_definite(client, world, cluster):
+    client.create_topic("a")
+    with client.producer(delivery_timeout_ms=400) as producer:
+        producer.send_nowait(Record("a", b"1")).wait()
+        world.call(cluster.leaders.__setitem__, cluster.topics["a"][0].group, 0)
+        with pytest.raises(errors.TimedOut, match="not delivered in 400 ms"):
+            producer.send_nowait(Record("a", b"2")).wait()
+    assert cluster.topics["a"][0].values() == [b"1"]
+
+
+def test_a_definite_refusal_fails_its_batch_and_the_next_one_goes_on(client, cluster):
+    client.create_topic("a")
+    cluster.script = once("produce", lambda event: ResponseEvent(
+        event.id, messages.ProduceReply(tuple(
+            messages.ProduceResult(Code.INVALID_BATCH, -1, ErrorDetail("not like this"))
+            for _ in event.request.batches))))
+    with client.producer() as producer:
+        with pytest.raises(errors.InvalidBatch, match="not like this"):
+            producer.send_nowait(Record("a", b"1")).wait()
+        assert producer.send_nowait(Record("a", b"2")).wait().base_offset == 0
+    assert cluster.topics["a"][0].values() == [b"2"]
+
+
+def test_a_fenced_producer_stops(client, cluster):
+    client.create_topic("a")
+    with client.producer() as producer:
+        producer.send_nowait(Record("a", b"1")).wait()
+        for window in cluster.topics["a"][0].windows.values():
+            window.epoch += 1
+        with pytest.raises(errors.ProducerFenced):
+            producer.send_nowait(Record("a", b"2")).wait()
+        with pytest.raises(errors.ProducerFenced):
+            producer.send_nowait(Record("a", b"3"))
+
+
+def test_a_producer_that_was_forgotten_goes_on_with_a_new_epoch(client, cluster):
+    client.create_topic("a")
+    with client.producer() as producer:
+        producer.send_nowait(Record("a", b"1")).wait()
+        cluster.topics["a"][0].windows.clear()
+        assert producer.send_nowait(Record("a", b"2")).wait().base_offset == 1
+    assert list(cluster.producers.values()) == [1]
+
+
+def test_a_topic_deleted_and_created_again_gets_nothing_meant_for_the_old_one(
+        client, world, cluster):
+    client.create_topic("a")
+    with client.producer(delivery_timeout_ms=3000) as producer:
+        producer.send_nowait(Record("a", b"old")).wait()
+        world.call(cluster.topics.pop, "a")
+        world.call(cluster.add_topic, "a")
+        with pytest.raises(errors.UnknownPartition):
+            producer.send_nowait(Record("a", b"meant for the old")).wait()
+        producer.send_nowait(Record("a", b"new")).wait()
+    assert cluster.topics["a"][0].values() == [b"new"]
+
+
+def test_a_failure_nobody_waits_for_comes_out_of_the_flush(client, cluster):
+    client.create_topic("a")
+    cluster.script = once("produce", lambda event: ResponseEvent(
+        event.id, code=Code.STORAGE_FULL, error=ErrorDetail("disk is full")))
+    with client.producer() as producer:  # retriable: the second attempt works
+        producer.send_nowait(Record("a", b"1"))
+        producer.flush()
+    cluster.script = once("produce", lambda event: ResponseEvent(
+        event.id, code=Code.LIMIT_EXCEEDED, error=ErrorDetail("too much", limit=1, value=2)))
+    with client.producer() as producer:
+        producer.send_nowait(Record("a", b"2"))
+        with pytest.raises(errors.LimitExceeded, match="too much"):
+            producer.flush()
+
+
+def test_an_exception_in_the_block_comes_out_unwrapped(driver, cluster):
+    with pytest.raises(KeyError), driver.client(cluster.servers()) as client:
+        with client.producer() as producer:
+            producer.send_nowait(Record("a", b"v"))
+            raise KeyError("mine")
+
+
+def test_a_node_that_talks_nonsense_is_left_alone(client, world, cluster):
+    client.create_topic("a")
+    cluster.script = once("produce", lambda event: ResponseEvent(
+        event.id, messages.ProduceReply(())))  # no result for the batch
+    with client.producer() as producer:
+        assert producer.send_nowait(Record("a", b"v")).wait().base_offset == 0
+
+
+# ---- consuming --------------------------------------------------------------------------------
+
+
+def fill(client, name="a", partitions=1, count=100, batch_bytes=300) -> list[bytes]:
+    client.create_topic(name, partitions=partitions)
+    values = [b"%04d" % number for number in range(count)]
+    with client.producer(batch_bytes=batch_bytes) as producer:
+        producer.send_many(name, values)
+    return values
+
+
+def test_until_end_reads_everything_once(client, cluster):
+    values = fill(client, partitions=3)
+    read = values_of(client.consume("a", until_end=True))
+    assert sorted(read) == values
+
+
+def test_an_empty_topic_ends_at_once(client):
+    client.create_topic("a")
+    assert list(client.consume("a", until_end=True)) == []
+
+
+def test_an_offset_inside_a_batch_starts_there(client, cluster):
+    values = fill(client)
+    assert cluster.topics["a"][0].log[1][0] > 5, "offset 5 is inside the first batch"
+    batches = list(client.consume("a", 0, 5, until_end=True))
+    assert batches[0].base_offset == 5
+    assert values_of(batches) == values[5:]
+
+
+def test_latest_starts_after_what_is_there(client, cluster):
+    fill(client, count=10)
+    consumer = client.consume("a", 0, "latest")
+    with client.producer() as producer:
+        consumer_batches = iter(consumer)
+        while consumer.position(0) is None:
+            client.list_topics()
+        producer.send_nowait(Record("a", b"new")).wait()
+    assert next(consumer_batches).records()[0].offset == 10
+    assert consumer.position(0) == 11
+
+
+def test_a_follower_waits_for_new_records(client, cluster):
+    fill(client, count=3)
+    consumer = client.consume("a", wait_max_ms=50)
+    assert next(consumer).count == 3
+    with client.producer() as producer:
+        producer.send_nowait(Record("a", b"4th")).wait()
+    assert next(consumer).records()[0].value == b"4th"
+    consumer.close()
+
+
+def test_an_offset_out_of_range_is_an_error_with_the_range(client, cluster):
+    fill(client, count=10)
+    with pytest.raises(errors.OffsetOutOfRange) as caught:
+        list(client.consume("a", 0, 11, until_end=False))
+    assert caught.value.detail.end_offset == 10
+
+
+def test_earliest_follows_a_log_start_that_moved_meanwhile(client, cluster):
+    values = fill(client)
+    part = cluster.topics["a"][0]
+
+    def script(node, event, connection):
+        if isinstance(event.request, messages.Fetch):
+            part.start_offset, cluster.script = part.log[1][0], None
+        return None
+
+    cluster.script = script
+    assert values_of(client.consume("a", until_end=True)) == values[part.log[1][0]:]
+
+
+def test_a_consumer_follows_a_leader_change(client, cluster):
+    values = fill(client, count=400)
+    part = cluster.topics["a"][0]
+    fetched = []
+
+    def script(node, event, connection):
+        if isinstance(event.request, messages.Fetch):
+            fetched.append(node)
+            if len(fetched) == 2:
+                cluster.leaders[part.group] = part.group % 3 + 1
+        return None
+
+    cluster.script = script
+    read = values_of(client.consume("a", until_end=True, partition_bytes_max=600))
+    assert read == values
+
+
+@pytest.mark.parametrize("verdict", ["cut", "drop"])
+def test_a_consumer_survives_a_lost_fetch(client, cluster, verdict):
+    values = fill(client)
+    cluster.script = once("fetch", verdict)
+    read = values_of(client.consume("a", until_end=True, request_timeout_ms=200))
+    assert read == values
+
+
+def test_a_damaged_batch_is_asked_for_again_and_never_passed_on(client, cluster):
+    values = fill(client)
+    part = cluster.topics["a"][0]
+    intact = list(part.log)
+
+    def script(node, event, connection):
+        if isinstance(event.request, messages.Fetch):
+            if part.log == intact:
+                base, data = part.log[0]
+                part.log[0] = (base, data[:-1] + bytes([data[-1] ^ 1]))
+            else:
+                part.log[:] = intact
+                cluster.script = None
+        return None
+
+    cluster.script = script
+    assert values_of(client.consume("a", until_end=True)) == values
+
+
+def test_a_batch_that_stays_damaged_is_an_error(client, cluster):
+    fill(client)
+    part = cluster.topics["a"][0]
+    base, data = part.log[0]
+    part.log[0] = (base, data[:-1] + bytes([data[-1] ^ 1]))
+    from multiraft.errors import CorruptBatch
+    with pytest.raises(CorruptBatch):
+        list(client.consume("a", until_end=True))
+
+
+def test_consuming_a_missing_topic_or_partition_is_an_error(client, cluster):
+    client.create_topic("a")
+    with pytest.raises(errors.UnknownTopic):
+        list(client.consume("nope", until_end=True))
+    with pytest.raises(errors.UnknownPartition):
+        list(client.consume("a", 3, until_end=True))
+
+
+def test_a_topic_deleted_while_it_is_read_is_an_error(client, world, cluster):
+    fill(client, count=3)
+    consumer = client.consume("a", wait_max_ms=50)
+    next(consumer)
+    world.call(cluster.topics.pop, "a")
+    with pytest.raises(errors.UnknownPartition):
+        next(consumer)
+
+
+@pytest.mark.parametrize("start", ["middle", -1, 1.5, None, True])
+def test_a_start_that_is_none_is_a_config_error(client, start):
+    with pytest.raises(ConfigError, match="start"):
+        client.consume("a", start=start)

@@ -1,0 +1,352 @@
+"""The compiled twin does what the reference does: on what is right, on what is almost right, and on
+any bytes at all; same value, or same exception type with the same message."""
+
+import struct
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from multiraft import _core, _layout, _reference
+from multiraft.errors import MultiRaftError
+from multiraft.types import Entry, EntryKind
+
+bounded = settings(max_examples=150, deadline=None, derandomize=True)
+thorough = settings(bounded, max_examples=400)
+
+I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
+HEADER_BYTES = _layout.BATCH_HEADER_BYTES
+
+
+def outcome(function, *arguments):
+    """What a call gives, so that two can be compared."""
+    try:
+        value = function(*arguments)
+    except (MultiRaftError, ValueError, TypeError, OverflowError, BufferError) as error:
+        return type(error), str(error)
+    return value
+
+
+def agree(name: str, *arguments):
+    """Call both; the common outcome."""
+    reference = outcome(getattr(_reference, name), *arguments)
+    compiled = outcome(getattr(_core, name), *arguments)
+    assert compiled == reference, name
+    return reference
+
+
+# ---- What is fed in ----------------------------------------------------------------------------
+
+blobs = st.one_of(st.binary(max_size=40), st.integers(0, 300).map(bytes))
+fields = st.one_of(st.none(), blobs)
+names = st.text(max_size=8)
+timestamps = st.one_of(st.integers(-1, 200), st.integers(0, (1 << 62) - 1),
+                       st.just(1_700_000_000_000))
+records = st.tuples(timestamps, fields, fields,
+                    st.lists(st.tuples(names, fields), max_size=3))
+producers = st.one_of(st.just((-1, -1, -1)), st.tuples(
+    st.integers(0, I64_MAX), st.integers(0, 32767), st.integers(0, (1 << 31) - 1)))
+
+
+def builder_of(twin, batch_records, bytes_max: int = 1 << 16):
+    builder = twin.BatchBuilder(bytes_max)
+    for record in batch_records:
+        builder.append(*record)
+    return builder
+
+
+@st.composite
+def batches(draw):
+    """An intact batch that a producer may send."""
+    builder = builder_of(_core, draw(st.lists(records, min_size=1, max_size=6)))
+    return builder.build(*draw(producers))
+
+
+def varint(number: int) -> bytes:
+    """Zigzag varint of any size, written down once more."""
+    number = number << 1 if number >= 0 else (-number << 1) - 1
+    out = bytearray()
+    while number > 127:
+        out.append(number % 128 + 128)
+        number //= 128
+    return bytes([*out, number])
+
+
+#: Pieces that a records block is made of, right and wrong ones.
+pieces = st.one_of(
+    st.integers(-3, 20).map(varint), st.sampled_from([1 << 31, -(1 << 31), (1 << 31) - 1, 1 << 32,
+                                                      I64_MAX, I64_MIN, 1025]).map(varint),
+    st.binary(max_size=4), st.just(b"\x80" * 4), st.just(b"\xff" * 9 + b"\x01"))
+
+
+@st.composite
+def almost_records(draw):
+    """Records whose own length is right (mostly) and whose inside is not."""
+    block = b""
+    for _ in range(draw(st.integers(0, 3))):
+        body = b"".join(draw(st.lists(pieces, max_size=9)))
+        block += varint(len(body) + draw(st.sampled_from([0, 0, 0, 0, 1, -1]))) + body
+    return block
+
+
+@st.composite
+def flipped(draw, source):
+    """Bytes of ``source`` with up to three bits flipped, perhaps cut, perhaps with a tail."""
+    data = bytearray(draw(source))
+    for _ in range(draw(st.integers(0, 3))):
+        if data:
+            at = draw(st.integers(0, len(data) - 1))
+            data[at] ^= 1 << draw(st.integers(0, 7))
+    if draw(st.booleans()):
+        del data[draw(st.integers(0, len(data))):]
+    return data + draw(st.one_of(st.just(b""), st.binary(max_size=16)))
+
+
+def resealed(batch: bytearray) -> bytearray:
+    if len(batch) >= HEADER_BYTES:
+        struct.pack_into(">i", batch, _layout.BATCH_LENGTH_AT, len(batch) - 12)
+        crc = _core.crc32c(memoryview(batch)[_layout.BATCH_ATTRIBUTES_AT:])
+        struct.pack_into(">I", batch, _layout.BATCH_CRC_AT, crc)
+    return batch
+
+
+entries = st.builds(
+    Entry, st.sampled_from(EntryKind), st.integers(0, (1 << 32) - 1),
+    st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1),
+    st.integers(0, (1 << 64) - 1), st.integers(I64_MIN, I64_MAX), st.one_of(blobs, batches()))
+
+
+@st.composite
+def lanes(draw):
+    """Framed entries, perhaps with something in front of them or between two chains."""
+    lane = bytearray(8 * draw(st.integers(0, 2)))
+    for _ in range(draw(st.integers(1, 2))):
+        framed = _core.frame_entries(draw(st.lists(entries, max_size=3)), 7, 99)
+        lane += b"".join(framed[0])
+    return lane
+
+
+def entry_resealed(lane: bytearray, at: int) -> bytearray:
+    """``lane`` with the CRC of the header at ``at`` made right, if there is one."""
+    header = lane[at:at + 64]
+    if len(header) == 64:
+        length, = struct.unpack_from("<I", header)
+        covered = lane[at + 64:at + max(64, length)]
+        if header[_layout.ENTRY_KIND_AT] == EntryKind.DATA:
+            covered = covered[:21]
+        crc = _core.crc32c(covered, _core.crc32c(header[8:], _core.crc32c(header[:4])))
+        struct.pack_into("<I", lane, at + _layout.ENTRY_CRC_AT, crc)
+    return lane
+
+
+# ---- Hashes ------------------------------------------------------------------------------------
+
+@bounded
+@given(st.binary(max_size=600), st.integers(0, (1 << 32) - 1))
+def test_hashes_agree(data, value):
+    agree("crc32c", data, value)
+    agree("murmur2", data)
+
+
+@bounded
+@given(st.integers(-1, 1 << 64), st.integers(-1, 1 << 31))
+def test_jump_hash_agrees(key, buckets):
+    agree("jump_hash", key, buckets)
+
+
+# ---- Batches -----------------------------------------------------------------------------------
+
+@bounded
+@given(st.lists(records, max_size=12), st.integers(62, 400), producers)
+def test_builders_agree_record_by_record(batch_records, bytes_max, producer):
+    twins = [twin.BatchBuilder(bytes_max) for twin in (_reference, _core)]
+    for record in batch_records:
+        outcomes = [outcome(builder.append, *record) for builder in twins]
+        assert outcomes[0] == outcomes[1]
+        assert twins[0].size == twins[1].size
+        assert twins[0].count == twins[1].count
+    assert twins[0].records_block() == twins[1].records_block()
+    assert outcome(twins[0].build, *producer) == outcome(twins[1].build, *producer)
+
+
+@bounded
+@given(st.integers(-1, 1 << 61), st.lists(blobs, max_size=12), st.integers(0, 13),
+       st.integers(62, 700), st.lists(records, max_size=1))
+def test_extend_agrees(timestamp_ms, values, start, bytes_max, before):
+    twins = [twin.BatchBuilder(bytes_max) for twin in (_reference, _core)]
+    for builder in twins:
+        for record in before:
+            outcome(builder.append, *record)
+    assert (outcome(twins[0].extend, timestamp_ms, values, start)
+            == outcome(twins[1].extend, timestamp_ms, values, start))
+    assert twins[0].records_block() == twins[1].records_block()
+    assert twins[0].count == twins[1].count
+
+
+ANYTHING = st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=3),
+                     st.binary(max_size=3), st.lists(st.none(), max_size=2),
+                     st.tuples(st.text(max_size=2), st.none()))
+
+
+@bounded
+@given(ANYTHING, ANYTHING, ANYTHING, st.one_of(ANYTHING, st.lists(ANYTHING, max_size=2)))
+def test_wrong_arguments_are_refused_alike(timestamp_ms, key, value, headers):
+    outcomes = []
+    for twin in (_reference, _core):
+        builder = twin.BatchBuilder(1000)
+        result = outcome(builder.append, timestamp_ms, key, value, headers)
+        outcomes.append((result if result is True else result[0], builder.records_block()))
+    assert outcomes[0] == outcomes[1]
+
+
+@bounded
+@given(st.lists(records, min_size=1, max_size=6), producers, st.integers(0, 1 << 40))
+def test_what_was_encoded_comes_out_again(batch_records, producer, base_offset):
+    batch = builder_of(_core, batch_records).build(*producer)
+    for twin in (_reference, _core):
+        info = twin.check_batch(batch)
+        assert info[:4] == (len(batch_records), *producer)
+        twin.stamp_batch(batch, base_offset, 7)
+        decoded = twin.decode_records(twin.verify_batch(batch), memoryview(batch)[HEADER_BYTES:])
+        assert [record[1:4] for record in decoded] == [record[:3] for record in batch_records]
+        assert [list(record.headers) for record in decoded] == [r[3] for r in batch_records]
+        assert [r.offset for r in decoded] == [*range(base_offset, base_offset + len(decoded))]
+        twin.stamp_batch(batch, 0, -1)
+
+
+def agree_on_batch(data):
+    agree("check_batch", data)
+    agree("verify_batch", data)
+    agree("batch_info", data)
+    agree("split_batches", data)
+    header = agree("batch_header", data)
+    if isinstance(header, _reference.BatchHeader):
+        agree("decode_records", header, memoryview(data)[HEADER_BYTES:])
+
+
+@bounded
+@given(flipped(batches()))
+def test_damaged_batches_get_the_same_answer(data):
+    agree_on_batch(data)
+
+
+@bounded
+@given(flipped(batches()))
+def test_damaged_batches_with_a_right_crc_get_the_same_answer(data):
+    agree_on_batch(resealed(data))
+
+
+@bounded
+@given(st.binary(max_size=200))
+@example(b"")
+@example(b"\x7f" * 100)
+@example(b"\xff" * 100)
+@example(bytes(100))
+def test_arbitrary_bytes_get_the_same_answer(data):
+    agree_on_batch(data)
+    agree("parse_entries", data)
+    agree("scan_entries", data, 0, 0)
+    agree("find_entry", data, 0)
+
+
+@bounded
+@given(st.lists(batches(), max_size=3), flipped(st.just(b"")))
+def test_split_batches_agrees(parts, tail):
+    payload = b"".join(parts)
+    assert agree("split_batches", payload) == parts
+    agree("split_batches", payload + tail)
+
+
+@thorough
+@given(st.one_of(almost_records(), flipped(almost_records()), st.binary(max_size=40)),
+       st.integers(-1, 4), st.one_of(st.integers(-2, 6), st.just((1 << 31) - 1)),
+       st.sampled_from([0, 5, I64_MIN, I64_MAX]), st.sampled_from([0, I64_MIN, I64_MAX, 1 << 62]))
+def test_any_records_block_gets_the_same_answer(block, count, last_delta, base_offset, base_ms):
+    batch = bytearray(struct.pack(">qiibIhiqqqhii", 0, 0, -1, 2, 0, 0, count - 1, base_ms, base_ms,
+                                  -1, -1, -1, count) + block)
+    agree("check_batch", resealed(batch))
+    header = _core.batch_header(batch)
+    agree("decode_records",
+          header._replace(base_offset=base_offset, last_offset_delta=last_delta), block)
+
+
+@bounded
+@given(st.integers(-2, 1 << 63), st.integers(-2, 1 << 31), st.integers(60, 62))
+def test_stamps_agree(base_offset, leader_epoch, length):
+    twins = bytearray(length), bytearray(length)
+    assert (outcome(_reference.stamp_batch, twins[0], base_offset, leader_epoch)
+            == outcome(_core.stamp_batch, twins[1], base_offset, leader_epoch))
+    assert twins[0] == twins[1]
+
+
+# ---- Entries -----------------------------------------------------------------------------------
+
+@bounded
+@given(st.lists(entries, max_size=4), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1))
+def test_frames_agree_and_come_back(framed, prev_crc, durable):
+    buffers, starts, total, last_crc = agree("frame_entries", framed, prev_crc, durable)
+    lane = b"".join(buffers)
+    scan = agree("scan_entries", lane, 0, prev_crc)
+    assert [entry.at for entry in scan.entries] == starts
+    assert scan[1:] == (total, "end", last_crc)
+    for entry, scanned in zip(framed, scan.entries, strict=True):
+        assert scanned[2:9] == (entry.kind, entry.group, entry.incarnation, entry.term,
+                                entry.index, entry.partition, entry.base_offset)
+        assert scanned.durable == durable
+    agree("parse_entries", lane)
+
+
+def agree_on_lane(lane, at: int, prev_crc: int):
+    agree("parse_entries", lane)
+    agree("parse_entries", memoryview(lane)[at:])
+    agree("scan_entries", lane, at, prev_crc)
+    agree("scan_entries", lane, at, prev_crc, False)
+    agree("find_entry", lane, at)
+
+
+@thorough
+@given(flipped(lanes()), st.integers(0, 80))
+def test_damaged_lanes_get_the_same_answer(lane, at):
+    agree_on_lane(lane, at, 7)
+
+
+@thorough
+@given(flipped(lanes()), st.sampled_from([0, 8, 16]))
+def test_damaged_headers_with_a_right_crc_get_the_same_answer(lane, at):
+    agree_on_lane(entry_resealed(lane, at), at, 7)
+
+
+@pytest.mark.parametrize("name", ["group", "incarnation", "term", "index", "partition",
+                                  "base_offset", "kind"])
+@pytest.mark.parametrize("number", [-1, 256, 1 << 32, 1 << 63, 1 << 64, -(1 << 63) - 1])
+def test_fields_out_of_range_are_refused_alike(name, number):
+    entry = Entry(EntryKind.NOOP, 1, 1, 1, 1, payload=b"x")
+    entry.__class__ = _Plain
+    setattr(entry, name, number)
+    agree("frame_entries", [entry], 0, 0)
+
+
+class _Plain(Entry):
+    """An entry that can be shown whatever its kind is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Entry"
+
+
+def test_limits_are_refused_alike():
+    too_large = bytes(_layout.ENTRY_BYTES_MAX - _layout.ENTRY_HEADER_BYTES + 1)
+    agree("frame_entries", [Entry(EntryKind.METADATA, 0, 1, 1, 1, payload=too_large)], 0, 0)
+    agree("check_batch", bytes(_layout.BATCH_BYTES_MAX + 1))
+    agree("split_batches", bytes(8) + struct.pack(">i", _layout.BATCH_BYTES_MAX - 11) + bytes(99))
+
+
+def test_buffers_of_other_shapes_are_taken_alike():
+    batch = builder_of(_core, [(5, b"k", b"v", [])]).build()
+    padded = bytes(batch) + bytes(-len(batch) % 8)
+    for data in (batch, memoryview(b"??" + bytes(batch))[2:], memoryview(padded).cast("Q"),
+                 memoryview(padded).cast("B", [2, len(padded) // 2]), memoryview(padded)[::-1]):
+        for name in ("check_batch", "batch_info", "split_batches", "crc32c", "murmur2",
+                     "parse_entries"):
+            agree(name, data)

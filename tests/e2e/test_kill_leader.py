@@ -1,0 +1,96 @@
+"""Nodes die under load: what was acknowledged is read back once, in order, whoever serves it."""
+
+from __future__ import annotations
+
+import trio
+
+from multiraft.client import Client
+from tests.e2e.load import Load, verify
+from tests.e2e.world import wait_for
+
+SHAPE = {"nodes": 3, "groups": 8, "factor": 3}
+PARTITIONS = 3
+#: Enough that every partition has batches in flight when the blow falls.
+SOME = 500
+
+
+async def under_load(world, topic: str, during) -> None:
+    """Produce to ``topic`` while ``during(load, leader)`` happens; then compare."""
+    async with Client(world.addresses) as client:
+        await client.create_topic(topic, PARTITIONS)
+        load = Load(client, topic, PARTITIONS)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.run)
+            await load.acknowledged_more(SOME)
+            leader = await trio.to_thread.run_sync(world.leader_of, topic)
+            await during(client, load, leader)
+            await load.acknowledged_more(SOME, partition=0)
+            load.stop()
+        assert not load.account.refused, "the client retries what was definitely refused"
+        await verify(client, load.account)
+    async with Client(world.addresses) as fresh:
+        await verify(fresh, load.account)
+
+
+def test_the_leader_is_killed_and_comes_back(world):
+    async def during(client, load, leader):
+        await trio.to_thread.run_sync(world.dev.kill, leader)
+        await load.acknowledged_more(SOME, partition=0)
+        other = next(node for node in world.ids() if node != leader)
+        assert await trio.to_thread.run_sync(world.leader_of, load.account.topic, other) != leader
+        await trio.to_thread.run_sync(world.dev.start, leader)
+
+    trio.run(under_load, world, "leader-killed", during)
+
+
+def test_a_follower_is_killed_and_nobody_waits_for_it(world):
+    async def during(client, load, leader):
+        follower = next(node for node in world.ids() if node != leader)
+        await trio.to_thread.run_sync(world.dev.kill, follower)
+        await load.acknowledged_more(SOME, partition=0)
+        await trio.to_thread.run_sync(world.dev.start, follower)
+
+    trio.run(under_load, world, "follower-killed", during)
+
+
+def test_a_leader_that_is_stopped_in_order_hands_over(world):
+    async def during(client, load, leader):
+        await trio.to_thread.run_sync(world.dev.stop, leader)
+        await load.acknowledged_more(SOME, partition=0)
+        await trio.to_thread.run_sync(world.dev.start, leader)
+
+    trio.run(under_load, world, "leader-stopped", during)
+
+
+def test_every_node_is_killed_and_nothing_acknowledged_is_gone(world):
+    async def during(client, load, leader):
+        for node in world.ids():
+            await trio.to_thread.run_sync(world.dev.kill, node)
+        await trio.to_thread.run_sync(world.dev.up)
+
+    trio.run(under_load, world, "all-killed", during)
+
+
+def test_the_returned_node_can_lead_with_everything_it_missed(world):
+    async def scenario():
+        async with Client(world.addresses) as client:
+            await client.create_topic("caught-up", 1)
+            load = Load(client, "caught-up", 1)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(load.run)
+                await load.acknowledged_more(SOME)
+                absent = await trio.to_thread.run_sync(world.leader_of, "caught-up")
+                await trio.to_thread.run_sync(world.dev.kill, absent)
+                await load.acknowledged_more(SOME)
+                await trio.to_thread.run_sync(world.dev.start, absent)
+                load.stop()
+            group = (await client.describe_topic("caught-up")).partitions[0].group
+
+            def leads() -> bool:
+                return next(row.leader for row in world.groups(absent)
+                            if row.group == group) == absent
+            await client.group_transfer(group, absent)
+            await trio.to_thread.run_sync(wait_for, leads, f"node {absent} leads group {group}")
+            await verify(client, load.account)
+
+    trio.run(scenario)
