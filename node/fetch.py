@@ -61,8 +61,9 @@ class WaitingFetch:
 class Fetching:
     """Handles ``Fetch`` and ``ListOffsets`` of all sessions."""
 
-    def __init__(self, core, tails, store, directory, limits):
+    def __init__(self, core, tails, store, directory, limits, request_round):
         self._core = core
+        self._request_round = request_round
         self._tails = tails
         self._store = store
         self._directory = directory
@@ -169,6 +170,7 @@ class Fetching:
                 results[slot] = FetchResult(part.incarnation, Code.QUARANTINED, -1, -1, 0,
                                             ErrorDetail(text=str(error)))
         self._finish(fetch, results, read)
+        self._request_round()  # no round is under way here, and answers leave with one
 
     def _finish(self, fetch: WaitingFetch, results: list, read: list) -> None:
         payload: list = []

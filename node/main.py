@@ -97,7 +97,8 @@ class Node:
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
                                    config.limits.append_timeout_ms_max)
-        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits)
+        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits,
+                                 self.request_round)
         self.roles = RoleChanges()
         self.statistics = Statistics(self)
         self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
