@@ -7,7 +7,7 @@ import pytest
 from multiraft.client import (
     AmbiguousOutcome, BatchReceipt, BufferFull, NoNodeAnswered, OffsetRange, Record, RequestError)
 from multiraft.client._network import NetworkLimits
-from multiraft.errors import ConfigError, RecordTooLarge
+from multiraft.errors import ConfigError, CorruptBatch, RecordTooLarge
 from multiraft.wire import errors, messages
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code, ErrorDetail
@@ -340,6 +340,22 @@ def test_a_killed_leader_is_replaced(client, world, cluster):
     assert part.values() == [b"1", b"2"]
 
 
+def test_a_leader_that_hangs_is_left_for_the_next_one(client, cluster):
+    client.create_topic("a")
+    part = cluster.topics["a"][0]
+
+    def script(node, event, connection):
+        if not isinstance(event.request, messages.Produce):
+            return None
+        cluster.leaders[part.group], cluster.script = node % 3 + 1, None
+        return "drop"
+
+    cluster.script = script
+    with client.producer(suspect_ms=50, request_timeout_ms=60_000) as producer:
+        assert producer.send_nowait(Record("a", b"v")).wait().base_offset == 0
+    assert part.values() == [b"v"]
+
+
 def test_an_ambiguous_answer_is_resolved_by_repeating(client, cluster):
     client.create_topic("a")
     cluster.script = once("produce", lambda event: ResponseEvent(
@@ -579,7 +595,6 @@ def test_a_batch_that_stays_damaged_is_an_error(client, cluster):
     part = cluster.topics["a"][0]
     base, data = part.log[0]
     part.log[0] = (base, data[:-1] + bytes([data[-1] ^ 1]))
-    from multiraft.errors import CorruptBatch
     with pytest.raises(CorruptBatch):
         list(client.consume("a", until_end=True))
 
