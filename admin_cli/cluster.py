@@ -95,7 +95,12 @@ def transfer(session: Session, group_id: int, node: int | None, to: int | None,
         if group_id not in rows:
             raise NotFound(f"there is no group {group_id}; they are numbered 0 to {max(rows)}.",
                            "`multiraft group list` shows them.")
-        leader, term = connection.group_transfer(client, group_id, node or to or 0)
+        target = node or to or 0
+        if target and target not in rows[group_id].voters:
+            voters = ", ".join(map(str, rows[group_id].voters))
+            raise NotFound(f"node {target} is not a voter of group {group_id}.",
+                           f"Its voters are {voters}.")
+        leader, term = connection.group_transfer(client, group_id, target)
     if as_json:
         print_json({"group": group_id, "leader": leader, "term": term})
     else:

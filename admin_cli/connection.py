@@ -72,8 +72,25 @@ def open_session(session: Session) -> Iterator[Any]:
 
 # -- questions and commands -------------------------------------------------------------------
 
+def catch_up(client: Any) -> None:
+    """Makes ``client`` as new as the newest node is, so that nodes behind it wait.
+
+    A client sends the newest metadata index it has seen, and a node that is behind catches up
+    before it answers.  A command is a new client that has seen nothing: a node that has just
+    started would honestly deny the topic that the command before created.  Such a node does not
+    know the metadata leader either; then every node is asked.
+    """
+    status = client.cluster_status()
+    leader = [node for node in status.nodes if node.id == status.metadata_leader]
+    for node in leader or [node for node in status.nodes if node.state != "down"]:
+        # Without an answer there is nothing newer to be had; what was known stays valid.
+        with contextlib.suppress(wire.RequestError, blocking.NoNodeAnswered):
+            client.node_status(node.client_address)
+
+
 def topics(client: Any) -> list[TopicRow]:
     """Every topic, by name."""
+    catch_up(client)
     return sorted(TopicRow(row.name, row.partitions) for row in client.list_topics())
 
 
@@ -91,14 +108,20 @@ def create_topic(client: Any, name: str, count: int, replication_factor: int | N
 
 def partitions(client: Any, topic: str) -> list[PartitionRow]:
     """A topic's partitions with leaders and offsets, in order."""
+    try:
+        described = client.describe_topic(topic)
+    except wire.UnknownTopic:
+        catch_up(client)
+        described = client.describe_topic(topic)
     return [PartitionRow(row.partition, row.group, row.leader or None, row.start_offset,
-                         row.end_offset) for row in client.describe_topic(topic).partitions]
+                         row.end_offset) for row in described.partitions]
 
 
 def groups(client: Any) -> list[GroupRow]:
     """Every group of the pool and the metadata group, in order."""
-    return sorted(GroupRow(row.group, row.leader or None, row.term, tuple(row.voters),
-                           tuple(row.learners)) for row in client.group_list())
+    rows = [GroupRow(row.group, row.leader or None, row.term, tuple(sorted(row.voters)),
+                     tuple(sorted(row.learners))) for row in client.group_list()]
+    return sorted(rows, key=lambda row: row.group)
 
 
 def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
@@ -134,6 +157,17 @@ def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int |
                        f"`multiraft topic describe {topic}` shows them.")
 
 
+def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
+    """Raises ``CommandFailed`` when the partition certainly has no such offset and it is not the
+    next one."""
+    if row.start_offset is None or row.end_offset is None:
+        return
+    if not row.start_offset <= offset <= row.end_offset:
+        raise CommandFailed(f"offset {offset} is out of range: partition {row.partition} of "
+                            f"{topic} has {row.start_offset} up to, not including, "
+                            f"{row.end_offset}.", "Use --from earliest or --from latest.")
+
+
 def batches(client: Any, topic: str, partition: int | None, start: str | int,
             until_end: bool) -> Iterator[blocking.FetchedBatch]:
     """A topic's batches as they come."""
@@ -145,6 +179,17 @@ def node_answers(connect: Connect, address: str) -> bool:
     try:
         with connect((address,)) as client:
             client.cluster_status()
+    except (MultiRaftError, OSError):
+        return False
+    return True
+
+
+def node_caught_up(connect: Connect, addresses: Sequence[str], address: str) -> bool:
+    """Whether the node at ``address`` knows the metadata that any of ``addresses`` knows."""
+    try:
+        with connect(addresses) as client:
+            catch_up(client)
+            client.node_status(address)
     except (MultiRaftError, OSError):
         return False
     return True
@@ -255,7 +300,8 @@ def appender(client: Any, topic: str, partition: int | None, acks: str,
 
 # -- errors -------------------------------------------------------------------------------------
 
-_UNREACHABLE = (blocking.NoNodeAnswered, OSError, wire.ProtocolError, wire.ConnectionRefused)
+_UNREACHABLE = (blocking.NoNodeAnswered, OSError, wire.ProtocolError, wire.ConnectionRefused,
+                wire.TimedOut)
 
 
 def explain(error: Exception, servers: Servers) -> CommandFailed:
@@ -278,7 +324,6 @@ _ADVICE = {
     wire.LeaderUnknown: "The group may be electing, or has lost its majority: "
                         "`multiraft cluster status` shows which nodes are up.",
     wire.StorageFull: "Free space on the node's disk; appends resume by themselves.",
-    wire.TimedOut: "Nothing happened; try again.",
     wire.QueueFull: "The node is busy; try again.",
     wire.ShuttingDown: "Another node takes over in a moment; try again.",
     wire.Unsupported: "The node is of another release than this command.",

@@ -51,9 +51,11 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
     with connection.open_session(session) as client:
         rows = connection.partitions(client, topic)
         connection.require_partition(topic, rows, partition)
-        if isinstance(start, int) and partition is None and len(rows) > 1:
-            raise click.UsageError(f"--from {start} needs --partition: {topic} has "
-                                   f"{plural(len(rows), 'partition')}.")
+        if isinstance(start, int):
+            if partition is None and len(rows) > 1:
+                raise click.UsageError(f"--from {start} needs --partition: {topic} has "
+                                       f"{plural(len(rows), 'partition')}.")
+            connection.require_offset(topic, rows[partition or 0], start)
         batches = connection.batches(client, topic, partition, start, not follow)
         expected = None if follow else _expected(rows, partition, start)
         _write(batches, encode, count, expected, flush_each=follow)

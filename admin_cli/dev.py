@@ -80,6 +80,7 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
         if dev_state.exists(directory):
             _refuse_changes(cluster, asked)
         else:
+            _mention_other(session, cluster)
             _create(cluster, asked)
         started = cluster.up(timeout)
     problem = dev_state.write_pointer(cluster.directory, session.environ)
@@ -94,6 +95,14 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
          f"{record.replication_factor}, in {directory}.")
     note(f"Clients: {','.join(cluster.addresses)} (commands find them by themselves)")
     note("Try:     multiraft topic create greetings && echo hello | multiraft produce greetings")
+
+
+def _mention_other(session: Session, cluster: DevCluster) -> None:
+    """`dev down` in another directory, then `dev up` here: somebody may expect the old records."""
+    other, _how = dev_state.find_directory(session.environ)
+    if other is not None and other != cluster.directory:
+        note(f"Note: this is a new cluster; there is another one in {other} (multiraft dev up "
+             f"--dir {other}).")
 
 
 def _create(cluster: DevCluster, asked: dict[str, int | None]) -> None:

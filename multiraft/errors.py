@@ -18,6 +18,7 @@
     |  +- PartitionSealed       the partition is not (any more) in this group
     |  +- UnknownPartition      not open in this group
     +- Compacted                below the log's first index
+    +- ImpossibleMessage        no correct node can have sent it
     +- ConfigError              a limit contradicts another
 
 Broken invariants are not here: they are ``AssertionError`` and stop the node.
@@ -108,6 +109,11 @@ class UnknownPartition(ProposalError):
 
 class Compacted(MultiRaftError):
     """The index is below the log's first."""
+
+
+class ImpossibleMessage(MultiRaftError):
+    """A message that contradicts what is committed, verified or led here: no correct node can have
+    sent it.  Raised by ``step`` before the log changed; its sender is not to be listened to."""
 
 
 class ConfigError(MultiRaftError):

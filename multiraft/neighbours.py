@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from multiraft.digest import BUCKETS
+from multiraft.errors import ImpossibleMessage
 from multiraft.group import Group, Host, Role
 from multiraft.hints import Hints
 from multiraft.messages import (
@@ -218,8 +219,9 @@ class Neighbours:
         if term < group.term:
             group.reply_append(sender, Status.MISMATCH)  # it will see the term and step down
         elif term > group.term or group.leader != sender:
-            assert group.role is not Role.LEADER or term > group.term, (
-                f"group {group.id}: nodes {self._host.node} and {sender} both lead term {term}")
+            if group.role is Role.LEADER and term == group.term:
+                raise ImpossibleMessage(f"group {group.id}: nodes {self._host.node} and {sender} "
+                                        f"both lead term {term}")
             group.become_follower(term, sender, "digest")
 
     # ---- led lists ----------------------------------------------------------------------------

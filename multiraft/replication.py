@@ -15,7 +15,7 @@ not armed again: the group sleeps.
 from __future__ import annotations
 
 from multiraft import election, membership
-from multiraft.errors import QueueFull
+from multiraft.errors import ImpossibleMessage, QueueFull
 from multiraft.group import Group, Role
 from multiraft.log import framed_bytes
 from multiraft.messages import Append, AppendReply, Status
@@ -205,7 +205,10 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
         group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
         return
     index, _ = group.log.last_not_above(reply.hint_index, reply.hint_term)
-    member.become_probe(min(index + 1, group.log.last_index + 1))
+    if index > reply.hint_index:
+        _needs_snapshot(group, member)  # where they may meet is compacted away here
+        return
+    member.become_probe(index + 1)
     group.touch()
 
 
@@ -290,9 +293,13 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         return
     log = group.log
     prev = append.prev_index
-    if prev > log.commit and not log.matches(prev, append.prev_term):
-        group.reply_append(sender, Status.MISMATCH, log.last_not_above(prev, append.prev_term))
-        return
+    if prev > log.commit:
+        if not log.matches(prev, append.prev_term):
+            group.reply_append(sender, Status.MISMATCH, log.last_not_above(prev, append.prev_term))
+            return
+    elif prev >= log.first_index - 1 and log.term_at(prev) != append.prev_term:
+        raise ImpossibleMessage(f"group {group.id}: node {sender} has term {append.prev_term} at "
+                                f"{prev}, committed here is term {log.term_at(prev)}")
     appended = bool(append.entries) and _accept(group, sender, append.entries)
     if group.quarantined:
         return
@@ -306,8 +313,9 @@ def on_append(group: Group, sender: int, append: Append) -> None:
 
 def on_append_as_leader(group: Group, sender: int, append: Append) -> None:
     """Another leader: of an earlier term, or of a later one; never of this one."""
-    assert append.term != group.term, (
-        f"group {group.id}: nodes {group.host.node} and {sender} both lead term {append.term}")
+    if append.term == group.term:
+        raise ImpossibleMessage(f"group {group.id}: nodes {group.host.node} and {sender} both lead "
+                                f"term {append.term}")
     on_append(group, sender, append)
 
 
@@ -333,8 +341,12 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
         skip = _known(group, entries)
         if skip == len(entries):
             return False
-        if entries[skip].index <= log.last_index:
-            group.truncate(entries[skip].index)
+        first = entries[skip].index
+        if first <= group.verified:
+            raise ImpossibleMessage(f"group {group.id}: node {sender} sends another entry {first} "
+                                    f"in the same term")
+        if first <= log.last_index:
+            group.truncate(first)
     for entry in entries[skip:] if skip else entries:
         why = tail.verify(entry)
         if why:
@@ -354,9 +366,9 @@ def _known(group: Group, entries: tuple[Entry, ...]) -> int:
         if entry.index > log.last_index:
             return count
         if entry.index >= log.first_index and log.term_at(entry.index) != entry.term:
-            assert entry.index > log.commit, (
-                f"group {group.id}: {entry!r} contradicts a committed entry of term "
-                f"{log.term_at(entry.index)}")
+            if entry.index <= log.commit:
+                raise ImpossibleMessage(f"group {group.id}: {entry!r} contradicts a committed "
+                                        f"entry of term {log.term_at(entry.index)}")
             return count
     return len(entries)
 

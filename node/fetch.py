@@ -17,11 +17,13 @@ from typing import NamedTuple
 import trio
 from sortedcontainers import SortedKeyList
 
-from multiraft.storage.errors import StorageError
+from multiraft.storage.errors import CorruptRange, OffsetTooLow
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
     EARLIEST, Fetch, FetchReply, FetchResult, ListOffsets, ListOffsetsReply, OffsetResult)
 from node.clock import monotonic_ms
+from node.errors import DiskFailed
+from node.refusals import refusal
 
 
 class Range(NamedTuple):
@@ -46,25 +48,28 @@ class Refused(Exception):
 class WaitingFetch:
     """A long poll."""
 
-    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "bytes_max")
+    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index")
 
-    def __init__(self, request: Fetch, answer, deadline_ms: int, number: int):
+    def __init__(self, request: Fetch, answer, deadline_ms: int, number: int, seen_index: int):
         self.request = request
         self.answer = answer
         self.deadline_ms = deadline_ms
         self.number = number
+        self.seen_index = seen_index
         self.groups: tuple[int, ...] = ()
 
 
 class Fetching:
     """Handles ``Fetch`` and ``ListOffsets`` of all sessions."""
 
-    def __init__(self, core, tails, store, directory, limits):
+    def __init__(self, core, tails, store, directory, limits, request_round, damaged):
         self._core = core
         self._tails = tails
         self._store = store
         self._directory = directory
         self._limits = limits
+        self._request_round = request_round
+        self._damaged = damaged  # (CorruptRange): a read found what may not be
         self._by_group: dict[int, dict[int, WaitingFetch]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
         self._woken: dict[int, WaitingFetch] = {}
@@ -82,12 +87,13 @@ class Fetching:
 
     # ---- fetch -----------------------------------------------------------------------------------
 
-    def handle(self, request: Fetch, answer) -> None:
+    def handle(self, request: Fetch, answer, seen_index: int = 0) -> None:
         """``answer(reply, payload buffers)`` is called exactly once, at the latest after
-        ``wait_max_ms``."""
+        ``wait_max_ms``.  ``seen_index``: the newest metadata that the client knows of."""
         wait_ms = min(request.wait_max_ms, self._limits.fetch_wait_ms_max)
         self._number += 1
-        self._try(WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number))
+        self._try(WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number,
+                               seen_index))
 
     def committed(self, group: int) -> None:
         """Something of ``group`` was applied: its long polls are looked at again this round."""
@@ -116,6 +122,12 @@ class Fetching:
         for fetch in [fetch for fetch in self._deadlines if fetch.answer.session is answer]:
             self._remove(fetch)
 
+    def stop(self) -> None:
+        """The node ends: what waits is asked elsewhere."""
+        for fetch in list(self._deadlines):
+            self._remove(fetch)
+            fetch.answer.refuse(Code.SHUTTING_DOWN, ErrorDetail(text="the node is stopping"))
+
     def _try(self, fetch: WaitingFetch) -> None:
         bytes_left = min(fetch.request.bytes_max, self._limits.fetch_bytes_max)
         results: list = []
@@ -123,18 +135,16 @@ class Fetching:
         size, final, groups = 0, False, []
         for part in fetch.request.partitions:
             try:
-                span = self._range(part.incarnation, part.offset)
+                span = self._range(part.incarnation, part.offset, fetch.seen_index)
+                taken = None
+                if part.offset < span.high_watermark and (bytes_left > 0 or not found):
+                    taken = self._taken(part, span, max(bytes_left, 0))
             except Refused as refused:
                 results.append(FetchResult(part.incarnation, refused.code, -1, -1, 0,
                                            refused.detail))
                 final = True
                 continue
             groups.append(span.group)
-            taken = None
-            if part.offset < span.high_watermark and (bytes_left > 0 or not found):
-                taken = self._store.fetch(part.incarnation, part.offset,
-                                          min(part.bytes_max, max(bytes_left, 0)),
-                                          span.high_watermark)
             if taken is not None:
                 found.append((len(results), taken))
                 bytes_left -= taken.bytes
@@ -145,6 +155,13 @@ class Fetching:
             self._wait(fetch, groups)
         else:
             self._serve(fetch, results, found)
+
+    def _taken(self, part, span: Range, bytes_max: int):
+        try:
+            return self._store.fetch(part.incarnation, part.offset, min(part.bytes_max, bytes_max),
+                                     span.high_watermark)
+        except OffsetTooLow as error:  # this replica lacks what the partition has
+            raise Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(text=str(error))) from error
 
     def _serve(self, fetch: WaitingFetch, results: list, found: list) -> None:
         if any(taken.plan is not None for _slot, taken in found):
@@ -161,11 +178,15 @@ class Fetching:
                 continue
             try:
                 read.append((slot, await trio.to_thread.run_sync(taken.plan.execute)))
-            except StorageError as error:
+            except CorruptRange as error:
+                self._damaged(error)
                 part = results[slot]
                 results[slot] = FetchResult(part.incarnation, Code.QUARANTINED, -1, -1, 0,
                                             ErrorDetail(text=str(error)))
+            except OSError as error:
+                raise DiskFailed(f"the lane cannot be read: {error}") from error
         self._finish(fetch, results, read)
+        self._request_round()  # answers leave with a round
 
     def _finish(self, fetch: WaitingFetch, results: list, read: list) -> None:
         payload: list = []
@@ -194,12 +215,12 @@ class Fetching:
 
     # ---- offsets -----------------------------------------------------------------------------------
 
-    def offsets(self, request: ListOffsets) -> ListOffsetsReply:
+    def offsets(self, request: ListOffsets, seen_index: int = 0) -> ListOffsetsReply:
         """Log start or high watermark of each partition."""
         results = []
         for query in request.partitions:
             try:
-                span = self._span(query.incarnation)
+                span = self._span(query.incarnation, seen_index)
                 if query.position != EARLIEST and not span.settled:
                     raise Refused(Code.OFFSET_NOT_AVAILABLE, _NOT_SETTLED)
             except Refused as refused:
@@ -209,8 +230,8 @@ class Fetching:
             results.append(OffsetResult(query.incarnation, Code.OK, offset))
         return ListOffsetsReply(tuple(results))
 
-    def _range(self, partition: int, offset: int) -> Range:
-        span = self._span(partition)
+    def _range(self, partition: int, offset: int, seen_index: int) -> Range:
+        span = self._span(partition, seen_index)
         if offset < span.log_start or (offset > span.next_offset and span.settled):
             raise Refused(Code.OFFSET_OUT_OF_RANGE, ErrorDetail(
                 text=f"offset {offset} is outside {span.log_start}..{span.high_watermark}",
@@ -219,12 +240,13 @@ class Fetching:
             raise Refused(Code.OFFSET_NOT_AVAILABLE, _NOT_SETTLED)
         return span
 
-    def _span(self, partition: int) -> Range:
+    def _span(self, partition: int, seen_index: int) -> Range:
         """What is known of a partition, at its leader.  Raises ``Refused``."""
-        group = self._directory.group_of(partition)
-        if group is None:
-            raise Refused(Code.UNKNOWN_PARTITION, ErrorDetail(
-                text=f"no partition has the incarnation {partition}"))
+        place = self._directory.place_of(partition)
+        if place is None:
+            raise Refused(*refusal(self._directory.unknown(partition, seen_index),
+                                   self._directory.leader_detail))
+        group = place.group
         tail = self._tails.get(group)
         if tail is None or not self._core.is_leader(group):
             raise Refused(*self._directory.leader_detail(group))

@@ -1,7 +1,8 @@
 """The loop's end of the liveness thread: lease events in, digests and nudge answers out.
 
 Contract.  ``run`` wakes on every nudge (once per ``liveness_interval_ms``) and on every event;
-``publish`` runs after each round and swaps one tuple when something changed.
+``publish`` runs after each round and swaps one tuple when something changed.  When the thread has
+failed ``run`` raises ``LivenessFailed``: the node stops.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import trio
 
 from multiraft.leases import deliver
 from node.clock import monotonic_ms
+from node.errors import LivenessFailed
 
 
 class LeaseEvents:
@@ -32,6 +34,8 @@ class LeaseEvents:
         while True:
             await trio.lowlevel.wait_readable(liveness.wake_fd)
             os.eventfd_read(liveness.wake_fd)
+            if liveness.failure is not None:
+                raise LivenessFailed("the liveness thread ended") from liveness.failure
             liveness.loop_seen_ms = monotonic_ms()
             if liveness.events:
                 deliver([liveness.events.popleft() for _ in range(len(liveness.events))],

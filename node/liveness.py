@@ -9,6 +9,11 @@ Theory.  A lease is renewed only while this node is worth it: the round loop ans
 ``loop_stall_ms_max`` and the oldest disk write is younger than ``disk_stall_ms_max``.  A node whose
 process is alive but whose loop or disk hangs stops asking *and* answering, so its groups are elected
 elsewhere (scenarios S1, S11; hashicorp/raft#503).
+
+Invariants.  At most one dialled and one adopted link per peer.  A link that stays silent is closed and
+dialled anew: after a partition TCP would go on waiting for as long as the partition lasted.  When the
+thread ends without ``stop``, ``failure`` says why and ``wake_fd`` is readable: a node without leases
+must not live on in silence.
 """
 
 from __future__ import annotations
@@ -30,6 +35,8 @@ from node.clock import monotonic_ms
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
 #: Dialing a node that is away is repeated at this pace.
 REDIAL_MS = 300
+#: A dialled link that brought no answer for so many leases is closed.
+SILENT_LEASES_MAX = 2
 
 
 @dataclass(slots=True)
@@ -41,6 +48,7 @@ class Link:
     reader: frames.FrameReader
     dialled: bool
     ready: bool  # connected, and for a dialled one its hello is sent
+    heard_ms: int  # when it was begun or brought something
 
 
 class LivenessThread:
@@ -59,13 +67,15 @@ class LivenessThread:
         self._disk = disk
         self._selector = selectors.DefaultSelector()
         self._dialled: dict[int, Link] = {}
+        self._adopted: dict[int, Link] = {}
         self._redial_at_ms: dict[int, int] = {}
         self._adopting: deque = deque()
         self._waker_receive, self._waker_send = socket.socketpair()
         self._waker_receive.setblocking(False)
         self._waker_send.setblocking(False)
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
+        self._thread = threading.Thread(target=self._main, name="liveness", daemon=True)
+        self.failure: BaseException | None = None
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.events: deque = deque()
         self.published: tuple = ({}, {}, 0)
@@ -78,14 +88,21 @@ class LivenessThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; blocks until it is gone."""
+        """End the thread and close what it had; blocks until it is gone."""
         self._stopping = True
         self._wake()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
+        for _peer, sock, _reader in self._adopting:
+            sock.close()
+        self._waker_receive.close()
+        self._waker_send.close()
+        os.close(self.wake_fd)
 
-    def adopt(self, peer: int, sock: socket.socket) -> None:
-        """Take over an accepted liveness connection (from the loop thread)."""
-        self._adopting.append((peer, sock))
+    def adopt(self, peer: int, sock: socket.socket, reader: frames.FrameReader) -> None:
+        """Take over an accepted liveness connection, with what was received behind its hello (from
+        the loop thread)."""
+        self._adopting.append((peer, sock, reader))
         self._wake()
 
     def _wake(self) -> None:
@@ -95,6 +112,18 @@ class LivenessThread:
             pass  # a wake-up is pending already
 
     # ---- the thread ----------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            self.failure = error  # the loop raises it
+            os.eventfd_write(self.wake_fd, 1)
+        finally:
+            for key in list(self._selector.get_map().values()):
+                if key.data is not None:
+                    key.fileobj.close()
+            self._selector.close()
 
     def _run(self) -> None:
         next_turn_ms = monotonic_ms()
@@ -110,18 +139,18 @@ class LivenessThread:
                 self._turn(now_ms)
                 next_turn_ms = self._liveness.next_deadline_ms(now_ms)
             self._hand_over()
-        for key in list(self._selector.get_map().values()):
-            key.fileobj.close()
-        self._selector.close()
 
     def _turn(self, now_ms: int) -> None:
         """When something is due: nudge the loop, ask peers, see which leases ended."""
         os.eventfd_write(self.wake_fd, 1)
         self._publish(now_ms)
         self._liveness.expire(now_ms)
+        silent_ms = SILENT_LEASES_MAX * self._liveness.lease_ms
         for peer, host, port in self._members:
             link = self._dialled.get(peer)
-            if link is None and self._redial_at_ms.get(peer, 0) <= now_ms:
+            if link is not None and now_ms - link.heard_ms > silent_ms:
+                self._close(link)
+            elif link is None and self._redial_at_ms.get(peer, 0) <= now_ms:
                 self._dial(peer, host, port)
         for peer, question in self._liveness.questions(now_ms):
             link = self._dialled.get(peer)
@@ -145,22 +174,35 @@ class LivenessThread:
     def _woken(self) -> None:
         self._waker_receive.recv(4096)
         while self._adopting:
-            peer, sock = self._adopting.popleft()
+            peer, sock, reader = self._adopting.popleft()
+            before = self._adopted.get(peer)
+            if before is not None:
+                self._close(before)
             sock.setblocking(False)
-            link = Link(peer, sock, _reader(), dialled=False, ready=True)
+            reader.limits = LIVENESS_LIMITS
+            link = Link(peer, sock, reader, dialled=False, ready=True, heard_ms=monotonic_ms())
+            self._adopted[peer] = link
             self._selector.register(sock, selectors.EVENT_READ, link)
+            self._take(link)  # what came with the hello
 
     def _dial(self, peer: int, host: str, port: int) -> None:
+        self._redial_at_ms[peer] = monotonic_ms() + REDIAL_MS
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        error = sock.connect_ex((host, port))
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            return  # out of descriptors: again later
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            error = sock.connect_ex((host, port))
+        except OSError:  # the host's name is not known
+            error = errno.EHOSTUNREACH
         if error not in (0, errno.EINPROGRESS):
             sock.close()
-            self._redial_at_ms[peer] = monotonic_ms() + REDIAL_MS
             return
-        link = Link(peer, sock, _reader(), dialled=True, ready=False)
+        link = Link(peer, sock, frames.FrameReader(LIVENESS_LIMITS), dialled=True, ready=False,
+                    heard_ms=monotonic_ms())
         self._dialled[peer] = link
         self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, link)
 
@@ -181,16 +223,24 @@ class LivenessThread:
             if not size:
                 self._close(link)
                 return
-            link.reader.received(size)
-            while (frame := link.reader.next_frame()) is not None:
-                self._frame(link, frame.header)
         except BlockingIOError:
             return
-        except (OSError, RemoteProtocolError):
+        except OSError:
+            self._close(link)
+            return
+        link.reader.received(size)
+        self._take(link)
+
+    def _take(self, link: Link) -> None:
+        """Handle the frames that are complete."""
+        try:
+            while (frame := link.reader.next_frame()) is not None:
+                self._frame(link, frame.header)
+        except RemoteProtocolError:
             self._close(link)
 
     def _frame(self, link: Link, header: dict) -> None:
-        now_ms = monotonic_ms()
+        now_ms = link.heard_ms = monotonic_ms()
         if link.dialled:
             if "answer" in header:  # else it is the welcome
                 self._publish(now_ms)
@@ -221,13 +271,11 @@ class LivenessThread:
             return
         self._selector.unregister(link.sock)
         link.sock.close()
+        links = self._dialled if link.dialled else self._adopted
+        if links.get(link.peer) is link:
+            del links[link.peer]
         if link.dialled:
-            self._dialled.pop(link.peer, None)
             self._redial_at_ms[link.peer] = monotonic_ms() + REDIAL_MS
-
-
-def _reader() -> frames.FrameReader:
-    return frames.FrameReader(LIVENESS_LIMITS)
 
 
 def _values(kind: type, values: object):

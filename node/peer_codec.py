@@ -34,9 +34,31 @@ _TYPES: dict[type, int] = {
     m.LedChanges: 9,
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
-#: Types whose fields are all numbers: everything about one group.
-_FLAT = frozenset(code for kind, code in _TYPES.items() if "group" in kind._fields)
 _APPEND_FIELDS = 7  # without the entries
+
+#: Terms grow by one per election: nobody gets here.  Stamped leader epochs have 31 bits, and what a
+#: node says must leave room for the terms that it makes others go through.
+TERM_MAX = 1 << 30
+#: Ids of groups, above every pool.
+GROUP_MAX = 1 << 16
+_U32 = (1 << 32) - 1
+_U64 = (1 << 64) - 1
+_BOOL = -1
+_ROWS = -2  # a list, see ``_checked_rows``
+#: type of item -> what each of its fields may be at most.
+_FIELDS: dict[int, tuple[int, ...]] = {
+    1: (GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _BOOL, _BOOL),
+    2: (GROUP_MAX, _U32, TERM_MAX, _BOOL, _BOOL),
+    _APPEND: (GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _U64, _U64, _U32),
+    4: (GROUP_MAX, _U32, TERM_MAX, _U32, _U64, _U64, _U64, TERM_MAX),
+    5: (GROUP_MAX, _U32, TERM_MAX),
+    6: (_ROWS,),
+    7: (_ROWS, _ROWS),
+    8: (_U64,),
+    9: (_U64, _U64, _ROWS),
+}
+_LED = (GROUP_MAX, _U32, TERM_MAX)
+_CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)
 
 
 def encode(message, payload_bytes: int) -> list:
@@ -69,27 +91,22 @@ def decode(received: Frame) -> list:
 
 def _decode_item(item: object, payload: memoryview, at: int):
     if type(item) is not list or not item or type(item[0]) is not int:
-        raise RemoteProtocolError(f"not an item: {item!r}")
-    kind = _KINDS.get(item[0])
+        raise RemoteProtocolError(f"not an item: {item!r:.80}")
+    code = item[0]
+    kind = _KINDS.get(code)
     if kind is None:
-        raise RemoteProtocolError(f"items of type {item[0]} are not known")
-    if item[0] == _APPEND:
-        return _decode_append(item, payload, at)
-    if len(item) != 1 + len(kind._fields):
-        raise RemoteProtocolError(f"{kind.__name__} with {len(item) - 1} fields")
-    if item[0] in _FLAT:
-        _check_numbers(item)
-        return kind._make(item[1:]), at
-    message = kind(*(_plain(value) for value in item[1:]))
-    _check_shape(message)
-    return message, at
+        raise RemoteProtocolError(f"items of type {code} are not known")
+    fields = item[1:]
+    _check(kind.__name__, fields, _FIELDS[code])
+    if code == _APPEND:
+        return _decode_append(fields, payload, at)
+    if _ROWS in _FIELDS[code]:
+        fields = _checked_rows(kind, fields)
+    return kind(*fields), at
 
 
-def _decode_append(item: list, payload: memoryview, at: int) -> tuple[m.Append, int]:
-    if len(item) != 2 + _APPEND_FIELDS:
-        raise RemoteProtocolError(f"Append with {len(item) - 1} fields")
-    _check_numbers(item)
-    size = item[-1]
+def _decode_append(fields: list, payload: memoryview, at: int) -> tuple[m.Append, int]:
+    size = fields.pop()
     if size > len(payload) - at:
         raise RemoteProtocolError(f"an append names {size} bytes, {len(payload) - at} are there")
     entries = ()
@@ -98,44 +115,36 @@ def _decode_append(item: list, payload: memoryview, at: int) -> tuple[m.Append, 
             entries = tuple(parse_entries(payload[at:at + size]))
         except CorruptEntry as error:
             raise RemoteProtocolError(f"an entry from a peer: {error}") from error
-    return m.Append(*item[1:1 + _APPEND_FIELDS], entries), at + size
+    return m.Append(*fields, entries), at + size
 
 
-def _check_numbers(item: list) -> None:
-    """Every field is a whole number that is not negative, or a truth value."""
-    for value in item:
-        kind = value.__class__
-        if kind is not bool and (kind is not int or value < 0):
-            raise RemoteProtocolError(f"field {value!r} of an item")
+def _check(name: str, fields: object, limits: tuple[int, ...]) -> None:
+    """Whole numbers within their limits, and truth values where those stand."""
+    if type(fields) is not list or len(fields) != len(limits):
+        raise RemoteProtocolError(f"{name} with other than {len(limits)} fields")
+    for value, most in zip(fields, limits, strict=True):
+        if most >= 0:
+            sound = type(value) is int and 0 <= value <= most
+        else:
+            sound = type(value) is (bool if most == _BOOL else list)
+        if not sound:
+            raise RemoteProtocolError(f"{name} with a field {value!r:.80}")
 
 
-def _plain(value: object):
-    """A whole number that is not negative, a truth value, or rows of such (digests)."""
-    if type(value) is list:
-        return tuple(_plain(one) for one in value)
-    if type(value) is bool or (type(value) is int and value >= 0):
-        return value
-    raise RemoteProtocolError(f"field {value!r} of an item")
-
-
-def _check_shape(message) -> None:
-    """What the core assumes of messages that carry rows; the others have whole numbers only."""
-    kind = type(message)
+def _checked_rows(kind: type, fields: list) -> list:
+    """The fields with their lists as tuples, each row checked."""
     if kind is m.DigestQuery:
-        sound = _numbers(message.buckets, BUCKETS)
-    elif kind is m.DigestAnswer:
-        sound = (_numbers(message.buckets, None) and all(b < BUCKETS for b in message.buckets)
-                 and type(message.led) is tuple and all(_numbers(row, 3) for row in message.led))
-    elif kind is m.LedChanges:
-        sound = (type(message.since) is int and type(message.version) is int
-                 and type(message.changes) is tuple
-                 and all(_numbers(row, 4) for row in message.changes))
-    else:
-        sound = type(message.since) is int
-    if not sound:
-        raise RemoteProtocolError(f"{kind.__name__} with fields that are not its own")
+        _check("DigestQuery", fields[0], (_U64,) * BUCKETS)
+        return [tuple(fields[0])]
+    if kind is m.DigestAnswer:
+        buckets, led = fields
+        _check("DigestAnswer", buckets, (BUCKETS - 1,) * min(len(buckets), BUCKETS))
+        return [tuple(buckets), _rows("DigestAnswer", led, _LED)]
+    assert kind is m.LedChanges, kind
+    return [*fields[:2], _rows("LedChanges", fields[2], _CHANGE)]
 
 
-def _numbers(row: object, count: int | None) -> bool:
-    return (type(row) is tuple and (count is None or len(row) == count)
-            and not any(type(value) is tuple for value in row))
+def _rows(name: str, rows: list, limits: tuple[int, ...]) -> tuple:
+    for row in rows:
+        _check(name, row, limits)
+    return tuple(map(tuple, rows))

@@ -3,7 +3,11 @@
 Contract.  The first frame is a ``Hello`` that names this cluster and a known node; anything else is
 refused with the reason.  After it, an append connection is a stream of peer frames: messages are
 stepped into the core in order, and a round is asked for once per receive, not per message.
-A frame that is not the protocol, or an entry whose CRC fails, ends the connection and nothing else.
+A frame that is not the protocol, an entry whose CRC fails or a message that no correct node can have
+sent ends the connection and nothing else.
+
+Invariants.  One append connection per node: a new one ends the one before, which is half open or
+about to be, so that dead connections do not pile up.
 """
 
 from __future__ import annotations
@@ -12,12 +16,14 @@ import socket
 
 import trio
 
+from multiraft.errors import ImpossibleMessage
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
 from node import peer_codec
 from node.errors import NodeError
+from node.receive import receive_some
 
 
 class PeerListener:
@@ -36,6 +42,7 @@ class PeerListener:
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
         self._log = log
+        self._receiving: dict[int, trio.CancelScope] = {}
         self.frames = 0
 
     async def handle(self, sock: socket.socket) -> None:
@@ -47,25 +54,37 @@ class PeerListener:
         if hello is None:
             return
         if hello.connection == "liveness":
-            self._liveness.adopt(hello.node, socket.socket(fileno=sock.detach()))
+            self._liveness.adopt(hello.node, socket.socket(fileno=sock.detach()), reader)
             return
         reader.limits = self._limits
         try:
-            await self._receive(sock, reader, hello.node)
-        except RemoteProtocolError as error:
+            await self._receive_alone(sock, reader, hello.node)
+        except (RemoteProtocolError, ImpossibleMessage) as error:
             self._log.warning("append connection closed", extra={"peer": hello.node,
                                                                 "reason": str(error)})
 
+    async def _receive_alone(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
+        """Receive until the end, or until the same node connects again."""
+        with trio.CancelScope() as scope:
+            before = self._receiving.get(peer)
+            if before is not None:
+                before.cancel()
+            self._receiving[peer] = scope
+            try:
+                await self._receive(sock, reader, peer)
+            finally:
+                if self._receiving.get(peer) is scope:
+                    del self._receiving[peer]
+
     async def _greet(self, sock: socket.socket, reader: FrameReader) -> wire.Hello | None:
-        frame = reader.next_frame()
-        while frame is None:
-            if not await _receive_some(sock, reader):
-                return None
-            frame = reader.next_frame()
         try:
+            while (frame := reader.next_frame()) is None:
+                if not await receive_some(sock, reader):
+                    return None
             hello = wire.read_hello(frame.header)
             self._judge(hello)
-        except (Malformed, NodeError) as error:
+        except (Malformed, RemoteProtocolError, NodeError) as error:
+            self._log.warning("peer connection refused", extra={"reason": str(error)})
             refused = wire.Refused(Code.INVALID_REQUEST, str(error))
             sock.send(b"".join(encode_frame(wire.refused_header(refused))))
             return None
@@ -93,18 +112,5 @@ class PeerListener:
                     self._core.step(peer, message)
             if stepped:
                 self._request_round()
-            if not await _receive_some(sock, reader):
+            if not await receive_some(sock, reader):
                 return
-
-
-async def _receive_some(sock: socket.socket, reader: FrameReader) -> bool:
-    """Wait until there is something, receive it; False at the end of the stream.  The wait comes
-    first: it is the checkpoint that lets others run, and trying first would mostly be in vain."""
-    await trio.lowlevel.wait_readable(sock)
-    try:
-        count = sock.recv_into(reader.buffer_for_receive())
-    except BlockingIOError:
-        return True  # a spurious wake-up; the caller comes again
-    if count:
-        reader.received(count)
-    return count > 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import count
 
 from multiraft.core import check_batch
-from multiraft.errors import NotLeader, UnknownPartition
+from multiraft.errors import NotLeader
 from multiraft.tail import open_payload
 from multiraft.types import EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
@@ -39,8 +39,9 @@ class Producing:
         self.batches = 0
         self.refused = 0
 
-    def handle(self, request: Produce, answer) -> None:
-        """``answer(reply)`` is called exactly once, maybe before this returns."""
+    def handle(self, request: Produce, answer, seen_index: int = 0) -> None:
+        """``answer(reply)`` is called exactly once, maybe before this returns.  ``seen_index``: the
+        newest metadata that the client knows of."""
         deadline_ms = monotonic_ms() + min(request.timeout_ms, self._timeout_ms_max)
         produce = ProduceRequest(next(self._numbers), lambda done: self._answered(done, answer),
                                  len(request.batches), len(request.payload), deadline_ms)
@@ -53,25 +54,25 @@ class Producing:
             batch = request.payload[at:at + part.length]
             at += part.length
             try:
-                self._append(part.incarnation, batch, request.acks, produce, slot)
+                self._append(part.incarnation, batch, request.acks, produce, slot, seen_index)
             except REFUSALS as error:
                 self.refused += 1
                 code, detail = refusal(error, self._directory.leader_detail)
                 produce.complete(slot, ProduceResult(code, -1, detail))
 
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
-                slot: int) -> None:
-        group = self._directory.group_of(partition)
-        if group is None:
-            raise UnknownPartition(f"no partition has the incarnation {partition}")
+                slot: int, seen_index: int) -> None:
+        place = self._directory.place_of(partition)
+        if place is None:
+            raise self._directory.unknown(partition, seen_index)
+        group = place.group
         tail = self._tails.get(group)
         if tail is None or not self._core.is_leader(group):
             raise NotLeader(group, self._core.leader_hint(group)[0])
         info = check_batch(batch)
         if not tail.is_open(partition):
             self._core.propose(group, EntryKind.PARTITION_OPEN,
-                               open_payload(self._directory.epoch_of(partition)),
-                               partition=partition)
+                               open_payload(place.epoch), partition=partition)
         proposed = self._core.propose_batch(group, partition, batch, info)
         self.batches += 1
         self.records += info.count

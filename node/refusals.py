@@ -10,6 +10,11 @@ from multiraft import errors as e
 from multiraft._layout import BATCH_BYTES_MAX
 from multiraft.wire.errors import Code, ErrorDetail
 
+
+class StaleMetadata(e.ProposalError):
+    """The client has seen newer metadata than this node has applied: what it names may exist."""
+
+
 #: What a handler catches: definite refusals.
 REFUSALS = (e.ProposalError, e.CodecError)
 
@@ -23,18 +28,21 @@ _CODES: dict[type, Code] = {
     e.ProducerFenced: Code.PRODUCER_FENCED,
     e.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE,
     e.PartitionSealed: Code.STALE_METADATA,
+    StaleMetadata: Code.STALE_METADATA,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,
+    e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE,
+    e.ProposalError: Code.INVALID_REQUEST,  # a transfer or an opening that cannot be; the text says why
+    e.CodecError: Code.INVALID_BATCH,
 }
 
 
 def refusal(error: Exception, leader_detail) -> tuple[Code, ErrorDetail]:
-    """Code and detail of a definite error.  ``leader_detail(group) -> (code, detail)`` knows who
+    """Code and detail of one of ``REFUSALS``.  ``leader_detail(group) -> (code, detail)`` knows who
     leads instead."""
     if isinstance(error, e.NotLeader):
         return leader_detail(error.group)
-    code = _CODES.get(type(error))
-    assert code is not None, f"{error!r} is no definite refusal"
+    code = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
     if isinstance(error, e.QueueFull):
         return code, ErrorDetail(text=str(error), limit=error.limit, value=error.value)
     if code is Code.BATCH_TOO_LARGE:

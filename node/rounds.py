@@ -20,7 +20,9 @@ from typing import Callable, Protocol
 
 import trio
 
+from multiraft.errors import MultiRaftError
 from node.clock import monotonic_ms, monotonic_us
+from node.errors import RoundFailed
 
 
 #: Rounds that would follow each other faster are gathered: about what one round takes.
@@ -54,6 +56,9 @@ class Applier(Protocol):
     def answer(self, now_ms: int) -> None:
         """Send the replies that this round completed."""
 
+    def next_deadline_ms(self) -> int | None:
+        """When ``answer`` has something to do though nothing happened."""
+
 
 class Rounds:
     """Driver of one node's MultiRaft."""
@@ -71,6 +76,7 @@ class Rounds:
         self._durable_sequence = 0
         self._wanted = False
         self._running = False
+        self._over = False
         self._ended_us = 0
         self._task: trio.lowlevel.Task | None = None
         self._ticker: trio.lowlevel.Task | None = None
@@ -81,7 +87,9 @@ class Rounds:
     def request(self) -> None:
         """A round is due; from the loop thread.  It runs at once when the last one was a while ago,
         which saves a turn of the scheduler; otherwise the round-loop task runs it after all that
-        has arrived meanwhile, which saves rounds."""
+        has arrived meanwhile, which saves rounds.  Raises ``RoundFailed``."""
+        if self._over:
+            return
         if not self._running and monotonic_us() - self._ended_us >= GATHER_US:
             self.round()
             return
@@ -98,6 +106,8 @@ class Rounds:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
             self._wanted = False
+            if self._over or self._running:  # running: one failed, and its task brings the node down
+                await trio.sleep_forever()
             self.round()
             if self._wanted:
                 await trio.lowlevel.checkpoint()
@@ -106,21 +116,36 @@ class Rounds:
         """The ticker task: asks for a round when the core's next timer is due; sleeps until then,
         however long that is, and is woken when a round sets an earlier timer."""
         while True:
-            deadline_ms = self._core.next_deadline_ms()
-            self._armed_ms = NEVER_MS if deadline_ms is None else deadline_ms
+            deadline_ms = self._next_deadline_ms()
+            self._armed_ms = deadline_ms
             with trio.move_on_after(max(0, self._armed_ms - monotonic_ms()) / 1000):
                 self._ticker = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort_ticker)
-            if deadline_ms is not None and deadline_ms <= monotonic_ms():
+            if deadline_ms <= monotonic_ms():
                 self.request()
                 await trio.lowlevel.checkpoint()
 
+    def stop(self) -> None:
+        """No round follows: the node is ending."""
+        self._over = True
+
     def round(self) -> None:
-        """One turn."""
+        """One turn.  Raises ``RoundFailed``; then ``_running`` stays and there is no other: half of
+        a turn may have happened, and nothing may rest on it."""
         assert not self._running, "a round inside a round"
         self._running = True
         began_us = monotonic_us()
-        now_ms = began_us // 1000
+        try:
+            self._turn(began_us // 1000)
+        except (OSError, MultiRaftError) as error:
+            # Whoever asked for this round would take these for errors of its own connection.
+            raise RoundFailed(f"a round failed: {error!r}") from error
+        self.rounds += 1
+        self._running = False
+        self._ended_us = monotonic_us()
+        self.round_micros_max = max(self.round_micros_max, self._ended_us - began_us)
+
+    def _turn(self, now_ms: int) -> None:
         self._core.tick(now_ms)
         ready = self._core.ready()
         if ready:
@@ -129,10 +154,6 @@ class Rounds:
         self._peers.flush()
         self._after_round()
         self._rearm()
-        self.rounds += 1
-        self._running = False
-        self._ended_us = monotonic_us()
-        self.round_micros_max = max(self.round_micros_max, self._ended_us - began_us)
 
     def wrote(self, staged: list) -> None:
         """Called by the disk worker: these staged writes are durable."""
@@ -166,9 +187,14 @@ class Rounds:
         else:
             self._held.append((self._staged_sequence, envelopes))
 
+    def _next_deadline_ms(self) -> int:
+        """When the next round is due by the clock: a timer of the core, or somebody's patience."""
+        core_ms, applier_ms = self._core.next_deadline_ms(), self._applier.next_deadline_ms()
+        return min(NEVER_MS if core_ms is None else core_ms,
+                   NEVER_MS if applier_ms is None else applier_ms)
+
     def _rearm(self) -> None:
-        deadline_ms = self._core.next_deadline_ms()
-        if self._ticker is not None and deadline_ms is not None and deadline_ms < self._armed_ms:
+        if self._ticker is not None and self._next_deadline_ms() < self._armed_ms:
             task, self._ticker = self._ticker, None
             trio.lowlevel.reschedule(task)
 

@@ -80,8 +80,10 @@ class Segment:
         self.file: File | None = None
 
     def create(self, filesystem: Filesystem, header: SegmentHeader) -> None:
-        """Make the file exist durably, header included; nothing when it was done ahead.  What a
-        crash in here leaves is a file without entries, which recovery removes."""
+        """Make the file exist durably, header included; nothing when it was done ahead.
+
+        The name is durable before the first entry is written, so a segment with entries cannot
+        vanish.  What a crash in here leaves is a file without entries, which recovery removes."""
         if self.file is not None:
             return
         file = filesystem.create(self.path)

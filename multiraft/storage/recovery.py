@@ -15,8 +15,8 @@ highest lane position that anything intact (an entry's durable mark, a checkpoin
     intact header, damaged batch     damage: its group is            torn tail: the same
                                        quarantined, the entry stays
     a segment's own header           damage: all groups              never finished: file removed
-    the lane's end                   damage: bytes are missing,      the clean end
-                                       all groups
+    the lane's end                   damage: bytes are missing,      the clean end; what is behind
+                                       all groups                      it and not zeros is cut off
     between two segments (the next   damage: bytes are missing,      cannot be: the next segment's
       one's first mark is not P)       all groups                      first entry lifts D above P
     a group's index or term that     damage: that group              damage: that group
@@ -219,6 +219,16 @@ class _Recovery:
         if end < durable:
             path = previous.segment.path if previous is not None else self._lane.directory
             self._note_break(path, Break(end, f"missing: {durable} was durable", -1, 0))
+            return -1
+        return self._stray_from(found)
+
+    def _stray_from(self, found: list[_Found]) -> int:
+        """Where what is no entry stands behind the last one: a torn tail too; -1 = nowhere."""
+        for each in reversed(found):
+            if each.scan.stray:
+                return each.scan.index.end
+            if each.scan.index.first_durable >= 0:
+                break
         return -1
 
     def _missing_before(self, each: _Found, previous: _Found | None) -> list[Break]:
@@ -298,7 +308,6 @@ class _Recovery:
                     file.write([file.read(end - begin, begin)], begin, True)
                 finally:
                     file.close()
-        self._filesystem.sync_directory(self._lane.directory)
 
     def _resume(self, found: list[_Found], durable: int) -> None:
         """Point the lane behind the last entry: in its file, or, when that is damaged, in a new

@@ -130,6 +130,7 @@ class SegmentScan:
 
     index: SegmentIndex
     breaks: list[Break]
+    stray: bool = False  # bytes other than zeros stand behind the last entry
 
 
 # ---- scanning ----------------------------------------------------------------------------------
@@ -258,7 +259,7 @@ class _Scanner:
         index = SegmentIndex(self._start, seed, self._start + at, last_crc, self._first_durable,
                              self._durable, self._runs)
         self._breaks.sort()
-        return SegmentScan(index, self._breaks)
+        return SegmentScan(index, self._breaks, not _all_zeros(self._data, at))
 
 
 def _all_zeros(data: bytes, at: int) -> bool:

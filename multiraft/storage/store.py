@@ -403,7 +403,9 @@ class Store:
     def _record(self, log: GroupLog, commit: int) -> GroupRecord | bytes:
         """The group's record, encoded already when nothing changed since the last checkpoint."""
         tail = self.tails[log.group]
-        commit = max(commit, log.commit)
+        # What is committed but not on this disk yet stays out: a crash may bring back what stood
+        # there before, and the checkpoint would call it committed.
+        commit = max(min(commit, tail.applied_index), log.commit)
         key = (log.incarnation, log.configuration, log.hard_state, log.index.first_index, commit,
                log.quarantined, tail.applied_index)
         if key == log.record_key and log.record:

@@ -76,6 +76,16 @@ def test_a_missing_topic_is_not_found(run, command):
     assert "multiraft topic list" in result.stderr
 
 
+@pytest.mark.parametrize("command", [["topic", "list"], ["topic", "describe", "new"],
+                                     ["produce", "new"], ["consume", "new"]])
+def test_a_node_that_lags_behind_does_not_deny_a_new_topic(run, cluster, command):
+    cluster.topics["new"] = [[]]
+    cluster.hidden = {"new"}
+    result = run(*command, input=b"")
+    assert result.exit_code == 0, result.output
+    assert cluster.caught_up == ["127.0.0.1:9101"], "the metadata leader was asked"
+
+
 def test_cluster_status_json(run, cluster):
     cluster.up = {1, 3}
     cluster.leaders[2] = 0
@@ -112,11 +122,18 @@ def test_a_missing_group_is_not_found(run):
     assert "0 to 4" in result.stderr
 
 
+def test_a_node_that_is_no_voter_is_refused_with_those_that_are(run):
+    result = run("group", "transfer", "1", "7")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "Its voters are 1, 2, 3." in result.stderr
+
+
 @pytest.mark.parametrize("error, code", [
     (wire.AmbiguousOutcome("the connection broke"), ExitCode.AMBIGUOUS),
     (wire.LeaderUnknown("group 3 has no leader"), ExitCode.FAILED),
     (wire.UnknownTopic("there is no topic"), ExitCode.NOT_FOUND),
     (wire.RemoteProtocolError("not our protocol"), ExitCode.UNREACHABLE),
+    (wire.TimedOut("no answer in time"), ExitCode.UNREACHABLE),
     (ConnectionRefusedError("refused"), ExitCode.UNREACHABLE),
     (TimeoutError("too late"), ExitCode.UNREACHABLE),
 ])

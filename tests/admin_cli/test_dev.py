@@ -56,6 +56,12 @@ def test_commands_find_the_cluster_from_anywhere(up, environ, tmp_path, monkeypa
     assert "started last" in there.source
 
 
+def test_a_new_cluster_mentions_the_one_that_was_started_last(up, run_dev, tmp_path):
+    up("--groups", "4", "--dir", str(tmp_path / "here" / "first"))
+    run_dev("down", "--dir", str(tmp_path / "here" / "first"))
+    assert "there is another one in" in up("--groups", "4").stderr
+
+
 def test_up_again_starts_what_was_stopped_without_asking_anything(up, run_dev):
     up("--groups", "4")
     assert run_dev("down").exit_code == 0

@@ -225,6 +225,14 @@ def test_an_offset_needs_a_partition_when_there_are_several(run, cluster):
     assert "needs --partition" in result.stderr
 
 
+@pytest.mark.parametrize("flags", [[], ["--follow"]])
+def test_an_offset_beyond_the_end_is_out_of_range(run, seven, flags):
+    result = run("consume", seven, "--from", "8", *flags)
+    assert result.exit_code == ExitCode.FAILED
+    assert "offset 8 is out of range" in result.stderr
+    assert "0 up to, not including, 7" in result.stderr
+
+
 @pytest.mark.parametrize("word", ["beginning", "-1", "five"])
 def test_a_bad_offset_is_explained(run, seven, word):
     result = run("consume", seven, f"--from={word}")

@@ -5,13 +5,14 @@ import os
 import select
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
 
 import pytest
 
-from multiraft import _core
+from multiraft import _core, _reference
 from multiraft.errors import QueueFull
 
 DEADLINE_S = 20
@@ -50,7 +51,65 @@ def test_more_buffers_than_one_call_takes_are_written(twin, file):
     assert content(file) == b"".join(buffers)
 
 
-def test_short_writes_are_continued(twin):
+#: A kernel that is interrupted, and writes at most 7 bytes when it is not.
+SHORT_WRITES = r"""
+#include <sys/uio.h>
+static ssize_t short_pwritev(int fd, const struct iovec *iov, int count, off_t position);
+#define pwritev short_pwritev
+#include "_disk.h"
+#undef pwritev
+#include <stdio.h>
+#include <string.h>
+
+static char file[64];
+static int calls;
+
+static ssize_t short_pwritev(int fd, const struct iovec *iov, int count, off_t position) {
+    ssize_t done = 0;
+    if (calls++ % 3 == 1) {
+        errno = EINTR;
+        return -1;
+    }
+    for (int at = 0; at < count; at++) {
+        for (size_t byte = 0; byte < iov[at].iov_len && done < 7; byte++) {
+            file[position + done++] = ((char *)iov[at].iov_base)[byte];
+        }
+    }
+    return done;
+}
+
+int main(void) {
+    char one[] = "one", two[] = "a longer second part", three[] = "end";
+    struct iovec iov[] = {{one, 3}, {two, 20}, {three, 3}};
+    size_t written;
+    int error = mr_append(-1, iov, 3, 2, 0, &written);
+    printf("%d %zu %s", error, written, file + 2);
+    return 0;
+}
+"""
+
+
+def test_short_and_interrupted_writes_are_continued_by_the_compiled_twin(tmp_path):
+    source, program = tmp_path / "short_writes.c", tmp_path / "short_writes"
+    source.write_text(SHORT_WRITES)
+    compiler = sysconfig.get_config_var("CC").split()[0]
+    headers = os.path.dirname(_core.__file__)
+    subprocess.run([compiler, "-std=gnu11", "-I", headers, "-o", program, source, "-pthread"],
+                   check=True, timeout=60)
+    output = subprocess.run([program], check=True, timeout=60, capture_output=True, text=True)
+    assert output.stdout == "0 26 onea longer second partend"
+
+
+def test_short_writes_are_continued_by_the_reference(file, monkeypatch):
+    real = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position: real(
+        fd, [b"".join(map(bytes, buffers))[:7]], position))
+    buffers = [b"one", b"a longer second part", b"end"]
+    assert _reference.append_gathered(file, buffers, 2, False) == 26
+    assert content(file) == b"\0\0onea longer second partend"
+
+
+def test_a_write_that_ends_early_says_why(twin):
     """A file size limit makes the first write short: what fits is written, the rest is an error."""
     script = (
         "import errno, os, resource, signal, sys\n"

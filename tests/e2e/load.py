@@ -61,15 +61,22 @@ class Load:
     async def run(self) -> None:
         """Produce until ``stop``; returns when every batch has its outcome."""
         async with self._client.producer(acks="commit", linger_ms=2) as producer:
+            # Until the topic's partitions are known, records of one batch have several deliveries.
+            await (await self._send_one(producer)).wait()
             while not self._stop:
                 for _ in range(HANDFUL):
-                    number = self.account.sent
-                    value = b"%010d" % number
-                    record = Record(self.account.topic, value, partition=number % self._partitions)
-                    self._note(await producer.send(record), value)
-                    self.account.sent += 1
+                    await self._send_one(producer)
                 await trio.sleep(PAUSE_S)
         assert not self._batches, "every batch has an outcome"
+
+    async def _send_one(self, producer):
+        number = self.account.sent
+        value = b"%010d" % number
+        delivery = await producer.send(
+            Record(self.account.topic, value, partition=number % self._partitions))
+        self._note(delivery, value)
+        self.account.sent += 1
+        return delivery
 
     def _note(self, delivery, value: bytes) -> None:
         if delivery in self._batches:

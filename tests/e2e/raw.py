@@ -14,7 +14,6 @@ from multiraft.core import BatchBuilder
 from multiraft.wire import (
     NEED_DATA,
     Connection,
-    ConnectionClosed,
     Hello,
     RequestEvent,
     ResponseEvent,
@@ -24,7 +23,6 @@ from multiraft.wire.messages import (
     EARLIEST,
     LATEST,
     BatchPart,
-    CreateTopic,
     Fetch,
     FetchPart,
     ListOffsets,
@@ -88,9 +86,9 @@ class Session:
         return answer.reply
 
     def closed_by_node(self) -> bool:
-        """Does the node end this connection?  It may answer before."""
+        """Does the node end this connection?  It may say why before."""
         try:
-            while not isinstance(self.event(), ConnectionClosed):
+            while self.socket.recv(65536):
                 continue
         except ConnectionError:
             return True
@@ -101,14 +99,12 @@ class Session:
     # ---- what tests do all the time ----
 
     def partition(self, topic: str, number: int = 0) -> PartitionMetadata:
-        """Where a partition is, as this node knows it."""
+        """Where a partition is, as this node knows it.  Raises ``LookupError`` when it does not
+        know the topic yet: this connection has not told it how new our knowledge is."""
         reply = self.reply(Metadata((topic,)))
-        assert not reply.missing, f"{topic} is not known to {self.address}"
+        if reply.missing:
+            raise LookupError(f"{topic} is not known to {self.address}")
         return reply.topics[0].partitions[number]
-
-    def create(self, topic: str, partitions: int = 1) -> None:
-        """Create a topic."""
-        self.reply(CreateTopic(topic, partitions))
 
     def produce(self, incarnation: int, batch: bytes, acks: str = "commit"):
         """Append one batch; its result."""

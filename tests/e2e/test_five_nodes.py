@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from multiraft.client import blocking
 from multiraft.wire import Code
-from multiraft.wire.messages import CreateTopic
 from tests.e2e import raw
 from tests.e2e.world import wait_for
 
@@ -38,20 +38,18 @@ def test_every_node_knows_every_leader(world):
 
 def test_a_topic_created_through_one_node_is_found_through_every_other(world):
     for node in world.ids():
-        with world.session(node) as session:
-            answer = session.ask(CreateTopic(f"made-by-{node}", 3))
-            assert answer.code == Code.OK, answer
+        world.create(f"made-by-{node}", 3, through=node)
         for other in world.ids():
-            with world.session(other) as session:
-                topic = f"made-by-{node}"
-                found = wait_for(lambda s=session, t=topic: [
-                    s.partition(t, number).group for number in range(3)], topic)
-                assert all(found)
+            def known(topic=f"made-by-{node}", other=other):
+                with blocking.Client([world.address(other)]) as client:
+                    return client.describe_topic(topic).partitions
+            found = wait_for(known, f"node {other} knows what was made through node {node}")
+            assert [row.partition for row in found] == [0, 1, 2]
+            assert all(row.group and row.leader for row in found)
 
 
 def test_any_node_leads_the_way_to_a_group_that_it_has_no_part_in(world):
-    with world.session(1) as session:
-        session.create("anywhere", partitions=6)
+    world.create("anywhere", partitions=6)
     members = {row.group: row.voters for row in world.groups(1)}
     strangers = 0
     for node in world.ids():
@@ -63,16 +61,17 @@ def test_any_node_leads_the_way_to_a_group_that_it_has_no_part_in(world):
             partition = wait_for(known, f"node {node} knows the leader of partition {number}")
             strangers += node not in members[partition.group]
             with world.session(partition.leader) as session:
-                value = b"%d-%d" % (node, number)
-                assert session.produce(partition.incarnation, raw.batch(value)).code == Code.OK
+                value = raw.batch(b"%d-%d" % (node, number))
+                wait_for(lambda s=session, p=partition, v=value:
+                         s.produce(p.incarnation, v).code == Code.OK,
+                         "the leader has heard of the topic, too")
     assert strangers, "some node was asked about a group that it has no part in"
 
 
 def test_a_node_that_does_not_lead_names_who_does(world):
-    with world.session(1) as session:
-        session.create("redirect")
+    world.create("redirect")
     leader = world.leader_of("redirect")
-    with world.session(leader) as session:
+    with world.leader_session("redirect") as session:
         incarnation = session.partition("redirect").incarnation
     for node in world.ids():
         if node == leader:

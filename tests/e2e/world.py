@@ -19,6 +19,8 @@ from typing import TypeVar
 from admin_cli import dev_process, dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
+from multiraft.client import blocking
+from multiraft.wire.errors import UnknownTopic
 from multiraft.wire.messages import GroupList, GroupSummary
 from tests.e2e.raw import Session
 
@@ -68,6 +70,11 @@ class World:
         with self.session(node) as session:
             return list(session.reply(GroupList()).groups)
 
+    def create(self, topic: str, partitions: int = 1, through: int = 1) -> None:
+        """Create a topic, knowing one node only."""
+        with blocking.Client([self.address(through)]) as client:
+            client.create_topic(topic, partitions)
+
     def leader_of(self, topic: str, asked: int = 1) -> int:
         """The node that leads a topic's first partition, once ``asked`` knows it."""
         def known() -> int:
@@ -115,12 +122,12 @@ def start(directory: Path, nodes: int = 3, groups: int = 8, factor: int = 3) -> 
 
 
 def wait_for(condition: Callable[[], T], what: str, limit_s: float = WAIT_S) -> T:
-    """The first true value of ``condition``; a node that does not answer is one that waits."""
+    """The first true value of ``condition``; what is unreachable or unknown may change."""
     give_up = time.monotonic() + limit_s
     while True:
         try:
             value = condition()
-        except ConnectionError:
+        except (ConnectionError, LookupError, UnknownTopic):
             value = None
         if value:
             return value

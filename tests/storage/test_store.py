@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from multiraft.errors import Compacted, UnknownGroup
@@ -13,6 +15,7 @@ from multiraft.storage.errors import (
     StaleIncarnation,
     WrongIdentity,
 )
+from multiraft.storage.group_log import GroupLog
 from multiraft.storage.identity import Identity
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (
@@ -100,6 +103,23 @@ def test_the_last_entries_can_never_be_cold_before_they_are_durable(disk):
     staged.execute()
     store.finish(staged)
     assert store.entries(1, 1, 19) is None
+    store.close()
+
+
+def test_finishing_one_round_leaves_the_next_ones_entries_in_memory(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0))
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    first = rounds.stage(write(1, noop_entry(1, 1, 1)))
+    second = rounds.stage(write(1, noop_entry(1, 2, 1)))
+    first.execute()
+    store.finish(first)
+    assert store.entries(1, 1, 2) is None
+    assert store.entries(1, 2, 2) == (noop_entry(1, 2, 1),)
+    second.execute()
+    store.finish(second)
+    assert store.read_plan(1, 1, 2).execute() == (noop_entry(1, 1, 1), noop_entry(1, 2, 1))
     store.close()
 
 
@@ -350,7 +370,7 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     store.close()
     store = open_store(filesystem, directory)
     restored = store.groups[1]
-    assert (restored.commit, restored.applied, restored.configuration) == (199, 198, VOTERS)
+    assert (restored.commit, restored.applied, restored.configuration) == (198, 198, VOTERS)
     assert store.extra == {"metadata": [1, 2, 3]}
     assert store.recovered.scanned_segments == 1
     assert store.recovered.indexed_segments >= 3
@@ -358,6 +378,25 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     assert store.tails[1].next_offset(PARTITION) == 2 * 198
     assert store.fetch(PARTITION, 0, 1 << 20, 1 << 30).next_offset == 396
     store.close()
+
+
+def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated):
+    """Index 2 is replaced and committed in memory when the checkpoint is written; the replacement is
+    lost in a crash, and the entry that was there before must not come back as committed."""
+    store = open_store(simulated, "/node")
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    old = [noop_entry(1, 1, 1), noop_entry(1, 2, 1)]
+    rounds.run(write(1, *old, hard_state=HardState(1, 0)))
+    for entry in old:
+        store.tails[1].append(entry)
+    store.tails[1].apply(1)
+    store.tails[1].truncate(2)
+    store.tails[1].append(noop_entry(1, 2, 2))
+    checkpoint(store, commits={1: 2})
+    simulated.power_loss(random.Random(1))
+    restored = open_store(simulated, "/node").groups[1]
+    assert (restored.term_runs, restored.commit) == (((1, 1),), 1)
 
 
 def test_an_unchanged_group_is_not_encoded_again(rounds):
@@ -376,6 +415,16 @@ def test_a_checkpoint_is_due_by_growth_of_the_lane(rounds):
     assert rounds.store.checkpoint_due
     checkpoint(rounds.store)
     assert not rounds.store.checkpoint_due
+
+
+@pytest.mark.parametrize("known, found, merged", [
+    ((5, 0), (5, 2), (5, 2)), ((5, 2), (5, 0), (5, 2)), ((5, 2), (4, 3), (5, 2)),
+    ((5, 2), (6, 0), (6, 0))])
+def test_a_hard_state_never_takes_back_a_term_or_a_vote(known, found, merged):
+    log = GroupLog(1, 1)
+    log.merge_hard_state(HardState(*known))
+    log.merge_hard_state(HardState(*found))
+    assert log.hard_state == HardState(*merged)
 
 
 def test_a_configuration_that_the_disk_does_not_know_is_filled_in(disk):

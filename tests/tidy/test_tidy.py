@@ -23,7 +23,9 @@ LONG_MODULES: dict[str, int] = {}
 
 #: Functions that may catch everything, as ``file::function``: the outermost edge of a task, where
 #: the alternative is a lost traceback.  Each has its reason beside it.
-CATCH_ALL: dict[str, str] = {}
+CATCH_ALL: dict[str, str] = {
+    "node/liveness.py::_main": "a thread's edge: the loop raises it with its traceback",
+}
 
 #: Folders whose programs talk to a person; everything else returns values or raises.
 TALKATIVE = ("admin_cli", "benchmarks", "demo", "tests")
