@@ -215,9 +215,10 @@ class ProducerState:
 
     def _attempt_of(self, address: str, batches: list, now_ms: int) -> Attempt:
         self._attempt += 1
-        for _, batch in batches:
+        for queue, batch in batches:
             batch.attempt = self._attempt
             batch.sent_ms = now_ms
+            self._set_timer(queue, now_ms)  # an answer is missed from now on
         timeout = min(self.settings.request_timeout_ms,
                       max(1, min(batch.deadline_ms for _, batch in batches) - now_ms))
         request = Produce(self.settings.acks, timeout, tuple(
