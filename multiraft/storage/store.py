@@ -367,8 +367,8 @@ class Store:
         return Fetch([], FetchPlan(self._read_plan(log, indexes)), next_offset, total)
 
     def first_at(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
-        """(base offset, highest timestamp of the partition so far) of the first batch with a record
-        at or after ``timestamp_ms``; None when there is none.  O(log n)."""
+        """(base offset, offset after its last record) of the first batch with a record at or after
+        ``timestamp_ms``; None when there is none.  O(log n)."""
         for batches in self._partitions.get(partition, ()):
             slot = batches.find_timestamp(timestamp_ms)
             if slot < len(batches):
