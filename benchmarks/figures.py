@@ -14,6 +14,9 @@ from typing import NamedTuple, Sequence
 from rich.console import Console
 from rich.table import Table
 
+#: A table in a pipe has no width of its own.
+TABLE_COLUMNS_MIN = 140
+
 
 class Series(NamedTuple):
     """Repetitions of one measurement."""
@@ -28,8 +31,8 @@ class Series(NamedTuple):
 
     def as_text(self) -> str:
         """Median and spread, as a person reads them."""
-        return f"{self.median:,.4g} {self.unit} ({min(self.values):,.4g} .. " \
-               f"{max(self.values):,.4g})"
+        return (f"{self.median:,.4g} {self.unit} "
+                f"({min(self.values):,.4g} .. {max(self.values):,.4g})")
 
 
 class Figure(NamedTuple):
@@ -83,6 +86,7 @@ def show(figures: Sequence[Figure], remarks: Sequence[str]) -> None:
                       f"{'>=' if figure.at_least else '<='} {figure.target:g}",
                       "[green]holds[/]" if figure.holds else "[red]missed[/]")
     console = Console(stderr=True)
+    console.width = max(console.width, TABLE_COLUMNS_MIN)
     console.print(table)
     for remark in remarks:
         console.print(remark)

@@ -37,7 +37,9 @@ Duties of the driver
 4. **Run the leases.**  ``multiraft.leases.Liveness`` on a thread of its own asks every node once
    per interval and answers; its events are calls of the core (``leases.deliver``).  Publish
    ``led_digest`` and ``believed_digest`` of every peer, ``led_version`` and the node's health to it
-   after each round.  The boot epoch is durable and grows with every start.
+   after each round.  Its events reach the core before any message that arrived after them: a new
+   life of a node is known before that life's first append.  The boot epoch is durable and
+   grows with every start.
 
 5. **Start from what is durable.**  ``add_group`` gets what recovery found; entries that were not
    fsynced do not exist.  A replica that is damaged below its durable mark is added as quarantined.
@@ -54,8 +56,8 @@ The loop in full
     while True:
         wait until: a message, a proposal, a lease event, the end of a write, or the deadline
         core.tick(clock())
-        for sender, message in inbox:         core.step(sender, message)
         for event in lease_events:            core.lease_...(event)
+        for sender, message in inbox:         core.step(sender, message)
         for sequence in completed_writes:
             core.written(sequence); send(after_write.pop(sequence))
         for request in proposals:             pending[core.propose_batch(...)] = request

@@ -14,21 +14,22 @@ import uuid
 
 import trio
 
-from multiraft.errors import ProposalError
+from multiraft.errors import NotLeader, ProposalError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
-    AmbiguousOutcome, Code, ErrorDetail, LimitExceeded, RequestError, StaleMetadata, UnknownTopic,
-    exception_for)
+    AmbiguousOutcome, Code, ErrorDetail, InvalidRequest, LimitExceeded, RequestError, StaleMetadata,
+    TimedOut, UnknownTopic, exception_for)
 from node import metadata
 from node.config import NodeConfig
-from node.refusals import refusal
+from node.refusals import REFUSALS, refusal
 
 #: A node that is behind what its client has seen waits this long, in seconds.
 METADATA_WAIT_S = 2.0
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
 TRANSFER_WAIT_S = 3.0
+TRANSFER_RETRY_S = 0.1
 #: Requests of this kind at work at a time, of all connections: each is a task.
 ADMIN_REQUESTS_MAX = 1024
 
@@ -76,16 +77,13 @@ class Admin:
             answer(await self._handlers[type(event.request)](self, event.request))
         except (RequestError, AmbiguousOutcome) as error:
             answer.refuse(error.code, error.detail)
-        except ProposalError as error:
-            answer.refuse(*self._refusal(error))
+        except REFUSALS as error:
+            answer.refuse(*refusal(error, self._directory.leader_detail))
+        except metadata.InvalidCommand as error:
+            answer.refuse(Code.INVALID_REQUEST, ErrorDetail(text=str(error)))
         finally:
             self._at_work -= 1
             self._request_round()  # its answer leaves with a round
-
-    def _refusal(self, error: ProposalError) -> tuple[Code, ErrorDetail]:
-        if type(error) is ProposalError:  # the metadata leader is new
-            return Code.LEADER_UNKNOWN, ErrorDetail(text=str(error))
-        return refusal(error, self._directory.leader_detail)
 
     # ---- topics ----------------------------------------------------------------------------------
 
@@ -105,10 +103,11 @@ class Admin:
         rows = []
         for number in range(topic.partitions):
             incarnation = topic.incarnation + number
-            place = self._metadata_log.state.locate(incarnation)
-            leader, term = self._core.leader_hint(place.group)
-            rows.append(wire.PartitionMetadata(number, incarnation, place.group, leader, term,
-                                               place.epoch))
+            # Not ``locate``: the topic may have been deleted since its creation was applied.
+            link = self._metadata_log.state.chain(topic, incarnation)[-1]
+            leader, term = self._core.leader_hint(link.group)
+            rows.append(wire.PartitionMetadata(number, incarnation, link.group, leader, term,
+                                               link.epoch))
         return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:
@@ -169,7 +168,7 @@ class Admin:
             if leader in leads:
                 leads[leader] += 1
             for member in state.initial_configuration(group).members():
-                holds[member] += 1
+                holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
             member.id, str(member.client_address), str(member.peer_address), member.rack,
             core.node_state(member.id), holds[member.id], leads[member.id])
@@ -192,13 +191,37 @@ class Admin:
 
     async def _group_transfer(self, request: wire.GroupTransfer) -> wire.GroupTransferReply:
         group, core = request.group, self._core
-        core.transfer(group, request.to)
-        self._request_round()
-        with trio.move_on_after(TRANSFER_WAIT_S):
-            while core.is_leader(group) or not core.leader_hint(group)[0]:
-                await self._roles.wait(TRANSFER_WAIT_S)
+        if group > self._metadata_log.state.pool_size:
+            raise InvalidRequest(f"there is no group {group}, the last one is "
+                                 f"{self._metadata_log.state.pool_size}")
+        if not core.is_leader(group):
+            raise NotLeader(group)
+        if request.to and request.to not in core.status(group).configuration.voters:
+            raise InvalidRequest(f"node {request.to} is not a voter of group {group}")
+        if request.to != self._config.node.id:
+            await self._begin_transfer(group, request.to)
+            with trio.move_on_after(TRANSFER_WAIT_S):
+                while core.is_leader(group) or not core.leader_hint(group)[0]:
+                    await self._roles.wait(TRANSFER_WAIT_S)
         leader, term = core.leader_hint(group)
         return wire.GroupTransferReply(leader, term)
+
+    async def _begin_transfer(self, group: int, to: int) -> None:
+        """A node that has just come back may not be reached yet, and another transfer may be under
+        way: wait, bounded.  Raises ``TimedOut`` saying why, or what ``transfer`` raises."""
+        why = ""
+        with trio.move_on_after(TRANSFER_WAIT_S):
+            while True:
+                try:
+                    self._core.transfer(group, to)
+                    self._request_round()
+                    return
+                except ProposalError as error:
+                    if type(error) is not ProposalError:
+                        raise
+                    why = str(error)
+                await self._roles.wait(TRANSFER_RETRY_S)
+        raise TimedOut(why)
 
     async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
         return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot())

@@ -10,8 +10,11 @@ while this node has led its group without interruption since it was proposed.
 
 from __future__ import annotations
 
+import logging
+
 import trio
 
+from multiraft.group import Role
 from multiraft.types import METADATA_GROUP
 
 
@@ -35,8 +38,10 @@ class RoleChanges:
 class Applying:
     """Consumer of events, commits and durable marks."""
 
-    def __init__(self, core, metadata_log, pending, fetching, sessions, roles: RoleChanges, log):
+    def __init__(self, core, store, metadata_log, pending, fetching, sessions, roles: RoleChanges,
+                 log):
         self._core = core
+        self._store = store
         self._metadata_log = metadata_log
         self._pending = pending
         self._fetching = fetching
@@ -46,22 +51,28 @@ class Applying:
         self.elections = 0
 
     def observe(self, events: list) -> None:
-        """A group that this node leads no more leaves its pending appends ambiguous."""
+        """A group that this node leads no more leaves its pending appends ambiguous; a replica that
+        is damaged stays so across restarts."""
         for event in events:
-            if event.kind in LEADER_EVENTS:
-                self._roles.tell()
             if event.kind == "role":
-                leads = self._core.is_leader(event.group)
-                if not leads:
-                    self._pending.lost(event.group)
-                    self._fetching.committed(event.group)  # its polls are answered NOT_LEADER
-                else:
-                    self.elections += 1
-                if event.group == METADATA_GROUP:
-                    self._metadata_log.role_changed(leads)
+                self._role(event.group, event.fields[0] is Role.LEADER)
             elif event.kind in LOGGED_EVENTS:
-                self._log.warning(event.kind, extra={"group": event.group,
-                                                     "fields": list(event.fields)})
+                self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
+                    "group": event.group, "fields": list(event.fields)})
+                if event.kind == "quarantine":
+                    self._store.quarantine(event.group, event.fields[0])
+
+    def _role(self, group: int, leads: bool) -> None:
+        # As the event says, not as it is now: a leader that was deposed and won again in between
+        # must not answer for the entries of its earlier term.
+        self._roles.tell()
+        if leads:
+            self.elections += 1
+        else:
+            self._pending.lost(group)
+            self._fetching.committed(group)  # its polls are answered NOT_LEADER
+        if group == METADATA_GROUP:
+            self._metadata_log.role_changed(leads)
 
     def apply(self, committed: list) -> None:
         """Committed ranges, durable here."""
@@ -69,6 +80,8 @@ class Applying:
             if group == METADATA_GROUP:
                 self._metadata_log.apply(first, last)
             self._core.applied(group, last)
+            if group == METADATA_GROUP:
+                self._metadata_log.lead()
             self._pending.committed(group, last)
             self._fetching.committed(group)
 
@@ -84,6 +97,12 @@ class Applying:
             return fetching_ms if pending_ms is None else pending_ms
         return min(pending_ms, fetching_ms)
 
+    def stop(self) -> None:
+        """The node ends: what is still open is answered, as far as its outcome is known."""
+        self._pending.stop()
+        self._fetching.stop()
+        self._sessions.flush()
+
     def answer(self, now_ms: int) -> None:
         """Deadlines, woken polls, and everything to the sockets."""
         self._pending.expire(now_ms)
@@ -91,7 +110,7 @@ class Applying:
         self._sessions.flush()
 
 
-#: Events after which somebody may want to look who leads what.
-LEADER_EVENTS = frozenset({"role", "leader", "hint"})
-#: Events an operator wants to read about.
-LOGGED_EVENTS = frozenset({"quarantine", "resign", "gone_wrong"})
+#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have group -1
+#: and the node as their first field.
+LOGGED_EVENTS = {"lease": logging.INFO, "restarted": logging.INFO, "discredited": logging.WARNING,
+                 "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR}

@@ -38,9 +38,12 @@ class Checkpoints:
                 self.written += 1
 
     def write_last(self) -> None:
-        """At a clean stop, when no task runs any more."""
+        """At a clean stop, when no task runs any more.  Raises ``DiskFailed``."""
         plan = self._plan()
-        plan.execute()
+        try:
+            plan.execute()
+        except OSError as error:
+            raise DiskFailed(f"the last checkpoint could not be written: {error}") from error
         self._store.checkpointed(plan)
 
     def _plan(self):

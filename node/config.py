@@ -45,6 +45,9 @@ class Limits:
     loop_stall_ms_max: int = 400
     #: The oldest write in flight is younger than this, or leases end.
     disk_stall_ms_max: int = 1_500
+    #: A group led here whose oldest append has not been committed for so long is handed to others:
+    #: several elections, well below what clients wait for an append.
+    group_stall_ms_max: int = 3_000
     #: After this long without a write the disk is probed, so that a hung disk is noticed idle too.
     disk_probe_ms: int = 500
     #: Handing over leadership at shutdown takes at most this long.

@@ -21,6 +21,10 @@ from node.clock import monotonic_ms
 from node.errors import DiskFailed
 
 
+#: A disk that hangs does not keep the node from ending for longer than this, in seconds.
+END_S = 10.0
+
+
 class DiskWorker:
     """Owner of the writer thread of one lane.
 
@@ -31,6 +35,7 @@ class DiskWorker:
         self._store = store
         self._upkeep = trio.Event()
         self._preparing = False
+        self._ended = False
         self._on_durable = on_durable
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._queue = DiskQueue(self._wake_fd)
@@ -39,7 +44,8 @@ class DiskWorker:
         self._in_flight: list = []
         self._token = 0
         self._last_token = 0
-        self.busy_since_ms: int | None = None
+        self._writing_since_ms: int | None = None
+        self._creating_since_ms: int | None = None
         self.last_write_ms = monotonic_ms()
         self.writes = 0
         self.bytes_written = 0
@@ -48,7 +54,16 @@ class DiskWorker:
     @property
     def idle(self) -> bool:
         """Nothing in flight."""
-        return self.busy_since_ms is None
+        return self._writing_since_ms is None
+
+    @property
+    def busy_since_ms(self) -> int | None:
+        """Since when the disk owes an answer, whatever the question was; None = it does not.  Read
+        by the liveness thread."""
+        writing_ms, creating_ms = self._writing_since_ms, self._creating_since_ms
+        if writing_ms is None or creating_ms is None:
+            return creating_ms if writing_ms is None else writing_ms
+        return min(writing_ms, creating_ms)
 
     def submit(self, staged) -> None:
         """Queue a staged write; returns at once."""
@@ -57,14 +72,15 @@ class DiskWorker:
     def start_next(self) -> None:
         """Hand what has gathered to the thread, unless a write is in flight or its file is being
         created."""
-        if not self._gathering or self.busy_since_ms is not None or self._preparing:
+        if (not self._gathering or self._writing_since_ms is not None or self._preparing
+                or self._ended):
             return
         if not all(staged.native_ready for staged in self._gathering):
             self._upkeep.set()  # ``prepare`` creates it, then starts this write
             return
         self._in_flight, self._gathering = self._gathering, []
         self._store.begin(self._in_flight[-1])
-        self.busy_since_ms = monotonic_ms()
+        self._writing_since_ms = monotonic_ms()
         jobs = _joined([part for staged in self._in_flight for part in staged.parts])
         for file, buffers, position in jobs:
             self._token += 1
@@ -72,11 +88,13 @@ class DiskWorker:
         self._last_token = self._token
 
     async def prepare(self) -> None:
-        """Task: creates segment files, ahead when it can, and the indexes of full segments."""
+        """Task: creates segment files, ahead when it can, and the indexes of full segments, which
+        can wait: a write that needs a file goes first."""
         while True:
             await self._upkeep.wait()
             self._upkeep = trio.Event()
             self._preparing = True
+            self._creating_since_ms = monotonic_ms()
             missing = next((staged for staged in self._gathering if not staged.native_ready), None)
             try:
                 if missing is not None:
@@ -84,8 +102,9 @@ class DiskWorker:
                 elif (plan := self._store.prepare_plan()) is not None:
                     await trio.to_thread.run_sync(plan.execute)
                 self._preparing = False
+                self._creating_since_ms = None
                 self.start_next()
-                while (seal := self._store.seal_plan()) is not None:
+                while not self._upkeep.is_set() and (seal := self._store.seal_plan()) is not None:
                     await trio.to_thread.run_sync(seal.execute)
                     self._store.sealed(seal)
             except OSError as error:
@@ -93,8 +112,8 @@ class DiskWorker:
 
     def probe(self, file_number: int) -> None:
         """Write and sync one block elsewhere, so that a hung disk is noticed while idle."""
-        if self.busy_since_ms is None and not self._gathering:
-            self.busy_since_ms = monotonic_ms()
+        if self._writing_since_ms is None and not self._gathering and not self._ended:
+            self._writing_since_ms = monotonic_ms()
             self._token += 1
             self._last_token = self._token
             self._queue.submit(file_number, [b"\0" * 512], 0, True, self._token)
@@ -109,9 +128,10 @@ class DiskWorker:
                 os.eventfd_read(self._wake_fd)
                 self._collect()
         finally:
+            self._ended = True
             self._queue.close()
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._thread.join)
+            with trio.move_on_after(END_S, shield=True):
+                await trio.to_thread.run_sync(self._thread.join, abandon_on_cancel=True)
 
     def _collect(self) -> None:
         for token, error, size, micros in self._queue.completions():
@@ -126,7 +146,7 @@ class DiskWorker:
 
     def _finished(self) -> None:
         done, self._in_flight = self._in_flight, []
-        self.busy_since_ms = None
+        self._writing_since_ms = None
         self.last_write_ms = monotonic_ms()
         if done:
             self._on_durable(done)

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import trio
 from sortedcontainers import SortedKeyList
 
-from multiraft.storage.errors import StorageError
+from multiraft.storage.errors import CorruptRange, OffsetTooLow
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
     EARLIEST, Fetch, FetchReply, FetchResult, ListOffsets, ListOffsetsReply, OffsetResult)
 from node.clock import monotonic_ms
+from node.errors import DiskFailed
 from node.refusals import refusal
 
 
@@ -61,12 +62,14 @@ class WaitingFetch:
 class Fetching:
     """Handles ``Fetch`` and ``ListOffsets`` of all sessions."""
 
-    def __init__(self, core, tails, store, directory, limits):
+    def __init__(self, core, tails, store, directory, limits, request_round, damaged):
         self._core = core
         self._tails = tails
         self._store = store
         self._directory = directory
         self._limits = limits
+        self._request_round = request_round
+        self._damaged = damaged  # (CorruptRange): a read found what may not be
         self._by_group: dict[int, dict[int, WaitingFetch]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
         self._woken: dict[int, WaitingFetch] = {}
@@ -119,6 +122,12 @@ class Fetching:
         for fetch in [fetch for fetch in self._deadlines if fetch.answer.session is answer]:
             self._remove(fetch)
 
+    def stop(self) -> None:
+        """The node ends: what waits is asked elsewhere."""
+        for fetch in list(self._deadlines):
+            self._remove(fetch)
+            fetch.answer.refuse(Code.SHUTTING_DOWN, ErrorDetail(text="the node is stopping"))
+
     def _try(self, fetch: WaitingFetch) -> None:
         bytes_left = min(fetch.request.bytes_max, self._limits.fetch_bytes_max)
         results: list = []
@@ -127,17 +136,15 @@ class Fetching:
         for part in fetch.request.partitions:
             try:
                 span = self._range(part.incarnation, part.offset, fetch.seen_index)
+                taken = None
+                if part.offset < span.high_watermark and (bytes_left > 0 or not found):
+                    taken = self._taken(part, span, max(bytes_left, 0))
             except Refused as refused:
                 results.append(FetchResult(part.incarnation, refused.code, -1, -1, 0,
                                            refused.detail))
                 final = True
                 continue
             groups.append(span.group)
-            taken = None
-            if part.offset < span.high_watermark and (bytes_left > 0 or not found):
-                taken = self._store.fetch(part.incarnation, part.offset,
-                                          min(part.bytes_max, max(bytes_left, 0)),
-                                          span.high_watermark)
             if taken is not None:
                 found.append((len(results), taken))
                 bytes_left -= taken.bytes
@@ -148,6 +155,13 @@ class Fetching:
             self._wait(fetch, groups)
         else:
             self._serve(fetch, results, found)
+
+    def _taken(self, part, span: Range, bytes_max: int):
+        try:
+            return self._store.fetch(part.incarnation, part.offset, min(part.bytes_max, bytes_max),
+                                     span.high_watermark)
+        except OffsetTooLow as error:  # this replica lacks what the partition has
+            raise Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(text=str(error))) from error
 
     def _serve(self, fetch: WaitingFetch, results: list, found: list) -> None:
         if any(taken.plan is not None for _slot, taken in found):
@@ -164,11 +178,15 @@ class Fetching:
                 continue
             try:
                 read.append((slot, await trio.to_thread.run_sync(taken.plan.execute)))
-            except StorageError as error:
+            except CorruptRange as error:
+                self._damaged(error)
                 part = results[slot]
                 results[slot] = FetchResult(part.incarnation, Code.QUARANTINED, -1, -1, 0,
                                             ErrorDetail(text=str(error)))
+            except OSError as error:
+                raise DiskFailed(f"the lane cannot be read: {error}") from error
         self._finish(fetch, results, read)
+        self._request_round()  # answers leave with a round
 
     def _finish(self, fetch: WaitingFetch, results: list, read: list) -> None:
         payload: list = []

@@ -13,6 +13,7 @@ checkpoint is written.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import random
@@ -27,10 +28,11 @@ from multiraft._layout import BATCH_BYTES_MAX
 from multiraft.errors import ProposalError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
-from multiraft.storage.errors import StorageError
+from multiraft.storage.errors import CorruptRange, StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
+from multiraft.types import METADATA_GROUP
 from multiraft.wire.frames import encode_frame
 from multiraft.wire.messages import Hello, hello_header
 from node import bootstrap
@@ -41,7 +43,7 @@ from node.clock import monotonic_ms
 from node.config import NodeConfig, load
 from node.directory import Directory
 from node.disk import DiskWorker
-from node.errors import NodeError
+from node.errors import BadDirectory, NodeError
 from node.fetch import Fetching
 from node.lease_events import LeaseEvents
 from node.listener import Listener, listen
@@ -56,8 +58,7 @@ from node.produce import Producing, acknowledged, ambiguous
 from node.rounds import Rounds
 from node.session import Sessions
 from node.statistics import Statistics
-
-EXIT_DIRECTORY = 3
+from node.watchdog import Watchdog
 
 
 class Node:
@@ -96,7 +97,8 @@ class Node:
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
                                    config.limits.append_timeout_ms_max)
-        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits)
+        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits,
+                                 self.request_round, self._damaged)
         self.roles = RoleChanges()
         self.statistics = Statistics(self)
         self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
@@ -106,7 +108,7 @@ class Node:
             directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
             cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
             request_round=self.request_round, log=self.log)
-        self.applying = Applying(core, self.metadata_log, self.pending, self.fetching,
+        self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
                                  self.sessions, self.roles, self.log)
 
     def _build_network(self) -> None:
@@ -114,10 +116,11 @@ class Node:
         node, boot_epoch = config.node.id, self.store.boot_epoch
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged))
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
-                               self._hello("append"), config.limits.peer_outbox_bytes_max)
+                               self._hello("append"), config.limits.peer_outbox_bytes_max,
+                               self.log)
                       for peer in config.peers]
         self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
-                           self.request_round)
+                           self.request_round, self._damaged)
         self.liveness = LivenessThread(
             self._leases(),
             [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
@@ -132,6 +135,8 @@ class Node:
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
             config.limits.hello_timeout_ms, self.log)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+        self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
+                                 config.limits.group_stall_ms_max, self.log)
 
     def _leases(self) -> Liveness:
         raft = self.config.raft
@@ -148,6 +153,19 @@ class Node:
     def request_round(self) -> None:
         """A round is due."""
         self.rounds.request()
+
+    def _oldest_waiting(self) -> dict[int, int]:
+        """Group -> index of its oldest proposal that waits here."""
+        oldest = self.pending.oldest()
+        command = self.metadata_log.oldest_waiting
+        if command:
+            oldest[METADATA_GROUP] = command
+        return oldest
+
+    def _damaged(self, error: CorruptRange) -> None:
+        """A cold read found a damaged entry: this replica is out, the others serve the group."""
+        self.core.quarantine(error.group, str(error))
+        self.request_round()
 
     # ---- running ------------------------------------------------------------------------------
 
@@ -170,6 +188,7 @@ class Node:
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
+                nursery.start_soon(self.watchdog.run)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
                 self.liveness.start()
@@ -182,25 +201,31 @@ class Node:
                 nursery.cancel_scope.cancel()
 
     async def _hand_over(self) -> None:
-        """Every group led here is transferred; bounded by ``shutdown_ms_max``."""
+        """Every group led here is transferred, as far as there is somebody to take it; bounded by
+        ``shutdown_ms_max``.  Then what is still open is answered, and no round follows."""
         self.log.info("stopping", extra={"leads": self.core.led_count})
+        self.sessions.stopping = True
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
-            while self.core.led_count:
-                for group in self.core.led_groups():
-                    self._transfer(group)
+            while any([self._transfer(group) for group in self.core.led_groups()]):
                 self.request_round()
                 await self.roles.wait(HAND_OVER_RETRY_S)
+        self.applying.stop()
+        self.rounds.stop()
         self.log.info("stopped", extra={"leads": self.core.led_count})
 
-    def _transfer(self, group: int) -> None:
-        """Hand over one group if that can begin now; the caller's loop asks again."""
+    def _transfer(self, group: int) -> bool:
+        """Begin to hand over one group; False when there is nobody to take it."""
+        if self.core.status(group).transferee:
+            return True  # under way
         try:
             self.core.transfer(group, 0)
         except ProposalError as error:
             self.log.info("transfer not possible", extra={"group": group, "reason": str(error)})
+            return False
+        return True
 
     def close(self) -> None:
-        """After ``run``: a last checkpoint, then the files."""
+        """After ``run``: a last checkpoint, then the files.  Raises ``DiskFailed``."""
         self.liveness.stop()
         os.close(self.probe_file)
         self.checkpoints.write_last()
@@ -219,31 +244,56 @@ def run(config_path: Path) -> int:
         print(f"multiraft node: {error}", file=sys.stderr)
         return error.exit_code
     log = logger(config.node.id)
-    try:
-        store = Store.open(str(config.data_dir), RealFilesystem(),
-                           Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
-    except StorageError as error:
-        log.error("cannot open the data directory", extra={"reason": str(error)})
-        print(f"multiraft node: {error}", file=sys.stderr)
-        return EXIT_DIRECTORY
-    return _run(config, store, log)
-
-
-def _run(config: NodeConfig, store: Store, log: logging.Logger) -> int:
     failures: list[NodeError] = []
-    node = None
     try:
-        node = Node(config, store, log)
-        trio.run(node.run)
+        _run(config, log)
     except* NodeError as group:
         failures.extend(_leaves(group))
-    if failures:
-        for failure in failures:
-            log.error("stopped", extra={"reason": str(failure)})
-            print(f"multiraft node: {failure}", file=sys.stderr)
-        return failures[0].exit_code
-    node.close()
-    return 0
+    for failure in failures:
+        log.error("stopped", extra={"reason": str(failure)})
+        print(f"multiraft node: {failure}", file=sys.stderr)
+    return failures[0].exit_code if failures else 0
+
+
+def _run(config: NodeConfig, log: logging.Logger) -> None:
+    try:
+        store = _open_store(config)
+        _settle_garbage_collection()
+        node = Node(config, store, log)
+        trio.run(node.run)
+        node.close()
+    except BaseException as error:
+        if not isinstance(error, NodeError) and _crashes(error):
+            log.critical("crashed", exc_info=True)
+        raise
+
+
+def _open_store(config: NodeConfig) -> Store:
+    """Raises ``BadDirectory``."""
+    try:
+        return Store.open(str(config.data_dir), RealFilesystem(),
+                          Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
+    except (StorageError, OSError) as error:
+        raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
+
+
+def _crashes(error: BaseException) -> bool:
+    """Whether there is more to it than what a ``NodeError`` says."""
+    return (not isinstance(error, BaseExceptionGroup)
+            or error.split(NodeError)[1] is not None)
+
+
+#: Objects allocated, less freed, before the youngest are searched for cycles: a round allocates a
+#: few hundred that live until their commit, and hardly anything here is cyclic.
+GC_THRESHOLD = 20_000
+
+
+def _settle_garbage_collection() -> None:
+    """What was made so far lives as long as the process: the collector need not visit it again, and
+    a recovered index of any size cannot stall the loop (DESIGN section 4)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
 
 
 def _leaves(group: BaseExceptionGroup) -> list:

@@ -1,7 +1,7 @@
 """The metadata group at this node: commands proposed here, entries applied, results handed back.
 
 Contract.  ``propose`` returns the state machine's result once the command is applied at this node;
-it raises ``ProposalError`` (definite: not appended) or ``AmbiguousOutcome`` (leadership was lost or
+it raises ``ProposalError`` or ``LeaderUnknown`` (definite: not appended) or ``AmbiguousOutcome`` (leadership was lost or
 time ran out while it was pending).  ``applied(index)`` waits until this node has seen an index.
 
 Theory.  The state machine decides (``metadata.py``), deterministically and on every node; this module
@@ -15,7 +15,7 @@ import trio
 
 from multiraft.errors import NotLeader, ProposalError
 from multiraft.types import METADATA_GROUP, EntryKind
-from multiraft.wire.errors import AmbiguousOutcome
+from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown
 from node import metadata
 from node.metadata import Bootstrap, MetadataState
 
@@ -43,6 +43,7 @@ class MetadataLog:
         self._plan = plan
         self._request_round = request_round
         self._waiting: dict[int, _Waiting] = {}
+        self._announced_version = 0
         self._moved = trio.Event()
         self.state = MetadataState() if store.extra is None else MetadataState.restore(store.extra)
 
@@ -64,8 +65,17 @@ class MetadataLog:
                 waiting.done.set()
         moved, self._moved = self._moved, trio.Event()
         moved.set()
-        if self._core.is_leader(METADATA_GROUP):
-            self._bootstrap()
+
+    def lead(self) -> None:
+        """After entries were applied, at their leader: every node answers clients from its copy, so
+        the others hear of a commit at once; and a new cluster is bootstrapped."""
+        if not self._core.is_leader(METADATA_GROUP):
+            return
+        if self.state.version != self._announced_version:
+            self._announced_version = self.state.version
+            self._core.announce_commit(METADATA_GROUP)
+            self._request_round()
+        self._bootstrap()
 
     def role_changed(self, leads: bool) -> None:
         """This node won or lost the metadata group."""
@@ -80,20 +90,26 @@ class MetadataLog:
         that nobody has done it before, writes down what the cluster is."""
         if self.state.cluster_id or self._waiting or not self._core.is_settled(METADATA_GROUP):
             return
-        proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,
-                                      metadata.encode_command(self._plan))
+        try:
+            proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,
+                                          metadata.encode_command(self._plan))
+        except ProposalError:
+            return  # the group is being handed over: the next leader's turn, or the next request's
         self._waiting[proposed.index] = _Waiting()
         self._request_round()
 
     # ---- the handlers' side ----------------------------------------------------------------------
 
     def check_leading(self) -> None:
-        """Raises a ``ProposalError`` unless this node leads the metadata group and knows all that
-        was committed before: a leader that has not committed in its term may not."""
+        """Raises ``NotLeader`` or ``LeaderUnknown`` unless this node leads the metadata group and
+        knows all that was committed before: a leader that has not committed in its term may not."""
         if not self._core.is_leader(METADATA_GROUP):
             raise NotLeader(METADATA_GROUP, self._core.leader_hint(METADATA_GROUP)[0])
         if not self._core.is_settled(METADATA_GROUP):
-            raise ProposalError("the metadata group's leader is new; try again")
+            raise LeaderUnknown("the metadata group's leader is new; try again")
+        if not self.state.cluster_id:
+            self._bootstrap()
+            raise LeaderUnknown("the cluster is being set up; try again")
 
     async def propose(self, command):
         """The result of ``command``; see the module docstring for what it raises."""
@@ -109,6 +125,11 @@ class MetadataLog:
             raise AmbiguousOutcome("the command was proposed, but whether it was committed is not "
                                    "known: look before you repeat it")
         return waiting.result
+
+    @property
+    def oldest_waiting(self) -> int:
+        """Lowest index of a command proposed here that is not decided yet; 0 = none."""
+        return min(self._waiting, default=0)
 
     async def applied(self, index: int, timeout_s: float) -> bool:
         """Wait until this node has applied ``index``; False when it has not in time."""

@@ -23,6 +23,7 @@ from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, enc
 from multiraft.wire.schema import Malformed
 from node import peer_codec
 from node.errors import NodeError
+from node.receive import receive_some
 
 
 class PeerListener:
@@ -78,7 +79,7 @@ class PeerListener:
     async def _greet(self, sock: socket.socket, reader: FrameReader) -> wire.Hello | None:
         try:
             while (frame := reader.next_frame()) is None:
-                if not await _receive_some(sock, reader):
+                if not await receive_some(sock, reader):
                     return None
             hello = wire.read_hello(frame.header)
             self._judge(hello)
@@ -111,18 +112,5 @@ class PeerListener:
                     self._core.step(peer, message)
             if stepped:
                 self._request_round()
-            if not await _receive_some(sock, reader):
+            if not await receive_some(sock, reader):
                 return
-
-
-async def _receive_some(sock: socket.socket, reader: FrameReader) -> bool:
-    """Wait until there is something, receive it; False at the end of the stream.  The wait comes
-    first: it is the checkpoint that lets others run, and trying first would mostly be in vain."""
-    await trio.lowlevel.wait_readable(sock)
-    try:
-        count = sock.recv_into(reader.buffer_for_receive())
-    except BlockingIOError:
-        return True  # a spurious wake-up; the caller comes again
-    if count:
-        reader.received(count)
-    return count > 0

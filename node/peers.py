@@ -3,7 +3,8 @@
 Contract.  ``send`` collects envelopes, ``flush`` turns what was collected for each peer into one frame
 (more only above ``frame_bytes_max``) and gives it to the socket.  An ``Append`` gets its entries here:
 hot ones as the very buffers the lane got, cold ones through a reader thread.  Losing a message is
-always safe; the core hears of a lost connection through ``disconnected``.
+always safe; the core hears of a lost connection through ``disconnected``.  What a cold read finds
+damaged is told to ``damaged``; a disk that cannot be read stops the node (``DiskFailed``).
 
 Theory.  A pair of nodes has two append connections, one dialled by each side, so that no frame has to
 be matched with a request: answers are items like any others in the other direction's next frame.
@@ -17,24 +18,38 @@ from collections import deque
 import trio
 
 from multiraft.core import frame_entries
+from multiraft.errors import Compacted
 from multiraft.messages import Append
+from multiraft.storage.errors import CorruptRange
+from multiraft.wire import messages as wire
+from multiraft.wire.errors import RemoteProtocolError
+from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader
+from multiraft.wire.schema import Malformed
 from node import peer_codec
+from node.errors import DiskFailed
 from node.outbox import Outbox, OutboxFull
+from node.receive import receive_some
 
 #: Dialing a node that is away is repeated at this pace, in seconds.
 REDIAL_S = 0.2
 DIAL_TIMEOUT_S = 2.0
+#: A connection whose bytes the peer's kernel does not acknowledge for so long is dialled anew: TCP
+#: would wait ever longer, and go on waiting after the network has healed.
+UNACKNOWLEDGED_MS_MAX = 5_000
+#: Cold appends that wait for the reader thread; more are dropped, and asked for again by the core.
+COLD_APPENDS_MAX = 1024
 
 
 class PeerLink:
     """The outgoing connection to one peer."""
 
-    def __init__(self, peer: int, host: str, port: int, hello: list, bytes_max: int):
+    def __init__(self, peer: int, host: str, port: int, hello: list, bytes_max: int, log):
         self.peer = peer
         self._host = host
         self._port = port
         self._hello = hello
         self._bytes_max = bytes_max
+        self._log = log
         self._outbox: Outbox | None = None
         self._broken: trio.Event | None = None
         self.frames_sent = 0
@@ -72,40 +87,44 @@ class PeerLink:
                 continue
             self._outbox = Outbox(sock, self._bytes_max)
             self._broken = trio.Event()
+            outbox = self._outbox
             self.push(self._hello)
             self.flush()
             on_connected(self.peer)
             try:
-                await self._serve(sock)
+                await self._serve(sock, outbox)
             finally:
                 self._outbox = None
                 sock.close()
                 on_disconnected(self.peer)
+            await trio.sleep(REDIAL_S)  # a peer that refuses this node is not asked without end
 
-    async def _serve(self, sock: socket.socket) -> None:
+    async def _serve(self, sock: socket.socket, outbox: Outbox) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._drain)
+            nursery.start_soon(self._drain, outbox)
             nursery.start_soon(self._watch, sock)
             await self._broken.wait()
             nursery.cancel_scope.cancel()
 
-    async def _drain(self) -> None:
+    async def _drain(self, outbox: Outbox) -> None:
         try:
-            await self._outbox.drain()
+            await outbox.drain()
         except OSError:
             self._break()
 
     async def _watch(self, sock: socket.socket) -> None:
-        """The peer says only its welcome here; the end of the stream is the news."""
-        while True:
-            await trio.lowlevel.wait_readable(sock)
-            try:
-                if not sock.recv(4096):
-                    break
-            except BlockingIOError:
-                continue
-            except OSError:
-                break
+        """The peer says only its welcome here, or why not; the end of the stream is the news."""
+        reader = FrameReader(HANDSHAKE_LIMITS)
+        try:
+            while await receive_some(sock, reader):
+                while (frame := reader.next_frame()) is not None:
+                    answer = wire.read_welcome(frame.header)
+                    if isinstance(answer, wire.Refused):
+                        self._log.warning("a peer refuses this node", extra={
+                            "peer": self.peer, "reason": answer.text})
+        except (OSError, RemoteProtocolError, Malformed) as error:
+            self._log.info("append connection lost", extra={"peer": self.peer,
+                                                            "reason": str(error)})
         self._break()
 
     def _break(self) -> None:
@@ -115,17 +134,20 @@ class PeerLink:
 
     async def _dial(self) -> socket.socket | None:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        sock = trio.socket.socket(family, socket.SOCK_STREAM)
-        with trio.move_on_after(DIAL_TIMEOUT_S):
-            try:
+        try:
+            sock = trio.socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            return None  # out of descriptors: again later
+        try:
+            with trio.move_on_after(DIAL_TIMEOUT_S):
                 await sock.connect((self._host, self._port))
-            except OSError:
-                sock.close()
-                return None
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            plain = socket.socket(fileno=sock.detach())
-            plain.setblocking(False)
-            return plain
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS_MAX)
+                plain = socket.socket(fileno=sock.detach())
+                plain.setblocking(False)
+                return plain
+        except OSError:
+            pass  # it is away; the caller dials again
         sock.close()
         return None
 
@@ -133,12 +155,14 @@ class PeerLink:
 class Peers:
     """All append connections of a node."""
 
-    def __init__(self, links: list[PeerLink], store, core, frame_bytes_max: int, request_round):
+    def __init__(self, links: list[PeerLink], store, core, frame_bytes_max: int, request_round,
+                 damaged):
         self._links = {link.peer: link for link in links}
         self._store = store
         self._core = core
         self._frame_bytes_max = frame_bytes_max
         self._request_round = request_round
+        self._damaged = damaged  # (CorruptRange): a read found what may not be
         self._waiting: dict[int, list] = {link.peer: [] for link in links}
         self._cold: deque = deque()
         self._cold_wanted = trio.Event()
@@ -200,8 +224,9 @@ class Peers:
             return None, [], 0
         buffers = self._store.framed(message.group, message.prev_index + 1, message.last_index)
         if buffers is None:
-            self._cold.append((peer, message))
-            self._cold_wanted.set()
+            if len(self._cold) < COLD_APPENDS_MAX:
+                self._cold.append((peer, message))
+                self._cold_wanted.set()
             return None, [], 0
         size = 0
         for buffer in buffers:
@@ -221,8 +246,16 @@ class Peers:
         link = self._links[peer]
         if not link.connected or not self._core.leads(message.group, message.term):
             return
-        plan = self._store.read_plan(message.group, message.prev_index + 1, message.last_index)
-        buffers = await trio.to_thread.run_sync(lambda: frame_entries(plan.execute(), 0, 0)[0])
+        try:
+            plan = self._store.read_plan(message.group, message.prev_index + 1, message.last_index)
+            buffers = await trio.to_thread.run_sync(lambda: frame_entries(plan.execute(), 0, 0)[0])
+        except Compacted:
+            return  # the core finds out by itself, and asks for a snapshot
+        except CorruptRange as error:
+            self._damaged(error)
+            return
+        except OSError as error:
+            raise DiskFailed(f"the lane cannot be read: {error}") from error
         if link.connected and self._core.leads(message.group, message.term):
             size = sum(map(len, buffers))
             link.push(peer_codec.frame([peer_codec.encode(message, size)], buffers))

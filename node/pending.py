@@ -72,11 +72,23 @@ class PendingAppends:
         """Groups for which ``durable`` has something to look at."""
         return tuple(self._durable)
 
+    def oldest(self) -> dict[int, int]:
+        """Group -> lowest index that waits for its commit.  O(groups with such appends)."""
+        return {group: waiting[0][0] for group, waiting in self._commit.items()}
+
     def lost(self, group: int) -> None:
         """This node leads ``group`` no more: nobody here can know what becomes of its entries."""
+        self._lost(group, "the leader stepped down")
+
+    def _lost(self, group: int, why: str) -> None:
         for table in (self._commit, self._durable):
             for _index, request, slot, _base in table.pop(group, ()):
-                request.complete(slot, self._ambiguous("the leader stepped down"))
+                request.complete(slot, self._ambiguous(why))
+
+    def stop(self) -> None:
+        """The node ends: nobody here will know what becomes of what is pending."""
+        for group in [*self._commit, *self._durable]:
+            self._lost(group, "the node is stopping")
 
     def expire(self, now_ms: int) -> None:
         """End what waited too long; O(expired)."""

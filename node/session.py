@@ -18,10 +18,10 @@ import trio
 from multiraft.wire.connection import (
     NEED_DATA, PAUSED, BadRequest, Connection, ConnectionClosed, RequestEvent, ResponseEvent, Role,
     State, answer_to)
-from multiraft.wire.errors import Code, ErrorDetail, ProtocolError
+from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, ProtocolError
 from multiraft.wire.frames import WireLimits
 from multiraft.wire.messages import (
-    VERSIONS_SUPPORTED, Fetch, Hello, ListOffsets, Produce, Refused, Welcome)
+    VERSIONS_SUPPORTED, Fetch, Hello, ListOffsets, Produce, ProduceReply, Refused, Welcome)
 from node.outbox import Outbox
 
 
@@ -81,15 +81,29 @@ class Session:
     def answered(self, answer: Answer, event: ResponseEvent, payload) -> None:
         """An answer is complete: it leaves with this round's flush."""
         self._bytes_in_flight -= answer.size
-        if self._closed:
-            return
+        if self._closed or self._connection.state is not State.OPEN:
+            return  # the client is gone, or has ended the stream and with it what it asked for
         try:
-            self._outbox.push(self._connection.send(event, payload))
+            self._outbox.push(self._encoded(event, payload))
         except OSError:
             self._close()
             return
         self.service.to_flush[self] = None
         self._resume.set()
+
+    def _encoded(self, event: ResponseEvent, payload) -> list:
+        """The answer's buffers.  One that does not fit into a frame is refused instead, or called
+        ambiguous when what it answers has happened."""
+        try:
+            return self._connection.send(event, payload)
+        except LocalProtocolError as error:
+            if event.code != Code.OK:
+                raise  # nothing smaller can be said: a defect
+            code = Code.AMBIGUOUS if type(event.reply) is ProduceReply else Code.LIMIT_EXCEEDED
+            return self._connection.send(ResponseEvent(
+                event.id, code=code,
+                error=ErrorDetail(f"the answer is too large, ask for less: {error}"),
+                metadata_index=event.metadata_index))
 
     def released(self, size: int) -> None:
         """``size`` bytes of an append without an answer are decided."""
@@ -136,11 +150,19 @@ class Session:
             self.service.request_round()
         if self._closed or self._connection.state is State.CLOSED:
             return False
-        if signal is PAUSED or self._bytes_in_flight > self._bytes_in_flight_max:
-            self._resume = trio.Event()
-            await self._resume.wait()
+        if signal is PAUSED:
+            # Asked anew: the round may have answered everything, and then nobody would set the event.
+            while self._is_full and not self._closed:
+                self._resume = trio.Event()
+                await self._resume.wait()
             return not self._closed
         return await self._receive_some()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether more requests have to wait for answers to earlier ones."""
+        return (self._connection.in_flight >= self._connection.limits.in_flight_max
+                or self._bytes_in_flight > self._bytes_in_flight_max)
 
     @property
     def _bytes_in_flight_max(self) -> int:
@@ -181,7 +203,10 @@ class Session:
         request = event.request
         kind = type(request)
         service = self.service
-        if kind is Produce:
+        if service.stopping:
+            if kind is not Produce or request.acks != "none":
+                Answer(self, event.id).refuse(Code.SHUTTING_DOWN, STOPPING)
+        elif kind is Produce:
             size = len(request.payload)
             self._bytes_in_flight += size
             answer = Answer(self, event.id, size)
@@ -221,6 +246,10 @@ class Session:
         self.service.to_flush[self] = None
 
 
+#: What a node says to new requests while it hands its leaderships over.
+STOPPING = ErrorDetail("the node is stopping: ask another")
+
+
 def answer_nobody(answer: Answer):
     """``acks=none``: the bytes are not in flight any more, and nobody is told anything."""
 
@@ -249,6 +278,7 @@ class Sessions:
         self.to_flush: dict[Session, None] = {}
         self._directory = directory
         self._log = log
+        self.stopping = False  # new requests are refused, those under way are answered
         self.closed_by_error = 0
 
     @property

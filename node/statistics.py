@@ -26,6 +26,7 @@ class Statistics:
             "groups_awake": node.core.awake_count,
             "groups_quarantined": node.core.quarantined_count,
             "elections_won": node.applying.elections,
+            "groups_resigned": node.watchdog.resigned,
             "records_appended": node.producing.records,
             "batches_appended": node.producing.batches,
             "bytes_appended": node.producing.bytes,

@@ -1,7 +1,7 @@
 """The command: replay a seed, or run many and say what they went through.
 
-Contract.  Exit code 0 when every seed holds, 1 when one does not; a failing seed is printed with the
-end of its trace and the one command that replays it.
+Contract.  Exit code 0 when every seed holds, 1 when one does not; a failing seed is printed with
+the end of its trace and the one command that replays it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 
-
 class Livelock(AssertionError):
     """The queue does not drain: events breed events without time passing."""
 

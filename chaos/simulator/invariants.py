@@ -13,11 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from multiraft import core
-from multiraft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
-from multiraft.store import GroupRestored
-from multiraft.types import Entry, EntryKind
-
 from chaos.simulator.model import (
     BatchModel,
     GroupModel,
@@ -27,6 +22,10 @@ from chaos.simulator.model import (
     ReplicaModel,
 )
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
+from multiraft import core
+from multiraft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
+from multiraft.store import GroupRestored
+from multiraft.types import Entry, EntryKind
 
 HOOKS = ("on_stage", "on_send", "on_leader", "on_commit", "on_apply", "on_recover", "on_ack",
          "on_read", "on_converged")
@@ -96,8 +95,9 @@ class TermMonotonic(Invariant):
     def on_recover(self, replica: ReplicaModel, log: LogModel, restored: GroupRestored) -> None:
         known = [replica.durable_hard_state]
         known += [write.hard_state for write in replica.pending if write.hard_state is not None]
-        self.require(restored.hard_state in known, "{} restarts with hard state {}, its disk had {}",
-                     replica, restored.hard_state, known)
+        self.require(restored.hard_state in known,
+                     "{} restarts with hard state {}, its disk had {}", replica,
+                     restored.hard_state, known)
 
 
 class LogMatching(Invariant):
@@ -129,7 +129,7 @@ class LeaderAppendOnly(Invariant):
 
 
 class LeaderCompleteness(Invariant):
-    """What was committed in a term is in the log of every leader of a later one (paper 5.4, A20)."""
+    """What was committed in a term is in the log of every later leader (paper 5.4, A20)."""
 
     def on_leader(self, replica: ReplicaModel, term: int) -> None:
         group = replica.group
@@ -155,7 +155,8 @@ class CommittedNeverChanges(Invariant):
         self.require(index <= group.commit, "{} restarts with commit index {}, {} are committed",
                      replica, index, group.commit)
         self.require(not index or log.holds(index, group.committed[index - 1]),
-                     "{} restarts with commit index {}, but other contents up to it", replica, index)
+                     "{} restarts with commit index {}, but other contents up to it", replica,
+                     index)
 
 
 class CommitIsDurable(Invariant):
@@ -319,7 +320,7 @@ class AckedIsCommitted(Invariant):
 
 
 class ReadsAreCommitted(Invariant):
-    """A read returns whole committed batches, dense from the offset asked for (A1, A7, A17, A25)."""
+    """A read returns whole committed batches, dense from the offset on (A1, A7, A17, A25)."""
 
     def on_read(self, group: GroupModel, read: ReadOperation) -> None:
         partition = group.partitions.get(read.partition) or PartitionModel(read.partition)
@@ -331,7 +332,7 @@ class ReadsAreCommitted(Invariant):
             header = core.batch_header(data)
             batch = partition.batches.get(header.base_offset)
             self.require(batch is not None and batch.payload == data,
-                         "n{} serves offset {} of partition {} with contents that are not committed",
+                         "n{} serves offset {} of partition {}, contents that are not committed",
                          read.node, header.base_offset, read.partition)
             self.require(expected in (-1, header.base_offset),
                          "n{} skips from offset {} to {} of partition {}", read.node, expected,

@@ -1,8 +1,8 @@
 """The liveness thread of a simulated node: ``leases.Liveness`` over the simulated network.
 
-Contract.  Runs beside the round loop: questions leave and answers come while the loop or the disk is
-busy, what is found out reaches the loop as an event of its own, and the loop publishes its digests
-and its health once per round.  A paused node's thread is paused with it.
+Contract.  Runs beside the round loop: questions leave and answers come while the loop or the disk
+is busy, what is found out reaches the loop as an event of its own, and the loop publishes its
+digests and its health once per round.  A paused node's thread is paused with it.
 """
 
 from __future__ import annotations

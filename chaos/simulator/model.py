@@ -4,9 +4,9 @@ Contract.  The driver reports effects at the moment they take place (``witness.W
 module keeps what follows from them, in O(1) per entry.  Nothing here asks the code under test what
 it believes.
 
-Theory.  A log is represented by one 64-bit *chain* per index: the hash of the entry and of the chain
-before it.  Two logs that have equal chains at an index are equal up to it, so log matching, leader
-completeness and "committed never changes" are comparisons of two integers.
+Theory.  A log is represented by one 64-bit *chain* per index: the hash of the entry and of the
+chain before it.  Two logs that have equal chains at an index are equal up to it, so log matching,
+leader completeness and "committed never changes" are comparisons of two integers.
 """
 
 from __future__ import annotations

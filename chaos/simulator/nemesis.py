@@ -182,8 +182,8 @@ class Nemesis:
         self._block(links, f"one way cut {links}")
 
     def cause_isolate_leader(self) -> None:
-        """The leader of a hot group keeps its clients and loses its followers; when it is alone with
-        what they send it, others go on without it."""
+        """The leader of a hot group keeps its clients and loses its followers: it appends what will
+        be dropped, and others go on without it."""
         group = self._rng.choice(sorted(self._world.witness.groups)[:3])
         for number, node in sorted(self._world.nodes.items()):
             if node.leads(group):
@@ -194,7 +194,7 @@ class Nemesis:
                 return
 
     def cause_clog(self) -> None:
-        """Swizzle-clog (FoundationDB): some links become slow together and quick again one by one."""
+        """Swizzle-clog (FoundationDB): links become slow together and quick again one by one."""
         nodes = sorted(self._world.nodes)
         links = [(a, b) for a in nodes for b in nodes if a != b and self._rng.random() < 0.4]
         self._say(0, f"clog {links}")

@@ -1,8 +1,8 @@
 """A network that loses, delays, duplicates, reorders and splits, as the seed likes.
 
 Contract.  ``send`` takes a frame (a tuple of items) from one node to another; every item arrives
-once, never, or twice, in the order of its link unless the frame is picked to overtake.  A frame that
-was under way when its sender or receiver crashed still arrives: old bytes outlive processes
+once, never, or twice, in the order of its link unless the frame is picked to overtake.  A frame
+that was under way when its sender or receiver crashed still arrives: old bytes outlive processes
 (scenario S7).  Links are one-way; ``block`` and ``clog`` act on one direction.
 
 Theory.  Items of a coalesced frame share a fate only as far as the frame does: ``item_loss`` takes

@@ -9,8 +9,8 @@ Invariants.  One write is in flight at a time.  Nothing of an earlier life acts:
 scheduled carries the life in which it was scheduled.
 
 Theory.  A node that is paused keeps its memory and its page cache and hears everything later, as a
-stopped process does; a node that was killed keeps its page cache only; one that lost power keeps what
-was synced.
+stopped process does; a node that was killed keeps its page cache only; one that lost power keeps
+what was synced.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.invariants import Violation
+from chaos.simulator.liveness import LivenessExchange
+from chaos.simulator.sessions import Sessions
+from chaos.simulator.witness import Witness
+from chaos.simulator.workload import AppendRequest
 from multiraft import core
 from multiraft.config import RaftConfig
 from multiraft.errors import ProposalError
@@ -32,13 +38,6 @@ from multiraft.storage.config import StorageConfig
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry
-
-from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
-from chaos.simulator.invariants import Violation
-from chaos.simulator.liveness import LivenessExchange
-from chaos.simulator.sessions import Sessions
-from chaos.simulator.witness import Witness
-from chaos.simulator.workload import AppendRequest
 
 if TYPE_CHECKING:
     from chaos.simulator.world import World
@@ -157,6 +156,8 @@ class SimulatedNode:
         identity = Identity(CLUSTER_ID, self.node, self._rng.getrandbits(62) + 1)
         self._store = store = Store.open(DIRECTORY, self._filesystem, identity,
                                          storage_config(parameters))
+        if store.damage:
+            raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
         for group, members in self._voters.items():
             store.create_group(group, INCARNATION, Configuration(members))
         self._filesystem.fuse = -1
@@ -375,6 +376,9 @@ class SimulatedNode:
         marks = self._world.marks
         for event in events:
             marks[event.kind] += 1
+            if event.kind == "quarantine":
+                raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
+                                f"itself: {event.fields[0]}")
             if event.kind == "role" and event.fields[0] != Role.LEADER:
                 self._sessions.stepped_down(event.group)
             if event.kind in TRACED_EVENTS:
@@ -506,8 +510,7 @@ class SimulatedNode:
             self.later(0, self._transfer, rng)
 
     def _transfer(self, rng: random.Random) -> None:
-        led = [group for group in self._voters
-               if self._raft.status(group).role is Role.LEADER]
+        led = self.led_groups()
         if not led:
             return
         group = rng.choice(led)
@@ -525,7 +528,9 @@ class SimulatedNode:
     # ---- questions of the world ------------------------------------------------------------
 
     def leads(self, group: int) -> bool:
-        return self.is_up and group in self._voters and self._raft.leader_hint(group)[0] == self.node
+        """Whether it believes so."""
+        return (self.is_up and group in self._voters
+                and self._raft.leader_hint(group)[0] == self.node)
 
     def awake(self) -> list[str]:
         """Groups that have a timer though they have nothing to do."""
@@ -533,8 +538,8 @@ class SimulatedNode:
             return [f"n{self.node} is not up"]
         deadline_ms = self._raft.next_deadline_ms()
         timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
-        return timers + [f"n{self.node} g{group} {self._raft.status(group)}" for group in self._voters
-                if not self._raft.status(group).asleep]
+        statuses = [self._raft.status(group) for group in self._voters]
+        return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
 
     def check(self) -> None:
         """Full invariants of the parts, O(everything)."""
@@ -542,6 +547,25 @@ class SimulatedNode:
             self._raft._check()
             for tail in self._store.tails.values():
                 tail._check()
+
+    def led_groups(self) -> list[int]:
+        """Groups that this node leads."""
+        return [group for group in self._voters if self._raft.status(group).role is Role.LEADER]
+
+    def hint(self, group: int) -> int:
+        """Who leads a group, of any group of the pool; 0 = it does not know."""
+        return self._raft.leader_hint(group)[0]
+
+    def read_everything(self, partitions: dict[int, tuple[int, ...]]) -> dict[int, int]:
+        """Fetch each partition here from its start; the offset after its last record."""
+        ends = {}
+        for group in self._voters:
+            for partition in partitions[group]:
+                end = 0
+                while (reached := self._sessions.read(0, group, partition, end)) > end:
+                    end = reached
+                ends[partition] = end
+        return ends
 
 
 def raft_config(parameters) -> RaftConfig:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from chaos.simulator.invariants import ALL, HOOKS, Invariant, Violation
+from chaos.simulator.model import GroupModel, LogModel, ReplicaModel
+from chaos.simulator.operations import AppendOperation, ReadOperation
 from multiraft.messages import Append, Message
 from multiraft.ready import Writes
 from multiraft.store import GroupRestored
 from multiraft.types import Entry, HardState
-
-from chaos.simulator.invariants import ALL, HOOKS, Invariant, Violation
-from chaos.simulator.model import GroupModel, LogModel, ReplicaModel
-from chaos.simulator.operations import AppendOperation, ReadOperation
 
 
 class Witness:

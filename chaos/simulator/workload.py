@@ -15,8 +15,6 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import core
-
 from chaos.simulator.events import Event, EventQueue
 from chaos.simulator.network import Network
 from chaos.simulator.operations import (
@@ -29,6 +27,7 @@ from chaos.simulator.operations import (
 from chaos.simulator.parameters import WorkloadParameters
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
+from multiraft import core
 
 #: Clients' addresses on the network start here; nodes are below.
 CLIENT_BASE = 1000
@@ -221,7 +220,7 @@ class Workload:
                                self._acked_offsets.get(partition, -1))
 
     def _give_up(self, producer: int) -> None:
-        """The producer restarts: a higher epoch, sequences from 0, open batches are left to fate."""
+        """The producer restarts: a higher epoch, sequences from 0, open batches left to fate."""
         self._epochs[producer] += 1
         self._cluster.trace.line(0, -1, "producer", f"p{producer} epoch {self._epochs[producer]}")
         for (owner, _), stream in self._streams.items():

@@ -22,6 +22,8 @@ class FakeCluster:
         self.outcomes: dict[bytes, Exception] = {}  # value -> how its batch ends
         self.producer_options: dict = {}
         self.batch_records = 3
+        self.hidden: set[str] = set()  # topics that the node asked has not heard of yet
+        self.caught_up: list[str] = []  # addresses from which the newest metadata was learnt
 
     def connect(self, addresses):
         self.asked.append(tuple(addresses))
@@ -68,7 +70,8 @@ class FakeClient:
 
     def list_topics(self):
         return [messages.TopicSummary(name, bytes(16), 1, len(partitions))
-                for name, partitions in self._cluster.topics.items()]
+                for name, partitions in self._cluster.topics.items()
+                if name not in self._cluster.hidden]
 
     def describe_topic(self, name):
         rows = [SimpleNamespace(partition=number, group=1 + number % 4,
@@ -84,6 +87,10 @@ class FakeClient:
         return messages.ClusterStatusReply(bytes(range(16)), 1, nodes, 4, 3,
                                            self._cluster.leaders[0], len(self._cluster.topics),
                                            sum(map(len, self._cluster.topics.values())))
+
+    def node_status(self, address=""):
+        self._cluster.caught_up.append(address)
+        self._cluster.hidden.clear()
 
     def group_list(self):
         return tuple(messages.GroupSummary(group, 1, 7, leader, (1, 2, 3), ())
@@ -117,7 +124,7 @@ class FakeClient:
                 for place, (key, value) in enumerate(part)])
 
     def _topic(self, name):
-        if name not in self._cluster.topics:
+        if name not in self._cluster.topics or name in self._cluster.hidden:
             raise wire.UnknownTopic(f"there is no topic {name!r}")
         return self._cluster.topics[name]
 

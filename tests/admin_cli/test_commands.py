@@ -76,6 +76,16 @@ def test_a_missing_topic_is_not_found(run, command):
     assert "multiraft topic list" in result.stderr
 
 
+@pytest.mark.parametrize("command", [["topic", "list"], ["topic", "describe", "new"],
+                                     ["produce", "new"], ["consume", "new"]])
+def test_a_node_that_lags_behind_does_not_deny_a_new_topic(run, cluster, command):
+    cluster.topics["new"] = [[]]
+    cluster.hidden = {"new"}
+    result = run(*command, input=b"")
+    assert result.exit_code == 0, result.output
+    assert cluster.caught_up == ["127.0.0.1:9101"], "the metadata leader was asked"
+
+
 def test_cluster_status_json(run, cluster):
     cluster.up = {1, 3}
     cluster.leaders[2] = 0

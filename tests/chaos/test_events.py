@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from chaos.simulator.events import EventQueue, Livelock
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from chaos.simulator.invariants import ALL, HOOKS, Violation
-from chaos.simulator.model import GroupModel
+from chaos.simulator.model import NO_HARD_STATE, GroupModel
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from chaos.simulator.witness import Witness
-
 from multiraft import core
 from multiraft.messages import Append, AppendReply, Status, VoteReply, VoteRequest
 from multiraft.ready import GroupWrite, Writes
@@ -60,7 +60,7 @@ class History:
     def acknowledge(self, node, to, term, match):
         self.witness.sent(node, to, AppendReply(1, 1, term, Status.OK, match, 0))
 
-    def recover(self, node, *entries, hard_state=HardState(0, 0), commit=0, applied=0):
+    def recover(self, node, *entries, hard_state=NO_HARD_STATE, commit=0, applied=0):
         runs = tuple((entry.index, entry.term) for entry in entries)
         restored = GroupRestored(LogBounds(1, 0, len(entries)), runs, hard_state, commit, applied,
                                  Configuration((1, 2, 3)))

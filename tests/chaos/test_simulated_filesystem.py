@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 
+from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.storage.errors import DirectoryInUse
 
 

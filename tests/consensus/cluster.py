@@ -32,6 +32,8 @@ class Node:
         self.committed: dict[int, list] = {}
         self.events: list[Event] = []
         self.manual_disk = False
+        #: The driver takes a write only when none is in flight; else it queues them.
+        self.one_write = id_ % 2 == 0
         self.tails = lambda group: NullTail()
         self.healthy = True
 
@@ -101,7 +103,8 @@ class Cluster:
         for _ in range(10_000):
             if node.core is None:
                 return
-            ready = node.core.ready()
+            busy = node.one_write and bool(node.store.pending())
+            ready = node.core.ready(with_writes=not busy)
             if not ready:
                 return
             self.obey(node, ready)

@@ -161,6 +161,17 @@ def test_a_vote_waits_for_the_write_even_if_that_is_of_an_earlier_round():
     assert [envelope.message.granted for envelope in solo.core.ready().messages] == [True]
 
 
+def test_a_vote_waits_for_a_write_that_cannot_be_taken_yet():
+    solo = Solo()
+    solo.append(term=1)
+    solo.core.step(3, VoteRequest(GROUP, 1, 2, 0, 0, False, True))
+    assert not solo.core.ready(with_writes=False).messages
+    ready = solo.core.ready()
+    assert ready.writes.groups[0].hard_state == (2, 3)
+    assert ready.messages == []
+    assert [envelope.message.granted for envelope in ready.messages_after_write] == [True]
+
+
 def test_a_write_is_reported_once_and_in_order():
     solo = Solo()
     solo.append(term=1)
@@ -343,3 +354,16 @@ def test_compaction_is_followed_and_a_member_below_it_needs_a_snapshot():
     assert [event.fields[0] for event in solo.events if event.kind == "needs_snapshot"] == [3]
     solo.boot()
     assert (solo.status.first_index, solo.status.last_index) == (8, 11)
+
+
+def test_a_member_that_knows_less_than_before_is_told_again():
+    solo = Solo()
+    solo.lead()
+    for node in (2, 3):
+        solo.acknowledge(node, 1, commit=1)
+    solo.tick(1000)
+    assert solo.status.asleep
+    solo.acknowledge(3, 1, commit=0)  # it restarted, and its new life is not announced yet
+    assert {member.node: member.commit_known for member in solo.status.members} == {2: 1, 3: 0}
+    solo.core.lease_held(3, 2)
+    assert [(envelope.to, envelope.message.commit) for envelope in solo.drain()] == [(3, 1)]

@@ -61,8 +61,10 @@ def test_any_node_leads_the_way_to_a_group_that_it_has_no_part_in(world):
             partition = wait_for(known, f"node {node} knows the leader of partition {number}")
             strangers += node not in members[partition.group]
             with world.session(partition.leader) as session:
-                value = b"%d-%d" % (node, number)
-                assert session.produce(partition.incarnation, raw.batch(value)).code == Code.OK
+                value = raw.batch(b"%d-%d" % (node, number))
+                wait_for(lambda s=session, p=partition, v=value:
+                         s.produce(p.incarnation, v).code == Code.OK,
+                         "the leader has heard of the topic, too")
     assert strangers, "some node was asked about a group that it has no part in"
 
 

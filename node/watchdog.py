@@ -1,0 +1,63 @@
+"""Groups led here that do not move: an alive node is not an alive group.
+
+Contract.  A group whose oldest pending proposal has been the same for ``group_stall_ms_max`` is
+resigned: its followers are asked to elect another, and what is pending is answered as ambiguous.
+The node's own leases say only that loop and disk are alive; what they cannot see is a link that
+carries liveness but no appends, or a follower that answers but never gets anything durable.
+
+Theory.  Only groups with pending proposals are looked at, once per interval: O(those).  A leader
+that no majority holds up has stepped down already, so whoever is found here has a majority of nodes
+that could do better.  When they cannot, leadership comes back after an election and the patience
+begins anew.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from node.clock import monotonic_ms
+
+#: How often is looked, in seconds; a stall is noticed that much late at most.
+LOOK_S = 0.5
+
+
+class Watchdog:
+    """Task on the loop.  ``waiting()`` returns group -> index of its oldest pending proposal."""
+
+    def __init__(self, core, waiting, request_round, group_stall_ms_max: int, log):
+        self._core = core
+        self._waiting = waiting
+        self._request_round = request_round
+        self._group_stall_ms_max = group_stall_ms_max
+        self._log = log
+        self._seen: dict[int, tuple[int, int]] = {}  # group -> (index, since when)
+        self.resigned = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(LOOK_S)
+            self.look(monotonic_ms())
+
+    def look(self, now_ms: int) -> None:
+        """Compare with the last look; resign what has not moved for too long."""
+        seen: dict[int, tuple[int, int]] = {}
+        stuck = []
+        for group, index in self._waiting().items():
+            before = self._seen.get(group)
+            seen[group] = before if before is not None and before[0] == index else (index, now_ms)
+            if now_ms - seen[group][1] >= self._group_stall_ms_max:
+                stuck.append(group)
+        self._seen = seen
+        for group in stuck:
+            self._resign(group, seen.pop(group)[0])
+
+    def _resign(self, group: int, index: int) -> None:
+        if not self._core.is_leader(group):
+            return
+        self.resigned += 1
+        self._log.warning("resigning", extra={
+            "group": group, "reason": f"index {index} has not been committed and applied for "
+                                      f"{self._group_stall_ms_max} ms"})
+        self._core.resign(group, "stuck")
+        self._request_round()
