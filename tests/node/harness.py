@@ -115,6 +115,9 @@ async def serving(directory: Path, **limits: int) -> AsyncIterator[Node]:
     node.close()
 
 
+HELLO = Hello()
+
+
 class Client:
     """One connection to a node, without retries."""
 
@@ -124,7 +127,7 @@ class Client:
         self._next_id = 1
 
     @classmethod
-    async def open(cls, node: Node, hello: Hello = Hello()) -> Client:
+    async def open(cls, node: Node, hello: Hello = HELLO) -> Client:
         """Connect and say hello."""
         address = node.config.node.client_address
         client = cls(await trio.open_tcp_stream(address.host, address.port))

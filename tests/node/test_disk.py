@@ -23,7 +23,8 @@ class Staged:
 
 
 def idle_store():
-    return SimpleNamespace(upkeep_due=False, prepare_plan=lambda: None, seal_plan=lambda: None)
+    return SimpleNamespace(upkeep_due=False, prepare_plan=lambda: None, seal_plan=lambda: None,
+                           begin=lambda staged: None)
 
 
 class World:
