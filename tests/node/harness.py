@@ -116,7 +116,7 @@ async def serving(directory: Path, **limits: int) -> AsyncIterator[Node]:
 
 
 class Client:
-    """One connection to a node, without retries."""
+    """One connection to a node, without retries; closes itself as a context."""
 
     def __init__(self, stream: trio.SocketStream):
         self.stream = stream
@@ -131,6 +131,12 @@ class Client:
         await client.say(*client.machine.send(hello))
         client.opened = await client.event()
         return client
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stream.socket.close()
 
     async def say(self, *buffers: bytes) -> None:
         """Exactly these bytes."""
