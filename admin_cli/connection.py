@@ -73,18 +73,19 @@ def open_session(session: Session) -> Iterator[Any]:
 # -- questions and commands -------------------------------------------------------------------
 
 def catch_up(client: Any) -> None:
-    """Makes ``client`` as new as the metadata leader is, so that nodes behind it wait.
+    """Makes ``client`` as new as the newest node is, so that nodes behind it wait.
 
     A client sends the newest metadata index it has seen, and a node that is behind catches up
     before it answers.  A command is a new client that has seen nothing: a node that has just
-    started would honestly deny the topic that the command before created.
+    started would honestly deny the topic that the command before created.  Such a node does not
+    know the metadata leader either; then every node is asked.
     """
     status = client.cluster_status()
-    for node in status.nodes:
-        if node.id == status.metadata_leader:
-            # Without an answer there is nothing newer to be had; what was known stays valid.
-            with contextlib.suppress(wire.RequestError, blocking.NoNodeAnswered):
-                client.node_status(node.client_address)
+    leader = [node for node in status.nodes if node.id == status.metadata_leader]
+    for node in leader or [node for node in status.nodes if node.state != "down"]:
+        # Without an answer there is nothing newer to be had; what was known stays valid.
+        with contextlib.suppress(wire.RequestError, blocking.NoNodeAnswered):
+            client.node_status(node.client_address)
 
 
 def topics(client: Any) -> list[TopicRow]:
@@ -178,6 +179,17 @@ def node_answers(connect: Connect, address: str) -> bool:
     try:
         with connect((address,)) as client:
             client.cluster_status()
+    except (MultiRaftError, OSError):
+        return False
+    return True
+
+
+def node_caught_up(connect: Connect, addresses: Sequence[str], address: str) -> bool:
+    """Whether the node at ``address`` knows the metadata that any of ``addresses`` knows."""
+    try:
+        with connect(addresses) as client:
+            catch_up(client)
+            client.node_status(address)
     except (MultiRaftError, OSError):
         return False
     return True

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from admin_cli import dev_process, dev_state
-from admin_cli.connection import leaderless_groups, node_answers
+from admin_cli.connection import leaderless_groups, node_answers, node_caught_up
 from admin_cli.dev_process import Identity
 from admin_cli.dev_state import ClusterRecord, NodeRecord
 from admin_cli.failures import CommandFailed, ExitCode
@@ -163,7 +163,11 @@ class DevCluster:
             if idle:
                 _require_free_ports(node)
                 self._spawn(record, node)
-        self._wait_serving([node], time.monotonic() + timeout_s)
+        deadline = time.monotonic() + timeout_s
+        self._wait_serving([node], deadline)
+        others = [address for address in self.addresses if address != node.client_address]
+        self._wait_for("nodes caught up", [node], deadline, lambda node: node_caught_up(
+            self._connect, [*others, node.client_address], node.client_address))
         return idle
 
     def status(self) -> list[NodeState]:
@@ -220,16 +224,18 @@ class DevCluster:
 
     def _wait_serving(self, nodes: Sequence[NodeRecord], deadline: float) -> None:
         """Waits until each node has said that it is ready, then until each answers."""
-        conditions = (("nodes ready", lambda node: self._is_ready(node)),
-                      ("nodes answering",
-                       lambda node: node_answers(self._connect, node.client_address)))
-        for what, holds in conditions:
-            waiting = list(nodes)
-            while waiting:
-                self._report(what, len(nodes) - len(waiting), len(nodes))
-                waiting = [node for node in waiting if not holds(node)]
-                self._check_progress(waiting, what, deadline)
-            self._report(what, len(nodes), len(nodes))
+        self._wait_for("nodes ready", nodes, deadline, self._is_ready)
+        self._wait_for("nodes answering", nodes, deadline,
+                       lambda node: node_answers(self._connect, node.client_address))
+
+    def _wait_for(self, what: str, nodes: Sequence[NodeRecord], deadline: float,
+                  holds: Callable[[NodeRecord], bool]) -> None:
+        waiting = list(nodes)
+        while waiting:
+            self._report(what, len(nodes) - len(waiting), len(nodes))
+            waiting = [node for node in waiting if not holds(node)]
+            self._check_progress(waiting, what, deadline)
+        self._report(what, len(nodes), len(nodes))
 
     def _is_ready(self, node: NodeRecord) -> bool:
         """Whether the log of the present run has the ready line."""

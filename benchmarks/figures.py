@@ -14,7 +14,6 @@ from typing import NamedTuple, Sequence
 from rich.console import Console
 from rich.table import Table
 
-
 #: A table in a pipe has no width of its own.
 TABLE_COLUMNS_MIN = 140
 

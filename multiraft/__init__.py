@@ -38,7 +38,8 @@ Duties of the driver
    per interval and answers; its events are calls of the core (``leases.deliver``).  Publish
    ``led_digest`` and ``believed_digest`` of every peer, ``led_version`` and the node's health to it
    after each round.  Its events reach the core before any message that arrived after them: a new
-   life of a node is known before that life's first append.  The boot epoch is durable and grows with every start.
+   life of a node is known before that life's first append.  The boot epoch is durable and
+   grows with every start.
 
 5. **Start from what is durable.**  ``add_group`` gets what recovery found; entries that were not
    fsynced do not exist.  A replica that is damaged below its durable mark is added as quarantined.

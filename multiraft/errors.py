@@ -113,7 +113,7 @@ class Compacted(MultiRaftError):
 
 class ImpossibleMessage(MultiRaftError):
     """A message that contradicts what is committed, verified or led here: no correct node can have
-    sent it.  Raised by ``step`` before the log changed; whoever sent it is not to be listened to."""
+    sent it.  Raised by ``step`` before the log changed; its sender is not to be listened to."""
 
 
 class ConfigError(MultiRaftError):

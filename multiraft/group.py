@@ -24,8 +24,7 @@ multiraft.py.
 from __future__ import annotations
 
 import enum
-from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from multiraft import digest, membership
 from multiraft.config import RaftConfig
@@ -51,13 +50,22 @@ class Role(enum.IntEnum):
     LEADER = 3
 
 
+class Chance(Protocol):
+    """What the core needs of a ``random.Random``, which the driver seeds and passes in."""
+
+    def randrange(self, stop: int) -> int:
+        """A number in [0, stop)."""
+        ...
+
+
 class Host:
     """What the groups of one node share."""
 
     __slots__ = ("node", "config", "store", "rng", "now_ms", "support", "timers", "led", "believed",
                  "led_changes", "digests_version", "dirty", "events", "written_sequence")
 
-    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Random, now_ms: int):
+    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance,
+                 now_ms: int):
         self.node = node
         self.config = config
         self.store = store

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from random import Random
 from typing import NamedTuple
 
 from multiraft import election, neighbours, replication
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
-from multiraft.group import Group, GroupStatus, Host, Role
+from multiraft.group import Chance, Group, GroupStatus, Host, Role
 from multiraft.log import framed_bytes
 from multiraft.messages import (
     Append,
@@ -81,7 +80,7 @@ class Proposed(NamedTuple):
 class MultiRaft:
     """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back."""
 
-    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Random, now_ms: int):
+    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance, now_ms: int):
         assert node > 0, f"node id {node}"
         self.node = node
         self.config = config.validate()
@@ -139,7 +138,7 @@ class MultiRaft:
         return self._host.timers.next_ms()
 
     def step(self, sender: int, message: Message) -> None:
-        """``sender`` said something.  Raises ``ImpossibleMessage``; the log has not changed then."""
+        """``sender`` said something.  Raises ``ImpossibleMessage``; then the log is unchanged."""
         kind = type(message)
         if kind in neighbours.HANDLERS:
             neighbours.HANDLERS[kind](self._neighbours, sender, message)
@@ -230,8 +229,8 @@ class MultiRaft:
         return found
 
     def transfer(self, group: int, to: int) -> None:
-        """Hand the group to ``to``, 0 = to the voter that is furthest.  Raises ``ProposalError`` when
-        this cannot even begin; whether it happened shows in ``leader_hint``."""
+        """Hand the group to ``to``, 0 = to the voter that is furthest.  Raises ``ProposalError``
+        when this cannot even begin; whether it happened shows in ``leader_hint``."""
         leading = self._leading(group)
         if to == self.node:
             return

@@ -64,7 +64,7 @@ class Event(NamedTuple):
 class Ready:
     """Everything that must now happen.  FIELD ORDER IS THE ORDER OF EFFECTS.
 
-    messages              may go at once (a leader replicates while its own disk writes, thesis 10.2.1)
+    messages              may go at once (a leader replicates while its disk writes, thesis 10.2.1)
     writes                one append and one fsync for all groups; None = nothing to write
     messages_after_write  grants and vote requests of this round: only once ``writes`` is durable
     committed             apply, then answer the waiting clients

@@ -79,6 +79,7 @@ class DiskWorker:
             self._upkeep.set()  # ``prepare`` creates it, then starts this write
             return
         self._in_flight, self._gathering = self._gathering, []
+        self._store.begin(self._in_flight[-1])
         self._writing_since_ms = monotonic_ms()
         jobs = _joined([part for staged in self._in_flight for part in staged.parts])
         for file, buffers, position in jobs:

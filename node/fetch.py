@@ -64,6 +64,7 @@ class Fetching:
 
     def __init__(self, core, tails, store, directory, limits, request_round, damaged):
         self._core = core
+        self._request_round = request_round
         self._tails = tails
         self._store = store
         self._directory = directory

@@ -156,6 +156,8 @@ class SimulatedNode:
         identity = Identity(CLUSTER_ID, self.node, self._rng.getrandbits(62) + 1)
         self._store = store = Store.open(DIRECTORY, self._filesystem, identity,
                                          storage_config(parameters))
+        if store.damage:
+            raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
         for group, members in self._voters.items():
             store.create_group(group, INCARNATION, Configuration(members))
         self._filesystem.fuse = -1
@@ -374,6 +376,9 @@ class SimulatedNode:
         marks = self._world.marks
         for event in events:
             marks[event.kind] += 1
+            if event.kind == "quarantine":
+                raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
+                                f"itself: {event.fields[0]}")
             if event.kind == "role" and event.fields[0] != Role.LEADER:
                 self._sessions.stepped_down(event.group)
             if event.kind in TRACED_EVENTS:
@@ -505,8 +510,7 @@ class SimulatedNode:
             self.later(0, self._transfer, rng)
 
     def _transfer(self, rng: random.Random) -> None:
-        led = [group for group in self._voters
-               if self._raft.status(group).role is Role.LEADER]
+        led = self.led_groups()
         if not led:
             return
         group = rng.choice(led)
@@ -543,6 +547,25 @@ class SimulatedNode:
             self._raft._check()
             for tail in self._store.tails.values():
                 tail._check()
+
+    def led_groups(self) -> list[int]:
+        """Groups that this node leads."""
+        return [group for group in self._voters if self._raft.status(group).role is Role.LEADER]
+
+    def hint(self, group: int) -> int:
+        """Who leads a group, of any group of the pool; 0 = it does not know."""
+        return self._raft.leader_hint(group)[0]
+
+    def read_everything(self, partitions: dict[int, tuple[int, ...]]) -> dict[int, int]:
+        """Fetch each partition here from its start; the offset after its last record."""
+        ends = {}
+        for group in self._voters:
+            for partition in partitions[group]:
+                end = 0
+                while (reached := self._sessions.read(0, group, partition, end)) > end:
+                    end = reached
+                ends[partition] = end
+        return ends
 
 
 def raft_config(parameters) -> RaftConfig:

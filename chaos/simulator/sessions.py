@@ -12,11 +12,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from chaos.simulator.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
-from chaos.simulator.workload import AppendRequest, FetchRequest, Reply
+from chaos.simulator.workload import READ_BYTES_MAX, AppendRequest, FetchRequest, Reply
 from multiraft import core
 from multiraft.errors import CodecError, NotLeader, ProposalError, UnknownPartition
 from multiraft.multiraft import MultiRaft
-from multiraft.storage.errors import OffsetTooLow
 from multiraft.storage.store import Store
 from multiraft.tail import open_payload
 from multiraft.types import EntryKind
@@ -123,15 +122,19 @@ class Sessions:
     # ---- reads -----------------------------------------------------------------------------
 
     def fetch(self, request: FetchRequest) -> None:
-        """Serve what is applied here; judged at once, for a reply may be lost."""
-        tail = self._store.tails[request.group]
+        """Serve what is applied here."""
+        self.read(request.client, request.group, request.partition, request.offset,
+                  request.bytes_max)
+
+    def read(self, reader: int, group: int, partition: int, offset: int,
+             bytes_max: int = READ_BYTES_MAX) -> int:
+        """One fetch, judged at once, for a reply may be lost; the offset after what was read."""
         try:
-            high_watermark = tail.high_watermark(request.partition)
-            found = self._store.fetch(request.partition, request.offset, request.bytes_max,
-                                      high_watermark)
-        except (UnknownPartition, OffsetTooLow):
-            return
+            high_watermark = self._store.tails[group].high_watermark(partition)
+        except UnknownPartition:
+            return offset
+        found = self._store.fetch(partition, offset, bytes_max, high_watermark)
         batches = found.buffers if found.plan is None else found.plan.execute()
-        self._was_read(request.group, ReadOperation(
-            request.client, self._node, request.partition, request.offset, high_watermark,
-            tuple(bytes(batch) for batch in batches)))
+        self._was_read(group, ReadOperation(reader, self._node, partition, offset, high_watermark,
+                                            tuple(bytes(batch) for batch in batches)))
+        return found.next_offset

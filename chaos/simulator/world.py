@@ -34,6 +34,8 @@ from multiraft.errors import MultiRaftError
 WARM_UP_MS = 1500
 #: After healing, everything must be well again within this: a hundred leases.
 CONVERGE_MS = 60_000
+#: How often the parts check themselves in full while faults are on.
+CHECK_MS = 2_000
 #: How often convergence is looked at.
 STEP_MS = 200
 #: Groups must have gone to sleep after this long without work, and stay asleep as long again.
@@ -103,10 +105,19 @@ class World:
         self.run_for(WARM_UP_MS)
         self.workload.start()
         self.nemesis.start()
-        self.run_for(self.parameters.safety_ms)
+        self._safety()
         live = self.heal()
         self.converge(live)
         self.sleep(live)
+
+    def _safety(self) -> None:
+        """The phase of faults, with the parts' own full checks now and then."""
+        left_ms = self.parameters.safety_ms
+        while left_ms > 0:
+            self.run_for(min(left_ms, CHECK_MS))
+            left_ms -= CHECK_MS
+            for node in self.nodes.values():
+                node.check()
 
     def heal(self) -> list[int]:
         """End all faults; the nodes that live from now on."""
@@ -143,9 +154,30 @@ class World:
         self._until(deadline_ms, lambda: not self._unequal(live),
                     lambda: f"replicas that do not catch up: {self._unequal(live)[:8]}")
         self.witness.converged(live)
-        for node in live:
-            self.nodes[node].check()
+        self._compare(live)
         self.trace.line(0, -1, "phase", "converged")
+
+    def _compare(self, live: list[int]) -> None:
+        """Every live node serves everything that is committed."""
+        committed = {partition.partition: partition.next_offset
+                     for group in self.witness.groups.values()
+                     for partition in group.partitions.values()}
+        for number in live:
+            node = self.nodes[number]
+            node.check()
+            for partition, end in node.read_everything(self.workload.partitions).items():
+                if end != committed.get(partition, 0):
+                    raise Violation("ReplicasAgree", f"n{number} serves partition {partition} up "
+                                    f"to {end}, committed are {committed.get(partition, 0)}")
+
+    def _strangers(self, live: list[int]) -> list[str]:
+        """Live nodes that do not know who leads a group."""
+        leaders = {group: number for number in live
+                   for group in self.nodes[number].led_groups()}
+        return [f"n{number} takes n{self.nodes[number].hint(group)} for the leader of g{group}, "
+                f"it is n{leaders.get(group, 0)}"
+                for number in live for group in self._voters
+                if self.nodes[number].hint(group) != leaders.get(group, -1)]
 
     def _unequal(self, live: list[int]) -> list[str]:
         """Live replicas that are not at their group's last committed entry."""
@@ -169,6 +201,9 @@ class World:
     def sleep(self, live: list[int]) -> None:
         """With nothing to do, nothing is done."""
         self.run_for(SLEEP_MS)
+        strangers = self._strangers(live)
+        if strangers:
+            raise Violation("LeadersAreKnown", "; ".join(strangers[:6]))
         before = sum(node.peer_frames for node in self.nodes.values())
         self.run_for(SLEEP_MS)
         sent = sum(node.peer_frames for node in self.nodes.values()) - before

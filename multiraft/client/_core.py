@@ -93,7 +93,7 @@ class ClientCore:
             for query in consumer.poll(now_ms):
                 self._ask(consumer, query)
         self._refresh()
-        self.network.release()
+        self.network.release(self.now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When ``advance`` has something to do; not later than that, whatever happens."""

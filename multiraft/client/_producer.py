@@ -111,7 +111,8 @@ class ProducerState:
         self.records.ready.pop(queue.incarnation, None)  # whatever was new is looked at now
         self._expire(queue, now_ms)
         if self._metadata.location(queue.incarnation) is None:
-            self._fail_all(queue, UnknownPartition(f"topic {queue.topic!r} was deleted"))
+            self._fail_all(queue, UnknownPartition(f"topic {queue.topic!r} was deleted"),
+                           waiting=True)
         else:
             address = self._address_for(queue, now_ms)
             if address is not None:
@@ -214,9 +215,10 @@ class ProducerState:
 
     def _attempt_of(self, address: str, batches: list, now_ms: int) -> Attempt:
         self._attempt += 1
-        for _, batch in batches:
+        for queue, batch in batches:
             batch.attempt = self._attempt
             batch.sent_ms = now_ms
+            self._set_timer(queue, now_ms)  # an answer is missed from now on
         timeout = min(self.settings.request_timeout_ms,
                       max(1, min(batch.deadline_ms for _, batch in batches) - now_ms))
         request = Produce(self.settings.acks, timeout, tuple(
@@ -355,10 +357,13 @@ class ProducerState:
         self._remove(queue, batch)
         self.records.resolve(batch, error)
 
-    def _fail_all(self, queue: PartitionQueue, error: MultiRaftError) -> None:
+    def _fail_all(self, queue: PartitionQueue, error: MultiRaftError, waiting: bool) -> None:
+        """Give all batches up; with ``waiting`` those in flight get their answer first."""
         if queue.open is not None:
             self.records.seal(queue)
         for batch in queue.batches():
+            if batch.attempt and waiting:
+                continue
             if batch.attempt:
                 batch.maybe_appended = True
                 batch.problem = batch.problem or "no answer"
@@ -376,7 +381,7 @@ class ProducerState:
 
     def _end_all(self, error: MultiRaftError) -> None:
         for queue in list(self.records.partitions.values()):
-            self._fail_all(queue, error)
+            self._fail_all(queue, error, waiting=False)
         self.records.fail_staged(error)
 
     def _ambiguous(self, queue: PartitionQueue, batch: Batch) -> AmbiguousOutcome:

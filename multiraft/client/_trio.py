@@ -10,6 +10,7 @@ has one receiving and one sending task.
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Callable, Generator, Sequence
@@ -25,6 +26,7 @@ from multiraft.client._network import (
 from multiraft.client._operations import (
     Exchange, OffsetRange, Operations, TopicDescription)
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
     ClusterStatusReply, GroupSummary, GroupTransferReply, NodeStatusReply, TopicMetadata,
     TopicSummary)
@@ -64,7 +66,7 @@ class Client:
         self._operations = Operations(self._core)
         self._wake = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
-        self._writers: dict[Link, trio.Event] = {}
+        self._sockets: dict[Link, _LinkSocket] = {}
         self._scopes: dict[Link, trio.CancelScope] = {}
         self._nursery_manager: Any = None
         self._nursery: trio.Nursery | None = None
@@ -197,32 +199,34 @@ class Client:
     def _serve_links(self) -> None:
         for link in self._core.network.take_new_links():
             self._nursery.start_soon(self._serve, link)
-        for link, event in self._writers.items():
-            if link.has_outgoing:
-                event.set()
-        for link, scope in self._scopes.items():
+        for link, socket_ in list(self._sockets.items()):
             if link.closed:
-                scope.cancel()
+                self._scopes[link].cancel()
+            else:
+                socket_.flush()
 
     async def _serve(self, link: Link) -> None:
         """One connection, from connect to close."""
         with trio.CancelScope() as scope:
             self._scopes[link] = scope
-            self._writers[link] = trio.Event()
             try:
-                stream = await self._connect(link)
-                if stream is not None:
-                    with stream.socket:
-                        await self._talk(link, stream.socket, scope)
+                sock = await self._connect(link)
+                if sock is not None:
+                    with sock:
+                        await self._talk(link, sock)
             finally:
-                del self._scopes[link], self._writers[link]
+                del self._scopes[link]
+                self._sockets.pop(link, None)
         self.wake()
 
-    async def _connect(self, link: Link) -> trio.SocketStream | None:
+    async def _connect(self, link: Link) -> socket.socket | None:
         timeout_ms = self._core.limits.connect_timeout_ms
         try:
             with trio.fail_after(timeout_ms / 1000):
-                return await trio.open_tcp_stream(link.host, link.port)
+                stream = await trio.open_tcp_stream(link.host, link.port)
+            sock = socket.socket(fileno=stream.socket.detach())
+            sock.setblocking(False)
+            return sock
         except trio.TooSlowError:
             why = f"no connection in {timeout_ms} ms"
         except OSError as error:
@@ -231,33 +235,69 @@ class Client:
         self._core.network.broken(link, why, _now_ms())
         return None
 
-    async def _talk(self, link: Link, sock, scope: trio.CancelScope) -> None:
+    async def _talk(self, link: Link, sock: socket.socket) -> None:
         link.connected()
+        talk = self._sockets[link] = _LinkSocket(self, link, sock)
+        talk.flush()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(talk.wait_and_send)
+            await talk.receive()
+            nursery.cancel_scope.cancel()
+
+    def lost(self, link: Link, error: OSError) -> None:
+        """The connection broke."""
+        self._core.network.broken(link, f"connection lost: {error}", _now_ms())
+        self.wake()
+
+
+class _LinkSocket:
+    """A socket that is tried first and waited for only on EAGAIN: a small request costs one system
+    call and no switch of tasks."""
+
+    def __init__(self, client: Client, link: Link, sock: socket.socket):
+        self._client = client
+        self._link = link
+        self._sock = sock
+        self._outgoing: list[Buffer] = []
+        self._blocked = trio.Event()  # set: the socket took no more
+
+    def flush(self) -> None:
+        """Send what there is, as far as the socket takes it."""
+        if self._blocked.is_set() or not (self._outgoing or self._link.has_outgoing):
+            return
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._send, link, sock)
-                await self._receive(link, sock)
-                nursery.cancel_scope.cancel()
-        except* OSError as group:
-            self._core.network.broken(link, f"connection lost: {group.exceptions[0]}", _now_ms())
+            self._outgoing = self._outgoing or self._link.take_outgoing()
+            while self._outgoing:
+                count = self._sock.sendmsg(self._outgoing[:GATHER_MAX])
+                self._outgoing = (drop_sent(self._outgoing, count)
+                                  or self._link.take_outgoing())
+        except BlockingIOError:
+            self._blocked.set()
+        except OSError as error:
+            self._client.lost(self._link, error)
 
-    async def _receive(self, link: Link, sock) -> None:
-        while not link.closed:
-            count = await sock.recv_into(link.buffer_for_receive())
-            link.received(count, _now_ms())
-            self.wake()
-            if not count:
-                return
-
-    async def _send(self, link: Link, sock) -> None:
+    async def wait_and_send(self) -> None:
+        """Send again whenever the socket has room again."""
         while True:
-            buffers = link.take_outgoing()
-            if not buffers:
-                self._writers[link] = event = trio.Event()
-                await event.wait()
-            while buffers:
-                count = await sock.sendmsg(buffers[:GATHER_MAX])
-                buffers = drop_sent(buffers, count)
+            await self._blocked.wait()
+            await trio.lowlevel.wait_writable(self._sock)
+            self._blocked = trio.Event()
+            self.flush()
+
+    async def receive(self) -> None:
+        """Receive until the link is closed."""
+        while not self._link.closed:
+            try:
+                count = self._sock.recv_into(self._link.buffer_for_receive())
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._sock)
+                continue
+            except OSError as error:
+                self._client.lost(self._link, error)
+                return
+            self._link.received(count, _now_ms())
+            self._client.wake()
+            await trio.lowlevel.checkpoint()  # the stream may never pause
 
 
 class Producer:
@@ -285,8 +325,7 @@ class Producer:
         """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
         with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
         delivery = self._records.send(record, _now_ms(), _wall_ms())
-        if self._records.ready:
-            self._client.wake()
+        self._client.wake()
         return delivery
 
     async def send(self, record: Record) -> BatchDelivery:

@@ -264,17 +264,17 @@ class Client:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Work until the machine's state fulfils ``condition``."""
-        self._turn(0)
         while not condition():
-            self._turn(None)
+            self._turn(None, condition)
 
     def turn_sometimes(self) -> None:
         """Send and receive what is possible at once, if that was not done just now."""
         if _now_ms() - self._turned_ms >= _TURN_INTERVAL_MS:
             self._turn(0)
 
-    def _turn(self, wait_ms: int | None) -> None:
-        """One round: what is due, then sockets.  Waits for the next event, at most ``wait_ms``."""
+    def _turn(self, wait_ms: int | None, condition: Callable[[], bool] = lambda: False) -> None:
+        """One round: what is due, then sockets.  Waits for the next event, at most ``wait_ms``, and
+        not at all when what was due has fulfilled ``condition``."""
         now_ms = self._turned_ms = _now_ms()
         self.core.advance(now_ms)
         for link in self.core.network.take_new_links():
@@ -283,9 +283,8 @@ class Client:
             sock.tick(now_ms)
             if link.closed:
                 del self._sockets[link]
-        for key, events in self.selector.select(self._patience(wait_ms)):
+        for key, events in self.selector.select(0 if condition() else self._patience(wait_ms)):
             key.data.ready(events)
-        self.core.advance(_now_ms())
 
     def _patience(self, wait_ms: int | None) -> float | None:
         """Seconds until the next deadline, at most ``wait_ms``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import sys
 from collections.abc import Iterator
@@ -53,7 +54,8 @@ def run(cluster, environ):
 
 def free_base_port(count: int) -> int:
     """A base port above which ``count`` client and peer ports are free now."""
-    for base in range(21_000, 29_000, 210):
+    # At random, so that two suites on one machine seldom try the same ones.
+    for base in random.sample(range(21_000, 29_000, 210), k=20):
         ports = [base + distance + node for distance in (0, 100) for node in range(1, count + 1)]
         if all(_is_free(port) for port in ports):
             return base

@@ -126,16 +126,20 @@ def test_messages_of_an_earlier_life_are_dropped():
     [(_, old_question)] = n1.questions(0)
     old_answer = n2.answer(0, 1, old_question)
     reborn = node(1, epoch=2)
-    ask(reborn, n2, 200)
+    [(_, question)] = reborn.questions(150)
+    assert question.sequence == old_answer.sequence
+    reborn.answered(160, 2, old_answer)
+    assert reborn.events() == []
+    ask(reborn, n2, 300)
     n2.events(), reborn.events()
-    assert n2.answer(300, 1, old_question._replace(sequence=99)) is None
-    reborn.answered(300, 2, old_answer)
+    assert n2.answer(400, 1, old_question._replace(sequence=99)) is None
+    reborn.answered(400, 2, old_answer)
     assert n2.events() == [] and reborn.events() == []
     # The answer of an answerer's earlier life does not count either.
-    [(_, question)] = reborn.questions(400)
-    reborn.answered(400, 2, Answer(5, 2, 99))
+    [(_, question)] = reborn.questions(450)
+    reborn.answered(460, 2, Answer(5, 2, 99))
     reborn.events()
-    reborn.answered(410, 2, Answer(4, 2, question.sequence))
+    reborn.answered(470, 2, Answer(4, 2, question.sequence))
     assert reborn.events() == []
 
 

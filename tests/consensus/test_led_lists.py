@@ -1,4 +1,4 @@
-"""Copying the lists of who leads what: asked for until answered, silent when nobody can."""
+"""Copying the lists of who leads what: asked for until answered, silent when nobody can answer."""
 
 from __future__ import annotations
 

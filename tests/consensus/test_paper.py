@@ -501,8 +501,8 @@ def test_the_leader_sends_before_its_own_disk_has_the_entry():
 
 
 def test_a_leader_may_commit_what_its_own_disk_does_not_have_yet():
-    """Thesis 10.2.1: The leader may even commit an entry before it has been written to its own disk,
-    if a majority of followers have written it; it applies it later."""
+    """Thesis 10.2.1: The leader may even commit an entry before it has been written to its own
+    disk, if a majority of followers have written it; it applies it later."""
     solo = Solo()
     solo.lead()
     for node in (2, 3):

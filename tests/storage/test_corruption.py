@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from chaos.simulator.filesystem import SimulatedFilesystem
 
+from chaos.simulator.filesystem import SimulatedFilesystem
 from multiraft import core
 from multiraft.ready import GroupWrite
 from multiraft.storage.errors import (
@@ -253,24 +253,118 @@ def test_bytes_of_a_previous_segment_are_not_accepted():
     assert judge(damaged, model, len(model.items)) == "quarantined"
 
 
-def test_a_lane_stored_as_a_record_is_not_taken_for_the_lane():
-    """A torn entry whose payload holds copies of real entries with high durable marks."""
+@pytest.mark.parametrize("mark", [0, 1 << 40])
+def test_a_lane_stored_as_a_record_is_not_taken_for_the_lane(mark):
+    """A torn entry whose payload holds entries that were never written here."""
     disk, model, _ = small_lane()
-    files = disk.files()
-    fake = disk.read(FIRST)[64:]
     store = open_store(disk.filesystem, DIRECTORY)
     end = store.durable_position
-    store.create_group(1, 1, VOTERS)
-    payload = bytes(-(end + 64) % 8) + fake[:1200]
+    fakes = [noop_entry(1, 7, 3), noop_entry(2, 5, 3)]
+    payload = b"".join(map(bytes, core.frame_entries(fakes, 0, mark)[0]))
     Rounds(store).run(write(1, Entry(EntryKind.METADATA, 1, 1, 3, 6, payload=payload)))
     store.close()
     torn = bytearray(disk.read(FIRST))
     torn[end + 20] ^= 1
-    damaged = disk.restored({**files, FIRST: bytes(torn)})
-    assert judge(damaged, model, len(model.items)) == "intact"
+    assert core.find_entry(torn, end) == end + 64
+    disk.put(FIRST, bytes(torn))
+    assert judge(disk, model, len(model.items)) == "intact"
 
 
-# ---- one group, or all of them ---------------------------------------------------------------------
+def test_a_segment_that_is_written_again_loses_its_old_index_file():
+    """n1's second segment was torn and is removed, so the first, already sealed and indexed, takes
+    entries again: its old index file would hide them."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    count = 0
+    while len(store._lane.segments) < 2:
+        count += 1
+        checkpoint(store, {1: count - 1})
+        entry = Entry(EntryKind.METADATA, 1, 1, 1, count, payload=bytes(400))
+        rounds.run(write(1, entry))
+        store.tails[1].append(entry)
+        store.tails[1].apply(count)
+    assert seal(store) == 1
+    store.close()
+    second = segments(disk)[1]
+    disk.put(second, disk.read(second)[:100])
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.damage, store.groups[1].bounds.last_index) == ([], count - 1)
+    rounds = Rounds(store)
+    rounds.run(write(1, noop_entry(1, count, 1)))
+    rounds.run(write(1, Entry(EntryKind.METADATA, 1, 1, 1, count + 1, payload=bytes(400))))
+    assert len(store._lane.segments) == 2
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.damage, store.groups[1].bounds.last_index) == ([], count + 1)
+    store.close()
+
+
+@pytest.mark.parametrize("begun, outcome", [(False, "cut"), (True, "quarantined")])
+def test_a_round_that_was_staged_during_a_write_proves_that_write_when_told_so(begun, outcome):
+    disk, model = Disk(), LaneModel()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    first, second = [write(1, noop_entry(1, index, 1)) for index in (1, 2)]
+    model.stage(first, second)
+    one = rounds.stage(first)
+    if begun:
+        store.begin(one)
+    two = rounds.stage(second)
+    for staged in (one, two):
+        staged.execute()
+        store.finish(staged)
+    store.close()
+    damaged = bytearray(disk.read(FIRST))
+    damaged[64 + 20] ^= 1
+    disk.put(FIRST, bytes(damaged))
+    assert judge(disk, model, 0) == outcome
+
+
+def test_stray_bytes_behind_the_last_entry_are_cut_off():
+    disk, model, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    end = store.durable_position
+    store.close()
+    disk.put(FIRST, disk.read(FIRST)[:end] + b"\xff" * 100)
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.recovered.cut_at, store.recovered.cut_bytes, store.damage) == (end, 100, [])
+    store.close()
+    assert len(disk.read(FIRST)) == end
+
+
+def test_a_prepared_segment_behind_a_torn_tail_is_in_nobodys_way():
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    for index in range(1, 40):
+        rounds.run(write(1, noop_entry(1, index, 1)))
+    store.prepare_plan().execute()
+    store.close()
+    disk.put(FIRST, disk.read(FIRST)[:64 + 38 * 64] + b"\xff" * 100)
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.damage, store.groups[1].bounds.last_index) == ([], 38)
+    rounds = Rounds(store)
+    for index in range(39, 100):
+        rounds.run(write(1, noop_entry(1, index, 1)))
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.damage, store.groups[1].bounds.last_index) == ([], 99)
+    store.close()
+
+
+def test_the_header_of_a_torn_entry_still_proves_what_was_durable_before_it():
+    disk, model, before_last = small_lane()
+    torn = bytearray(disk.read(FIRST)[:model_position(disk, before_last) + 64 + 40])
+    torn[model_position(disk, before_last - 1) + 20] ^= 1
+    disk.put(FIRST, bytes(torn))
+    assert judge(disk, model, before_last) == "quarantined"
+
+
+# ---- one group, or all of them -------------------------------------------------------------------
 
 
 def test_a_damaged_batch_quarantines_its_group_only_and_is_never_served():
@@ -317,7 +411,7 @@ def test_a_quarantine_found_by_a_reader_is_remembered_by_the_checkpoint():
     store.close()
 
 
-# ---- segments, index files, checkpoints --------------------------------------------------------------
+# ---- segments, index files, checkpoints ----------------------------------------------------------
 
 
 def long_lane(with_checkpoint: bool) -> tuple[Disk, LaneModel]:
@@ -354,7 +448,19 @@ def test_a_missing_segment_is_found(with_checkpoint):
     assert len(paths) >= 3
     for path in paths[:None if with_checkpoint else -1]:
         rest = {name: data for name, data in files.items() if name != path}
-        assert judge(disk.restored(rest), model, len(model.items)) == "quarantined", path
+        broken = disk.restored(rest)
+        assert judge(broken, model, len(model.items)) == "quarantined", path
+        store = open_store(broken.filesystem, DIRECTORY)
+        assert "missing" in [found.kind for found in store.damage]
+        store.close()
+
+
+def test_a_truncated_segment_is_found_although_its_index_file_is_intact():
+    disk, model = long_lane(with_checkpoint=True)
+    files = disk.files()
+    for path in segments(disk)[:-1]:
+        broken = disk.restored({**files, path: files[path][:2000]})
+        assert judge(broken, model, len(model.items)) == "quarantined", path
 
 
 def test_a_damaged_index_file_is_rebuilt_and_changes_nothing():
@@ -377,7 +483,7 @@ def test_the_index_file_of_another_segment_is_not_believed():
     disk, model = long_lane(with_checkpoint=True)
     files = disk.files()
     first, second = [path for path in sorted(files) if path.endswith(".index")][:2]
-    swapped = disk.restored({**files, first: files[second]})
+    swapped = disk.restored({**files, first: files[second], second: files[first]})
     assert judge(swapped, model, len(model.items)) == "intact"
 
 
@@ -398,6 +504,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so():
         store = open_store(broken.filesystem, DIRECTORY)
         assert (store.extra, store.damage) == ("new", [])
         store.close()
+        assert older in broken.files()
 
 
 def test_without_any_checkpoint_everything_is_rebuilt_from_the_lane():
@@ -438,7 +545,7 @@ def test_sealing_a_damaged_segment_reports_it_and_writes_no_index():
     assert FIRST.replace(".segment", ".index") not in disk.files()
 
 
-# ---- files of others, of other versions, hostile ones ------------------------------------------------
+# ---- files of others, of other versions, hostile ones --------------------------------------------
 
 
 def test_the_identity_file_is_never_half_believed():

@@ -15,6 +15,7 @@ from multiraft.storage.errors import (
     StaleIncarnation,
     WrongIdentity,
 )
+from multiraft.storage.group_log import GroupLog
 from multiraft.storage.identity import Identity
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (
@@ -102,6 +103,23 @@ def test_the_last_entries_can_never_be_cold_before_they_are_durable(disk):
     staged.execute()
     store.finish(staged)
     assert store.entries(1, 1, 19) is None
+    store.close()
+
+
+def test_finishing_one_round_leaves_the_next_ones_entries_in_memory(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0))
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    first = rounds.stage(write(1, noop_entry(1, 1, 1)))
+    second = rounds.stage(write(1, noop_entry(1, 2, 1)))
+    first.execute()
+    store.finish(first)
+    assert store.entries(1, 1, 2) is None
+    assert store.entries(1, 2, 2) == (noop_entry(1, 2, 1),)
+    second.execute()
+    store.finish(second)
+    assert store.read_plan(1, 1, 2).execute() == (noop_entry(1, 1, 1), noop_entry(1, 2, 1))
     store.close()
 
 
@@ -223,7 +241,7 @@ def test_a_partition_that_moved_is_found_in_both_groups(rounds):
     assert store.fetch(PARTITION, 6, 1 << 20, 1 << 30).next_offset == 7
 
 
-# ---- segments --------------------------------------------------------------------------------------
+# ---- segments ------------------------------------------------------------------------------------
 
 
 def test_positions_lead_to_files_across_many_segments(rounds):
@@ -261,7 +279,7 @@ def test_a_sealed_segment_gets_its_index_file(rounds):
     assert rounds.store.damage == []
 
 
-# ---- who may open a directory ------------------------------------------------------------------------
+# ---- who may open a directory --------------------------------------------------------------------
 
 
 def test_a_second_store_on_the_same_directory_is_refused(disk):
@@ -312,7 +330,7 @@ def test_a_later_incarnation_of_a_group_starts_empty(disk):
     store.close()
 
 
-# ---- restart -----------------------------------------------------------------------------------------
+# ---- restart -------------------------------------------------------------------------------------
 
 
 def test_a_restart_finds_everything_and_goes_on(disk):
@@ -363,8 +381,8 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
 
 
 def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated):
-    """Index 2 is replaced and committed in memory when the checkpoint is written; the replacement is
-    lost in a crash, and the entry that was there before must not come back as committed."""
+    """Index 2 is replaced and committed in memory when the checkpoint is written; the replacement
+    is lost in a crash, and the entry that was there before must not come back as committed."""
     store = open_store(simulated, "/node")
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
@@ -397,6 +415,16 @@ def test_a_checkpoint_is_due_by_growth_of_the_lane(rounds):
     assert rounds.store.checkpoint_due
     checkpoint(rounds.store)
     assert not rounds.store.checkpoint_due
+
+
+@pytest.mark.parametrize("known, found, merged", [
+    ((5, 0), (5, 2), (5, 2)), ((5, 2), (5, 0), (5, 2)), ((5, 2), (4, 3), (5, 2)),
+    ((5, 2), (6, 0), (6, 0))])
+def test_a_hard_state_never_takes_back_a_term_or_a_vote(known, found, merged):
+    log = GroupLog(1, 1)
+    log.merge_hard_state(HardState(*known))
+    log.merge_hard_state(HardState(*found))
+    assert log.hard_state == HardState(*merged)
 
 
 def test_a_configuration_that_the_disk_does_not_know_is_filled_in(disk):

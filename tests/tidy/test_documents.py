@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 
+import click
 import pytest
 
 import multiraft
+from admin_cli.main import cli
 from tests import readme
 from tests.tidy import tree
 
@@ -24,6 +27,22 @@ def test_every_make_command_that_is_named_exists():
         for name in tree.with_suffix(".md")
         for number, line in enumerate(tree.text(name).splitlines(), 1)
         for found in re.findall(r"`make ([a-z][a-z-]*)", line) if found not in targets])
+
+
+def commands(line: str) -> list[list[str]]:
+    """The calls of ``multiraft`` in a line of shell, as arguments."""
+    parts = re.split(r"\||&&|;", line)
+    return [words[1:] for words in map(shlex.split, parts) if words and words[0] == "multiraft"]
+
+
+@pytest.mark.parametrize("line", [line for line in readme.shell_lines() if "multiraft " in line])
+def test_every_command_of_the_readme_is_understood(line):
+    for words in commands(line):
+        command, context = cli, cli.make_context("multiraft", list(words), resilient_parsing=True)
+        while isinstance(command, click.Group):
+            command = command.get_command(context, words.pop(0))
+            assert command is not None, line
+        command.make_context(command.name, words, parent=context)
 
 
 def test_the_first_screen_of_the_readme_has_the_two_commands():
