@@ -119,7 +119,7 @@ HELLO = Hello()
 
 
 class Client:
-    """One connection to a node, without retries."""
+    """One connection to a node, without retries; closes itself as a context."""
 
     def __init__(self, stream: trio.SocketStream):
         self.stream = stream
@@ -134,6 +134,12 @@ class Client:
         await client.say(*client.machine.send(hello))
         client.opened = await client.event()
         return client
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stream.socket.close()
 
     async def say(self, *buffers: bytes) -> None:
         """Exactly these bytes."""
