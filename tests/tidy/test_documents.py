@@ -58,6 +58,12 @@ def test_the_client_example_is_a_program_of_at_most_20_lines():
     assert len(lines) <= 20, f"{len(lines)} lines"
 
 
+def test_the_client_example_talks_to_the_demo_s_cluster():
+    base = int(re.search(r"^BASE_PORT = (\d+)", tree.text("demo/flights.py"), re.MULTILINE)[1])
+    ports = re.findall(r"127\.0\.0\.1:(\d+)", readme.client_example())
+    assert ports == [str(base + node) for node in (1, 2, 3)]
+
+
 def test_every_row_of_the_promises_is_in_the_readme():
     text = tree.text("README.md")
     for level in ("`commit` (default", "`leader`", "`none`"):
