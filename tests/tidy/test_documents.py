@@ -10,6 +10,7 @@ import click
 import pytest
 
 import multiraft
+from admin_cli.failures import NotFound
 from admin_cli.main import cli
 from tests import readme
 from tests.tidy import tree
@@ -42,7 +43,10 @@ def test_every_command_of_the_readme_is_understood(line):
         while isinstance(command, click.Group):
             command = command.get_command(context, words.pop(0))
             assert command is not None, line
-        command.make_context(command.name, words, parent=context)
+        try:
+            command.make_context(command.name, words, parent=context)
+        except NotFound:
+            pass  # understood: it only misses a cluster, which this machine may not have
 
 
 def test_the_first_screen_of_the_readme_has_the_two_commands():
