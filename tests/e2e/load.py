@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 
 import trio
 
-from multiraft.client import AmbiguousOutcome, BatchReceipt, Client, Record
+from multiraft.client import (
+    AmbiguousOutcome,
+    BatchDelivery,
+    BatchReceipt,
+    Client,
+    Producer,
+    Record,
+)
 
 WAIT_S = 30.0
 #: Records handed over between two looks at the world.
@@ -62,17 +69,18 @@ class Load:
         """Produce until ``stop``; returns when every batch has its outcome."""
         async with self._client.producer(acks="commit", linger_ms=2) as producer:
             # Until the topic's partitions are known, records of one batch have several deliveries.
-            await (await self._send_one(producer)).wait()
+            await self._send_one(producer).wait()
             while not self._stop:
                 for _ in range(HANDFUL):
-                    await self._send_one(producer)
+                    self._send_one(producer)
                 await trio.sleep(PAUSE_S)
         assert not self._batches, "every batch has an outcome"
 
-    async def _send_one(self, producer):
+    def _send_one(self, producer: Producer) -> BatchDelivery:
+        """One record, noted before anybody can acknowledge it: nothing is awaited in between."""
         number = self.account.sent
         value = b"%010d" % number
-        delivery = await producer.send(
+        delivery = producer.send_nowait(
             Record(self.account.topic, value, partition=number % self._partitions))
         self._note(delivery, value)
         self.account.sent += 1

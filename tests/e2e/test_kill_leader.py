@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
-from multiraft.client import Client
+from multiraft.client import Client, blocking
 from tests.e2e.load import Load, verify
 from tests.e2e.world import wait_for
 
@@ -12,6 +13,13 @@ SHAPE = {"nodes": 3, "groups": 8, "factor": 3}
 PARTITIONS = 3
 #: Enough that every partition has batches in flight when the blow falls.
 SOME = 500
+
+
+@pytest.fixture(autouse=True)
+def whole_again(world):
+    """A test that fails half way leaves no dead nodes to the next one."""
+    yield
+    world.dev.up()
 
 
 async def under_load(world, topic: str, during) -> None:
@@ -94,3 +102,18 @@ def test_the_returned_node_can_lead_with_everything_it_missed(world):
             await verify(client, load.account)
 
     trio.run(scenario)
+
+
+def test_an_idle_cluster_serves_what_only_its_disks_have(world):
+    values = [b"%05d" % number + b"x" * 1000 for number in range(3000)]
+    with blocking.Client(world.addresses) as client:
+        client.create_topic("cold", 1)
+        with client.producer() as producer:
+            producer.send_many("cold", values)
+    for node in world.ids():
+        world.dev.kill(node)
+    world.dev.up()
+    with blocking.Client(world.addresses) as client:
+        read = [record.value for batch in client.consume("cold", until_end=True)
+                for record in batch]
+    assert read == values
