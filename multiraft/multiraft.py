@@ -434,7 +434,7 @@ class MultiRaft:
         return found is not None and found.role is Role.LEADER
 
     def is_settled(self, group: int) -> bool:
-        """Whether this node leads ``group`` and has applied an entry of its own term: only then does
+        """Whether this node leads ``group`` and has applied an entry of its own term: only then
         what it serves include all that ever was acknowledged."""
         found = self._groups.get(group)
         return (found is not None and found.role is Role.LEADER

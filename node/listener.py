@@ -1,11 +1,12 @@
 """Accepting connections: bounded, and surviving what accept can throw.
 
-Contract.  ``serve`` accepts until cancelled and gives each connection, as a non-blocking socket, to a
-handler task of its own.  One bad connection never reaches another: what a handler may raise
+Contract.  ``serve`` accepts until cancelled and gives each connection, as a non-blocking socket, to
+a handler task of its own.  One bad connection never reaches another: what a handler may raise
 (``OSError``, protocol errors) ends that connection only.  Over ``connections_max`` a connection is
 closed at once and counted.
 
-Theory.  ``EMFILE`` is an answer, not an end: the listener waits a moment and goes on (hashicorp/consul
+Theory.  ``EMFILE`` is an answer, not an end: the listener waits a moment and goes on
+(hashicorp/consul
 #3552), while every connection that ends gives a descriptor back.
 """
 
@@ -26,6 +27,14 @@ BACKLOG = 1024
 EXHAUSTED_PAUSE_S = 0.1
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _GONE = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH)
+
+#: Answers leave at once.  A client that vanished without a word is noticed after two minutes: its
+#: connection is a place that others may want.
+OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+           (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+           (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+           (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+           (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4))
 
 
 def listen(address: Address) -> socket.socket:
@@ -56,21 +65,25 @@ class Listener:
 
     async def serve(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """Accept until cancelled."""
-        async with trio.open_nursery() as nursery:
-            task_status.started()
-            while True:
-                await trio.lowlevel.wait_readable(self._sock)
-                try:
-                    sock, _peer = self._sock.accept()
-                except BlockingIOError:
-                    continue
-                except OSError as error:
-                    if error.errno in _EXHAUSTED:
-                        await trio.sleep(EXHAUSTED_PAUSE_S)
-                    elif error.errno not in _GONE:
-                        raise
-                    continue
-                self._accepted(nursery, sock)
+        with self._sock:
+            async with trio.open_nursery() as nursery:
+                task_status.started()
+                while True:
+                    await trio.lowlevel.wait_readable(self._sock)
+                    await self._accept(nursery)
+
+    async def _accept(self, nursery: trio.Nursery) -> None:
+        try:
+            sock, _peer = self._sock.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                await trio.sleep(EXHAUSTED_PAUSE_S)
+            elif error.errno not in _GONE:
+                raise
+            return
+        self._accepted(nursery, sock)
 
     def _accepted(self, nursery: trio.Nursery, sock: socket.socket) -> None:
         if self.connections >= self._connections_max:
@@ -78,7 +91,8 @@ class Listener:
             sock.close()
             return
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for level, option, value in OPTIONS:
+            sock.setsockopt(level, option, value)
         self.accepted += 1
         self.connections += 1
         nursery.start_soon(self._handle, sock)

@@ -55,14 +55,13 @@ BUGS: dict[str, Bug] = {
         "ready.messages_after_write.extend(messages)", "ready.messages.extend(messages)",
         "a vote leaves before it is durable"),
     "vote-for-shorter-log": Bug(
-        "multiraft.election", "_vote",
-        "granted = free and group.log.up_to_date(request.last_index, request.last_term)",
-        "granted = free",
+        "multiraft.log", "GroupLog.up_to_date",
+        "return (last_term, last_index) >= (self.last_term, self.last_index)", "return True",
         "a voter elects a leader whose log is behind its own (paper 5.4.1)"),
     "append-without-match": Bug(
         "multiraft.replication", "on_append",
-        "if prev > log.commit and not log.matches(prev, append.prev_term):",
-        "if prev > log.last_index:", "entries are appended behind another log (paper 5.3)"),
+        "if not log.matches(prev, append.prev_term):", "if prev > log.last_index:",
+        "entries are appended behind another log (paper 5.3)"),
     "commit-uncapped": Bug(
         "multiraft.replication", "on_append", "min(append.commit, group.verified)",
         "min(append.commit, log.last_index)",

@@ -325,6 +325,7 @@ class Accumulator:
     def retire(self, queue: PartitionQueue) -> None:
         """No work is left: remember its sequences for as long as the partition exists."""
         del self.partitions[queue.incarnation]
+        queue.timer_ms = None
         if self._metadata.location(queue.incarnation) is not None:
             self._idle[queue.incarnation] = queue
         if len(self._idle) > self._idle_max:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from typing import Callable, Sequence
 
+from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._consumer import ConsumerSettings, ConsumerState, Query
-from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
 from multiraft.client._producer import Attempt, ProducerState
@@ -93,7 +93,7 @@ class ClientCore:
             for query in consumer.poll(now_ms):
                 self._ask(consumer, query)
         self._refresh()
-        self.network.release()
+        self.network.release(self.now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When ``advance`` has something to do; not later than that, whatever happens."""

@@ -74,6 +74,9 @@ class Lost(NamedTuple):
     why: str
 
 
+#: A link that owes answers and has said nothing for this long is not asked what others can answer;
+#: a long poll of a consumer takes as long, so this is a preference and no verdict.
+SILENT_MS = 600
 #: Buffers in one ``sendmsg``: half of what Linux takes (UIO_MAXIOV).
 GATHER_MAX = 512
 
@@ -118,6 +121,7 @@ class Link:
         self._network = network
         self._waiting: deque[_Pending] = deque()  # not yet handed to the driver
         self._in_flight: dict[int, _Pending] = {}
+        self._heard_ms = 0  # when it last answered, or began to owe an answer
         self._outgoing: list[Buffer] = []
 
     # ---- for the driver ----
@@ -136,6 +140,7 @@ class Link:
         if self.closed:
             return
         self.connection.received(count)
+        self._heard_ms = now_ms
         try:
             while not self.closed and (event := self.connection.next_event()) is not NEED_DATA:
                 self._handle(event, now_ms)
@@ -152,6 +157,10 @@ class Link:
         """Whether ``take_outgoing`` would return something."""
         return bool(self._outgoing)
 
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether it owes answers and nothing has been heard for a while: the node may hang."""
+        return bool(self._in_flight) and now_ms - self._heard_ms >= SILENT_MS
+
     @property
     def load(self) -> int:
         """Requests waiting or unanswered."""
@@ -159,10 +168,12 @@ class Link:
 
     # ---- inside ----
 
-    def release(self) -> None:
+    def release(self, now_ms: int) -> None:
         """Encode what waits, as far as the node takes requests in flight."""
-        if self.welcome is None:
+        if self.welcome is None or not self._waiting:
             return
+        if not self._in_flight:
+            self._heard_ms = now_ms
         room = self.welcome.in_flight_max or 1
         while self._waiting and len(self._in_flight) < room:
             pending = self._waiting.popleft()
@@ -267,9 +278,12 @@ class Network:
             _Pending(request, payload, now_ms + timeout_ms, on_done, self.metadata_index))
 
     def any_address(self, now_ms: int, avoid: str = "") -> str | None:
-        """An address worth asking something that every node can answer: an open link with little
-        to do, else one that is not in its pause; None = all of them are."""
+        """An address worth asking something that every node can answer: an open link that answers
+        and has little to do, else one that is not in its pause; None = all of them are."""
         choices = [address for address in self.addresses() if address != avoid] or [avoid]
+        silent = [address for address in choices
+                  if (link := self._links.get(address)) and link.is_silent(now_ms)]
+        choices = [address for address in choices if address not in silent] or silent
         welcome = [address for address in choices
                    if (link := self._links.get(address)) and link.welcome]
         if welcome:
@@ -277,7 +291,7 @@ class Network:
             return self._rng.choice([address for address in welcome
                                      if self._links[address].load == least])
         ready = [address for address in choices if self._place(address).retry_at_ms <= now_ms]
-        return self._rng.choice(ready) if ready else None
+        return self._rng.choice(ready or silent) if ready or silent else None
 
     def addresses(self) -> list[str]:
         """Every address known: of the cluster's nodes, then those given at the start."""
@@ -331,10 +345,10 @@ class Network:
             if not link.closed and link.expire(now_ms):
                 self.broken(link, "no answer in time", now_ms)
 
-    def release(self) -> None:
+    def release(self, now_ms: int) -> None:
         """Encode requests that may go now, for ``take_outgoing``.  O(links + requests)."""
         for link in self.links():
-            link.release()
+            link.release(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` is due."""

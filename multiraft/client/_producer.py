@@ -31,8 +31,15 @@ from multiraft.client._records import BatchReceipt
 from multiraft.errors import MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
-    AmbiguousOutcome, Code, ErrorDetail, ProducerFenced, RequestError, TimedOut, UnknownPartition,
-    exception_for)
+    AmbiguousOutcome,
+    Code,
+    ErrorDetail,
+    ProducerFenced,
+    RequestError,
+    TimedOut,
+    UnknownPartition,
+    exception_for,
+)
 from multiraft.wire.messages import PARTITIONS_PER_REQUEST_MAX, BatchPart, Produce
 
 
@@ -215,9 +222,10 @@ class ProducerState:
 
     def _attempt_of(self, address: str, batches: list, now_ms: int) -> Attempt:
         self._attempt += 1
-        for _, batch in batches:
+        for queue, batch in batches:
             batch.attempt = self._attempt
             batch.sent_ms = now_ms
+            self._set_timer(queue, now_ms)  # an answer is missed from now on
         timeout = min(self.settings.request_timeout_ms,
                       max(1, min(batch.deadline_ms for _, batch in batches) - now_ms))
         request = Produce(self.settings.acks, timeout, tuple(

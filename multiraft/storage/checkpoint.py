@@ -1,12 +1,14 @@
 """Checkpoints: the applied state of all groups in one file, so that recovery replays only the rest.
 
 Contract.  Captured on the loop, encoded and written by a thread, durable under its name when
-``execute`` returns; the last two are kept.  A damaged one is skipped for the one before it, and that
-is reported.  Records of groups that did not change since the last checkpoint are not encoded anew.
+``execute`` returns; the last two are kept.  A damaged one is skipped for the one before it, and
+that is reported.  Records of groups that did not change since the last checkpoint are not encoded
+anew.
 
-Theory.  A checkpoint may be ahead of the lane's durable end in hard states only (a term or vote that
-was staged): that is safe, because such a decision was made, only nobody has been told.  The position
-it names was durable when it was captured, so a lane that now ends below it has lost durable bytes.
+Theory.  A checkpoint may be ahead of the lane's durable end in hard states only (a term or vote
+that was staged): that is safe, because such a decision was made, only nobody has been told.  The
+position it names was durable when it was captured, so a lane that now ends below it has lost
+durable bytes.
 """
 
 from __future__ import annotations
@@ -101,13 +103,15 @@ class CheckpointPlan:
             self.encoded[group] = record if isinstance(record, bytes) else record.encode()
         body = cbor2.dumps([self.position, self._lane_start, list(self.encoded.values()),
                             self._extra])
-        self.size = write_envelope(self._filesystem, self._directory, checkpoint_name(self.position),
-                                   CHECKPOINT_MAGIC, CHECKPOINT_VERSION, body)
+        name = checkpoint_name(self.position)
+        self.size = write_envelope(self._filesystem, self._directory, name, CHECKPOINT_MAGIC,
+                                   CHECKPOINT_VERSION, body)
         for name in checkpoint_names(self._filesystem, self._directory)[:-self._kept]:
             self._filesystem.remove(f"{self._directory}/{name}")
 
 
 def checkpoint_name(position: int) -> str:
+    """Names sort as their positions do."""
     return f"{CHECKPOINT_PREFIX}{position:020d}"
 
 
@@ -129,7 +133,8 @@ def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
     return Checkpoint(int(position), int(lane_start), records, tails, extra)
 
 
-def newest_checkpoint(filesystem: Filesystem, directory: str) -> tuple[Checkpoint, list[CorruptFile]]:
+def newest_checkpoint(filesystem: Filesystem,
+                      directory: str) -> tuple[Checkpoint, list[CorruptFile]]:
     """The newest one that is intact (an empty one when there is none), and the damaged ones, which
     are set aside so that they do not count among those that are kept."""
     damaged: list[CorruptFile] = []

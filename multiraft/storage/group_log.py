@@ -1,7 +1,7 @@
 """One group's log as the store holds it: packed index, recent entries, what the lane says of it.
 
-Contract.  Owned by the loop.  ``cached`` holds the newest entries of the group, contiguous up to the
-last one; older ones are cold and read from disk.
+Contract.  Owned by the loop.  ``cached`` holds the newest entries of the group, contiguous up to
+the last one; older ones are cold and read from disk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class GroupLog:
     __slots__ = ("group", "incarnation", "configuration", "hard_state", "index", "partitions",
                  "cached", "commit", "quarantined", "record_key", "record")
 
-    def __init__(self, group: int, incarnation: int, configuration: Configuration = NO_CONFIGURATION):
+    def __init__(self, group: int, incarnation: int,
+                 configuration: Configuration = NO_CONFIGURATION):
         self.group = group
         self.incarnation = incarnation
         self.configuration = configuration

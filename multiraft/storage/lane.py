@@ -1,18 +1,20 @@
 """The lane: one append-only stream of entries in segment files, shared by all groups of a node.
 
 Contract.  ``place`` runs on the loop and touches memory only: it gives entries their positions and
-frames them.  Files are created and written by whoever executes the parts, in order, each part synced
-before the next begins.  ``settle`` moves the durable mark.
+frames them.  Files are created and written by whoever executes the parts, in order, each part
+synced before the next begins.  ``settle`` moves the durable mark.
 
 Invariants.  durable <= position.  A position is the segment's start plus a byte of its file; a
-segment's successor starts at start + capacity, so the rest of a segment that could not hold the next
-entry is a hole without bytes.  Every entry carries the lane position known durable when it was
-framed; since parts are synced one by one, the first entry of a segment carries the end of the one
-before it, which is how recovery sees that nothing is missing between two files.
+segment's successor starts at start + capacity, so the rest of a segment that could not hold the
+next entry is a hole without bytes.  Every entry carries the lane position known durable when it
+was framed; since parts are synced one by one, the first entry of a segment carries the end of the
+one before it, which is how recovery sees that nothing is missing between two files.  Marks never
+fall along a lane.
 
-Theory.  An entry's ``prev_crc`` chains it to the one before it in its file, seeded by a number that
-differs for every segment and boot.  Bytes that a torn write left behind can thus join the chain only
-if recovery left them there, and recovery cuts them off durably before anything is appended.
+Theory.  An entry's ``prev_crc`` chains it to the one before it in its file, seeded by a number
+that differs for every segment and boot.  Bytes that a torn write left behind can thus join the
+chain only if recovery left them there, and recovery cuts them off durably before anything is
+appended.
 """
 
 from __future__ import annotations
@@ -121,6 +123,7 @@ class Lane:
         self.segments: list[Segment] = []
         self.position = 0  # after the last staged entry
         self.durable = 0  # everything before it is on disk
+        self.begun = 0  # everything before it is on disk before anything placed later is written
         self._starts: list[int] = []
         self._header = header
         self._seeds = tuple(seeds)
@@ -159,14 +162,14 @@ class Lane:
         if largest > (self._config.entry_bytes_max + _ALIGN) & ~_ALIGN:
             raise EntryTooLarge(self._config.entry_bytes_max, largest)
         placed = Placed([], [], sizes, [])
-        durable, at = self.durable, 0
+        at = 0
         while at < len(entries):
             count = self._fitting(sizes, at)
             if count == 0:
                 self._roll()
                 continue
             part = entries if count == len(entries) else entries[at:at + count]
-            durable = self._frame(part, durable, placed)
+            self._frame(part, placed)
             at += count
         return placed
 
@@ -183,9 +186,10 @@ class Lane:
             count += 1
         return count
 
-    def _frame(self, entries: list[Entry], durable: int, placed: Placed) -> int:
-        """Append to the active segment; the lane position that a following part may call durable."""
-        buffers, starts, total, self._last_crc = core.frame_entries(entries, self._last_crc, durable)
+    def _frame(self, entries: list[Entry], placed: Placed) -> None:
+        """Append to the active segment."""
+        framed = core.frame_entries(entries, self._last_crc, max(self.durable, self.begun))
+        buffers, starts, total, self._last_crc = framed
         position = self.position
         placed.positions.extend([position + start for start in starts])
         placed.framed.extend([(buffers, slot) for slot in range(0, len(buffers), 3)])
@@ -193,7 +197,6 @@ class Lane:
         written = self._zero_ahead(buffers, total)
         placed.parts.append(Part(self._active, written, position - self._active.start,
                                  self.position))
-        return self.position
 
     def _zero_ahead(self, buffers: list[Buffer], total: int) -> list[Buffer]:
         """The buffers, with zeros behind them when a small write is about to grow the file."""
@@ -214,6 +217,7 @@ class Lane:
         """Go on in the next segment, prepared or not."""
         if self._active is not None:
             self._closing.append(self._active)
+            self.begun = self._active.end  # parts are synced one by one
         segment = self._next or self._new_segment()
         self._next = None
         self._active = segment
@@ -277,8 +281,10 @@ class Lane:
 
 
 def segment_path(directory: str, start: int) -> str:
+    """Names sort as their positions do."""
     return f"{directory}/{start:020d}{SEGMENT_SUFFIX}"
 
 
 def index_path(segment: Segment) -> str:
+    """The index file beside a segment."""
     return segment.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX

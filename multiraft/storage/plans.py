@@ -1,8 +1,9 @@
 """Blocking work, captured on the loop and executed by a thread.
 
-Contract.  A plan is made by ``Store`` on the loop, holds all it needs, and touches no memory of the
-store while ``execute`` runs; what it found is handed back to the store on the loop.  ``StagedWrite``
-and ``PreparePlan`` are executed by one thread, in the order they were made; the others by any.
+Contract.  A plan is made by ``Store`` on the loop, holds all it needs, and touches no memory of
+the store while ``execute`` runs; what it found is handed back to the store on the loop.
+``StagedWrite`` and ``PreparePlan`` are executed by one thread, in the order they were made; the
+others by any.
 
 Invariants.  Nothing that fails a check leaves a read plan: it raises ``CorruptRange`` and names the
 entry.  A failing disk raises the ``OSError`` it raised, and the node stops.
@@ -127,7 +128,8 @@ class Span(NamedTuple):
     wanted: list[Wanted]
 
 
-def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int]], gap_bytes_max: int) -> list[Span]:
+def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int]],
+               gap_bytes_max: int) -> list[Span]:
     """Reads for (index, lane position, size) in ascending order.  O(entries)."""
     spans: list[Span] = []
     segment, end, start, wanted = None, -1, 0, []
@@ -156,7 +158,7 @@ class ReadPlan:
         self._filesystem = filesystem
 
     def execute(self) -> tuple[Entry, ...]:
-        """Blocking, verified.  Raises ``CorruptRange`` naming the first entry that is not intact."""
+        """Blocking, verified.  Raises ``CorruptRange`` naming the first damaged entry."""
         entries: list[Entry] = []
         for span in self.spans:
             data = memoryview(self._read(span))

@@ -1,9 +1,9 @@
 """Start after a crash: read the lane, tell a torn tail from corruption, rebuild everything.
 
-Contract.  ``recover`` reads, judges, cuts the torn tail durably and returns; damage is a value in the
-result, never an exception.  Exceptions are: another node's or a newer format's files, and a disk
-that fails.  Nothing that was durable is cut.  Recovery that is interrupted and started again comes
-to the same result.
+Contract.  ``recover`` reads, judges, cuts the torn tail durably and returns; damage is a value in
+the result, never an exception.  Exceptions are: another node's or a newer format's files, and a
+disk that fails.  Nothing that was durable is cut.  Recovery that is interrupted and started again
+comes to the same result.
 
 The decision, per place P of the lane where no intact entry follows the one before it.  D is the
 highest lane position that anything intact (an entry's durable mark, a checkpoint) calls durable.
@@ -17,15 +17,15 @@ highest lane position that anything intact (an entry's durable mark, a checkpoin
     a segment's own header           damage: all groups              never finished: file removed
     the lane's end                   damage: bytes are missing,      the clean end; what is behind
                                        all groups                      it and not zeros is cut off
-    between two segments (the next   damage: bytes are missing,      cannot be: the next segment's
-      one's first mark is not P)       all groups                      first entry lifts D above P
+    between two segments (the next   damage: bytes are missing,      the same
+      one's first mark is not P)       all groups
     a group's index or term that     damage: that group              damage: that group
       does not follow
 
-Why.  One write round is in flight at a time and its marks say what was durable *before* it.  So a
-later entry that calls P durable proves that P once was readable: that is corruption.  Later entries
-of the same round prove nothing, because pages reach the disk in any order.  What remains unprovable
-is the newest round of a node that never came to write another one (docs/decisions/0002).
+Why.  One write is in flight at a time and its marks say what was durable *before* it.  So a later
+entry that calls P durable proves that P once was readable: that is corruption.  Later entries of
+the same write prove nothing, because pages reach the disk in any order.  What remains unprovable is
+the newest write of a node that never came to start another one (docs/decisions/0002).
 
 The cut is durable before anything is appended: later segments are removed newest first, then the
 file is truncated.  Intact bytes above D are written once more and synced: after a failed sync the
@@ -210,7 +210,9 @@ class _Recovery:
         """Record all damage below ``durable``; the lane position of a torn tail, -1 = none."""
         previous = None
         for each in found:
-            for broken in [*self._missing_before(each, previous), *each.scan.breaks]:
+            for missing in self._missing_before(each, previous):
+                self._note_break(each.segment.path, missing)
+            for broken in each.scan.breaks:
                 if broken.position >= durable:
                     return broken.position
                 self._note_break(each.segment.path, broken)
@@ -232,15 +234,18 @@ class _Recovery:
         return -1
 
     def _missing_before(self, each: _Found, previous: _Found | None) -> list[Break]:
-        """The first entry of a segment carries the end of the segment before it."""
+        """The first entry of a segment carries the end of the segment before it, and reaches the
+        disk only after all of that: a difference is never a torn tail."""
         first_mark = each.scan.index.first_durable
+        if first_mark < 0:
+            return []
         if previous is None:
             lane_start = self._checkpoint.lane_start
             if each.segment.start == lane_start:
                 return []
             return [Break(lane_start, "missing: the first segment starts later", -1, 0)]
         end = previous.scan.index.end
-        if first_mark in (-1, end):
+        if first_mark == end:
             return []
         return [Break(end, f"missing: the next segment continues from {first_mark}", -1, 0)]
 
@@ -287,7 +292,7 @@ class _Recovery:
         return found[:kept]
 
     def _remove(self, found: list[_Found]) -> None:
-        """Newest first, each removal durable: a crash in between leaves the same decision to take."""
+        """Newest first, each removal durable: a crash in between leaves the same decision."""
         for each in reversed(found):
             self._remove_index(each.segment)
             self._filesystem.remove(each.segment.path)
@@ -371,8 +376,8 @@ class _Recovery:
         index, last = run.index, log.index.last_index
         first_term = index.term(index.first_index)
         if index.first_index != last + 1 or first_term < log.index.last_term:
-            self._note_log(segment, log, f"index {index.first_index}, term {first_term} after index "
-                           f"{last}, term {log.index.last_term}")
+            self._note_log(segment, log, f"index {index.first_index}, term {first_term} after "
+                           f"index {last}, term {log.index.last_term}")
             return
         log.index.extend(index)
         for partition, batches in run.partitions.items():

@@ -1,9 +1,9 @@
 """What one segment adds to the index: found by a scan, kept beside a sealed segment as a file.
 
-Contract.  ``scan_segment`` reads a segment's bytes in lane order and never raises for what it finds;
-what it cannot read it reports as a ``Break``.  ``encode`` and ``decode`` are exact inverses.  An
-index file is a cache: whoever loads it checks its CRC and that it speaks of this very segment
-(start, seed), and scans the segment otherwise.
+Contract.  ``scan_segment`` reads a segment's bytes in lane order and never raises for what it
+finds; what it cannot read it reports as a ``Break``.  ``encode`` and ``decode`` are exact
+inverses.  An index file is a cache: whoever loads it checks its CRC and that it speaks of this
+very segment (start, seed), and scans the segment otherwise.
 
 Theory.  A segment's entries of one group end as *one* contiguous run: a suffix drop inside the
 segment cuts the run, or, when it reaches below it, empties it and is remembered as ``cut_from`` for
@@ -36,8 +36,8 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _NEVER = 1 << 64  # above every index
 
-#: What takes the place of a batch's fields when its bytes are damaged: its group is quarantined, the
-#: record only keeps the place.
+#: What takes the place of a batch's fields when its bytes are damaged: its group is quarantined,
+#: this only keeps its place.
 _UNREADABLE_BATCH = BatchInfo(1, -1, -1, -1, -1, 0)
 
 
@@ -203,10 +203,10 @@ class _Scanner:
             if self._applied is not None:
                 applied = self._applied.get((found.group, found.incarnation), 0)
             size = (found.length + _ALIGN) & ~_ALIGN
-            run.add(self._entry(found, found.index > applied), self._start + found.at, size, applied)
+            position = self._start + found.at
+            run.add(self._entry(found, found.index > applied), position, size, applied)
             if not found.payload_intact:
-                self._breaks.append(Break(self._start + found.at, "payload", found.group,
-                                          found.index))
+                self._breaks.append(Break(position, "payload", found.group, found.index))
         elif kind == EntryKind.SUFFIX_DROP:
             run.drop(found.index)
         elif kind == EntryKind.HARD_STATE:
@@ -275,6 +275,7 @@ def _all_zeros(data: bytes, at: int) -> bool:
 
 
 def write_index_file(filesystem: Filesystem, segment: Segment, index: SegmentIndex) -> None:
+    """Put ``index`` beside its sealed segment, atomically and durably."""
     directory, _, name = index_path(segment).rpartition("/")
     write_envelope(filesystem, directory, name, INDEX_MAGIC, INDEX_VERSION, encode(index))
 
@@ -289,6 +290,7 @@ def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
 
 
 def encode(index: SegmentIndex) -> bytes:
+    """The body of an index file: groups and partitions in ascending order."""
     runs = [_pack_run(index.runs[group]) for group in sorted(index.runs)]
     return cbor2.dumps([index.start, index.seed, index.end, index.last_crc, index.first_durable,
                         index.highest_durable, runs])

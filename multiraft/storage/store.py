@@ -50,7 +50,7 @@ from multiraft.storage.plans import (
 from multiraft.storage.recovery import Damage, recover
 from multiraft.store import GroupRestored
 from multiraft.tail import PartitionTail
-from multiraft.types import LAST_INDEXED_KIND, Configuration, Entry, EntryKind
+from multiraft.types import Configuration, Entry, EntryKind
 
 LOCK_FILE = "LOCK"
 LANE_DIRECTORY = "lane-0"
@@ -94,7 +94,7 @@ class Store:
         self._checkpoint_size = 0
         self._checkpoint_in_flight = False
 
-    # ---- opening and closing ----------------------------------------------------------------------
+    # ---- opening and closing ---------------------------------------------------------------------
 
     @classmethod
     def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
@@ -150,7 +150,7 @@ class Store:
         self._lane.close()
         self._lock.close()
 
-    # ---- groups -----------------------------------------------------------------------------------
+    # ---- groups ----------------------------------------------------------------------------------
 
     def create_group(self, group: int, incarnation: int,
                      configuration: Configuration) -> GroupRestored:
@@ -191,7 +191,7 @@ class Store:
             raise UnknownGroup(f"group {group} is not on this node")
         return log
 
-    # ---- a round ----------------------------------------------------------------------------------
+    # ---- a round ---------------------------------------------------------------------------------
 
     def stage(self, writes: Writes) -> StagedWrite:
         """Give everything a place in the lane and an index; nothing is written yet.
@@ -239,6 +239,16 @@ class Store:
         batch = entry.batch
         partition.append(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
+    def begin(self, staged: StagedWrite) -> None:
+        """The disk thread has been given everything up to ``staged``, and will be given what is
+        staged from now on only when that is durable.
+
+        Optional, and worth it for a driver that stages while it writes: entries staged from now on
+        carry the end of this write as their durable mark, because when they reach the disk it is.
+        Without it their mark lags by one more write, and so does what recovery can prove.
+        """
+        self._lane.begun = max(self._lane.begun, staged.end)
+
     def finish(self, staged: StagedWrite) -> None:
         """The round is durable.  Rounds are finished in order."""
         assert staged.sequence > self._finished_sequence, f"round {staged.sequence} finished twice"
@@ -251,7 +261,7 @@ class Store:
         """Everything of the lane before it is on disk."""
         return self._lane.durable
 
-    # ---- upkeep -----------------------------------------------------------------------------------
+    # ---- upkeep ----------------------------------------------------------------------------------
 
     @property
     def upkeep_due(self) -> bool:
@@ -276,7 +286,7 @@ class Store:
             self.damage.append(Damage("entry", plan.segment.path, plan.segment.start, -1, 0,
                                       plan.damage))
 
-    # ---- reading ----------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
         """Entries first..last when all of them are in memory, else None.  Raises ``Compacted``."""
@@ -332,14 +342,14 @@ class Store:
         batches = self._holding(partition, offset)
         if batches is None:
             return Fetch([], None, offset, 0)
-        slot = batches.find(offset)
-        if slot < 0:
+        first = batches.find(offset)
+        if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)
         log = self._logs[batches.group]
         size_of, cached = log.index.size, log.cached
-        hot = batches.batch(slot)[2] in cached
+        hot = batches.batch(first)[2] in cached
         indexes, total, next_offset = [], 0, offset
-        for slot in range(slot, len(batches)):
+        for slot in range(first, len(batches)):
             _, end, index = batches.batch(slot)
             size = size_of(index) - _ENTRY_HEADER_BYTES
             if end > below_offset or (indexes and total + size > bytes_max):
@@ -352,12 +362,13 @@ class Store:
         if not indexes:
             return Fetch([], None, offset, 0)
         if hot:
-            return Fetch([cached[index].entry.payload for index in indexes], None, next_offset, total)
+            payloads = [cached[index].entry.payload for index in indexes]
+            return Fetch(payloads, None, next_offset, total)
         return Fetch([], FetchPlan(self._read_plan(log, indexes)), next_offset, total)
 
     def first_at(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
-        """(base offset, highest timestamp of the partition so far) of the first batch with a record
-        at or after ``timestamp_ms``; None when there is none.  O(log n)."""
+        """(base offset, offset after its last record) of the first batch with a record at or after
+        ``timestamp_ms``; None when there is none.  O(log n)."""
         for batches in self._partitions.get(partition, ()):
             slot = batches.find_timestamp(timestamp_ms)
             if slot < len(batches):
@@ -375,7 +386,7 @@ class Store:
         below = [part for part in filled if part.first_offset <= offset]
         return below[-1] if below else (filled[0] if filled else None)
 
-    # ---- checkpoints ------------------------------------------------------------------------------
+    # ---- checkpoints -----------------------------------------------------------------------------
 
     @property
     def checkpoint_due(self) -> bool:

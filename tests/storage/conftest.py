@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from chaos.simulator.filesystem import SimulatedFilesystem
 
+from chaos.simulator.filesystem import SimulatedFilesystem
 from multiraft.storage.filesystem import RealFilesystem
 
 

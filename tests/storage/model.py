@@ -1,4 +1,4 @@
-"""What a lane must recover to: the items in lane order, and the state that any prefix of them means.
+"""What a lane must recover to: its items in order, and the state that any prefix of them means.
 
 A crash may lose a suffix of what was not yet durable and nothing else, so a recovered store equals
 the state after some prefix that is at least as long as the durable part.
@@ -21,23 +21,26 @@ class GroupState:
 
 
 class LaneModel:
-    """The lane as a list of (group, what).  A round's entries stand before its hard state: a log may
-    come back with a term that its hard state lost, and the term is then the log's."""
+    """The lane as a list of (group, what).  A round's entries stand before its hard state: a log
+    may come back with a term that its hard state lost, and the term is then the log's."""
 
     def __init__(self) -> None:
         self.items: list[tuple[int, object]] = []
         self.durable = 0  # items that an fsync covered
 
-    def stage(self, *writes: GroupWrite) -> None:
+    def stage(self, *writes: GroupWrite) -> int:
+        """How many items there are then."""
         for write in writes:
             if write.drop_from:
                 self.items.append((write.group, write.drop_from))
             self.items.extend((write.group, entry) for entry in write.entries)
             if write.hard_state is not None:
                 self.items.append((write.group, write.hard_state))
+        return len(self.items)
 
-    def finish(self) -> None:
-        self.durable = len(self.items)
+    def finish(self, count: int = -1) -> None:
+        """The first ``count`` items are durable, all of them by default."""
+        self.durable = count if count >= 0 else len(self.items)
 
     def state(self, count: int) -> dict[int, GroupState]:
         groups: dict[int, GroupState] = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from chaos.simulator.filesystem import SimulatedFilesystem
 
+from chaos.simulator.filesystem import SimulatedFilesystem
 from multiraft import core
 from multiraft.ready import GroupWrite
 from multiraft.storage.errors import (
@@ -301,6 +301,28 @@ def test_a_segment_that_is_written_again_loses_its_old_index_file():
     store.close()
 
 
+@pytest.mark.parametrize("begun, outcome", [(False, "cut"), (True, "quarantined")])
+def test_a_round_that_was_staged_during_a_write_proves_that_write_when_told_so(begun, outcome):
+    disk, model = Disk(), LaneModel()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    first, second = [write(1, noop_entry(1, index, 1)) for index in (1, 2)]
+    model.stage(first, second)
+    one = rounds.stage(first)
+    if begun:
+        store.begin(one)
+    two = rounds.stage(second)
+    for staged in (one, two):
+        staged.execute()
+        store.finish(staged)
+    store.close()
+    damaged = bytearray(disk.read(FIRST))
+    damaged[64 + 20] ^= 1
+    disk.put(FIRST, bytes(damaged))
+    assert judge(disk, model, 0) == outcome
+
+
 def test_stray_bytes_behind_the_last_entry_are_cut_off():
     disk, model, _ = small_lane()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -342,7 +364,7 @@ def test_the_header_of_a_torn_entry_still_proves_what_was_durable_before_it():
     assert judge(disk, model, before_last) == "quarantined"
 
 
-# ---- one group, or all of them ---------------------------------------------------------------------
+# ---- one group, or all of them -------------------------------------------------------------------
 
 
 def test_a_damaged_batch_quarantines_its_group_only_and_is_never_served():
@@ -389,7 +411,7 @@ def test_a_quarantine_found_by_a_reader_is_remembered_by_the_checkpoint():
     store.close()
 
 
-# ---- segments, index files, checkpoints --------------------------------------------------------------
+# ---- segments, index files, checkpoints ----------------------------------------------------------
 
 
 def long_lane(with_checkpoint: bool) -> tuple[Disk, LaneModel]:
@@ -523,7 +545,7 @@ def test_sealing_a_damaged_segment_reports_it_and_writes_no_index():
     assert FIRST.replace(".segment", ".index") not in disk.files()
 
 
-# ---- files of others, of other versions, hostile ones ------------------------------------------------
+# ---- files of others, of other versions, hostile ones --------------------------------------------
 
 
 def test_the_identity_file_is_never_half_believed():

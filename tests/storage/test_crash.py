@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 
+from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.types import HardState
 from tests.storage.model import LaneModel
 from tests.storage.world import (
@@ -37,17 +37,23 @@ class Node:
             self.store.create_group(group, 1, VOTERS)
 
     def step(self) -> None:
-        """A round of one to three groups, and sometimes upkeep."""
+        """Up to three rounds, staged before the first of them is written; sometimes upkeep."""
+        staged = [self._stage() for _ in range(self.rng.choice((1, 1, 2, 3)))]
+        for one, count in staged:
+            if self.rng.random() < 0.5:
+                self.store.begin(one)
+            one.execute()
+            self.store.finish(one)
+            self.model.finish(count)
+        self._upkeep()
+
+    def _stage(self):
         model, rng = self.model, self.rng
         state = model.state(len(model.items))
         writes = [self._write(group, state.get(group))
                   for group in GROUPS if rng.random() < 0.6]
-        model.stage(*writes)
-        staged = self.rounds.stage(*writes)
-        staged.execute()
-        self.store.finish(staged)
-        model.finish()
-        self._upkeep()
+        count = model.stage(*writes)
+        return self.rounds.stage(*writes), count
 
     def _write(self, group: int, state):
         rng = self.rng

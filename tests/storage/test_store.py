@@ -241,7 +241,7 @@ def test_a_partition_that_moved_is_found_in_both_groups(rounds):
     assert store.fetch(PARTITION, 6, 1 << 20, 1 << 30).next_offset == 7
 
 
-# ---- segments --------------------------------------------------------------------------------------
+# ---- segments ------------------------------------------------------------------------------------
 
 
 def test_positions_lead_to_files_across_many_segments(rounds):
@@ -279,7 +279,7 @@ def test_a_sealed_segment_gets_its_index_file(rounds):
     assert rounds.store.damage == []
 
 
-# ---- who may open a directory ------------------------------------------------------------------------
+# ---- who may open a directory --------------------------------------------------------------------
 
 
 def test_a_second_store_on_the_same_directory_is_refused(disk):
@@ -330,7 +330,7 @@ def test_a_later_incarnation_of_a_group_starts_empty(disk):
     store.close()
 
 
-# ---- restart -----------------------------------------------------------------------------------------
+# ---- restart -------------------------------------------------------------------------------------
 
 
 def test_a_restart_finds_everything_and_goes_on(disk):
@@ -381,8 +381,8 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
 
 
 def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated):
-    """Index 2 is replaced and committed in memory when the checkpoint is written; the replacement is
-    lost in a crash, and the entry that was there before must not come back as committed."""
+    """Index 2 is replaced and committed in memory when the checkpoint is written; the replacement
+    is lost in a crash, and the entry that was there before must not come back as committed."""
     store = open_store(simulated, "/node")
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)

@@ -1,0 +1,28 @@
+"""Shared by the tests of both clients: scripts for the fake nodes, and what came of them."""
+
+from __future__ import annotations
+
+from multiraft.wire import messages
+from multiraft.wire.messages import OPS
+
+
+def once(op: str, verdict):
+    """A script: ``verdict`` for the first request of ``op``, then as usual."""
+    seen = []
+
+    def script(node, event, connection):
+        if OPS[type(event.request)] == op and not seen:
+            seen.append(node)
+            return verdict(event) if callable(verdict) else verdict
+        return None
+
+    return script
+
+
+def produced(cluster) -> int:
+    """How many produce requests came in."""
+    return sum(isinstance(request, messages.Produce) for _, request in cluster.requests)
+
+
+def values_of(batches) -> list[bytes]:
+    return [record.value for batch in batches for record in batch.records()]

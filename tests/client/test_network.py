@@ -1,0 +1,191 @@
+"""The connections of a client as a machine: every request ends exactly once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from multiraft.client._network import (
+    Lost,
+    Network,
+    NetworkLimits,
+    backoff_ms,
+    drop_sent,
+    parse_address,
+)
+from multiraft.errors import ConfigError
+from multiraft.wire import messages as m
+from multiraft.wire.connection import NEED_DATA, PAUSED, Connection, ResponseEvent, Role
+from multiraft.wire.messages import Hello, Welcome
+
+A, B = "10.0.0.1:1", "10.0.0.2:1"
+CLUSTER = bytes(16)
+
+
+STATUS = m.ClusterStatus()
+
+
+class Bench:
+    """A network and the scripted far ends of its links."""
+
+    def __init__(self, servers=(A,), in_flight_max=8):
+        self.network = Network(list(servers), random.Random(1))
+        self.welcome = Welcome(CLUSTER, 1, 0, 0, 0, in_flight_max)
+        self.ends: list = []
+
+    def ask(self, address=A, timeout_ms=1000, now=0, request=STATUS):
+        outcomes: list = []
+        self.network.request(address, request, (), timeout_ms, outcomes.append, now)
+        return outcomes
+
+    def connect(self, now=0):
+        (link,) = self.network.take_new_links()
+        link.connected()
+        server = Connection(Role.SERVER)
+        assert isinstance(self.arrive(link, server)[0], Hello)
+        self.give(link, server.send(self.welcome), now)
+        self.network.release(now)
+        return link, server
+
+    def arrive(self, link, server) -> list:
+        data = b"".join(link.take_outgoing())
+        server.receive_data(data) if data else None
+        found = []
+        while (event := server.next_event()) not in (NEED_DATA, PAUSED):
+            found.append(event)
+        return found
+
+    def give(self, link, buffers, now=0):
+        data = b"".join(buffers)
+        while data and not link.closed:
+            room = link.buffer_for_receive()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            data = data[count:]
+            link.received(count, now)
+
+
+def test_a_request_waits_for_its_connection_and_gets_its_answer():
+    bench = Bench()
+    outcomes = bench.ask()
+    link, server = bench.connect()
+    (event,) = bench.arrive(link, server)
+    status = m.ClusterStatusReply(CLUSTER, 1, (), 1, 1, 0, 0, 0)
+    bench.give(link, server.send(ResponseEvent(event.id, status, metadata_index=9)))
+    assert outcomes == [ResponseEvent(event.id, status, metadata_index=9)]
+    assert bench.network.metadata_index == 9
+
+
+def test_what_was_never_sent_is_lost_unsent_and_the_rest_may_have_arrived():
+    bench = Bench(in_flight_max=1)
+    first, second = bench.ask(), bench.ask()
+    link, server = bench.connect()
+    assert len(bench.arrive(link, server)) == 1, "one at a time, says the welcome"
+    bench.network.broken(link, "cut", 5)
+    assert first == [Lost(True, "cut")] and second == [Lost(False, "cut")]
+
+
+def test_a_place_in_flight_is_passed_on():
+    bench = Bench(in_flight_max=1)
+    bench.ask(), bench.ask()
+    link, server = bench.connect()
+    (event,) = bench.arrive(link, server)
+    status = m.ClusterStatusReply(CLUSTER, 1, (), 1, 1, 0, 0, 0)
+    bench.give(link, server.send(ResponseEvent(event.id, status)))
+    bench.network.release(1)
+    assert len(bench.arrive(link, server)) == 1
+
+
+def test_an_address_that_failed_has_a_pause_and_says_why():
+    bench = Bench()
+    first = bench.ask()
+    (link,) = bench.network.take_new_links()
+    bench.network.broken(link, "refused", 0)
+    assert first == [Lost(False, "refused")]
+    assert bench.ask(now=1) == [Lost(False, "refused")]
+    assert bench.network.any_address(1) is None
+    assert bench.network.errors() == {A: "refused"}
+    assert bench.network.any_address(bench.network.next_retry_ms()) == A
+
+
+def test_time_ends_a_request_that_is_not_connected():
+    bench = Bench()
+    outcomes = bench.ask(timeout_ms=100)
+    assert bench.network.next_deadline_ms() == 100
+    bench.network.tick(100)
+    assert outcomes == [Lost(False, "not connected in time")]
+
+
+def test_an_unanswered_request_ends_its_link():
+    bench = Bench()
+    outcomes = bench.ask(timeout_ms=100)
+    link, server = bench.connect()
+    bench.arrive(link, server)
+    bench.network.tick(100)
+    assert link.closed and outcomes == [Lost(True, "no answer in time")]
+
+
+def test_a_node_that_owes_answers_and_is_silent_is_not_asked_first():
+    bench = Bench((A, B))
+    bench.ask(A, timeout_ms=60_000)
+    bench.connect()
+    bench.ask(B, timeout_ms=60_000)
+    link, server = bench.connect()
+    (event,) = bench.arrive(link, server)
+    status = m.ClusterStatusReply(CLUSTER, 2, (), 1, 1, 0, 0, 0)
+    bench.give(link, server.send(ResponseEvent(event.id, status)), now=10)
+    assert {bench.network.any_address(now) for now in range(5_000, 5_050)} == {B}
+
+
+def test_a_node_of_another_cluster_is_refused():
+    bench = Bench((A, B))
+    bench.ask(A)
+    bench.connect()
+    bench.welcome = Welcome(b"another cluster!", 2)
+    outcomes = bench.ask(B)
+    link, _ = bench.connect()
+    assert link.closed
+    assert "another cluster"[:7].encode().hex() in outcomes[0].why
+
+
+def test_protocol_errors_end_the_link():
+    bench = Bench()
+    outcomes = bench.ask()
+    link, server = bench.connect()
+    bench.arrive(link, server)
+    bench.give(link, [b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+    assert link.closed and "protocol error" in outcomes[0].why
+
+
+def test_closing_ends_every_request():
+    bench = Bench()
+    outcomes = bench.ask()
+    bench.network.close()
+    assert outcomes == [Lost(False, "the client was closed")]
+
+
+@pytest.mark.parametrize("text, parsed", [
+    ("h:1", ("h", 1)), (" h:65535 ", ("h", 65535)), ("[::1]:9", ("::1", 9))])
+def test_addresses_are_read(text, parsed):
+    assert parse_address(text) == parsed
+
+
+def test_no_address_at_all_is_a_config_error():
+    with pytest.raises(ConfigError):
+        Network([], random.Random(1))
+
+
+def test_pauses_double_and_are_half_random():
+    limits = NetworkLimits(retry_ms_min=20, retry_ms_max=100)
+    for failures, low, high in ((1, 10, 20), (2, 20, 40), (3, 40, 80), (4, 50, 100),
+                                (50, 50, 100)):
+        seen = [backoff_ms(limits, failures, random.Random(seed)) for seed in range(200)]
+        assert low <= min(seen) and max(seen) <= high and len(set(seen)) > 5
+
+
+def test_what_was_sent_is_dropped_wherever_it_ends():
+    whole = b"abcdefghij"
+    for count in range(11):
+        left = drop_sent([b"abc", bytearray(b"defg"), memoryview(b"hij")], count)
+        assert b"".join(left) == whole[count:]

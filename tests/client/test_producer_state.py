@@ -1,0 +1,330 @@
+"""The producer machine, one rule at a time: values in, values out, time as a number."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from multiraft import core
+from multiraft.client._accumulator import BufferFull, ProducerSettings
+from multiraft.client._metadata import MetadataCache
+from multiraft.client._network import Lost
+from multiraft.client._producer import ProducerState
+from multiraft.client._records import Record
+from multiraft.wire import messages as m
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import Code, ErrorDetail
+
+
+def metadata(partitions: int = 1, leader: int = 1, epoch: int = 1) -> m.MetadataReply:
+    return m.MetadataReply(
+        bytes(16), tuple(m.NodeAddress(node, f"n{node}:1", "") for node in (1, 2, 3)),
+        (m.TopicMetadata("t", bytes(16), 1, tuple(
+            m.PartitionMetadata(number, 100 + number, 1 + number, leader, epoch, 0)
+            for number in range(partitions))),))
+
+
+class Bench:
+    """A producer whose topic is known and whose identity is (7, 0), at time 0."""
+
+    def __init__(self, partitions: int = 1, **settings):
+        self.metadata = MetadataCache()
+        self.metadata.apply(("t",), metadata(partitions), 0)
+        self.state = ProducerState(ProducerSettings(**{"linger_ms": 0, **settings}),
+                                   self.metadata, random.Random(1))
+        if self.state.wants_identity:
+            self.state.identify(7, 0)
+
+    def send(self, value: bytes = b"v", now: int = 0, **fields):
+        return self.state.records.send(Record("t", value, **fields), now, 1)
+
+    def poll(self, now: int = 0):
+        return self.state.poll(now)
+
+    def one(self, now: int = 0):
+        (attempt,) = self.poll(now)
+        return attempt
+
+    def pause_ends(self, now: int) -> int:
+        """When the next attempt is due; nothing is due now."""
+        assert self.poll(now) == []
+        return self.state.next_deadline_ms()
+
+    def answer(self, attempt, code=Code.OK, base_offset=0, now=0, detail=None):
+        results = tuple(m.ProduceResult(code, base_offset, detail) for _ in attempt.batches)
+        self.state.done(attempt, ResponseEvent(1, m.ProduceReply(results)), now)
+
+
+def sequences(attempt) -> list[tuple[int, int, int]]:
+    """(producer id, epoch, first sequence) of each batch of an attempt."""
+    return [(header.producer_id, header.producer_epoch, header.base_sequence)
+            for header in map(core.batch_header, attempt.payload)]
+
+
+def test_a_batch_lingers_and_then_goes():
+    bench = Bench(linger_ms=5)
+    bench.send(now=10)
+    assert bench.poll(10) == []
+    assert bench.state.next_deadline_ms() == 15
+    assert bench.one(15).batches
+
+
+def test_a_full_batch_does_not_linger():
+    bench = Bench(linger_ms=1000, batch_bytes=200)
+    for _ in range(5):
+        bench.send(bytes(80))
+    assert len(bench.one().batches) >= 1
+
+
+def test_what_is_sent_is_a_valid_batch_with_consecutive_sequences():
+    bench = Bench(batch_bytes=200, linger_ms=1000)
+    for _ in range(6):
+        bench.send(bytes(80))
+    bench.state.records.seal_all()
+    attempt = bench.one()
+    infos = [core.check_batch(data) for data in attempt.payload]
+    assert [info.base_sequence for info in infos] == [
+        sum(info.count for info in infos[:at]) for at in range(len(infos))]
+
+
+def test_nothing_goes_before_there_is_an_identity():
+    bench = Bench()
+    bench.state.identity = None
+    bench.send()
+    assert bench.poll() == [] and bench.state.wants_identity
+    bench.state.identify(9, 3)
+    assert sequences(bench.one()) == [(9, 3, 0)]
+
+
+def test_at_most_in_flight_max_batches_are_unanswered():
+    bench = Bench(batch_bytes=200, in_flight_max=2)
+    for number in range(5):
+        bench.send(bytes(100), now=number)
+    first = bench.poll(10)
+    assert sum(len(attempt.batches) for attempt in first) == 2
+    assert bench.poll(11) == []
+    bench.answer(first[0], now=12)
+    assert sum(len(attempt.batches) for attempt in bench.poll(12)) == 2
+
+
+def test_requests_for_one_node_are_bounded_in_bytes():
+    bench = Bench(partitions=5, batch_bytes=1000, request_bytes_max=1500)
+    for number in range(5):
+        bench.send(bytes(700), partition=number)
+    attempts = bench.poll()
+    assert len(attempts) == 5
+    assert all(sum(map(len, attempt.payload)) <= 1500 for attempt in attempts)
+
+
+def test_a_lost_attempt_is_repeated_unchanged_after_a_pause():
+    bench = Bench()
+    bench.send()
+    attempt = bench.one()
+    before = bytes(attempt.payload[0])
+    bench.state.done(attempt, Lost(True, "cut"), 5)
+    assert bench.poll(5) == []
+    again = bench.one(bench.state.next_deadline_ms())
+    assert bytes(again.payload[0]) == before
+    assert "t" in bench.metadata.wanted()
+
+
+def test_pauses_grow_and_are_bounded():
+    bench = Bench(delivery_timeout_ms=100_000)
+    bench.send()
+    now, pauses, attempt = 0, [], bench.one()
+    for _ in range(12):
+        bench.state.done(attempt, Lost(False, "refused"), now)
+        lost_at, attempts = now, bench.poll(now)
+        while not attempts:
+            now = bench.state.next_deadline_ms()
+            attempts = bench.poll(now)
+        (attempt,) = attempts
+        pauses.append(now - lost_at)
+    assert pauses[0] <= 25 and max(pauses) <= 1000 and pauses[-1] >= 500
+
+
+def test_the_batches_behind_a_refused_one_are_repeated_with_it_in_order():
+    bench = Bench(batch_bytes=200)
+    attempts = []
+    for number in range(3):
+        bench.send(bytes(120), now=number)
+        attempts += bench.poll(number)
+    bench.answer(attempts[0], Code.QUEUE_FULL, -1, now=10)
+    assert bench.poll(100) == [], "others are still in flight"
+    bench.answer(attempts[1], Code.OUT_OF_ORDER_SEQUENCE, -1, now=101)
+    bench.answer(attempts[2], Code.OUT_OF_ORDER_SEQUENCE, -1, now=102)
+    again = bench.one(bench.pause_ends(102))
+    assert [sequence for _, _, sequence in sequences(again)] == [0, 1, 2]
+
+
+def test_a_missing_answer_makes_the_client_look_for_another_leader_and_go_there():
+    bench = Bench(suspect_ms=500)
+    delivery = bench.send()
+    first = bench.one()
+    assert bench.state.next_deadline_ms() <= 500
+    assert bench.poll(500) == [] and bench.metadata.wanted() == ("t",)
+    bench.metadata.apply(("t",), metadata(leader=2, epoch=2), 510)
+    assert bench.poll(510)[0].address == "n2:1"
+    bench.answer(first, base_offset=4, now=520)
+    assert delivery.outcome.base_offset == 4, "a late success of the old leader is the truth"
+
+
+def test_a_second_batch_of_an_idle_partition_is_missed_too():
+    bench = Bench(suspect_ms=500)
+    bench.send()
+    bench.answer(bench.one(), now=1)
+    bench.send(now=5_000)
+    bench.poll(5_000)
+    assert bench.state.next_deadline_ms() <= 5_500
+
+
+def test_a_late_refusal_of_an_abandoned_attempt_changes_nothing():
+    bench = Bench()
+    delivery = bench.send()
+    first = bench.one()
+    bench.metadata.apply(("t",), metadata(leader=2, epoch=2), 10)
+    second = bench.one(10)
+    bench.answer(first, Code.INVALID_BATCH, -1, now=11)
+    assert not delivery.done
+    bench.answer(second, base_offset=3, now=12)
+    assert delivery.outcome.base_offset == 3
+
+
+def test_a_hint_moves_every_partition_of_the_group():
+    bench = Bench()
+    bench.send()
+    bench.answer(bench.one(), Code.NOT_LEADER, -1, now=1,
+                 detail=ErrorDetail("", 3, "elsewhere:9"))
+    assert bench.one(bench.pause_ends(1)).address == "elsewhere:9"
+
+
+def test_older_metadata_does_not_undo_newer():
+    bench = Bench()
+    bench.metadata.apply(("t",), metadata(leader=2, epoch=5), 0)
+    bench.metadata.apply(("t",), metadata(leader=1, epoch=4), 0)
+    assert bench.metadata.leader_address(100) == "n2:1"
+
+
+def test_a_gap_is_closed_by_a_new_epoch():
+    bench = Bench()
+    first, second = bench.send(), None
+    attempt = bench.one()
+    second = bench.send(now=1)
+    behind = bench.one(1)
+    bench.answer(attempt, Code.LIMIT_EXCEEDED, -1, now=2)
+    assert first.outcome.code == Code.LIMIT_EXCEEDED
+    bench.answer(behind, Code.OUT_OF_ORDER_SEQUENCE, -1, now=3)
+    assert bench.poll(bench.pause_ends(3)) == []
+    assert bench.state.wants_identity
+    bench.state.identify(7, 1)
+    again = bench.one(2_000)
+    assert sequences(again) == [(7, 1, 0)]
+    bench.answer(again, now=2_001)
+    assert second.done
+
+
+def test_a_definite_refusal_of_the_last_batch_gives_its_sequence_back():
+    bench = Bench()
+    bench.send()
+    bench.answer(bench.one(), Code.INVALID_BATCH, -1)
+    bench.send(now=1)
+    assert sequences(bench.one(1)) == [(7, 0, 0)]
+
+
+def test_an_ambiguous_end_never_gives_its_sequence_back():
+    bench = Bench(delivery_timeout_ms=100)
+    delivery = bench.send()
+    bench.one()
+    bench.poll(100)
+    assert delivery.outcome.code == Code.AMBIGUOUS
+    bench.send(now=200)
+    assert bench.poll(200) == [] and bench.state.wants_identity
+    bench.state.identify(7, 1)
+    assert sequences(bench.one(201)) == [(7, 1, 0)]
+
+
+def test_sequences_wrap_where_kafkas_do():
+    bench = Bench()
+    bench.send()
+    bench.answer(bench.one())
+    bench.poll()
+    bench.state.records._idle[100].next_sequence = (1 << 31) - 1
+    bench.send(now=1)
+    assert sequences(bench.one(1)) == [(7, 0, (1 << 31) - 1)]
+    bench.send(now=2)
+    assert sequences(bench.one(2)) == [(7, 0, 0)]
+
+
+def test_without_idempotence_batches_carry_no_identity_and_no_question_is_asked():
+    for settings in ({"idempotent": False}, {"acks": "none"}):
+        bench = Bench(**settings)
+        assert not bench.state.wants_identity
+        bench.send()
+        assert sequences(bench.one()) == [(-1, -1, -1)]
+
+
+def test_memory_is_accounted_until_the_outcome_is_known():
+    bench = Bench(batch_bytes=1000, buffer_bytes_max=2000)
+    bench.send(bytes(900))
+    with pytest.raises(BufferFull) as caught:
+        while True:
+            bench.send(bytes(900))
+    assert caught.value.limit == 2000
+    for attempt in bench.poll():
+        bench.answer(attempt)
+    assert bench.state.records.buffered_bytes == 0
+
+
+def test_a_compressed_batch_is_accounted_by_what_it_became():
+    bench = Bench(compression="zstd")
+    bench.send(bytes(100_000))
+    assert bench.state.records.buffered_bytes > 100_000
+    bench.one()
+    assert bench.state.records.buffered_bytes < 1_000
+
+
+def test_records_of_an_unknown_topic_wait_and_end_when_there_is_none():
+    bench = Bench()
+    delivery = bench.state.records.send(Record("nope", b"v"), 0, 1)
+    bench.poll(0)
+    assert bench.metadata.wanted() == ("nope",)
+    bench.metadata.apply(("nope",), m.MetadataReply(bytes(16), (), (), ("nope",)), 0)
+    bench.poll(1)
+    assert not delivery.done, "it may have been created elsewhere a moment ago"
+    bench.poll(1_000)
+    assert delivery.outcome.code == Code.UNKNOWN_TOPIC
+
+
+def test_an_idle_producer_has_nothing_to_do():
+    bench = Bench()
+    bench.send()
+    bench.answer(bench.one())
+    assert bench.poll(1) == []
+    assert not bench.state.records.partitions
+
+
+@pytest.mark.parametrize("results", [0, 2])
+def test_an_answer_with_the_wrong_number_of_results_is_no_answer(results):
+    bench = Bench()
+    delivery = bench.send()
+    attempt = bench.one()
+    bench.state.done(attempt, ResponseEvent(1, m.ProduceReply(
+        (m.ProduceResult(Code.OK, 0),) * results)), 1)
+    assert not delivery.done
+    assert bench.one(bench.pause_ends(1))
+
+
+def test_many_idle_partitions_of_deleted_topics_are_forgotten():
+    bench = Bench()
+    records = bench.state.records
+    for number in range(3_000):
+        name = f"x{number}"
+        part = m.PartitionMetadata(0, 10_000 + number, 1, 1, 1, 0)
+        bench.metadata.apply((name,), m.MetadataReply(
+            bytes(16), (m.NodeAddress(1, "n1:1", ""),),
+            (m.TopicMetadata(name, bytes(16), number + 10, (part,)),)), 0)
+        records.send(Record(name, b"v"), number, 1)
+        bench.answer(bench.one(number), now=number)
+        bench.metadata.forget_topic(name)
+    assert len(records._idle) < 2_000

@@ -1,0 +1,190 @@
+"""What tests of the node share: trio with a bound, loopback sockets, a whole node in this process.
+
+Contract.  Every wait is for a condition and ends after ``LIMIT_S``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import trio
+
+from multiraft.core import BatchBuilder
+from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.identity import Identity
+from multiraft.storage.store import Store
+from multiraft.types import METADATA_GROUP
+from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
+from multiraft.wire.messages import BatchPart, CreateTopic, Hello, Produce
+from node.config import NodeConfig, parse
+from node.main import Node
+
+LIMIT_S = 20.0
+POLL_S = 0.002
+CLUSTER = "0123456789abcdef0123456789abcdef"
+
+
+def in_trio(test):
+    """A test that is an async function."""
+
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        async def bounded():
+            with trio.fail_after(LIMIT_S):
+                await test(*args, **kwargs)
+
+        trio.run(bounded)
+
+    return run
+
+
+async def until(condition, what: str = ""):
+    """The first true value of ``condition()``."""
+    with trio.move_on_after(LIMIT_S / 2):
+        while not (value := condition()):
+            await trio.sleep(POLL_S)
+        return value
+    raise AssertionError(f"never: {what or condition}")
+
+
+def connected_pair(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]:
+    """Two ends of a TCP connection, not blocking."""
+    with socket.socket() as listening:
+        if buffer_bytes:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        near = socket.create_connection(listening.getsockname())
+        far, _ = listening.accept()
+    if buffer_bytes:
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+    near.setblocking(False)
+    far.setblocking(False)
+    return near, far
+
+
+def free_port() -> int:
+    """A port that nobody has right now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def silent_log() -> logging.Logger:
+    """A logger whose records pytest shows when a test fails."""
+    log = logging.getLogger("tests.node")
+    log.setLevel(logging.INFO)
+    return log
+
+
+# ---- a whole node --------------------------------------------------------------------------------
+
+
+def one_node_table(**limits: int) -> dict:
+    """The configuration of a cluster of one."""
+    row = {"id": 1, "client_address": f"127.0.0.1:{free_port()}",
+           "peer_address": f"127.0.0.1:{free_port()}"}
+    return {"node": {**row, "data_dir": "data"}, "limits": limits,
+            "cluster": {"id": CLUSTER, "groups": 2, "replication_factor": 1, "nodes": [row]}}
+
+
+def make_node(config: NodeConfig) -> Node:
+    """All parts of a node on its real directory."""
+    store = Store.open(str(config.data_dir), RealFilesystem(),
+                       Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
+    return Node(config, store, silent_log())
+
+
+@contextlib.asynccontextmanager
+async def serving(directory: Path, **limits: int) -> AsyncIterator[Node]:
+    """A node that leads everything, stopped in order at the end."""
+    node = make_node(parse(one_node_table(**limits), directory))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.run)
+        await until(lambda: node.core.led_count == 3 and node.metadata_log.state.cluster_id,
+                    "the node leads")
+        yield node
+        node.rounds.stop()
+        nursery.cancel_scope.cancel()
+    node.close()
+
+
+HELLO = Hello()
+
+
+class Client:
+    """One connection to a node, without retries; closes itself as a context."""
+
+    def __init__(self, stream: trio.SocketStream):
+        self.stream = stream
+        self.machine = Connection(Role.CLIENT)
+        self._next_id = 1
+
+    @classmethod
+    async def open(cls, node: Node, hello: Hello = HELLO) -> Client:
+        """Connect and say hello."""
+        address = node.config.node.client_address
+        client = cls(await trio.open_tcp_stream(address.host, address.port))
+        await client.say(*client.machine.send(hello))
+        client.opened = await client.event()
+        return client
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stream.socket.close()
+
+    async def say(self, *buffers: bytes) -> None:
+        """Exactly these bytes."""
+        await self.stream.send_all(b"".join(buffers))
+
+    async def event(self):
+        """What the node says next."""
+        while (event := self.machine.next_event()) is NEED_DATA:
+            self.machine.receive_data(await self.stream.receive_some())
+        return event
+
+    async def begin(self, request, *payload: bytes, seen_index: int = 0) -> int:
+        """Send a request; its id."""
+        number, self._next_id = self._next_id, self._next_id + 1
+        await self.say(*self.machine.send(RequestEvent(number, request, seen_index), payload))
+        return number
+
+    async def ask(self, request, *payload: bytes, seen_index: int = 0) -> ResponseEvent:
+        """One request and its response."""
+        number = await self.begin(request, *payload, seen_index=seen_index)
+        answer = await self.event()
+        assert answer.id == number, answer
+        return answer
+
+    async def create(self, name: str, partitions: int = 1) -> int:
+        """Create a topic; the incarnation of its first partition."""
+        answer = await self.ask(CreateTopic(name, partitions))
+        assert answer.reply is not None, answer
+        return answer.reply.topic.incarnation
+
+    async def produce(self, incarnation: int, *values: bytes, acks: str = "commit"):
+        """Append one batch; its result."""
+        data = batch(*values)
+        answer = await self.ask(Produce(acks, 5_000, (BatchPart(incarnation, len(data)),)), data)
+        return answer.reply.results[0]
+
+
+def batch(*values: bytes) -> bytearray:
+    """A batch of these records, not idempotent."""
+    builder = BatchBuilder(8 << 20)
+    for value in values:
+        assert builder.append(1_700_000_000_000, None, value)
+    return builder.build()
+
+
+def leads(node: Node) -> bool:
+    """Whether the node leads the metadata group."""
+    return node.core.is_leader(METADATA_GROUP)

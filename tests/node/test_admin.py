@@ -1,0 +1,136 @@
+"""Administrative requests at a real node: each answered once, with a code that says what to do."""
+
+
+from multiraft.wire.errors import Code
+from multiraft.wire.messages import (
+    ClusterStatus,
+    CreateTopic,
+    DeleteTopic,
+    GroupList,
+    GroupTransfer,
+    InitProducer,
+    ListTopics,
+    Metadata,
+    NodeStatus,
+)
+from node import metadata
+from node import admin as admin_module
+from tests.node.harness import Client, in_trio, serving, until
+
+
+@in_trio
+async def test_topics_live_and_die(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        incarnation = await client.create("orders", 3)
+        [topic] = (await client.ask(Metadata(("orders", "none")))).reply.topics
+        assert [row.incarnation for row in topic.partitions] == list(
+            range(incarnation, incarnation + 3))
+        assert {row.leader for row in topic.partitions} == {1}
+        assert (await client.ask(CreateTopic("orders"))).code == Code.TOPIC_EXISTS
+        assert (await client.ask(CreateTopic("or/ders"))).code == Code.INVALID_TOPIC_NAME
+        assert (await client.ask(CreateTopic("x", 1, 3))).code == Code.LIMIT_EXCEEDED
+        assert [row.name for row in (await client.ask(ListTopics())).reply.topics] == ["orders"]
+        assert (await client.ask(DeleteTopic("orders"))).code == Code.OK
+        assert (await client.ask(DeleteTopic("orders"))).code == Code.UNKNOWN_TOPIC
+        assert (await client.ask(Metadata(("orders",)))).reply.missing == ("orders",)
+
+
+@in_trio
+async def test_a_topic_deleted_as_soon_as_it_is_there_is_still_an_answer(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        state = node.metadata_log.state
+        created = state.apply(state.version + 1, metadata.CreateTopic("brief", bytes(16), 2)).value
+        state.apply(state.version + 1, metadata.DeleteTopic("brief", bytes(16)))
+        assert len(node.admin._topic_metadata(created).partitions) == 2
+
+
+@in_trio
+async def test_producer_ids_are_never_given_twice(tmp_path):
+    async with serving(tmp_path, producer_id_block=2) as node, await Client.open(node) as client:
+        given = [(await client.ask(InitProducer())).reply for _ in range(5)]
+        assert len({reply.producer_id for reply in given}) == 5
+        bumped = (await client.ask(InitProducer(given[0].producer_id, 0))).reply
+        assert bumped == (given[0].producer_id, 1)
+        assert (await client.ask(InitProducer(1 << 40, 0))).code == Code.INVALID_REQUEST
+
+
+@in_trio
+async def test_groups_and_nodes_are_listed(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        status = (await client.ask(ClusterStatus())).reply
+        assert [(row.id, row.state, row.groups, row.leads) for row in status.nodes] == [
+            (1, "up", 3, 3)]
+        assert status.metadata_leader == 1
+        page = (await client.ask(GroupList(1, 1))).reply
+        assert ([row.group for row in page.groups], page.more) == ([1], True)
+
+
+@in_trio
+async def test_transfers_that_cannot_be_say_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(admin_module, "TRANSFER_WAIT_S", 0.05)
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        assert (await client.ask(GroupTransfer(9))).code == Code.INVALID_REQUEST
+        stranger = await client.ask(GroupTransfer(1, 7))
+        assert (stranger.code, "not a voter" in stranger.error.text) == (Code.INVALID_REQUEST, True)
+        alone = await client.ask(GroupTransfer(1))
+        assert (alone.code, "no other voter" in alone.error.text) == (Code.TIMED_OUT, True)
+        assert (await client.ask(GroupTransfer(1, 1))).reply.leader == 1
+
+
+@in_trio
+async def test_a_node_that_is_behind_its_client_waits_and_then_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(admin_module, "METADATA_WAIT_S", 0.05)
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        ahead = node.metadata_log.state.version + 1000
+        assert (await client.ask(ListTopics(), seen_index=ahead)).code == Code.STALE_METADATA
+
+
+@in_trio
+async def test_a_node_that_catches_up_in_time_answers(tmp_path):
+    async with (serving(tmp_path) as node, await Client.open(node) as client,
+                await Client.open(node) as other):
+        ahead = node.metadata_log.state.version + 1
+        await client.begin(ListTopics(), seen_index=ahead)
+        await until(lambda: node.admin._at_work)
+        await other.create("t")
+        assert [row.name for row in (await client.event()).reply.topics] == ["t"]
+
+
+@in_trio
+async def test_too_many_requests_at_a_time_are_refused_with_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(admin_module, "ADMIN_REQUESTS_MAX", 1)
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        await client.begin(ListTopics(), seen_index=1 << 40)
+        await until(lambda: node.admin._at_work)
+        refused = await client.ask(ListTopics())
+        assert (refused.code, refused.error.limit, refused.error.value) == (Code.QUEUE_FULL, 1, 2)
+
+
+@in_trio
+async def test_changes_go_to_the_metadata_leader_only(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        node.core.resign(0, "test")
+        node.request_round()
+        refused = await client.ask(CreateTopic("t"))
+        assert refused.code == Code.LEADER_UNKNOWN
+        await until(lambda: node.core.is_settled(0), "it leads again")
+        assert (await client.ask(CreateTopic("t"))).code == Code.OK
+
+
+@in_trio
+async def test_a_command_whose_leader_steps_down_is_ambiguous(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        node.disk.start_next = lambda: None  # nothing is committed any more
+        await client.begin(CreateTopic("t"))
+        await until(lambda: node.metadata_log.oldest_waiting)
+        node.core.resign(0, "test")
+        node.request_round()
+        assert (await client.event()).code == Code.AMBIGUOUS
+
+
+@in_trio
+async def test_the_status_of_a_node_is_whole_numbers_and_documented(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        status = (await client.ask(NodeStatus())).reply.status
+        assert all(type(value) is int for value in status.values())
+        assert status["groups"] == status["groups_led"] == 3

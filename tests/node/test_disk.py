@@ -1,0 +1,181 @@
+"""The disk worker on real files: order, group commit, and a disk that fails."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from node.disk import DiskWorker
+from node.errors import DiskFailed
+from tests.node.harness import in_trio, until
+
+
+class Staged:
+    """A staged write of one part."""
+
+    def __init__(self, file, data: bytes, position: int, exists: bool = True):
+        self.parts = [(file, [data], position)]
+        self.native_ready = exists
+
+    def create_files(self):
+        self.native_ready = True
+
+
+def idle_store():
+    return SimpleNamespace(upkeep_due=False, prepare_plan=lambda: None, seal_plan=lambda: None,
+                           begin=lambda staged: None)
+
+
+class World:
+    """A worker and what it reported, one list per completed group."""
+
+    def __init__(self, tmp_path):
+        self.file = open(tmp_path / "lane", "w+b", buffering=0)
+        self.done: list[list] = []
+        self.disk = DiskWorker(idle_store(), self.done.append)
+
+    def write(self, *staged):
+        for one in staged:
+            self.disk.submit(one)
+        self.disk.start_next()
+
+    def content(self) -> bytes:
+        return os.pread(self.file.fileno(), 1 << 20, 0)
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    with world.file:
+        yield world
+
+
+@in_trio
+async def test_what_is_submitted_during_a_write_is_the_next_one(world):
+    first, second, third = (Staged(world.file, bytes([65 + n]) * 8, 8 * n) for n in range(3))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.disk.run)
+        world.write(first)
+        world.write(second)
+        world.write(third)
+        assert not world.disk.idle
+        await until(lambda: len(world.done) == 2)
+        assert world.done == [[first], [second, third]]
+        assert world.disk.idle
+        nursery.cancel_scope.cancel()
+    assert world.content() == b"A" * 8 + b"B" * 8 + b"C" * 8
+    assert (world.disk.writes, world.disk.bytes_written) == (2, 24)
+
+
+@in_trio
+async def test_many_writes_are_reported_in_order(world):
+    staged = [Staged(world.file, b"%04d" % n, 4 * n) for n in range(300)]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.disk.run)
+        for one in staged:
+            world.write(one)
+            if len(world.done) % 7 == 0:
+                await trio.lowlevel.checkpoint()
+        await until(lambda: sum(map(len, world.done)) == 300)
+        nursery.cancel_scope.cancel()
+    assert [one for group in world.done for one in group] == staged
+    assert world.content() == b"".join(b"%04d" % n for n in range(300))
+
+
+async def failing(world, fd_of) -> DiskFailed:
+    with pytest.raises(ExceptionGroup) as raised:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(world.disk.run)
+            world.write(Staged(SimpleNamespace(fileno=fd_of), b"x", 0))
+            await trio.sleep_forever()
+    return raised.value.exceptions[0]
+
+
+@in_trio
+async def test_a_write_that_fails_stops_the_node_and_is_not_reported(world, tmp_path):
+    read_only = os.open(tmp_path / "lane", os.O_RDONLY)
+    try:
+        error = await failing(world, lambda: read_only)
+    finally:
+        os.close(read_only)
+    assert isinstance(error, DiskFailed)
+    assert error.exit_code == 4
+    assert world.done == []
+
+
+@in_trio
+async def test_an_fsync_that_fails_stops_the_node(world):
+    reading, writing = os.pipe()  # takes no positioned writes and no fsync
+    try:
+        assert isinstance(await failing(world, lambda: writing), DiskFailed)
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert world.done == []
+
+
+@in_trio
+async def test_a_write_waits_for_the_file_it_needs(world):
+    late = Staged(world.file, b"late", 0, exists=False)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.disk.run)
+        nursery.start_soon(world.disk.prepare)
+        world.write(late)
+        assert world.disk.idle
+        await until(lambda: world.done == [[late]])
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_file_that_cannot_be_created_stops_the_node(world):
+    late = Staged(world.file, b"late", 0, exists=False)
+
+    def full():
+        raise OSError(28, "No space left on device")
+
+    late.create_files = full
+    with pytest.raises(ExceptionGroup) as raised:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(world.disk.run)
+            nursery.start_soon(world.disk.prepare)
+            world.write(late)
+            await trio.sleep_forever()
+    assert raised.group_contains(DiskFailed, match="No space")
+
+
+@in_trio
+async def test_a_disk_that_hangs_shows_whether_it_writes_or_creates(world):
+    late, hanging = Staged(world.file, b"late", 0, exists=False), trio.Event()
+
+    def hang():
+        trio.from_thread.run(hanging.wait)
+        late.native_ready = True
+
+    late.create_files = hang
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.disk.run)
+        nursery.start_soon(world.disk.prepare)
+        assert world.disk.busy_since_ms is None
+        world.write(late)
+        await until(lambda: world.disk.busy_since_ms is not None)
+        hanging.set()
+        await until(lambda: world.done)
+        assert world.disk.busy_since_ms is None
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_probe_writes_elsewhere_and_answers_nobody(world, tmp_path):
+    probe = os.open(tmp_path / "probe", os.O_CREAT | os.O_RDWR)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(world.disk.run)
+            world.disk.probe(probe)
+            world.write(waiting := Staged(world.file, b"after", 0))
+            assert world.done == []
+            await until(lambda: world.done == [[waiting]])
+            nursery.cancel_scope.cancel()
+        assert os.fstat(probe).st_size == 512
+    finally:
+        os.close(probe)

@@ -1,0 +1,177 @@
+"""Fetch and list-offsets at a real node: long polls, cold ranges, what is out of range."""
+
+import os
+
+import trio
+import trio.testing
+
+from multiraft.core import split_batches
+from multiraft.wire.errors import Code
+from multiraft.wire.messages import (
+    EARLIEST,
+    LATEST,
+    Fetch,
+    FetchPart,
+    ListOffsets,
+    OffsetQuery,
+)
+from tests.node.harness import Client, in_trio, make_node, serving, until
+
+
+def fetch(incarnation: int, offset: int, wait_max_ms: int = 0, bytes_min: int = 1) -> Fetch:
+    return Fetch((FetchPart(incarnation, offset, 1 << 20),), bytes_min, 1 << 20, wait_max_ms)
+
+
+def result(answer):
+    return answer.reply.results[0]
+
+
+@in_trio
+async def test_what_is_committed_is_served_and_nothing_else(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        for number in range(3):
+            assert (await client.produce(topic, b"value %d" % number)).base_offset == number
+        answer = await client.ask(fetch(topic, 1))
+        assert (result(answer).code, result(answer).high_watermark) == (Code.OK, 3)
+        assert [bytes(one).count(b"value") for one in split_batches(answer.reply.payload)] == [1, 1]
+        empty = await client.ask(fetch(topic, 3))
+        assert (result(empty).code, result(empty).length) == (Code.OK, 0)
+
+
+@in_trio
+async def test_a_long_poll_is_woken_by_a_commit(tmp_path):
+    async with (serving(tmp_path) as node, await Client.open(node) as reader,
+                await Client.open(node) as writer):
+        topic = await writer.create("t")
+        await reader.begin(fetch(topic, 0, wait_max_ms=30_000))
+        await until(lambda: node.fetching.next_deadline_ms(), "the poll waits")
+        await writer.produce(topic, b"news")
+        assert b"news" in bytes((await reader.event()).reply.payload)
+        assert node.fetching.next_deadline_ms() is None
+
+
+@in_trio
+async def test_a_long_poll_ends_in_time_on_an_idle_node(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await trio.testing.wait_all_tasks_blocked()
+        answer = await client.ask(fetch(topic, 0, wait_max_ms=50))
+        assert (result(answer).code, result(answer).length) == (Code.OK, 0)
+
+
+@in_trio
+async def test_a_poll_waits_for_as_many_bytes_as_it_asked_for(tmp_path):
+    async with (serving(tmp_path) as node, await Client.open(node) as reader,
+                await Client.open(node) as writer):
+        topic = await writer.create("t")
+        await reader.begin(fetch(topic, 0, wait_max_ms=30_000, bytes_min=1500))
+        for _ in range(2):
+            await until(lambda: node.fetching.next_deadline_ms())
+            await writer.produce(topic, bytes(1000))
+        assert result(await reader.event()).length > 2000
+
+
+@in_trio
+async def test_a_session_that_ends_takes_its_polls_along(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as writer:
+        topic = await writer.create("t")
+        async with await Client.open(node) as reader:
+            await reader.begin(fetch(topic, 0, wait_max_ms=30_000))
+            await until(lambda: node.fetching.next_deadline_ms())
+        await until(lambda: node.fetching.next_deadline_ms() is None)
+        assert not node.fetching._by_group
+
+
+@in_trio
+async def test_offsets_outside_the_log_are_told_with_the_range(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await client.produce(topic, b"one", b"two")
+        for offset in (3, (1 << 63) - 1):
+            refused = result(await client.ask(fetch(topic, offset, wait_max_ms=30_000)))
+            assert refused.code == Code.OFFSET_OUT_OF_RANGE
+            assert (refused.error.start_offset, refused.error.end_offset) == (0, 2)
+
+
+@in_trio
+async def test_a_leader_that_is_not_settled_calls_an_offset_not_available(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        node.core.is_settled = lambda group: False
+        assert result(await client.ask(fetch(topic, 7))).code == Code.OFFSET_NOT_AVAILABLE
+        latest = ListOffsets((OffsetQuery(topic, LATEST), OffsetQuery(topic, EARLIEST)))
+        answer = await client.ask(latest)
+        assert [row.code for row in answer.reply.results] == [Code.OFFSET_NOT_AVAILABLE, Code.OK]
+
+
+@in_trio
+async def test_only_a_node_that_is_not_behind_says_that_a_partition_does_not_exist(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        version = node.metadata_log.state.version
+        for seen, code in ((0, Code.UNKNOWN_PARTITION), (version, Code.UNKNOWN_PARTITION),
+                           (version + 1, Code.STALE_METADATA)):
+            answer = await client.ask(fetch(77, 0), seen_index=seen)
+            assert result(answer).code == code
+            query = ListOffsets((OffsetQuery(77, LATEST),))
+            assert result(await client.ask(query, seen_index=seen)).code == code
+
+
+async def restarted(tmp_path, node, test) -> None:
+    """Run ``test`` on the same directory with nothing in memory."""
+    again = make_node(node.config)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(again.run)
+        await until(lambda: again.core.led_count == 3)
+        async with await Client.open(again) as client:
+            await test(again, client)
+        again.rounds.stop()
+        nursery.cancel_scope.cancel()
+    again.close()
+
+
+@in_trio
+async def test_a_cold_range_is_served_by_an_idle_node(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        for number in range(4):
+            await client.produce(topic, b"cold %d" % number)
+
+    async def read(again, client):
+        await trio.testing.wait_all_tasks_blocked()
+        answer = await client.ask(fetch(topic, 2))
+        assert (result(answer).code, result(answer).high_watermark) == (Code.OK, 4)
+        assert b"cold 2" in bytes(answer.reply.payload)
+        assert again.fetching.cold_reads == 1
+
+    await restarted(tmp_path, node, read)
+
+
+@in_trio
+async def test_a_damaged_range_quarantines_the_replica_and_nothing_else(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t", 8)
+        for partition in range(8):
+            await client.produce(topic + partition, b"tender %d" % partition)
+
+    def damage(store, value: bytes) -> None:
+        lane = tmp_path / "data" / "lane-0"
+        [path] = [path for path in lane.iterdir() if value in path.read_bytes()]
+        with open(path, "r+b") as file:
+            os.pwrite(file.fileno(), b"TENDER", path.read_bytes().index(value))
+
+    async def read(again, client):
+        groups = {partition: again.directory.place_of(topic + partition).group
+                  for partition in range(8)}
+        other = next(partition for partition in range(8) if groups[partition] != groups[0])
+        damage(again.store, b"tender 0")
+        assert result(await client.ask(fetch(topic, 0))).code == Code.QUARANTINED
+        await until(lambda: again.core.quarantined_count == 1)
+        assert again.core.status(groups[0]).quarantined
+        assert result(await client.ask(fetch(topic + other, 0))).code == Code.OK
+        assert result(await client.ask(fetch(topic, 0))).code == Code.LEADER_UNKNOWN
+
+    await restarted(tmp_path, node, read)
+    again = make_node(node.config)
+    assert again.core.quarantined_count == 1, "a damaged replica stays damaged across restarts"
+    again.close()

@@ -1,0 +1,232 @@
+"""The round loop obeys the order of effects, gathers, and wakes by the clock."""
+
+import pytest
+import trio
+import trio.testing
+
+from multiraft.ready import Committed, Envelope, Event, Ready, Writes
+from node import rounds as rounds_module
+from node.clock import monotonic_ms
+from node.errors import RoundFailed
+from node.rounds import Rounds
+from tests.node.harness import in_trio, until
+
+
+class World:
+    """Core, store, disk, peers and applier that write down what they are asked, in order."""
+
+    def __init__(self):
+        self.log = []
+        self.readies = []
+        self.deadline_ms = None
+        self.patience_ms = None
+        self.staged = []
+        self.rounds = Rounds(self, self, self, self, self, lambda: self.log.append("published"))
+
+    # core
+    def tick(self, now_ms):
+        if self.deadline_ms is not None and self.deadline_ms <= now_ms:
+            self.log.append("timer")
+            self.deadline_ms = None
+
+    def ready(self):
+        return self.readies.pop(0) if self.readies else Ready()
+
+    def next_deadline_ms(self):
+        return self.deadline_ms
+
+    def written(self, sequence):
+        self.log.append(f"written {sequence}")
+
+    # store
+    def stage(self, writes):
+        self.log.append(f"stage {writes.sequence}")
+        self.staged.append(writes)
+        return writes
+
+    def finish(self, staged):
+        self.log.append(f"finish {staged.sequence}")
+
+    # disk
+    def submit(self, staged):
+        self.log.append(f"submit {staged.sequence}")
+
+    def start_next(self):
+        self.log.append("start")
+
+    # peers
+    def send(self, envelopes):
+        self.log += [f"send {envelope.message}" for envelope in envelopes]
+
+    def flush(self):
+        self.log.append("flush")
+
+    # applier
+    def observe(self, events):
+        self.log += [event.kind for event in events]
+
+    def apply(self, committed):
+        self.log += [f"apply {last}" for _group, _first, last in committed]
+
+    def durable(self):
+        self.log.append("durable")
+
+    def answer(self, now_ms):
+        if self.patience_ms is not None and self.patience_ms <= now_ms:
+            self.log.append("patience")
+            self.patience_ms = None
+        self.log.append("answer")
+
+
+class Patient(World):
+    """An applier of its own, whose deadline is not the core's."""
+
+    def __init__(self):
+        super().__init__()
+        world = self
+
+        class Applier:
+            observe, apply, durable, answer = (world.observe, world.apply, world.durable,
+                                               world.answer)
+
+            def next_deadline_ms(self):
+                return world.patience_ms
+
+        self.rounds = Rounds(self, self, self, self, Applier(), lambda: None)
+
+
+def write(sequence: int) -> Writes:
+    return Writes(sequence, ())
+
+
+def test_effects_happen_in_the_order_of_ready():
+    world = World()
+    world.readies = [Ready(messages=[Envelope(2, "append")], writes=write(1),
+                           messages_after_write=[Envelope(2, "vote")],
+                           committed=[Committed(1, 1, 7)], events=[Event("role", 1, ())])]
+    world.rounds.round()
+    assert world.log == ["stage 1", "submit 1", "send append", "start", "role", "apply 7", "answer",
+                         "flush", "published"]
+
+
+def test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before():
+    world = World()
+    world.readies = [Ready(writes=write(1), messages_after_write=[Envelope(2, "vote 1")]),
+                     Ready(writes=write(2), messages_after_write=[Envelope(2, "vote 2")]),
+                     Ready(messages_after_write=[Envelope(2, "resting on 2")])]
+    for _ in range(3):
+        world.rounds.round()
+    assert not any(line.startswith("send") for line in world.log)
+    world.log.clear()
+    world.rounds.wrote([world.staged[0]])
+    assert world.log[:4] == ["finish 1", "written 1", "durable", "send vote 1"]
+    assert "send vote 2" not in world.log
+    world.rounds.wrote([world.staged[1]])
+    assert world.log.index("written 2") < world.log.index("send vote 2") < world.log.index(
+        "send resting on 2")
+
+
+def test_writes_that_became_durable_together_are_reported_once():
+    world = World()
+    world.readies = [Ready(writes=write(1)), Ready(writes=write(2))]
+    world.rounds.round()
+    world.rounds.round()
+    world.log.clear()
+    world.rounds.wrote(world.staged)
+    assert world.log[:3] == ["finish 1", "finish 2", "written 2"]
+
+
+def test_without_a_write_in_flight_nothing_waits():
+    world = World()
+    world.readies = [Ready(messages_after_write=[Envelope(2, "vote")])]
+    world.rounds.round()
+    assert "send vote" in world.log
+
+
+@in_trio
+async def test_requests_that_come_quickly_are_one_round(monkeypatch):
+    monkeypatch.setattr(rounds_module, "GATHER_US", 10**15)
+    world = World()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.rounds.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(50):
+            world.rounds.request()
+        assert world.rounds.rounds == 0
+        await until(lambda: world.rounds.rounds)
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.rounds.rounds == 1
+        nursery.cancel_scope.cancel()
+
+
+def test_a_request_after_a_quiet_while_runs_at_once(monkeypatch):
+    monkeypatch.setattr(rounds_module, "GATHER_US", 0)
+    world = World()
+    world.rounds.request()
+    assert world.rounds.rounds == 1
+
+
+@in_trio
+async def test_a_request_from_inside_a_round_is_another_round():
+    world = World()
+    world.observe = lambda events: world.rounds.request()
+    world.readies = [Ready(events=[Event("role", 1, ())])]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.rounds.run)
+        world.rounds.request()
+        await until(lambda: world.rounds.rounds == 2)
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_the_ticker_wakes_for_the_cores_timer_and_for_somebodys_patience():
+    world = Patient()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.rounds.run)
+        nursery.start_soon(world.rounds.tick)
+        await trio.testing.wait_all_tasks_blocked()
+        world.deadline_ms = monotonic_ms() + 20
+        world.rounds.request()  # a round that sets a timer wakes the ticker
+        await until(lambda: "timer" in world.log)
+        world.patience_ms = monotonic_ms() + 20
+        world.rounds.request()
+        await until(lambda: "patience" in world.log)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), ConnectionResetError("peer")])
+def test_an_error_of_a_round_is_not_taken_for_that_of_a_connection(error):
+    world = World()
+
+    def failing(envelopes):
+        raise error
+
+    world.send = failing
+    world.readies = [Ready(messages=[Envelope(2, "append")])]
+    with pytest.raises(RoundFailed) as raised:
+        world.rounds.round()
+    assert raised.value.__cause__ is error
+    assert not isinstance(raised.value, OSError)
+
+
+@in_trio
+async def test_after_a_failed_round_there_is_no_other():
+    world = World()
+    world.stage = lambda writes: 1 // 0
+    world.readies = [Ready(writes=write(1)), Ready(messages=[Envelope(2, "append")])]
+    with pytest.raises(ZeroDivisionError):
+        world.rounds.round()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.rounds.run)
+        world.rounds.request()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert "send append" not in world.log
+
+
+def test_after_stop_there_is_no_round(monkeypatch):
+    monkeypatch.setattr(rounds_module, "GATHER_US", 0)
+    world = World()
+    world.rounds.stop()
+    world.rounds.request()
+    assert world.rounds.rounds == 0

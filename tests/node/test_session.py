@@ -1,0 +1,303 @@
+"""Client connections over real sockets, with handlers that the test holds in its hand."""
+
+import struct
+from types import SimpleNamespace
+
+import cbor2
+import pytest
+import trio
+import trio.testing
+
+from multiraft.wire.connection import ConnectionClosed, RequestEvent
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import (
+    EARLIEST,
+    BatchPart,
+    ClusterStatus,
+    Fetch,
+    FetchPart,
+    FetchReply,
+    FetchResult,
+    Hello,
+    ListOffsets,
+    ListOffsetsReply,
+    ListTopics,
+    OffsetQuery,
+    OffsetResult,
+    Produce,
+    ProduceReply,
+    ProduceResult,
+    Refused,
+    Welcome,
+)
+from node.config import Limits
+from node.listener import Listener
+from node.session import Sessions
+from tests.node.harness import Client, connected_pair, in_trio, silent_log, until
+
+CLUSTER = bytes(range(16))
+ONE_BATCH = (BatchPart(1, 10),)
+
+
+class Handlers:
+    """All three handlers: requests are kept until the test answers them."""
+
+    def __init__(self):
+        self.requests: list = []
+        self.answers: list = []
+        self.seen: list[int] = []
+        self.forgotten = 0
+        self.admin = SimpleNamespace(handle=self.handle_event)
+
+    def handle(self, request, answer, seen_index=0):
+        self.requests.append(request)
+        self.answers.append(answer)
+        self.seen.append(seen_index)
+
+    def handle_event(self, event, answer):
+        self.handle(event.request, answer, event.metadata_index)
+
+    def offsets(self, request, seen_index=0):
+        self.requests.append(request)
+        return ListOffsetsReply(tuple(OffsetResult(query.incarnation, 0, 0)
+                                      for query in request.partitions))
+
+    def wake_due(self, now_ms):
+        pass
+
+    def forget(self, session):
+        self.forgotten += 1
+
+
+class World:
+    """A listener with sessions, whose rounds only flush."""
+
+    def __init__(self, **limits):
+        self.handlers = Handlers()
+        self.rounds = 0
+        self.sessions = Sessions(
+            producing=self.handlers, fetching=self.handlers, admin=self.handlers.admin,
+            directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
+            batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
+            request_round=self.round, log=silent_log())
+        self.on_round = None
+
+    def round(self):
+        self.rounds += 1
+        if self.on_round is not None:
+            self.on_round()
+        self.sessions.flush()
+
+    async def connect(self, nursery, hello: Hello = Hello(), buffer_bytes: int = 0) -> Client:
+        """A client whose session runs in ``nursery``."""
+        near, far = connected_pair(buffer_bytes)
+        listener = Listener(near, self.sessions.handle, 1)
+        listener.connections = 1
+        nursery.start_soon(listener._handle, near)
+        client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(far)))
+        await client.say(*client.machine.send(hello))
+        client.opened = await client.event()
+        return client
+
+
+def session_test(**limits):
+    """A test with a world and one client."""
+
+    def decorate(test):
+        @in_trio
+        async def run():
+            world = World(**limits)
+            async with trio.open_nursery() as nursery:
+                async with await world.connect(nursery) as client:
+                    await test(world, client)
+                nursery.cancel_scope.cancel()
+
+        run.__name__ = test.__name__
+        return run
+
+    return decorate
+
+
+async def ended(client: Client) -> bool:
+    """Whether the node ends the connection; a reset is what unread bytes make of it."""
+    try:
+        return isinstance(await client.event(), ConnectionClosed)
+    except trio.BrokenResourceError:
+        return True
+
+
+@session_test()
+async def test_the_welcome_says_who_answers_and_what_it_takes(world, client):
+    assert isinstance(client.opened, Welcome)
+    assert (client.opened.cluster, client.opened.node, client.opened.boot_epoch) == (CLUSTER, 7, 3)
+    assert client.opened.in_flight_max == Limits().requests_in_flight_max
+    assert client.opened.batch_bytes_max == 1 << 20
+
+
+@session_test()
+async def test_pipelined_requests_are_handled_in_order_and_answered_in_any(world, client):
+    numbers = [await client.begin(Fetch((FetchPart(n, 0, 10),))) for n in range(3)]
+    await until(lambda: len(world.handlers.answers) == 3)
+    assert [request.partitions[0].incarnation for request in world.handlers.requests] == [0, 1, 2]
+    for at in (2, 0, 1):
+        world.handlers.answers[at](FetchReply((FetchResult(at, 0, 0, 0, 3),)), [b"abc"])
+        world.round()
+    answers = [await client.event() for _ in range(3)]
+    assert [answer.id for answer in answers] == [numbers[2], numbers[0], numbers[1]]
+    assert all(bytes(answer.reply.payload) == b"abc" for answer in answers)
+    assert {answer.metadata_index for answer in answers} == {42}
+
+
+@session_test()
+async def test_handlers_learn_what_metadata_the_client_has_seen(world, client):
+    await client.begin(Fetch(()), seen_index=9)
+    await client.begin(ClusterStatus(), seen_index=11)
+    await client.begin(Produce("commit", 1, ONE_BATCH), b"x" * 10, seen_index=12)
+    await until(lambda: world.handlers.seen == [9, 11, 12])
+
+
+@session_test(requests_in_flight_max=2)
+async def test_too_many_unanswered_requests_stop_the_reading_until_one_is_answered(world, client):
+    for _ in range(5):
+        await client.begin(Produce("commit", 1, ONE_BATCH), b"x" * 10)
+    await until(lambda: len(world.handlers.answers) == 2)
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    assert len(world.handlers.answers) == 2
+    for at in range(5):
+        await until(lambda at=at: len(world.handlers.answers) > at)
+        world.handlers.answers[at](ProduceReply((ProduceResult(0, at),)))
+        world.round()
+        assert (await client.event()).reply.results[0].base_offset == at
+
+
+@session_test(requests_in_flight_max=2)
+async def test_a_round_that_answers_everything_does_not_leave_the_session_paused(world, client):
+    def answer_all():
+        answers, world.handlers.answers = world.handlers.answers, []
+        for answer in answers:
+            answer(ProduceReply((ProduceResult(0, 0),)))
+
+    world.on_round = answer_all
+    requests = [RequestEvent(100 + n, Produce("commit", 1, ONE_BATCH)) for n in range(9)]
+    await client.say(*[buffer for request in requests
+                       for buffer in client.machine.send(request, [b"x" * 10])])
+    assert sorted([(await client.event()).id for _ in requests]) == list(range(100, 109))
+
+
+@session_test(connection_bytes_in_flight_max=32 << 20, frame_bytes_max=32 << 20)
+async def test_too_many_unanswered_bytes_stop_the_reading(world, client):
+    client.machine.remote_frame_bytes_max = 32 << 20
+    size = 12 << 20
+    request = Produce("commit", 1, (BatchPart(1, size),))
+    async with trio.open_nursery() as nursery:
+        async def send():
+            for _ in range(4):
+                await client.begin(request, bytes(size))
+
+        nursery.start_soon(send)
+        await until(lambda: len(world.handlers.answers) == 3)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(world.handlers.answers) == 3
+        world.handlers.answers[0](ProduceReply((ProduceResult(0, 0),)))
+        await until(lambda: len(world.handlers.answers) == 4)
+
+
+@session_test()
+async def test_acks_none_is_never_answered_and_holds_no_bytes(world, client):
+    await client.begin(Produce("none", 1, ONE_BATCH), b"x" * 10)
+    await until(lambda: world.handlers.answers)
+    world.handlers.answers[0](ProduceReply((ProduceResult(0, 0),)))
+    world.round()
+    answer = await client.ask(ListOffsets((OffsetQuery(1, EARLIEST),)))
+    assert answer.reply.results[0].offset == 0
+
+
+@session_test()
+async def test_an_unknown_operation_is_answered_and_the_connection_goes_on(world, client):
+    header = cbor2.dumps({"id": 5, "op": "shrink_time"})
+    client.machine._in_flight[5] = "list_topics"
+    await client.say(struct.pack(">II", 4 + len(header), len(header)) + header)
+    assert (await client.event()).code == Code.UNSUPPORTED
+    assert (await client.ask(ListOffsets(()))).code == Code.OK
+
+
+@session_test()
+async def test_an_answer_too_large_for_a_frame_is_refused_and_the_connection_goes_on(world, client):
+    long = ErrorDetail("x" * 4000)
+    await client.begin(Fetch(()))
+    await client.begin(Produce("commit", 1, ()))
+    await until(lambda: len(world.handlers.answers) == 2)
+    world.handlers.answers[0](FetchReply((FetchResult(1, 6, -1, -1, 0, long),) * 1000))
+    world.handlers.answers[1](ProduceReply((ProduceResult(6, -1, long),) * 1000))
+    world.round()
+    assert (await client.event()).code == Code.LIMIT_EXCEEDED
+    assert (await client.event()).code == Code.AMBIGUOUS, "some of it may have been appended"
+
+
+@session_test()
+async def test_a_client_that_ended_the_stream_gets_no_answer_and_harms_nobody(world, client):
+    await client.begin(Produce("commit", 1, ONE_BATCH), b"x" * 10)
+    await until(lambda: world.handlers.answers)
+
+    def answer():  # in the very round that the end of the stream asks for
+        world.handlers.answers.pop()(ProduceReply((ProduceResult(0, 0),)))
+        world.on_round = None
+
+    world.on_round = answer
+    await client.stream.send_eof()
+    await until(lambda: not world.handlers.answers and world.handlers.forgotten == 1)
+    assert world.sessions.closed_by_error == 0
+
+
+@session_test(outbox_bytes_max=1 << 20)
+async def test_a_client_that_does_not_read_its_answers_is_closed(world, client):
+    for _ in range(40):
+        await client.begin(Fetch(()))
+    await until(lambda: len(world.handlers.answers) == 40)
+    for answer in world.handlers.answers:
+        answer(FetchReply((FetchResult(1, 0, 0, 0, 1 << 19),)), [bytes(1 << 19)])
+        world.round()
+    await until(lambda: world.handlers.forgotten == 1)
+
+
+@session_test()
+async def test_a_stopping_node_refuses_new_requests_and_answers_the_old_ones(world, client):
+    await client.begin(Fetch(()))
+    await until(lambda: world.handlers.answers)
+    world.sessions.stopping = True
+    assert (await client.ask(ListTopics())).code == Code.SHUTTING_DOWN
+    world.handlers.answers[0](FetchReply(()))
+    world.round()
+    assert (await client.event()).code == Code.OK
+
+
+@session_test()
+async def test_bytes_that_are_not_the_protocol_end_the_connection(world, client):
+    await client.say(struct.pack(">I", 0xFFFFFFFF))
+    assert await ended(client)
+    assert world.sessions.closed_by_error == 1
+
+
+@in_trio
+@pytest.mark.parametrize(("hello", "code"), [
+    (Hello(cluster=bytes(16)), Code.INVALID_REQUEST),
+    (Hello(connection="append", node=1), Code.INVALID_REQUEST),
+    (Hello(version=99), Code.UNSUPPORTED),
+])
+async def test_a_hello_for_somebody_else_is_refused_with_the_reason(hello, code):
+    world = World()
+    async with trio.open_nursery() as nursery:
+        async with await world.connect(nursery, hello) as client:
+            assert isinstance(client.opened, Refused)
+            assert client.opened.code == code
+            assert await ended(client)
+
+
+@in_trio
+async def test_a_connection_without_a_hello_is_closed_in_time():
+    world = World(hello_timeout_ms=20)
+    near, far = connected_pair()
+    with near, far:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.sessions.handle, near)
+        assert world.handlers.forgotten == 1
