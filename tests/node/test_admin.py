@@ -13,8 +13,8 @@ from multiraft.wire.messages import (
     Metadata,
     NodeStatus,
 )
-from node import metadata
 from node import admin as admin_module
+from node import metadata
 from tests.node.harness import Client, in_trio, serving, until
 
 
