@@ -15,9 +15,9 @@ string, so an undo record is a few references, and undoing is putting them back.
 of a partition is the tail's own object while the two agree; only partitions with entries in between
 appear in ``_behind``.  An idle partition therefore costs one tuple and one window, packed, which
 the garbage collector does not visit.  Windows follow Kafka's ProducerStateManager: the last 5
-batches of each (partition, producer), judged in log order.  Unlike Kafka's, an unknown producer must
-begin at sequence 0: with several batches in flight the first may be refused (no leader yet) and the
-second be accepted, and a forgotten producer's retry would be taken for a new batch.
+batches of each (partition, producer), judged in log order.  Unlike Kafka's, an unknown producer
+must begin at sequence 0: with several batches in flight the first may be refused (no leader yet)
+and the second be accepted, and a forgotten producer's retry would be taken for a new batch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Requests that are not data: topics, producers, groups, status.
 
-Contract.  ``handle`` gives each request a task of its own (they are rare), waits, bounded, until this
-node has applied the metadata its client has seen, and answers exactly once.  Changes of metadata go
-to the metadata group's leader; another node refuses with its address.
+Contract.  ``handle`` gives each request a task of its own (they are rare), waits, bounded, until
+this node has applied the metadata its client has seen, and answers exactly once.  Changes of
+metadata go to the metadata group's leader; another node refuses with its address.
 
-Theory.  Retrying a change whose outcome was ambiguous is safe: creating what exists and deleting what
-is gone are answered with their own codes.
+Theory.  Retrying a change whose outcome was ambiguous is safe: creating what exists and deleting
+what is gone are answered with their own codes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,17 @@ from multiraft.types import METADATA_GROUP
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
-    AmbiguousOutcome, Code, ErrorDetail, InvalidRequest, LimitExceeded, RequestError, StaleMetadata,
-    TimedOut, UnknownTopic, exception_for)
+    AmbiguousOutcome,
+    Code,
+    ErrorDetail,
+    InvalidRequest,
+    LimitExceeded,
+    RequestError,
+    StaleMetadata,
+    TimedOut,
+    UnknownTopic,
+    exception_for,
+)
 from node import metadata
 from node.config import NodeConfig
 from node.refusals import REFUSALS, refusal
@@ -157,7 +166,7 @@ class Admin:
             self._producer_ids = self._producer_ids[1:]
         return wire.InitProducerReply(producer_id, 0)
 
-    # ---- cluster and groups ------------------------------------------------------------------------
+    # ---- cluster and groups ----------------------------------------------------------------------
 
     async def _cluster_status(self, _request: wire.ClusterStatus) -> wire.ClusterStatusReply:
         state, core, config = self._metadata_log.state, self._core, self._config

@@ -92,7 +92,8 @@ class Applying:
 
     def next_deadline_ms(self) -> int | None:
         """When an append or a long poll has waited long enough."""
-        pending_ms, fetching_ms = self._pending.next_deadline_ms(), self._fetching.next_deadline_ms()
+        pending_ms = self._pending.next_deadline_ms()
+        fetching_ms = self._fetching.next_deadline_ms()
         if pending_ms is None or fetching_ms is None:
             return fetching_ms if pending_ms is None else pending_ms
         return min(pending_ms, fetching_ms)
@@ -110,7 +111,7 @@ class Applying:
         self._sessions.flush()
 
 
-#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have group -1
-#: and the node as their first field.
+#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have group
+#: -1 and the node as their first field.
 LOGGED_EVENTS = {"lease": logging.INFO, "restarted": logging.INFO, "discredited": logging.WARNING,
                  "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR}

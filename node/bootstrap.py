@@ -1,8 +1,8 @@
 """The first start: which groups exist and which nodes hold them, as a pure function of the config.
 
-Contract.  Every node of a new cluster computes the same plan from the same ``[cluster]`` table, so no
-node has to be asked first.  The metadata group's first leader proposes the plan as the first command;
-from then on Raft memberships and metadata are the authority and this is never asked again.
+Contract.  Every node of a new cluster computes the same plan from the same ``[cluster]`` table, so
+no node has to be asked first.  The metadata group's first leader proposes the plan as the first
+command; from then on Raft memberships and metadata are the authority and this is never asked again.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def node_group() -> None:
 def start(config_path: Path) -> None:
     """Run a node in the foreground until SIGTERM or SIGINT.
 
-    Exit codes: 0 stopped in order, 2 bad configuration, 3 the data directory is in use or belongs to
-    another node or cluster, 4 the disk failed.
+    Exit codes: 0 stopped in order, 2 bad configuration, 3 the data directory is in use or belongs
+    to another node or cluster, 4 the disk failed.
     """
     from node.main import run  # the server's imports are not the CLI's price
 

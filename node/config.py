@@ -32,8 +32,8 @@ class Limits:
     outbox_bytes_max: int = 64 << 20
     #: Frames waiting for a peer that does not read; then its connection is closed and probed anew.
     peer_outbox_bytes_max: int = 128 << 20
-    #: Bytes answered to one fetch, whatever the client asks: with one more batch of the largest size
-    #: it stays inside a frame.
+    #: Bytes answered to one fetch, whatever the client asks: with one more batch of the largest
+    #: size it stays inside a frame.
     fetch_bytes_max: int = 7 << 20
     #: A long poll waits at most this long.
     fetch_wait_ms_max: int = 30_000

@@ -20,7 +20,6 @@ from multiraft.core import DiskQueue
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 
-
 #: A disk that hangs does not keep the node from ending for longer than this, in seconds.
 END_S = 10.0
 
@@ -28,7 +27,8 @@ END_S = 10.0
 class DiskWorker:
     """Owner of the writer thread of one lane.
 
-    ``on_durable(staged_writes)`` is called on the loop for each completed group of writes, in order.
+    ``on_durable(staged_writes)`` is called on the loop for each completed group of writes, in
+    order.
     """
 
     def __init__(self, store, on_durable: Callable[[list], None]):

@@ -2,12 +2,12 @@
 
 Contract.  Only records below the high watermark (applied: committed *and* durable here) leave this
 node.  A fetch that finds nothing waits, in a table by group, until a commit of its group or its
-deadline.  Hot batches go out as the very buffers that were stored; cold ranges are read and verified
-by a thread.
+deadline.  Hot batches go out as the very buffers that were stored; cold ranges are read and
+verified by a thread.
 
-Theory.  ``OFFSET_OUT_OF_RANGE`` makes a client reset, so it is said only when it is certain: below the
-log start, or above the end by a leader that has committed in its own term.  Everything else above
-the high watermark is ``OFFSET_NOT_AVAILABLE``: try again.
+Theory.  ``OFFSET_OUT_OF_RANGE`` makes a client reset, so it is said only when it is certain: below
+the log start, or above the end by a leader that has committed in its own term.  Everything else
+above the high watermark is ``OFFSET_NOT_AVAILABLE``: try again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from sortedcontainers import SortedKeyList
 from multiraft.storage.errors import CorruptRange, OffsetTooLow
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
-    EARLIEST, Fetch, FetchReply, FetchResult, ListOffsets, ListOffsetsReply, OffsetResult)
+    EARLIEST,
+    Fetch,
+    FetchReply,
+    FetchResult,
+    ListOffsets,
+    ListOffsetsReply,
+    OffsetResult,
+)
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.refusals import refusal
@@ -214,7 +221,7 @@ class Fetching:
                     del self._by_group[group]
         fetch.groups = ()
 
-    # ---- offsets -----------------------------------------------------------------------------------
+    # ---- offsets ---------------------------------------------------------------------------------
 
     def offsets(self, request: ListOffsets, seen_index: int = 0) -> ListOffsetsReply:
         """Log start or high watermark of each partition."""

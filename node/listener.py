@@ -1,12 +1,12 @@
 """Accepting connections: bounded, and surviving what accept can throw.
 
-Contract.  ``serve`` accepts until cancelled and gives each connection, as a non-blocking socket, to a
-handler task of its own.  One bad connection never reaches another: what a handler may raise
+Contract.  ``serve`` accepts until cancelled and gives each connection, as a non-blocking socket, to
+a handler task of its own.  One bad connection never reaches another: what a handler may raise
 (``OSError``, protocol errors) ends that connection only.  Over ``connections_max`` a connection is
 closed at once and counted.
 
-Theory.  ``EMFILE`` is an answer, not an end: the listener waits a moment and goes on (hashicorp/consul
-#3552), while every connection that ends gives a descriptor back.
+Theory.  ``EMFILE`` is an answer, not an end: the listener waits a moment and goes on
+(hashicorp/consul #3552), while every connection that ends gives a descriptor back.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
-"""The liveness thread: node leases on connections of their own, so that bulk data never delays them.
+"""The liveness thread: node leases on connections of their own, so that bulk data never delays
+them.
 
 Contract.  The thread owns ``leases.Liveness`` and its sockets; the loop owns everything else.  They
-share three one-way channels: ``publish`` (the loop's digests, one tuple, swapped at once), ``events``
-(lease events, read by the loop when ``wake_fd`` is readable) and the nudge (the thread wakes the loop
-every interval and sees whether it answered).
+share three one-way channels: ``publish`` (the loop's digests, one tuple, swapped at once),
+``events`` (lease events, read by the loop when ``wake_fd`` is readable) and the nudge (the thread
+wakes the loop every interval and sees whether it answered).
 
 Theory.  A lease is renewed only while this node is worth it: the round loop answers nudges within
 ``loop_stall_ms_max`` and the oldest disk write is younger than ``disk_stall_ms_max``.  A node whose
-process is alive but whose loop or disk hangs stops asking *and* answering, so its groups are elected
-elsewhere (scenarios S1, S11; hashicorp/raft#503).
+process is alive but whose loop or disk hangs stops asking *and* answering, so its groups are
+elected elsewhere (scenarios S1, S11; hashicorp/raft#503).
 
-Invariants.  At most one dialled and one adopted link per peer.  A link that stays silent is closed and
-dialled anew: after a partition TCP would go on waiting for as long as the partition lasted.  When the
-thread ends without ``stop``, ``failure`` says why and ``wake_fd`` is readable: a node without leases
-must not live on in silence.
+Invariants.  At most one dialled and one adopted link per peer.  A link that stays silent is closed
+and dialled anew: after a partition TCP would go on waiting for as long as the partition lasted.
+When the thread ends without ``stop``, ``failure`` says why and ``wake_fd`` is readable: a node
+without leases must not live on in silence.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Composition root: everything is built and wired here, nowhere else.
 
-Contract.  ``run(path)`` returns the process's exit code: 0 stopped in order (SIGTERM, SIGINT), 2 bad
-configuration, 3 the data directory cannot be this node's, 4 the disk failed; any other end is a
+Contract.  ``run(path)`` returns the process's exit code: 0 stopped in order (SIGTERM, SIGINT), 2
+bad configuration, 3 the data directory cannot be this node's, 4 the disk failed; any other end is a
 crash with its traceback in the log.
 
-Order of a start: configuration, directory (lock, identity, recovery), consensus with every recovered
-group, then liveness, peers and clients.  No leadership before recovery is complete, because nothing
-is heard or said before it.  Order of a stop: leadership is handed over, then the tasks end, then a
-checkpoint is written.
+Order of a start: configuration, directory (lock, identity, recovery), consensus with every
+recovered group, then liveness, peers and clients.  No leadership before recovery is complete,
+because nothing is heard or said before it.  Order of a stop: leadership is handed over, then the
+tasks end, then a checkpoint is written.
 """
 
 from __future__ import annotations
@@ -68,6 +68,9 @@ class Node:
         self.config = config
         self.store = store
         self.log = log
+        for damage in store.damage:
+            log.error("damage found", extra={"path": damage.path, "position": damage.position,
+                                             "group": damage.group, "reason": damage.why})
         self.plan = bootstrap.plan_of(config)
         self._create_groups()
         self._build_core()
@@ -124,7 +127,8 @@ class Node:
         self.liveness = LivenessThread(
             self._leases(),
             [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
-            self._hello("liveness"), config.limits.loop_stall_ms_max, config.limits.disk_stall_ms_max, self.disk)
+            self._hello("liveness"), config.limits.loop_stall_ms_max,
+            config.limits.disk_stall_ms_max, self.disk)
         self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)

@@ -1,12 +1,13 @@
 """The metadata group at this node: commands proposed here, entries applied, results handed back.
 
 Contract.  ``propose`` returns the state machine's result once the command is applied at this node;
-it raises ``ProposalError`` or ``LeaderUnknown`` (definite: not appended) or ``AmbiguousOutcome`` (leadership was lost or
-time ran out while it was pending).  ``applied(index)`` waits until this node has seen an index.
+it raises ``ProposalError`` or ``LeaderUnknown`` (definite: not appended) or ``AmbiguousOutcome``
+(leadership was lost or time ran out while it was pending).  ``applied(index)`` waits until this
+node has seen an index.
 
-Theory.  The state machine decides (``metadata.py``), deterministically and on every node; this module
-only carries.  What a new cluster looks like is a command too: the group's first leader proposes it,
-and later ones are refused by the state machine as repeats.
+Theory.  The state machine decides (``metadata.py``), deterministically and on every node; this
+module only carries.  What a new cluster looks like is a command too: the group's first leader
+proposes it, and later ones are refused by the state machine as repeats.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ class OutboxFull(OSError):
     """The other side does not read: a bound in bytes is reached, the connection must be closed."""
 
     def __init__(self, bytes_max: int, size: int):
-        super().__init__(f"{size} bytes wait for a peer that does not read, the limit is {bytes_max}")
+        super().__init__(f"{size} bytes wait for a peer that does not read, the limit is "
+                         f"{bytes_max}")
 
 
 class Outbox:

@@ -1,10 +1,10 @@
 """Consensus messages as items of a peer frame, and back.
 
-Contract.  A frame's header is ``{"i": [[type, field, ...], ...]}``; the payload is the entries of all
-``Append`` items one after the other, each item saying how many bytes are its own.  ``decode`` returns
-messages with parsed and CRC-checked entries and raises ``RemoteProtocolError`` for whatever is not
-that; an item of a type this version does not know is an error of the whole connection, because
-versions are agreed on in its first frame.
+Contract.  A frame's header is ``{"i": [[type, field, ...], ...]}``; the payload is the entries of
+all ``Append`` items one after the other, each item saying how many bytes are its own.  ``decode``
+returns messages with parsed and CRC-checked entries and raises ``RemoteProtocolError`` for whatever
+is not that; an item of a type this version does not know is an error of the whole connection,
+because versions are agreed on in its first frame.
 """
 
 from __future__ import annotations

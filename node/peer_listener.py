@@ -2,9 +2,9 @@
 
 Contract.  The first frame is a ``Hello`` that names this cluster and a known node; anything else is
 refused with the reason.  After it, an append connection is a stream of peer frames: messages are
-stepped into the core in order, and a round is asked for once per receive, not per message.
-A frame that is not the protocol, an entry whose CRC fails or a message that no correct node can have
-sent ends the connection and nothing else.
+stepped into the core in order, and a round is asked for once per receive, not per message. A frame
+that is not the protocol, an entry whose CRC fails or a message that no correct node can have sent
+ends the connection and nothing else.
 
 Invariants.  One append connection per node: a new one ends the one before, which is half open or
 about to be, so that dead connections do not pile up.

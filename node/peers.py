@@ -1,13 +1,14 @@
 """Append connections: one outgoing connection per peer, one frame per peer and round.
 
-Contract.  ``send`` collects envelopes, ``flush`` turns what was collected for each peer into one frame
-(more only above ``frame_bytes_max``) and gives it to the socket.  An ``Append`` gets its entries here:
-hot ones as the very buffers the lane got, cold ones through a reader thread.  Losing a message is
-always safe; the core hears of a lost connection through ``disconnected``.  What a cold read finds
-damaged is told to ``damaged``; a disk that cannot be read stops the node (``DiskFailed``).
+Contract.  ``send`` collects envelopes, ``flush`` turns what was collected for each peer into one
+frame (more only above ``frame_bytes_max``) and gives it to the socket.  An ``Append`` gets its
+entries here: hot ones as the very buffers the lane got, cold ones through a reader thread.  Losing
+a message is always safe; the core hears of a lost connection through ``disconnected``.  What a cold
+read finds damaged is told to ``damaged``; a disk that cannot be read stops the node
+(``DiskFailed``).
 
-Theory.  A pair of nodes has two append connections, one dialled by each side, so that no frame has to
-be matched with a request: answers are items like any others in the other direction's next frame.
+Theory.  A pair of nodes has two append connections, one dialled by each side, so that no frame has
+to be matched with a request: answers are items like any others in the other direction's next frame.
 """
 
 from __future__ import annotations

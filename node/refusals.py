@@ -32,7 +32,7 @@ _CODES: dict[type, Code] = {
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,
     e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE,
-    e.ProposalError: Code.INVALID_REQUEST,  # a transfer or an opening that cannot be; the text says why
+    e.ProposalError: Code.INVALID_REQUEST,  # an opening or a transfer that cannot be
     e.CodecError: Code.INVALID_BATCH,
 }
 

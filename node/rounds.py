@@ -1,14 +1,14 @@
 """The round loop: the one place that obeys ``Ready``.
 
 Contract.  Everything that touches consensus or the store's memory runs on the loop thread; whoever
-stepped or proposed something calls ``request``.  A round is one turn: tick, ready, stage, send, disk,
-apply, answer.  What arrives while a write is in flight is staged and sent to followers at once, and
-gathers into the next write (group commit).
+stepped or proposed something calls ``request``.  A round is one turn: tick, ready, stage, send,
+disk, apply, answer.  What arrives while a write is in flight is staged and sent to followers at
+once, and gathers into the next write (group commit).
 
-Invariants.  Nothing in ``messages_after_write`` leaves before the write it waits for is durable; with
-no write of its own in that ``Ready`` it waits for the last one staged, because what it says may
-rest on that.  Events are seen before commits, so that a proposal pending at a leader that stepped
-down is never taken for committed.
+Invariants.  Nothing in ``messages_after_write`` leaves before the write it waits for is durable;
+with no write of its own in that ``Ready`` it waits for the last one staged, because what it says
+may rest on that.  Events are seen before commits, so that a proposal pending at a leader that
+stepped down is never taken for committed.
 
 Theory.  The core never calls the driver; this file has no ``if leader``.
 """
@@ -23,7 +23,6 @@ import trio
 from multiraft.errors import MultiRaftError
 from node.clock import monotonic_ms, monotonic_us
 from node.errors import RoundFailed
-
 
 #: Rounds that would follow each other faster are gathered: about what one round takes.
 GATHER_US = 150
@@ -106,7 +105,7 @@ class Rounds:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
             self._wanted = False
-            if self._over or self._running:  # running: one failed, and its task brings the node down
+            if self._over or self._running:  # running: one failed, which brings the node down
                 await trio.sleep_forever()
             self.round()
             if self._wanted:

@@ -16,12 +16,29 @@ import socket
 import trio
 
 from multiraft.wire.connection import (
-    NEED_DATA, PAUSED, BadRequest, Connection, ConnectionClosed, RequestEvent, ResponseEvent, Role,
-    State, answer_to)
+    NEED_DATA,
+    PAUSED,
+    BadRequest,
+    Connection,
+    ConnectionClosed,
+    RequestEvent,
+    ResponseEvent,
+    Role,
+    State,
+    answer_to,
+)
 from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, ProtocolError
 from multiraft.wire.frames import WireLimits
 from multiraft.wire.messages import (
-    VERSIONS_SUPPORTED, Fetch, Hello, ListOffsets, Produce, ProduceReply, Refused, Welcome)
+    VERSIONS_SUPPORTED,
+    Fetch,
+    Hello,
+    ListOffsets,
+    Produce,
+    ProduceReply,
+    Refused,
+    Welcome,
+)
 from node.outbox import Outbox
 
 
@@ -151,7 +168,7 @@ class Session:
         if self._closed or self._connection.state is State.CLOSED:
             return False
         if signal is PAUSED:
-            # Asked anew: the round may have answered everything, and then nobody would set the event.
+            # Asked anew: when the round has answered everything, nobody sets the event any more.
             while self._is_full and not self._closed:
                 self._resume = trio.Event()
                 await self._resume.wait()
