@@ -435,7 +435,7 @@ class MultiRaft:
 
     def is_settled(self, group: int) -> bool:
         """Whether this node leads ``group`` and has applied an entry of its own term: only then
-        what it serves include all that ever was acknowledged."""
+        does what it serves include all that ever was acknowledged."""
         found = self._groups.get(group)
         return (found is not None and found.role is Role.LEADER
                 and found.log.applied_index >= found.term_start)

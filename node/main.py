@@ -69,6 +69,9 @@ class Node:
         self.config = config
         self.store = store
         self.log = log
+        for damage in store.damage:
+            log.error("damage found", extra={"path": damage.path, "position": damage.position,
+                                             "group": damage.group, "reason": damage.why})
         self.plan = bootstrap.plan_of(config)
         self._create_groups()
         self._build_core()
@@ -125,8 +128,9 @@ class Node:
         self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
                            self.request_round, self._damaged)
         self.liveness = LivenessThread(
-            self._leases(), [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in
-            config.peers], self._hello("liveness"), config.limits.loop_stall_ms_max,
+            self._leases(),
+            [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
+            self._hello("liveness"), config.limits.loop_stall_ms_max,
             config.limits.disk_stall_ms_max, self.disk)
         self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
@@ -231,6 +235,7 @@ class Node:
         """After ``run``: a last checkpoint, then the files.  Raises ``DiskFailed``."""
         self.liveness.stop()
         os.close(self.probe_file)
+        self.arrivals.close()
         self.checkpoints.write_last()
         self.store.close()
 

@@ -132,7 +132,7 @@ class Rounds:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
             self._wanted = False
-            if self._over or self._running:  # running: one failed, and brings the node down
+            if self._over or self._running:  # running: one failed, which brings the node down
                 await trio.sleep_forever()
             self._rounds()
             if self._wanted:

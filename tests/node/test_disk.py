@@ -24,8 +24,8 @@ class Staged:
 
 
 def idle_store():
-    return SimpleNamespace(upkeep_due=False, prepare_plan=lambda: None, seal_plan=lambda: None,
-                           begin=lambda staged: None)
+    return SimpleNamespace(upkeep_due=False, begin=lambda staged: None,
+                           prepare_plan=lambda: None, seal_plan=lambda: None)
 
 
 class World:
