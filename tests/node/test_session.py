@@ -39,6 +39,9 @@ CLUSTER = bytes(range(16))
 ONE_BATCH = (BatchPart(1, 10),)
 
 
+HELLO = Hello()
+
+
 class Handlers:
     """All three handlers: requests are kept until the test answers them."""
 
@@ -88,7 +91,7 @@ class World:
             self.on_round()
         self.sessions.flush()
 
-    async def connect(self, nursery, hello: Hello = Hello(), buffer_bytes: int = 0) -> Client:
+    async def connect(self, nursery, hello: Hello = HELLO, buffer_bytes: int = 0) -> Client:
         """A client whose session runs in ``nursery``."""
         near, far = connected_pair(buffer_bytes)
         listener = Listener(near, self.sessions.handle, 1)
