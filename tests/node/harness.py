@@ -28,6 +28,7 @@ from node.main import Node
 LIMIT_S = 20.0
 POLL_S = 0.002
 CLUSTER = "0123456789abcdef0123456789abcdef"
+HELLO = Hello()
 
 
 def in_trio(test):
@@ -124,7 +125,7 @@ class Client:
         self._next_id = 1
 
     @classmethod
-    async def open(cls, node: Node, hello: Hello = Hello()) -> Client:
+    async def open(cls, node: Node, hello: Hello = HELLO) -> Client:
         """Connect and say hello."""
         address = node.config.node.client_address
         client = cls(await trio.open_tcp_stream(address.host, address.port))
