@@ -1,1 +1,4 @@
-"""Placeholder docstring; owned by the package author."""
+"""The Spark job that plans rebalancing from the cluster's own metrics.
+
+Contract.  Nothing yet.  The distribution reserves the name, so that no other package takes it.
+"""

@@ -180,18 +180,22 @@ class SimulatedFilesystem:
         #: Unsynced name changes per directory; a rename is one item of several changes.
         self._dirty_names: dict[str, list[tuple[NameChange, ...]]] = {}
         self._journal: list[tuple[Callable[..., None], tuple]] | None = None
+        self._unseen = False
 
     # ---- virtual time of the disk worker ---------------------------------------------------
 
-    def begin(self) -> None:
-        """What follows takes effect on the disk only at ``settle``, in order."""
+    def begin(self, unseen: bool) -> None:
+        """What follows takes effect on the disk only at ``settle``, in order.  ``unseen``: nor can
+        bytes be read before, as when the writing thread has not come to its system call."""
         assert self._journal is None, "one disk operation is in flight at a time"
         self._journal = []
+        self._unseen = unseen
 
     def settle(self) -> None:
         """The virtual time of the operation is over: all of it happened."""
         assert self._journal is not None, "settle without begin"
         journal, self._journal = self._journal, None
+        self._unseen = False
         for effect, arguments in journal:
             effect(*arguments)
 
@@ -245,6 +249,7 @@ class SimulatedFilesystem:
     def _reboot(self) -> None:
         self.boot += 1
         self.fuse = -1
+        self._unseen = False
         self.locks.clear()
 
     # ---- effects ---------------------------------------------------------------------------
@@ -252,7 +257,10 @@ class SimulatedFilesystem:
     def write(self, inode: Inode, position: int, data: bytes | None) -> None:
         """Write bytes, or with ``data`` None set the size to ``position``."""
         self._effect(inode.dirty.append, (position, data))
-        _apply(inode.view, position, data)
+        if self._unseen:
+            self._journal.append((_apply, (inode.view, position, data)))
+        else:
+            _apply(inode.view, position, data)
         self.bytes_written += len(data) if data is not None else 0
 
     def sync(self, inode: Inode) -> None:

@@ -149,8 +149,8 @@ class Nemesis:
     def cause_disk_slow(self) -> None:
         node = self._node()
         self._say(node.node, "slow disk")
-        node.disk_factor = SLOW_DISK_FACTOR
-        self._lasting(lambda: setattr(node, "disk_factor", 1))
+        node.slow_disk(SLOW_DISK_FACTOR)
+        self._lasting(lambda: node.slow_disk(1))
 
     # ---- network ---------------------------------------------------------------------------
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.liveness import LivenessExchange
@@ -33,7 +34,7 @@ from multiraft.group import Role
 from multiraft.leases import LeaseEvent, deliver
 from multiraft.messages import Append, Message
 from multiraft.multiraft import MultiRaft
-from multiraft.ready import Envelope, Event, Ready, Writes
+from multiraft.ready import Envelope, Event, Ready
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
@@ -53,20 +54,9 @@ CONNECT_US = 2_000
 COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
-#: A write that takes longer makes the node vouch for nothing until it is done.
-DISK_STALL_MS_MAX = 1000
 #: Events of consensus that make a line in the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
                            "needs_snapshot"})
-
-
-class Flight(NamedTuple):
-    """The disk operation that is under way."""
-
-    writes: Writes | None
-    work: object  # what was executed
-    messages_after: Sequence[Envelope]
-    began_ms: int
 
 
 class SimulatedNode:
@@ -77,7 +67,7 @@ class SimulatedNode:
         self.node = node
         self.alive = False
         self.paused = False
-        self.disk_factor = 1
+        self._disk_factor = 1
         self.crashes = 0
         self.peer_frames = 0
         self._world = world
@@ -105,7 +95,7 @@ class SimulatedNode:
         self._inbox: list[tuple[Callable[[int, tuple], None], int, tuple]] = []
         self._round_due = False
         self._wake_ms: int | None = None
-        self._flight: Flight | None = None
+        self._disk: DiskWorker | None = None
         self._connected: dict[int, None] = {}  # peers
         self._healthy = True
         self._missed.clear()
@@ -161,6 +151,8 @@ class SimulatedNode:
         for group, members in self._voters.items():
             store.create_group(group, INCARNATION, Configuration(members))
         self._filesystem.fuse = -1
+        self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng)
+        self._disk.factor = self._disk_factor
         config = raft_config(parameters)
         self._raft = raft = MultiRaft(self.node, config, store, self._rng, self._queue.now_ms)
         for group, restored in sorted(store.groups.items()):
@@ -207,6 +199,12 @@ class SimulatedNode:
     def disarm(self) -> None:
         self._effects_left = 0
         self._filesystem.fuse = -1
+
+    def slow_disk(self, factor: int) -> None:
+        """From now on, over all lives."""
+        self._disk_factor = factor
+        if self._disk is not None:
+            self._disk.factor = factor
 
     def pause(self) -> None:
         self.paused = True
@@ -320,22 +318,17 @@ class SimulatedNode:
         for handler, sender, frame in inbox:
             handler(sender, frame)
         self._raft.tick(self.now_ms)
-        ready = self._raft.ready(with_writes=self._flight is None)
+        ready = self._raft.ready(with_writes=self._disk.takes_writes)
         changed = False
         while ready:
             changed = changed or bool(ready.events)
             self._obey(ready)
-            ready = self._raft.ready(with_writes=self._flight is None)
+            ready = self._raft.ready(with_writes=self._disk.takes_writes)
         self._rest()
-        healthy = self._is_healthy()
+        healthy = not self._disk.is_stalled(self.now_ms)
         if changed or healthy != self._healthy:
             self._healthy = healthy
             self._liveness.publish(healthy)
-
-    def _is_healthy(self) -> bool:
-        """Whether the disk completes writes; a stuck loop does not get here and is paused."""
-        flight = self._flight
-        return flight is None or self.now_ms - flight.began_ms < DISK_STALL_MS_MAX
 
     def _rest(self) -> None:
         """Nothing to do until the next deadline."""
@@ -354,18 +347,16 @@ class SimulatedNode:
     def _obey(self, ready: Ready) -> None:
         """The order of effects is the order of fields."""
         self._note(ready.events)
-        staged = None
         if ready.writes is not None:
-            assert self._flight is None or self._flight.writes is None, "two writes in flight"
             self._effect()
             self._witness.staged(self.node, ready.writes)
             staged = self._store.stage(ready.writes)
-        self._send_all(ready.messages)
-        if staged is not None:
-            self._begin_write(Flight(ready.writes, staged, ready.messages_after_write,
-                                     self.now_ms))
+            self._disk.submit(Flight(ready.writes, staged, ready.messages_after_write))
         else:
-            self._send_all(ready.messages_after_write)
+            assert not ready.messages_after_write, "messages wait for a write that is not there"
+        self._send_all(ready.messages)
+        self._effect()
+        self._disk.start_next()
         for group, first, last in ready.committed:
             self._effect()
             self._witness.committed(self.node, group, first, last)
@@ -387,74 +378,38 @@ class SimulatedNode:
 
     # ---- disk ------------------------------------------------------------------------------
 
-    def _latency_us(self) -> int:
-        disk = self._world.parameters.disk
-        latency = disk.write_min_us + int(self._rng.random() * disk.write_spread_us)
-        if self._network.faulty and self._rng.random() < disk.stall:
-            latency += disk.stall_us
-        return latency * self.disk_factor
+    def after_disk(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
+        """Run ``callback`` in this life, also while the process is paused: the disk is not."""
+        self._queue.after(delay_us, self._unless_dead, self._life, callback, arguments)
 
-    def _begin_write(self, flight: Flight) -> None:
-        self._effect()
-        self._flight = flight
-        self._filesystem.begin()
-        flight.work.execute()
-        self._queue.after(self._latency_us(), self._settle, self._life, flight)
-
-    def _settle(self, life: int, flight: Flight) -> None:
-        """The disk is done, whether the process is paused or not."""
-        if life != self._life or not self.alive:
-            return
-        self._filesystem.settle()
-        if flight.writes is not None:
-            self._witness.durable(self.node, flight.writes)
-        self._run(life, self._written, (flight,))
-
-    def _written(self, flight: Flight) -> None:
-        self._flight = None
-        self._effect()
-        self._store.finish(flight.work)
-        self._raft.written(flight.writes.sequence)
-        self._effect()
-        self._send_all(flight.messages_after)
-        self._sessions.written()
-        self._upkeep()
-        self.request_round()
-
-    def _upkeep(self) -> None:
-        """What the disk worker does between rounds: a checkpoint, the next segment, an index."""
-        store = self._store
-        if store.checkpoint_due:
-            commits = {group: self._raft.status(group).commit for group in self._voters}
-            plan = store.checkpoint_plan(commits, None)
-            self._begin_plan(plan, store.checkpointed)
-            return
-        plan = store.prepare_plan()
-        if plan is not None:
-            self._begin_plan(plan, None)
-            return
-        plan = store.seal_plan()
-        if plan is not None:
-            self._begin_plan(plan, store.sealed)
-
-    def _begin_plan(self, plan: object, finish: Callable[[object], None] | None) -> None:
-        self._effect()
-        self._flight = flight = Flight(None, plan, (), self.now_ms)
-        self._filesystem.begin()
-        plan.execute()
-        self._queue.after(self._latency_us(), self._plan_settled, self._life, flight, finish)
-
-    def _plan_settled(self, life: int, flight: Flight,
-                      finish: Callable[[object], None] | None) -> None:
+    def _unless_dead(self, life: int, callback: Callable[..., None], arguments: tuple) -> None:
         if life == self._life and self.alive:
-            self._filesystem.settle()
-            self._run(life, self._plan_done, (flight, finish))
+            callback(*arguments)
 
-    def _plan_done(self, flight: Flight, finish: Callable[[object], None] | None) -> None:
-        self._flight = None
+    @property
+    def faulty(self) -> bool:
+        """Whether the phase of faults lasts."""
+        return self._network.faulty
+
+    def commits(self) -> dict[int, int]:
+        """Commit index of each group here."""
+        return {group: self._raft.status(group).commit for group in self._voters}
+
+    def settled(self, flights: Sequence[Flight]) -> None:
+        """These writes are on the disk."""
+        for flight in flights:
+            self._witness.durable(self.node, flight.writes)
+
+    def wrote(self, flights: Sequence[Flight]) -> None:
+        """The disk worker says so."""
         self._effect()
-        if finish is not None:
-            finish(flight.work)
+        for flight in flights:
+            self._store.finish(flight.staged)
+        self._raft.written(flights[-1].writes.sequence)
+        self._effect()
+        for flight in flights:
+            self._send_all(flight.messages_after)
+        self._sessions.written()
         self.request_round()
 
     # ---- sending ---------------------------------------------------------------------------

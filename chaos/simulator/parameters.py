@@ -48,6 +48,7 @@ class DiskParameters:
     checkpoint_bytes: int
     checkpoint_growth_factor: int
     checkpoints_kept: int
+    gathers: bool  # several rounds queue for one sync; else one is in flight and consensus waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ def _draw_disk(rng: random.Random) -> DiskParameters:
         checkpoint_bytes=rng.choice((4 << 10, 16 << 10, 64 << 10)),
         checkpoint_growth_factor=rng.choice((0, 2)),
         checkpoints_kept=rng.choice((1, 2)),
+        gathers=rng.random() < 0.6,
     )
 
 

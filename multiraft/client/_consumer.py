@@ -25,9 +25,14 @@ from multiraft.client._records import FetchedBatch
 from multiraft.errors import CodecError, ConfigError, MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
-    Code, ErrorDetail, TimedOut, UnknownPartition, UnknownTopic, exception_for)
-from multiraft.wire.messages import (
-    EARLIEST, LATEST, Fetch, FetchPart, ListOffsets, OffsetQuery)
+    Code,
+    ErrorDetail,
+    TimedOut,
+    UnknownPartition,
+    UnknownTopic,
+    exception_for,
+)
+from multiraft.wire.messages import EARLIEST, LATEST, Fetch, FetchPart, ListOffsets, OffsetQuery
 
 #: Long polls of one consumer that wait at one node.
 FETCHES_PER_NODE_MAX = 4

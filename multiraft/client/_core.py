@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from typing import Callable, Sequence
 
+from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._consumer import ConsumerSettings, ConsumerState, Query
-from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
 from multiraft.client._producer import Attempt, ProducerState

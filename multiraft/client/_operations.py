@@ -18,11 +18,33 @@ from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms
 from multiraft.wire import messages
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
-    AmbiguousOutcome, Code, OffsetNotAvailable, TimedOut, UnknownTopic, exception_for)
+    AmbiguousOutcome,
+    Code,
+    OffsetNotAvailable,
+    TimedOut,
+    UnknownTopic,
+    exception_for,
+)
 from multiraft.wire.messages import (
-    EARLIEST, LATEST, ClusterStatus, ClusterStatusReply, CreateTopic, DeleteTopic, GroupList,
-    GroupSummary, GroupTransfer, GroupTransferReply, ListOffsets, ListTopics, Metadata, NodeStatus,
-    NodeStatusReply, OffsetQuery, TopicMetadata, TopicSummary)
+    EARLIEST,
+    LATEST,
+    ClusterStatus,
+    ClusterStatusReply,
+    CreateTopic,
+    DeleteTopic,
+    GroupList,
+    GroupSummary,
+    GroupTransfer,
+    GroupTransferReply,
+    ListOffsets,
+    ListTopics,
+    Metadata,
+    NodeStatus,
+    NodeStatusReply,
+    OffsetQuery,
+    TopicMetadata,
+    TopicSummary,
+)
 
 #: An operation that is refused for passing reasons is tried for this long.
 OPERATION_TIMEOUT_MS = 10_000

@@ -31,8 +31,15 @@ from multiraft.client._records import BatchReceipt
 from multiraft.errors import MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
-    AmbiguousOutcome, Code, ErrorDetail, ProducerFenced, RequestError, TimedOut, UnknownPartition,
-    exception_for)
+    AmbiguousOutcome,
+    Code,
+    ErrorDetail,
+    ProducerFenced,
+    RequestError,
+    TimedOut,
+    UnknownPartition,
+    exception_for,
+)
 from multiraft.wire.messages import PARTITIONS_PER_REQUEST_MAX, BatchPart, Produce
 
 

@@ -21,15 +21,19 @@ from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._consumer import ConsumerSettings
 from multiraft.client._core import ClientCore
-from multiraft.client._network import (
-    GATHER_MAX, Link, NetworkLimits, drop_sent)
-from multiraft.client._operations import (
-    Exchange, OffsetRange, Operations, TopicDescription)
+from multiraft.client._network import GATHER_MAX, Link, NetworkLimits, drop_sent
+from multiraft.client._operations import Exchange, OffsetRange, Operations, TopicDescription
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
-    ClusterStatusReply, GroupSummary, GroupTransferReply, NodeStatusReply, TopicMetadata,
-    TopicSummary)
+    ClusterStatusReply,
+    GroupSummary,
+    GroupTransferReply,
+    NodeStatusReply,
+    TopicMetadata,
+    TopicSummary,
+)
+
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000

@@ -29,16 +29,25 @@ from multiraft.client._batches import Delivery
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer import ConsumerSettings
 from multiraft.client._core import ClientCore
-from multiraft.client._network import (
-    GATHER_MAX, Link, NetworkLimits, NoNodeAnswered, drop_sent)
+from multiraft.client._network import GATHER_MAX, Link, NetworkLimits, NoNodeAnswered, drop_sent
 from multiraft.client._operations import (
-    Exchange, OffsetRange, Operations, PartitionDescription, TopicDescription)
+    Exchange,
+    OffsetRange,
+    Operations,
+    PartitionDescription,
+    TopicDescription,
+)
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
-    ClusterStatusReply, GroupSummary, GroupTransferReply, NodeStatusReply, TopicMetadata,
-    TopicSummary)
+    ClusterStatusReply,
+    GroupSummary,
+    GroupTransferReply,
+    NodeStatusReply,
+    TopicMetadata,
+    TopicSummary,
+)
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",

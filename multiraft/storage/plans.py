@@ -147,14 +147,16 @@ def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int]],
 
 
 class ReadPlan:
-    """Entries of a group that are no longer in memory."""
+    """Entries of a group that are no longer in memory, and those behind them that are."""
 
-    __slots__ = ("group", "incarnation", "spans", "_filesystem")
+    __slots__ = ("group", "incarnation", "spans", "hot", "_filesystem")
 
-    def __init__(self, group: int, incarnation: int, spans: list[Span], filesystem: Filesystem):
+    def __init__(self, group: int, incarnation: int, spans: list[Span], filesystem: Filesystem,
+                 hot: tuple[Entry, ...] = ()):
         self.group = group
         self.incarnation = incarnation
         self.spans = spans
+        self.hot = hot
         self._filesystem = filesystem
 
     def execute(self) -> tuple[Entry, ...]:
@@ -164,6 +166,7 @@ class ReadPlan:
             data = memoryview(self._read(span))
             for index, at, size in span.wanted:
                 entries.append(self._parse(index, data[at:at + size]))
+        entries += self.hot
         return tuple(entries)
 
     def _read(self, span: Span) -> bytes:

@@ -316,13 +316,22 @@ class Store:
         return log.cached
 
     def read_plan(self, group: int, first: int, last: int) -> ReadPlan:
-        """A blocking, verified read of first..last.  O(entries).  Raises ``Compacted``."""
-        return self._read_plan(self._log(group), range(first, last + 1))
+        """A blocking, verified read of first..last.  O(entries).  Raises ``Compacted``.
 
-    def _read_plan(self, log: GroupLog, indexes) -> ReadPlan:
+        What of the range is in memory is taken from there now: the newest of it may be in no file
+        yet, because its round is still being written.
+        """
+        log = self._log(group)
+        cold = first
+        while cold <= last and cold not in log.cached:
+            cold += 1
+        hot = tuple([log.cached[index].entry for index in range(cold, last + 1)])
+        return self._read_plan(log, range(first, cold), hot)
+
+    def _read_plan(self, log: GroupLog, indexes, hot: tuple[Entry, ...] = ()) -> ReadPlan:
         places = [(index, log.index.position(index), log.index.size(index)) for index in indexes]
         spans = plan_spans(self._lane, places, self.config.read_gap_bytes_max)
-        return ReadPlan(log.group, log.incarnation, spans, self._filesystem)
+        return ReadPlan(log.group, log.incarnation, spans, self._filesystem, hot)
 
     def last_within(self, group: int, first_index: int, bytes_max: int) -> int:
         """See ``LogReader``."""

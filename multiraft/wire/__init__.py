@@ -8,13 +8,37 @@ Elsewhere.  The bytes in prose: ``docs/protocol.md``.  Drivers: ``multiraft.clie
 """
 
 from multiraft.wire.connection import (
-    NEED_DATA, PAUSED, BadRequest, Connection, ConnectionClosed, RequestEvent, ResponseEvent, Role,
-    State, answer_to)
+    NEED_DATA,
+    PAUSED,
+    BadRequest,
+    Connection,
+    ConnectionClosed,
+    RequestEvent,
+    ResponseEvent,
+    Role,
+    State,
+    answer_to,
+)
 from multiraft.wire.errors import (
-    AmbiguousOutcome, Code, ConnectionRefused, ErrorDetail, FrameTooLarge, LocalProtocolError,
-    ProtocolError, RemoteProtocolError, RequestError, exception_for)
+    AmbiguousOutcome,
+    Code,
+    ConnectionRefused,
+    ErrorDetail,
+    FrameTooLarge,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+    RequestError,
+    exception_for,
+)
 from multiraft.wire.frames import (
-    DEFAULT_LIMITS, Frame, FrameReader, WireLimits, decode_header, encode_frame)
+    DEFAULT_LIMITS,
+    Frame,
+    FrameReader,
+    WireLimits,
+    decode_header,
+    encode_frame,
+)
 from multiraft.wire.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
 
 __all__ = [

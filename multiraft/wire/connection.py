@@ -28,11 +28,17 @@ import enum
 from typing import Any, NamedTuple, Sequence
 
 from multiraft.wire import messages
-from multiraft.wire.errors import (
-    Code, ErrorDetail, LocalProtocolError, RemoteProtocolError)
+from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, RemoteProtocolError
 from multiraft.wire.frames import (
-    DEFAULT_LIMITS, HANDSHAKE_LIMITS, Buffer, Frame, FrameReader, WireLimits, byte_count,
-    encode_frame)
+    DEFAULT_LIMITS,
+    HANDSHAKE_LIMITS,
+    Buffer,
+    Frame,
+    FrameReader,
+    WireLimits,
+    byte_count,
+    encode_frame,
+)
 from multiraft.wire.messages import FetchReply, Hello, Produce, Refused, Welcome
 from multiraft.wire.schema import U64_MAX, Malformed
 

@@ -78,7 +78,7 @@ def test_crash_in_an_operation_keeps_a_prefix_of_its_calls():
     outcomes = set()
     for seed in range(100):
         filesystem = filesystem_with("/d/f", b"....")
-        filesystem.begin()
+        filesystem.begin(unseen=False)
         file = filesystem.open("/d/f")
         file.write([b"1"], 0, sync=True)
         file.write([b"2"], 1, sync=True)
@@ -90,10 +90,19 @@ def test_crash_in_an_operation_keeps_a_prefix_of_its_calls():
 
 def test_settled_operation_is_durable():
     filesystem = filesystem_with("/d/f", b"....")
-    filesystem.begin()
+    filesystem.begin(unseen=False)
     filesystem.open("/d/f").write([b"1"], 0, sync=True)
     filesystem.settle()
     filesystem.power_loss(random.Random(1))
+    assert contents(filesystem, "/d/f") == b"1..."
+
+
+def test_unseen_bytes_are_read_only_when_their_operation_is_over():
+    filesystem = filesystem_with("/d/f", b"....")
+    filesystem.begin(unseen=True)
+    filesystem.open("/d/f").write([b"1"], 0, sync=True)
+    assert contents(filesystem, "/d/f") == b"...."
+    filesystem.settle()
     assert contents(filesystem, "/d/f") == b"1..."
 
 

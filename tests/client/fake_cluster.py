@@ -22,8 +22,16 @@ from multiraft import core
 from multiraft.errors import CodecError, CorruptBatch
 from multiraft.wire import messages as m
 from multiraft.wire.connection import (
-    NEED_DATA, PAUSED, BadRequest, Connection, ConnectionClosed, RequestEvent, ResponseEvent, Role,
-    answer_to)
+    NEED_DATA,
+    PAUSED,
+    BadRequest,
+    Connection,
+    ConnectionClosed,
+    RequestEvent,
+    ResponseEvent,
+    Role,
+    answer_to,
+)
 from multiraft.wire.errors import Code, ErrorDetail, RemoteProtocolError
 from multiraft.wire.messages import Hello, Welcome
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from multiraft.client import (
-    AmbiguousOutcome, BatchReceipt, BufferFull, NoNodeAnswered, OffsetRange, Record, RequestError)
+    AmbiguousOutcome,
+    BatchReceipt,
+    BufferFull,
+    NoNodeAnswered,
+    OffsetRange,
+    Record,
+    RequestError,
+)
 from multiraft.client._network import NetworkLimits
 from multiraft.errors import ConfigError, RecordTooLarge
 from multiraft.wire import errors, messages
@@ -13,7 +20,6 @@ from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code, ErrorDetail
 from tests.client.fake_cluster import unused_address
 from tests.client.scripts import once, produced, values_of
-
 
 # ---- topics and cluster -----------------------------------------------------------------------
 

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from multiraft import _layout as layout
 from multiraft.client._compression import (
-    DECOMPRESSED_BYTES_FREE, DECOMPRESSED_BYTES_MAX, RATIO_MAX, DecompressionTooLarge,
-    codec_number, compress, decompress, limit_for)
+    DECOMPRESSED_BYTES_FREE,
+    DECOMPRESSED_BYTES_MAX,
+    RATIO_MAX,
+    DecompressionTooLarge,
+    codec_number,
+    compress,
+    decompress,
+    limit_for,
+)
 from multiraft.errors import ConfigError, CorruptBatch
 
 CODECS = [layout.CODEC_GZIP, layout.CODEC_SNAPPY, layout.CODEC_LZ4, layout.CODEC_ZSTD]

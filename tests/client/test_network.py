@@ -7,7 +7,13 @@ import random
 import pytest
 
 from multiraft.client._network import (
-    Lost, Network, NetworkLimits, backoff_ms, drop_sent, parse_address)
+    Lost,
+    Network,
+    NetworkLimits,
+    backoff_ms,
+    drop_sent,
+    parse_address,
+)
 from multiraft.errors import ConfigError
 from multiraft.wire import messages as m
 from multiraft.wire.connection import NEED_DATA, PAUSED, Connection, ResponseEvent, Role
@@ -15,6 +21,9 @@ from multiraft.wire.messages import Hello, Welcome
 
 A, B = "10.0.0.1:1", "10.0.0.2:1"
 CLUSTER = bytes(16)
+
+
+STATUS = m.ClusterStatus()
 
 
 class Bench:
@@ -25,7 +34,7 @@ class Bench:
         self.welcome = Welcome(CLUSTER, 1, 0, 0, 0, in_flight_max)
         self.ends: list = []
 
-    def ask(self, address=A, timeout_ms=1000, now=0, request=m.ClusterStatus()):
+    def ask(self, address=A, timeout_ms=1000, now=0, request=STATUS):
         outcomes: list = []
         self.network.request(address, request, (), timeout_ms, outcomes.append, now)
         return outcomes

@@ -325,7 +325,7 @@ def test_the_leader_brings_any_follower_into_consistency(follower):
     leader.drain()
     sent = [envelope.message for envelope in leader.sent
             if envelope.to == 2 and isinstance(envelope.message, Append)]
-    for round_trips in range(12):
+    for round_trips in range(12):  # noqa: B007  (used below)
         if not sent:
             break
         answers = []

@@ -6,6 +6,7 @@ import trio.testing
 
 from multiraft.ready import Committed, Envelope, Event, Ready, Writes
 from node import rounds as rounds_module
+from node.arrivals import Arrivals
 from node.clock import monotonic_ms
 from node.errors import RoundFailed
 from node.rounds import Rounds
@@ -21,7 +22,8 @@ class World:
         self.deadline_ms = None
         self.patience_ms = None
         self.staged = []
-        self.rounds = Rounds(self, self, self, self, self, lambda: self.log.append("published"))
+        self.rounds = Rounds(self, self, self, self, self, lambda: self.log.append("published"),
+                             Arrivals())
 
     # core
     def tick(self, now_ms):
@@ -92,7 +94,7 @@ class Patient(World):
             def next_deadline_ms(self):
                 return world.patience_ms
 
-        self.rounds = Rounds(self, self, self, self, Applier(), lambda: None)
+        self.rounds = Rounds(self, self, self, self, Applier(), lambda: None, Arrivals())
 
 
 def write(sequence: int) -> Writes:

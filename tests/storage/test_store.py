@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -222,6 +223,20 @@ def test_a_cold_fetch_reads_and_verifies_and_ends_where_memory_begins(disk):
         offset = fetch.next_offset
     assert kinds == ["cold", "hot"]
     assert [bytes(each) for each in batches] == [bytes(entry.payload) for entry in entries[2:]]
+    store.close()
+
+
+def test_a_cold_read_takes_what_is_not_written_yet_from_memory(disk):
+    """A follower far behind asks for a range that begins on disk and ends in a round that is still
+    being written."""
+    filesystem, directory = disk
+    store = open_store(filesystem, directory, replace(SMALL, tail_cache_bytes_max=0))
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    rounds.run(write(1, noop_entry(1, 1, 1)))
+    rounds.stage(write(1, noop_entry(1, 2, 1)))
+    assert store.entries(1, 1, 2) is None
+    assert [entry.index for entry in store.read_plan(1, 1, 2).execute()] == [1, 2]
     store.close()
 
 

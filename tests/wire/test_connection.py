@@ -8,10 +8,24 @@ from hypothesis import strategies as st
 
 from multiraft.wire import messages as m
 from multiraft.wire.connection import (
-    NEED_DATA, PAUSED, BadRequest, Connection, ConnectionClosed, RequestEvent, ResponseEvent, Role,
-    State, answer_to)
+    NEED_DATA,
+    PAUSED,
+    BadRequest,
+    Connection,
+    ConnectionClosed,
+    RequestEvent,
+    ResponseEvent,
+    Role,
+    State,
+    answer_to,
+)
 from multiraft.wire.errors import (
-    Code, ErrorDetail, FrameTooLarge, LocalProtocolError, RemoteProtocolError)
+    Code,
+    ErrorDetail,
+    FrameTooLarge,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 from multiraft.wire.frames import WireLimits, encode_frame
 from multiraft.wire.messages import Hello, Refused, Welcome
 

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
 from multiraft.wire.frames import (
-    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, DEPTH_MAX, FrameReader, WireLimits, decode_header,
-    encode_frame)
+    CHUNK_BYTES_MAX,
+    CHUNK_BYTES_MIN,
+    DEPTH_MAX,
+    FrameReader,
+    WireLimits,
+    decode_header,
+    encode_frame,
+)
 
 SMALL = WireLimits(frame_bytes_max=1000, header_bytes_max=100)
 
