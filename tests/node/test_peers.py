@@ -18,6 +18,7 @@ from multiraft.wire.errors import Code
 from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello, hello_header
 from node import peers as peers_module
+from node.arrivals import Arrivals
 from node.config import Address
 from node.errors import DiskFailed
 from node.listener import Listener, listen
@@ -104,10 +105,11 @@ class Receiver:
 
     def __init__(self):
         self.core, self.rounds, self.adopted = Core(), 0, []
+        self.arrivals = Arrivals()
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
-            CLUSTER, 2, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500, silent_log())
+            CLUSTER, 2, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500, self.arrivals, silent_log())
         self.listener = Listener(listen(self.address), self.port.handle, 100)
 
     def round(self):
@@ -191,6 +193,15 @@ async def test_a_damaged_cold_range_is_told_and_the_node_lives_on(sender, receiv
     sender.store.problem = None
     sender.say(Append(1, 1, 1, 2, 1, 5, 0))
     await until(lambda: receiver.core.stepped)
+
+
+@pair_test
+async def test_what_arrives_during_a_round_is_stepped_in_passing(sender, receiver):
+    sender.say(REPLY)
+    while not receiver.core.stepped:
+        receiver.arrivals.poll()  # no task of the receiver runs meanwhile
+    assert receiver.core.stepped == [(1, REPLY)]
+    assert not receiver.arrivals.poll()
 
 
 @in_trio
