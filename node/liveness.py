@@ -89,7 +89,9 @@ class LivenessThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and close what it had; blocks until it is gone."""
+        """End the thread and close what it had; blocks until it is gone.  May be repeated."""
+        if self._stopping:
+            return
         self._stopping = True
         self._wake()
         if self._thread.is_alive():

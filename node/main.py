@@ -178,6 +178,12 @@ class Node:
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then hand over and stop."""
+        try:
+            await self._serve()
+        finally:
+            self.liveness.stop()  # whatever happened: a node that ends supports nobody
+
+    async def _serve(self) -> None:
         config = self.config
         clients = Listener(listen(config.node.client_address), self.sessions.handle,
                            config.limits.connections_max)
