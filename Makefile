@@ -9,11 +9,13 @@ PY := $(VENV)/bin/python
 
 # What the extension is made of; a change to any of these rebuilds it.
 SOURCES := setup.py pyproject.toml $(wildcard multiraft/*.pyx multiraft/*.pxd multiraft/*.h)
+# A stamp says nothing about an extension that somebody removed.
+BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 # A change of the package's metadata or pins installs again.
 PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench-first-light lint fix sim clean machine
+.PHONY: help build test demo bench-first-light lint fix sim clean machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -72,16 +74,16 @@ $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
 	$(INSTALL) -e '.[dev]'
 	@touch $@
 
-$(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES)
+$(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES) $(BUILT)
 	$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
 # The demo needs no tools of development: the installation itself compiles.
-$(VENV)/.built-demo: $(PACKAGING) $(SOURCES) | $(PY)
+$(VENV)/.built-demo: $(PACKAGING) $(SOURCES) $(BUILT) | $(PY)
 	$(INSTALL) -e '.[demo]'
 	@touch $@
 
 # Compiled anew with warnings as errors, whatever an earlier, milder build left behind.
-$(VENV)/.built-strict: $(VENV)/.installed-dev $(SOURCES)
+$(VENV)/.built-strict: $(VENV)/.installed-dev $(SOURCES) $(BUILT)
 	MULTIRAFT_WERROR=1 $(PY) setup.py --quiet build_ext --inplace --force
 	@touch $@ $(VENV)/.built-dev

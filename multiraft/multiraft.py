@@ -305,6 +305,12 @@ class MultiRaft:
 
     # ---- the effects --------------------------------------------------------------------------
 
+    @property
+    def has_work(self) -> bool:
+        """Whether ``ready`` has anything to hand out; what timers will bring is not counted."""
+        return bool(self._host.dirty or self._host.events or self._neighbours.outbox
+                    or self._neighbours.pending)
+
     def ready(self, with_writes: bool = True) -> Ready:
         """Everything that must now happen.  ``with_writes=False`` while a write is in flight leaves
         what needs writing for later, so that it piles up into one (group commit); a driver that
@@ -435,7 +441,7 @@ class MultiRaft:
 
     def is_settled(self, group: int) -> bool:
         """Whether this node leads ``group`` and has applied an entry of its own term: only then
-        what it serves include all that ever was acknowledged."""
+        does what it serves include all that ever was acknowledged."""
         found = self._groups.get(group)
         return (found is not None and found.role is Role.LEADER
                 and found.log.applied_index >= found.term_start)

@@ -1,1 +1,1 @@
-"""The server: the only package where trio runs.  ``main.py`` wires it; nothing imports it."""
+"""The server: the only package where trio runs.  ``main.py`` wires it, nothing imports it."""

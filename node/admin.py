@@ -166,7 +166,7 @@ class Admin:
             self._producer_ids = self._producer_ids[1:]
         return wire.InitProducerReply(producer_id, 0)
 
-    # ---- cluster and groups ---------------------------------------------------------------------
+    # ---- cluster and groups ----------------------------------------------------------------------
 
     async def _cluster_status(self, _request: wire.ClusterStatus) -> wire.ClusterStatusReply:
         state, core, config = self._metadata_log.state, self._core, self._config

@@ -1,4 +1,5 @@
-"""The only reader of time in the server: a monotonic clock, in milliseconds and microseconds.
+"""The only reader of time in the server: monotonic milliseconds for consensus, wall time for
+people.
 
 Contract.  ``monotonic_ms`` never goes back and is what every timer of the node is measured in.
 """

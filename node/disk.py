@@ -17,6 +17,7 @@ from typing import Callable
 import trio
 
 from multiraft.core import DiskQueue
+from node.arrivals import Arrivals
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 
@@ -31,7 +32,8 @@ class DiskWorker:
     order.
     """
 
-    def __init__(self, store, on_durable: Callable[[list], None]):
+    def __init__(self, store, on_durable: Callable[[list], None], arrivals: Arrivals):
+        self._arrivals = arrivals
         self._store = store
         self._upkeep = trio.Event()
         self._preparing = False
@@ -123,17 +125,24 @@ class DiskWorker:
         self._thread.start()
         task_status.started()
         try:
+            self._arrivals.add(self._wake_fd, self.collect)
             while True:
                 await trio.lowlevel.wait_readable(self._wake_fd)
-                os.eventfd_read(self._wake_fd)
-                self._collect()
+                self.collect()
         finally:
+            self._arrivals.remove(self._wake_fd)
             self._ended = True
             self._queue.close()
             with trio.move_on_after(END_S, shield=True):
                 await trio.to_thread.run_sync(self._thread.join, abandon_on_cancel=True)
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
+        """Take the completions that are there, and start what has gathered.  Raises
+        ``DiskFailed``."""
+        try:
+            os.eventfd_read(self._wake_fd)
+        except BlockingIOError:
+            return  # taken already
         for token, error, size, micros in self._queue.completions():
             if error:
                 raise DiskFailed(f"a write of the lane failed and is not retried: "

@@ -76,6 +76,7 @@ class Fetching:
         self._store = store
         self._directory = directory
         self._limits = limits
+        self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found what may not be
         self._by_group: dict[int, dict[int, WaitingFetch]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
@@ -220,7 +221,7 @@ class Fetching:
                     del self._by_group[group]
         fetch.groups = ()
 
-    # ---- offsets --------------------------------------------------------------------------------
+    # ---- offsets ---------------------------------------------------------------------------------
 
     def offsets(self, request: ListOffsets, seen_index: int = 0) -> ListOffsetsReply:
         """Log start or high watermark of each partition."""

@@ -6,8 +6,7 @@ a handler task of its own.  One bad connection never reaches another: what a han
 closed at once and counted.
 
 Theory.  ``EMFILE`` is an answer, not an end: the listener waits a moment and goes on
-(hashicorp/consul
-#3552), while every connection that ends gives a descriptor back.
+(hashicorp/consul #3552), while every connection that ends gives a descriptor back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The liveness thread: node leases on connections of their own, which bulk data never delays.
+"""The liveness thread: node leases on connections of their own, so that bulk data never delays
+them.
 
 Contract.  The thread owns ``leases.Liveness`` and its sockets; the loop owns everything else.  They
 share three one-way channels: ``publish`` (the loop's digests, one tuple, swapped at once),
@@ -11,9 +12,9 @@ process is alive but whose loop or disk hangs stops asking *and* answering, so i
 elected elsewhere (scenarios S1, S11; hashicorp/raft#503).
 
 Invariants.  At most one dialled and one adopted link per peer.  A link that stays silent is closed
-and dialled anew: after a partition TCP would go on waiting for as long as the partition
-lasted.  When the thread ends without ``stop``, ``failure`` says why and ``wake_fd`` is readable: a
-node without leases must not live on in silence.
+and dialled anew: after a partition TCP would go on waiting for as long as the partition lasted.
+When the thread ends without ``stop``, ``failure`` says why and ``wake_fd`` is readable: a node
+without leases must not live on in silence.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class LivenessThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and close what it had; blocks until it is gone."""
+        """End the thread and close what it had; blocks until it is gone.  May be repeated."""
+        if self._stopping:
+            return
         self._stopping = True
         self._wake()
         if self._thread.is_alive():

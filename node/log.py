@@ -32,12 +32,12 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def logger(node: int, stream=sys.stdout) -> logging.Logger:
-    """The node's logger, writing to ``stream``."""
+def logger(node: int, stream=None) -> logging.Logger:
+    """The node's logger, writing to ``stream``; None = standard output."""
     log = logging.getLogger(f"multiraft.node.{node}")
     log.propagate = False
     log.setLevel(logging.INFO)
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(sys.stdout if stream is None else stream)
     handler.setFormatter(JsonLines(node))
     log.handlers = [handler]
     return log

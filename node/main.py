@@ -38,6 +38,7 @@ from multiraft.wire.messages import Hello, hello_header
 from node import bootstrap
 from node.admin import Admin
 from node.apply import Applying, RoleChanges
+from node.arrivals import Arrivals
 from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms
 from node.config import NodeConfig, load
@@ -68,6 +69,9 @@ class Node:
         self.config = config
         self.store = store
         self.log = log
+        for damage in store.damage:
+            log.error("damage found", extra={"path": damage.path, "position": damage.position,
+                                             "group": damage.group, "reason": damage.why})
         self.plan = bootstrap.plan_of(config)
         self._create_groups()
         self._build_core()
@@ -114,7 +118,9 @@ class Node:
     def _build_network(self) -> None:
         config, core = self.config, self.core
         node, boot_epoch = config.node.id, self.store.boot_epoch
-        self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged))
+        self.arrivals = Arrivals()
+        self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged),
+                               self.arrivals)
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
                                self._hello("append"), config.limits.peer_outbox_bytes_max,
                                self.log)
@@ -122,18 +128,19 @@ class Node:
         self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
                            self.request_round, self._damaged)
         self.liveness = LivenessThread(
-            self._leases(), [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in
-            config.peers], self._hello("liveness"), config.limits.loop_stall_ms_max,
+            self._leases(),
+            [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
+            self._hello("liveness"), config.limits.loop_stall_ms_max,
             config.limits.disk_stall_ms_max, self.disk)
         self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
-                             self.lease_events.publish)
+                             self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
-            core, self.request_round, self.liveness, config.cluster_id, node, boot_epoch,
+            core, self.rounds.request_for_core, self.liveness, config.cluster_id, node, boot_epoch,
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
-            config.limits.hello_timeout_ms, self.log)
+            config.limits.hello_timeout_ms, self.arrivals, self.log)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
@@ -171,6 +178,12 @@ class Node:
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then hand over and stop."""
+        try:
+            await self._serve()
+        finally:
+            self.liveness.stop()  # whatever happened: a node that ends supports nobody
+
+    async def _serve(self) -> None:
         config = self.config
         clients = Listener(listen(config.node.client_address), self.sessions.handle,
                            config.limits.connections_max)
@@ -228,6 +241,7 @@ class Node:
         """After ``run``: a last checkpoint, then the files.  Raises ``DiskFailed``."""
         self.liveness.stop()
         os.close(self.probe_file)
+        self.arrivals.close()
         self.checkpoints.write_last()
         self.store.close()
 

@@ -31,7 +31,7 @@ class PeerListener:
 
     def __init__(self, core, request_round, liveness, cluster_id: bytes, node: int,
                  boot_epoch: int, known_nodes: frozenset[int], frame_bytes_max: int,
-                 hello_timeout_ms: int, log):
+                 hello_timeout_ms: int, arrivals, log):
         self._core = core
         self._request_round = request_round
         self._liveness = liveness
@@ -41,6 +41,7 @@ class PeerListener:
         self._known_nodes = known_nodes
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
+        self._arrivals = arrivals
         self._log = log
         self._receiving: dict[int, trio.CancelScope] = {}
         self.frames = 0
@@ -103,14 +104,77 @@ class PeerListener:
             raise NodeError(f"node {hello.node} is no member of this cluster")
 
     async def _receive(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
-        while True:
-            stepped = False
+        link = _Incoming(self, sock, reader, peer)
+        self._arrivals.add(sock.fileno(), link.receive)
+        try:
+            link.take_frames()  # what came right behind the hello
+            while not link.over:
+                await trio.lowlevel.wait_readable(sock)
+                link.receive()
+        finally:
+            if sock.fileno() != -1:
+                self._arrivals.remove(sock.fileno())
+        if link.problem is not None:
+            raise link.problem
+
+    def step(self, peer: int, frame) -> None:
+        """All messages of one frame into the core."""
+        self.frames += 1
+        for message in peer_codec.decode(frame):
+            self._core.step(peer, message)
+
+    def request_round(self) -> None:
+        """A round is due for what was stepped."""
+        self._request_round()
+
+
+class _Incoming:
+    """One append connection that is read, by its task or in passing (``arrivals.py``)."""
+
+    __slots__ = ("_listener", "_sock", "_reader", "_peer", "over", "problem")
+
+    def __init__(self, listener: PeerListener, sock: socket.socket, reader: FrameReader, peer: int):
+        self._listener = listener
+        self._sock = sock
+        self._reader = reader
+        self._peer = peer
+        self.over = False
+        self.problem: Exception | None = None
+
+    def receive(self) -> None:
+        """Take what is there; what goes wrong is kept for the connection's own task."""
+        if self.over:
+            return
+        try:
+            count = self._sock.recv_into(self._reader.buffer_for_receive())
+            if count:
+                self._reader.received(count)
+        except BlockingIOError:
+            return  # taken already
+        except OSError as error:
+            self._end(error)
+            return
+        if count:
+            self.take_frames()
+        else:
+            self._end(None)
+
+    def take_frames(self) -> None:
+        """Step all frames that are complete, then ask for one round for all of them."""
+        listener, reader, peer, stepped = self._listener, self._reader, self._peer, False
+        try:
             while (frame := reader.next_frame()) is not None:
-                self.frames += 1
                 stepped = True
-                for message in peer_codec.decode(frame):
-                    self._core.step(peer, message)
-            if stepped:
-                self._request_round()
-            if not await receive_some(sock, reader):
-                return
+                listener.step(peer, frame)
+        except (RemoteProtocolError, ImpossibleMessage) as error:
+            self._end(error)
+        if stepped:
+            listener.request_round()
+
+    def _end(self, problem: Exception | None) -> None:
+        self.over = True
+        self.problem = problem
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)  # wakes the task when this was in passing
+        except OSError:
+            pass  # it is gone already

@@ -19,13 +19,20 @@ class StaleMetadata(e.ProposalError):
 REFUSALS = (e.ProposalError, e.CodecError)
 
 _CODES: dict[type, Code] = {
-    e.CorruptBatch: Code.CORRUPT_BATCH, e.InvalidBatch: Code.INVALID_BATCH, e.BatchTooLarge:
-    Code.BATCH_TOO_LARGE, e.RecordTooLarge: Code.BATCH_TOO_LARGE, e.QueueFull: Code.QUEUE_FULL,
-    e.GroupQuarantined: Code.QUARANTINED, e.ProducerFenced: Code.PRODUCER_FENCED,
-    e.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE, e.PartitionSealed: Code.STALE_METADATA,
-    StaleMetadata: Code.STALE_METADATA, e.UnknownPartition: Code.UNKNOWN_PARTITION, e.UnknownGroup:
-    Code.LEADER_UNKNOWN, e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE, e.ProposalError:
-    Code.INVALID_REQUEST,  # a transfer or an opening that cannot be; the text says why
+    e.CorruptBatch: Code.CORRUPT_BATCH,
+    e.InvalidBatch: Code.INVALID_BATCH,
+    e.BatchTooLarge: Code.BATCH_TOO_LARGE,
+    e.RecordTooLarge: Code.BATCH_TOO_LARGE,
+    e.QueueFull: Code.QUEUE_FULL,
+    e.GroupQuarantined: Code.QUARANTINED,
+    e.ProducerFenced: Code.PRODUCER_FENCED,
+    e.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE,
+    e.PartitionSealed: Code.STALE_METADATA,
+    StaleMetadata: Code.STALE_METADATA,
+    e.UnknownPartition: Code.UNKNOWN_PARTITION,
+    e.UnknownGroup: Code.LEADER_UNKNOWN,
+    e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE,
+    e.ProposalError: Code.INVALID_REQUEST,  # an opening or a transfer that cannot be
     e.CodecError: Code.INVALID_BATCH,
 }
 

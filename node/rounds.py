@@ -21,11 +21,14 @@ from typing import Callable, Protocol
 import trio
 
 from multiraft.errors import MultiRaftError
+from node.arrivals import Arrivals
 from node.clock import monotonic_ms, monotonic_us
 from node.errors import RoundFailed
 
 #: Rounds that would follow each other faster are gathered: about what one round takes.
 GATHER_US = 150
+#: How often in a row the hot sources are looked at before others get their turn.
+DRAINS_MAX = 4
 #: A ticker without a timer sleeps this long (in ms) and looks again.
 NEVER_MS = 1 << 60
 
@@ -55,6 +58,8 @@ class Applier(Protocol):
     def answer(self, now_ms: int) -> None:
         """Send the replies that this round completed."""
 
+    answers_wait: bool  # there are replies that only a round's end sends
+
     def next_deadline_ms(self) -> int | None:
         """When ``answer`` has something to do though nothing happened."""
 
@@ -63,18 +68,20 @@ class Rounds:
     """Driver of one node's MultiRaft."""
 
     def __init__(self, core, store, disk, peers: Peers, applier: Applier,
-                 after_round: Callable[[], None]):
+                 after_round: Callable[[], None], arrivals: Arrivals):
         self._core = core
         self._store = store
         self._disk = disk
         self._peers = peers
         self._applier = applier
         self._after_round = after_round  # publishes digests to the liveness thread
+        self._arrivals = arrivals
         self._held: deque = deque()  # (sequence it waits for, envelopes)
         self._staged_sequence = 0
         self._durable_sequence = 0
         self._wanted = False
         self._running = False
+        self._draining = False
         self._over = False
         self._ended_us = 0
         self._task: trio.lowlevel.Task | None = None
@@ -86,13 +93,41 @@ class Rounds:
     def request(self) -> None:
         """A round is due; from the loop thread.  It runs at once when the last one was a while ago,
         which saves a turn of the scheduler; otherwise the round-loop task runs it after all that
-        has arrived meanwhile, which saves rounds.  Raises ``RoundFailed``."""
+        has arrived meanwhile, which saves rounds.  Raises ``RoundFailed``, ``DiskFailed``."""
         if self._over:
             return
+        if self._draining:
+            self._wanted = True
+            return
         if not self._running and monotonic_us() - self._ended_us >= GATHER_US:
-            self.round()
+            self._rounds()
             return
         self._wanted = True
+        self._wake()
+
+    def request_for_core(self) -> None:
+        """As ``request``, after messages were stepped: most acknowledgements that complete no
+        majority have no consequence, and cost no round."""
+        if self._core.has_work:
+            self.request()
+
+    def _rounds(self) -> None:
+        """A round, and more for what arrives on the hot sources meanwhile."""
+        self.round()
+        self._draining = True
+        try:
+            for _ in range(DRAINS_MAX):
+                if not self._arrivals.poll():
+                    break
+                if self._wanted:
+                    self._wanted = False
+                    self.round()
+        finally:
+            self._draining = False
+        if self._wanted:
+            self._wake()
+
+    def _wake(self) -> None:
         if self._task is not None:
             task, self._task = self._task, None
             trio.lowlevel.reschedule(task)
@@ -105,9 +140,9 @@ class Rounds:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
             self._wanted = False
-            if self._over or self._running:  # running: one failed, and brings the node down
+            if self._over or self._running:  # running: one failed, which brings the node down
                 await trio.sleep_forever()
-            self.round()
+            self._rounds()
             if self._wanted:
                 await trio.lowlevel.checkpoint()
 
@@ -161,10 +196,14 @@ class Rounds:
         self._durable_sequence = staged[-1].sequence
         self._core.written(self._durable_sequence)
         self._applier.durable()
-        held = self._held
+        held, released = self._held, False
         while held and held[0][0] <= self._durable_sequence:
             self._peers.send(held.popleft()[1])
-        self.request()
+            released = True
+        if released or self._applier.answers_wait:
+            self.request()
+        else:
+            self.request_for_core()
 
     def _obey(self, ready) -> None:
         """The field order of ``Ready`` is the order of effects."""

@@ -168,8 +168,7 @@ class Session:
         if self._closed or self._connection.state is State.CLOSED:
             return False
         if signal is PAUSED:
-            # Asked anew: the round may have answered everything, and then nobody would set the
-            # event.
+            # Asked anew: when the round has answered everything, nobody sets the event any more.
             while self._is_full and not self._closed:
                 self._resume = trio.Event()
                 await self._resume.wait()

@@ -1,7 +1,8 @@
 """Counters of one node, as a plain map: what ``node_status`` answers.
 
-Contract.  ``snapshot`` is O(1) in topics and groups and touches no lock; every key is documented in
-``docs/protocol.md``.  Counters count from the start of the process.
+Contract.  ``snapshot`` is O(1) in topics and touches no lock; it asks every group once whether it
+is quarantined.  Every key is documented in ``docs/protocol.md``, in this order.  Counters count
+from the start of the process.
 """
 
 from __future__ import annotations

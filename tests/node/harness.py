@@ -28,6 +28,7 @@ from node.main import Node
 LIMIT_S = 20.0
 POLL_S = 0.002
 CLUSTER = "0123456789abcdef0123456789abcdef"
+HELLO = Hello()
 
 
 def in_trio(test):

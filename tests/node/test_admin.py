@@ -13,8 +13,8 @@ from multiraft.wire.messages import (
     Metadata,
     NodeStatus,
 )
-from node import metadata
 from node import admin as admin_module
+from node import metadata
 from tests.node.harness import Client, in_trio, serving, until
 
 
@@ -37,7 +37,7 @@ async def test_topics_live_and_die(tmp_path):
 
 @in_trio
 async def test_a_topic_deleted_as_soon_as_it_is_there_is_still_an_answer(tmp_path):
-    async with serving(tmp_path) as node, await Client.open(node) as client:
+    async with serving(tmp_path) as node:
         state = node.metadata_log.state
         created = state.apply(state.version + 1, metadata.CreateTopic("brief", bytes(16), 2)).value
         state.apply(state.version + 1, metadata.DeleteTopic("brief", bytes(16)))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
+from node.arrivals import Arrivals
 from node.disk import DiskWorker
 from node.errors import DiskFailed
 from tests.node.harness import in_trio, until
@@ -23,8 +24,8 @@ class Staged:
 
 
 def idle_store():
-    return SimpleNamespace(upkeep_due=False, prepare_plan=lambda: None, seal_plan=lambda: None,
-                           begin=lambda staged: None)
+    return SimpleNamespace(upkeep_due=False, begin=lambda staged: None,
+                           prepare_plan=lambda: None, seal_plan=lambda: None)
 
 
 class World:
@@ -33,7 +34,7 @@ class World:
     def __init__(self, tmp_path):
         self.file = open(tmp_path / "lane", "w+b", buffering=0)
         self.done: list[list] = []
-        self.disk = DiskWorker(idle_store(), self.done.append)
+        self.disk = DiskWorker(idle_store(), self.done.append, Arrivals())
 
     def write(self, *staged):
         for one in staged:

@@ -6,6 +6,7 @@ import trio.testing
 
 from multiraft.ready import Committed, Envelope, Event, Ready, Writes
 from node import rounds as rounds_module
+from node.arrivals import Arrivals
 from node.clock import monotonic_ms
 from node.errors import RoundFailed
 from node.rounds import Rounds
@@ -15,13 +16,17 @@ from tests.node.harness import in_trio, until
 class World:
     """Core, store, disk, peers and applier that write down what they are asked, in order."""
 
+    has_work = True
+    answers_wait = False
+
     def __init__(self):
         self.log = []
         self.readies = []
         self.deadline_ms = None
         self.patience_ms = None
         self.staged = []
-        self.rounds = Rounds(self, self, self, self, self, lambda: self.log.append("published"))
+        self.rounds = Rounds(self, self, self, self, self, lambda: self.log.append("published"),
+                             Arrivals())
 
     # core
     def tick(self, now_ms):
@@ -86,13 +91,15 @@ class Patient(World):
         world = self
 
         class Applier:
+            answers_wait = False
+
             observe, apply, durable, answer = (world.observe, world.apply, world.durable,
                                                world.answer)
 
             def next_deadline_ms(self):
                 return world.patience_ms
 
-        self.rounds = Rounds(self, self, self, self, Applier(), lambda: None)
+        self.rounds = Rounds(self, self, self, self, Applier(), lambda: None, Arrivals())
 
 
 def write(sequence: int) -> Writes:
@@ -134,6 +141,16 @@ def test_writes_that_became_durable_together_are_reported_once():
     world.log.clear()
     world.rounds.wrote(world.staged)
     assert world.log[:3] == ["finish 1", "finish 2", "written 2"]
+
+
+def test_what_has_no_consequence_costs_no_round():
+    world = World()
+    world.has_work = False
+    world.rounds.request_for_core()
+    assert world.rounds.rounds == 0
+    world.has_work = True
+    world.rounds.request_for_core()
+    assert world.rounds.rounds == 1
 
 
 def test_without_a_write_in_flight_nothing_waits():

@@ -33,10 +33,13 @@ from multiraft.wire.messages import (
 from node.config import Limits
 from node.listener import Listener
 from node.session import Sessions
-from tests.node.harness import Client, connected_pair, in_trio, silent_log, until
+from tests.node.harness import HELLO, Client, connected_pair, in_trio, silent_log, until
 
 CLUSTER = bytes(range(16))
 ONE_BATCH = (BatchPart(1, 10),)
+
+
+HELLO = Hello()
 
 
 class Handlers:
@@ -88,7 +91,7 @@ class World:
             self.on_round()
         self.sessions.flush()
 
-    async def connect(self, nursery, hello: Hello = Hello(), buffer_bytes: int = 0) -> Client:
+    async def connect(self, nursery, hello: Hello = HELLO, buffer_bytes: int = 0) -> Client:
         """A client whose session runs in ``nursery``."""
         near, far = connected_pair(buffer_bytes)
         listener = Listener(near, self.sessions.handle, 1)

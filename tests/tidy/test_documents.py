@@ -37,7 +37,10 @@ def commands(line: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("line", [line for line in readme.shell_lines() if "multiraft " in line])
-def test_every_command_of_the_readme_is_understood(line):
+def test_every_command_of_the_readme_is_understood(line, tmp_path, monkeypatch):
+    (tmp_path / "dev-cluster").mkdir()
+    (tmp_path / "dev-cluster" / "cluster.json").touch()
+    monkeypatch.chdir(tmp_path)  # where commands find a cluster without --dir
     for words in commands(line):
         command, context = cli, cli.make_context("multiraft", list(words), resilient_parsing=True)
         while isinstance(command, click.Group):

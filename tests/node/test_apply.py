@@ -1,0 +1,85 @@
+"""What events and commits do, in which order, to those who wait."""
+
+from types import SimpleNamespace
+
+from multiraft.group import Role
+from multiraft.ready import Committed, Event
+from multiraft.types import METADATA_GROUP
+from node.apply import Applying, RoleChanges
+from tests.node.harness import silent_log
+
+
+class World:
+    """Writes down every call, in order."""
+
+    def __init__(self):
+        self.log: list = []
+        part = SimpleNamespace
+        self.applying = Applying(
+            part(applied=self.note("applied"), durable_index=lambda group: 5,
+                 is_leader=lambda group: True),
+            part(quarantine=self.note("stored quarantine")),
+            part(apply=self.note("metadata"), lead=self.note("lead"),
+                 role_changed=self.note("metadata role")),
+            part(lost=self.note("lost"), committed=self.note("committed"),
+                 durable=self.note("durable"), groups_waiting_for_durable=lambda: (3,),
+                 expire=self.note("expire"), stop=self.note("stop pending"),
+                 next_deadline_ms=lambda: self.deadlines[0]),
+            part(committed=self.note("woken"), wake_due=self.note("wake"),
+                 stop=self.note("stop fetching"), next_deadline_ms=lambda: self.deadlines[1]),
+            part(flush=self.note("flush")), RoleChanges(), silent_log())
+        self.deadlines: list[int | None] = [None, None]
+
+    def note(self, name: str):
+        return lambda *args: self.log.append((name, *args))
+
+
+def role(group: int, role: Role) -> Event:
+    return Event("role", group, (role, 4, 1, ""))
+
+
+def test_a_deposed_leader_answers_for_nothing_even_when_it_leads_again():
+    world = World()  # whose core says that it leads, as it does after both events
+    world.applying.observe([role(3, Role.FOLLOWER), role(3, Role.LEADER)])
+    assert world.log == [("lost", 3), ("woken", 3)]
+    assert world.applying.elections == 1
+
+
+def test_campaigning_is_not_winning():
+    world = World()
+    world.applying.observe([role(3, Role.PRE_CANDIDATE), role(3, Role.CANDIDATE)])
+    assert world.applying.elections == 0
+
+
+def test_a_damaged_replica_is_remembered_by_the_store():
+    world = World()
+    world.applying.observe([Event("quarantine", 3, ("crc",)), Event("sleep", 4, ())])
+    assert world.log == [("stored quarantine", 3, "crc")]
+
+
+def test_the_metadata_are_applied_before_the_core_hears_of_it():
+    world = World()
+    world.applying.apply([Committed(METADATA_GROUP, 2, 4), Committed(3, 7, 9)])
+    assert world.log == [
+        ("metadata", 2, 4), ("applied", 0, 4), ("lead",), ("committed", 0, 4), ("woken", 0),
+        ("applied", 3, 9), ("committed", 3, 9), ("woken", 3)]
+
+
+def test_the_metadata_log_hears_of_its_own_group_only():
+    world = World()
+    world.applying.observe([role(3, Role.LEADER), role(METADATA_GROUP, Role.FOLLOWER)])
+    assert ("metadata role", False) in world.log
+    assert sum(entry[0] == "metadata role" for entry in world.log) == 1
+
+
+def test_the_next_deadline_is_the_earlier_of_both():
+    world = World()
+    for deadlines, expected in (([None, None], None), ([5, None], 5), ([None, 7], 7), ([9, 7], 7)):
+        world.deadlines = deadlines
+        assert world.applying.next_deadline_ms() == expected
+
+
+def test_a_stop_answers_and_then_flushes():
+    world = World()
+    world.applying.stop()
+    assert [entry[0] for entry in world.log] == ["stop pending", "stop fetching", "flush"]

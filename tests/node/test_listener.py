@@ -1,0 +1,115 @@
+"""Accepting: bounded, and one bad connection reaches nobody else."""
+
+import errno
+import socket
+
+import pytest
+import trio
+
+from multiraft.wire.errors import RemoteProtocolError
+from node import listener as listener_module
+from node.config import Address
+from node.errors import BadConfig
+from node.listener import Listener, listen
+from tests.node.harness import free_port, in_trio, until
+
+
+class World:
+    """A listener whose connections live until ``ends`` or fail with ``error``."""
+
+    def __init__(self, connections_max: int = 10):
+        self.address = Address("127.0.0.1", free_port())
+        self.ends = trio.Event()
+        self.error: Exception | None = None
+        self.listener = Listener(listen(self.address), self.handle, connections_max)
+
+    async def handle(self, sock: socket.socket) -> None:
+        if self.error is not None:
+            raise self.error
+        await self.ends.wait()
+
+    async def connect(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream(self.address.host, self.address.port)
+
+
+@in_trio
+async def test_connections_beyond_the_limit_are_closed_at_once_and_counted():
+    world = World(connections_max=2)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.listener.serve)
+        streams = [await world.connect() for _ in range(2)]
+        await until(lambda: world.listener.connections == 2)
+        async with await world.connect() as third:
+            assert await third.receive_some() == b""
+        assert (world.listener.accepted, world.listener.turned_away) == (2, 1)
+        world.ends.set()
+        await until(lambda: world.listener.connections == 0)
+        for stream in streams:
+            assert await stream.receive_some() == b""
+            await stream.aclose()
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+@pytest.mark.parametrize("error", [ConnectionResetError(), RemoteProtocolError("nonsense")])
+async def test_what_a_connection_does_wrong_ends_it_alone(error):
+    world = World()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.listener.serve)
+        async with await world.connect() as good:
+            await until(lambda: world.listener.connections == 1)
+            world.error = error
+            async with await world.connect() as bad:
+                assert await bad.receive_some() == b""
+            assert world.listener.connections == 1
+            with trio.move_on_after(0.01):
+                assert await good.receive_some() != b""
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_defect_in_a_handler_is_not_swallowed():
+    world = World()
+    world.error = AssertionError("a defect")
+    with pytest.raises(ExceptionGroup) as raised:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(world.listener.serve)
+            async with await world.connect():
+                await trio.sleep_forever()
+    assert raised.group_contains(AssertionError, match="a defect")
+
+
+@in_trio
+async def test_running_out_of_descriptors_is_a_pause_and_no_end(monkeypatch):
+    monkeypatch.setattr(listener_module, "EXHAUSTED_PAUSE_S", 0.001)
+    world = World()
+    real, failures = world.listener._sock, [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED]
+
+    class Exhausted:
+        def accept(self):
+            if failures:
+                raise OSError(failures.pop(), "exhausted")
+            return real.accept()
+
+        def fileno(self):
+            return real.fileno()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            real.close()
+
+    world.listener._sock = Exhausted()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.listener.serve)
+        async with await world.connect():
+            await until(lambda: world.listener.connections == 1)
+        nursery.cancel_scope.cancel()
+    assert not failures
+
+
+def test_an_address_in_use_is_a_fault_of_the_configuration():
+    address = Address("127.0.0.1", free_port())
+    with listen(address), pytest.raises(BadConfig, match=str(address.port)):
+        listen(address)

@@ -1,0 +1,250 @@
+"""The liveness thread: leases over real sockets, and every way in which they must end."""
+
+import os
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from multiraft.leases import LeaseEventKind, Liveness
+from multiraft.wire.frames import FrameReader, encode_frame
+from multiraft.wire.messages import Hello, hello_header
+from node import liveness as liveness_module
+from node.clock import monotonic_ms
+from node.errors import LivenessFailed
+from node.lease_events import LeaseEvents
+from node.liveness import LIVENESS_LIMITS, LivenessThread
+from tests.node.harness import connected_pair, free_port, in_trio, until
+
+LEASE_MS = 300
+INTERVAL_MS = 40
+CLUSTER = bytes(16)
+
+
+class Side:
+    """One node's thread, its port, and a loop that answers nudges as long as it is told to."""
+
+    def __init__(self, node: int, peer: int, port: int, peer_port: int):
+        self.disk = SimpleNamespace(busy_since_ms=None)
+        machine = Liveness(node, 1, LEASE_MS, INTERVAL_MS)
+        machine.add_peer(peer)
+        hello = encode_frame(hello_header(Hello("liveness", CLUSTER, node, 1)))
+        self.peer = peer
+        self.thread = LivenessThread(machine, [(peer, "127.0.0.1", peer_port)], hello, 200, 200,
+                                     self.disk)
+        self.listening = socket.create_server(("127.0.0.1", port))
+        self.listening.setblocking(False)
+        self.alive = True
+        self.events: list = []
+
+    def state(self, *kinds: LeaseEventKind) -> LeaseEventKind | None:
+        """The last event of these kinds."""
+        return next((event.kind for event in reversed(self.events) if event.kind in kinds), None)
+
+    @property
+    def holds(self) -> bool:
+        """The other node supports this one."""
+        return self.state(LeaseEventKind.HELD, LeaseEventKind.LOST) is LeaseEventKind.HELD
+
+    @property
+    def grants(self) -> bool:
+        """This node supports the other one."""
+        return self.state(LeaseEventKind.GRANTED,
+                          LeaseEventKind.WITHDRAWN) is LeaseEventKind.GRANTED
+
+    async def loop(self) -> None:
+        """The node's loop, as far as the thread sees it."""
+        while True:
+            await trio.lowlevel.wait_readable(self.thread.wake_fd)
+            os.eventfd_read(self.thread.wake_fd)
+            if self.alive:
+                self.thread.loop_seen_ms = monotonic_ms()
+            while self.thread.events:
+                self.events.append(self.thread.events.popleft())
+
+    async def listen(self) -> None:
+        """The peer port: whoever dials is adopted as the peer, its hello read."""
+        while True:
+            await trio.lowlevel.wait_readable(self.listening)
+            sock, _ = self.listening.accept()
+            sock.setblocking(False)
+            reader = FrameReader(LIVENESS_LIMITS)
+            while reader.next_frame() is None:
+                await trio.lowlevel.wait_readable(sock)
+                count = sock.recv_into(reader.buffer_for_receive())
+                if not count:
+                    break
+                reader.received(count)
+            self.thread.adopt(self.peer, sock, reader)
+
+    def close(self) -> None:
+        self.thread.stop()
+        self.listening.close()
+
+
+class Pair:
+    """Two nodes that ask each other."""
+
+    async def __aenter__(self) -> "Pair":
+        one, two = free_port(), free_port()
+        self.sides = self.one, self.two = Side(1, 2, one, two), Side(2, 1, two, one)
+        self._nursery_context = trio.open_nursery()
+        self.nursery = await self._nursery_context.__aenter__()
+        for side in self.sides:
+            self.nursery.start_soon(side.loop)
+            self.nursery.start_soon(side.listen)
+            side.thread.start()
+        await until(lambda: all(side.holds and side.grants for side in self.sides), "leases")
+        return self
+
+    async def __aexit__(self, *raised) -> None:
+        self.nursery.cancel_scope.cancel()
+        await self._nursery_context.__aexit__(*raised)
+        for side in self.sides:
+            side.close()
+
+
+@in_trio
+async def test_two_nodes_support_each_other_until_one_is_gone():
+    async with Pair() as pair:
+        pair.two.thread.stop()
+        await until(lambda: not pair.one.holds and not pair.one.grants)
+        pair.two.thread = SimpleNamespace(stop=lambda: None, wake_fd=pair.one.thread.wake_fd)
+
+
+@in_trio
+async def test_a_loop_that_hangs_ends_the_leases_and_they_return_with_it():
+    async with Pair() as pair:
+        pair.two.alive = False
+        await until(lambda: not pair.one.holds and not pair.one.grants)
+        await until(lambda: not pair.two.holds and not pair.two.grants)
+        pair.two.alive = True
+        await until(lambda: all(side.holds and side.grants for side in pair.sides))
+
+
+@in_trio
+async def test_a_disk_that_hangs_ends_the_leases_and_they_return_with_it():
+    async with Pair() as pair:
+        pair.one.disk.busy_since_ms = monotonic_ms() - 1_000
+        await until(lambda: not pair.two.holds and not pair.two.grants)
+        pair.one.disk.busy_since_ms = None
+        await until(lambda: all(side.holds and side.grants for side in pair.sides))
+
+
+@in_trio
+async def test_digests_and_versions_reach_the_other_side():
+    async with Pair() as pair:
+        pair.one.thread.published = ({2: 99}, {}, 7)
+        await until(lambda: pair.two.state(LeaseEventKind.DIGEST_MISMATCH))
+        assert any(event.kind is LeaseEventKind.LED_VERSION and event.value == 7
+                   for event in pair.two.events)
+
+
+@in_trio
+async def test_hostile_frames_end_their_connection_and_the_leases_live_on():
+    async with Pair() as pair:
+        for header in ({"question": [1]}, {"question": "?"}, {}, {"question": [None] * 4}):
+            near, far = connected_pair()
+            pair.one.thread.adopt(3, near, FrameReader(LIVENESS_LIMITS))
+            far.setblocking(True)
+            far.sendall(b"".join(encode_frame(header)))
+            assert await trio.to_thread.run_sync(far.recv, 1) == b""
+            far.close()
+        assert pair.one.thread.failure is None
+        before = len(pair.one.events)
+        pair.two.thread.published = ({}, {}, 5)
+        await until(lambda: len(pair.one.events) > before)
+        assert pair.one.holds
+
+
+@in_trio
+async def test_what_came_with_the_hello_is_not_lost():
+    async with Pair() as pair:
+        near, far = connected_pair()
+        with far:
+            reader = FrameReader(LIVENESS_LIMITS)
+            question = b"".join(encode_frame({"question": [1, 1 << 30, 0, 0]}))
+            reader.buffer_for_receive()[:len(question)] = question
+            reader.received(len(question))
+            pair.one.thread.adopt(2, near, reader)
+            await trio.lowlevel.wait_readable(far)
+            assert b"answer" in far.recv(100)
+
+
+@in_trio
+async def test_a_newer_link_of_a_peer_replaces_the_older_one():
+    async with Pair() as pair:
+        ends = []
+        for _ in range(20):
+            near, far = connected_pair()
+            pair.one.thread.adopt(3, near, FrameReader(LIVENESS_LIMITS))
+            ends.append(far)
+        for far in ends[:-1]:
+            await trio.lowlevel.wait_readable(far)
+            assert far.recv(1) == b""
+        assert len(pair.one.thread._adopted) == 2
+        for far in ends:
+            far.close()
+
+
+@in_trio
+async def test_a_peer_that_says_nothing_is_dialled_anew():
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) as silent:
+        silent.setblocking(False)
+        side = Side(1, 2, free_port(), port)
+        side.thread.start()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(side.loop)
+                accepted = []
+                while len(accepted) < 2:
+                    await trio.lowlevel.wait_readable(silent)
+                    accepted.append(silent.accept()[0])
+                nursery.cancel_scope.cancel()
+        finally:
+            side.close()
+            for sock in accepted:
+                sock.close()
+
+
+@in_trio
+async def test_running_out_of_descriptors_is_survived(monkeypatch):
+    side = Side(1, 2, free_port(), free_port())
+    tried = threading.Event()
+
+    def exhausted(*_):
+        tried.set()
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(liveness_module, "socket", SimpleNamespace(
+        socket=exhausted, AF_INET=socket.AF_INET, SOCK_STREAM=socket.SOCK_STREAM))
+    side.thread.start()
+    try:
+        await until(tried.is_set)
+        assert side.thread.failure is None
+    finally:
+        monkeypatch.undo()
+        side.close()
+
+
+@in_trio
+async def test_a_thread_that_dies_stops_the_node():
+    side = Side(1, 2, free_port(), free_port())
+    defect = ZeroDivisionError("a defect")
+
+    def failing(now_ms):
+        raise defect
+
+    side.thread._turn = failing
+    events = LeaseEvents(None, side.thread, SimpleNamespace(last_write_ms=monotonic_ms()),
+                         lambda: None, 0, 10_000)
+    side.thread.start()
+    try:
+        with pytest.raises(LivenessFailed) as raised:
+            await events.run()
+        assert raised.value.__cause__ is defect
+    finally:
+        side.close()

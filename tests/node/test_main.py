@@ -1,0 +1,165 @@
+"""A node as a process: what it ends with, and what it says."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+
+from node import main as main_module
+from node.config import parse
+from node.errors import DiskFailed
+from node.main import run
+from tests.node.harness import make_node, one_node_table
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 20
+
+TOML = """
+[node]
+id = 1
+data_dir = "data"
+client_address = "{client_address}"
+peer_address = "{peer_address}"
+
+[cluster]
+id = "{cluster}"
+groups = 2
+replication_factor = 1
+
+[[cluster.nodes]]
+id = 1
+client_address = "{client_address}"
+peer_address = "{peer_address}"
+"""
+
+
+def write_config(tmp_path: Path, name: str = "node.toml", cluster: str | None = None) -> Path:
+    """A configuration of a cluster of one, on free ports."""
+    table = one_node_table()
+    path = tmp_path / name
+    path.write_text(TOML.format(cluster=cluster or table["cluster"]["id"],
+                                **table["cluster"]["nodes"][0]))
+    return path
+
+
+class Process:
+    """A node in a process of its own, its log read line by line."""
+
+    def __init__(self, config: Path):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "node", "start", "--config", str(config)], cwd=ROOT,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._killer = threading.Timer(LIMIT_S, self.process.kill)
+        self._killer.start()
+        self.events: list[dict] = []
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._killer.cancel()
+        self.process.kill()
+        self.process.communicate()
+
+    def until(self, event: str) -> dict:
+        """The first line with this event."""
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+            if self.events[-1]["event"] == event:
+                return self.events[-1]
+        raise AssertionError(f"{event} never came: {self.events} {self.process.stderr.read()}")
+
+    def end(self) -> tuple[int, str]:
+        """(exit code, standard error)."""
+        said, complained = self.process.communicate(timeout=LIMIT_S)
+        self.events += map(json.loads, said.splitlines())
+        return self.process.returncode, complained
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_node_in_order(tmp_path, how):
+    with Process(write_config(tmp_path)) as node:
+        assert node.until("ready")["groups"] == 3
+        node.process.send_signal(how)
+        assert node.end() == (0, "")
+        assert node.events[-1]["event"] == "stopped"
+    assert list((tmp_path / "data").glob("checkpoint*")), "a checkpoint was written"
+
+
+def test_a_second_process_on_the_directory_says_who_has_it(tmp_path):
+    with Process(write_config(tmp_path)) as first:
+        first.until("ready")
+        with Process(write_config(tmp_path, "second.toml")) as second:
+            code, complained = second.end()
+            assert code == 3
+            assert str(first.process.pid) in complained
+
+
+def test_the_directory_of_another_cluster_is_refused(tmp_path, capsys):
+    make_node(parse(one_node_table(), tmp_path)).close()
+    assert run(write_config(tmp_path, cluster="f" * 32)) == 3
+    assert "cluster" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_used_is_no_crash(tmp_path, capsys):
+    (tmp_path / "data").write_text("a file")
+    assert run(write_config(tmp_path)) == 3
+    assert "data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "[node", "[node]\nid = 1\n"])
+def test_a_configuration_that_says_nothing_useful_is_named(tmp_path, capsys, text):
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    assert run(path) == 2
+    assert "bad.toml" in capsys.readouterr().err
+    assert run(tmp_path / "absent.toml") == 2
+
+
+def test_an_address_in_use_is_the_configurations_fault(tmp_path, capsys):
+    config = write_config(tmp_path)
+    with main_module.listen(main_module.load(config).node.client_address):
+        assert run(config) == 2
+    assert "cannot listen" in capsys.readouterr().err
+
+
+def failing(monkeypatch, error: BaseException) -> None:
+    """Let a task of every node fail once the node serves."""
+
+    async def fail(self):
+        while not self._core.is_settled(0):
+            await trio.sleep(0.002)
+        raise error
+
+    monkeypatch.setattr(main_module.Checkpoints, "run", fail)
+
+
+def test_a_disk_that_fails_ends_with_its_own_code_and_no_traceback(tmp_path, monkeypatch, capsys):
+    failing(monkeypatch, DiskFailed("fsync failed"))
+    assert run(write_config(tmp_path)) == 4
+    captured = capsys.readouterr()
+    assert "fsync failed" in captured.err
+    assert "traceback" not in captured.out
+
+
+def test_a_defect_ends_the_node_with_its_traceback_in_the_log(tmp_path, monkeypatch, capsys):
+    failing(monkeypatch, ZeroDivisionError("a defect"))
+    with pytest.raises(ExceptionGroup):  # the interpreter's exit code is 1
+        run(write_config(tmp_path))
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["event"] == "crashed"
+    assert "a defect" in last["traceback"]
+
+
+def test_what_was_acknowledged_is_there_after_a_restart(tmp_path):
+    config = write_config(tmp_path)
+    for expected in (1, 2):
+        with Process(config) as node:
+            assert node.until("ready")["boot_epoch"] == expected
+            node.process.send_signal(signal.SIGTERM)
+            assert node.end()[0] == 0

@@ -1,0 +1,326 @@
+"""Append connections: both ends over real sockets, with a core that only writes down."""
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+import trio
+import trio.testing
+
+from multiraft.core import frame_entries
+from multiraft.errors import Compacted, ImpossibleMessage
+from multiraft.messages import Append, AppendReply, TimeoutNow
+from multiraft.ready import Envelope
+from multiraft.storage.errors import CorruptRange
+from multiraft.types import Entry, EntryKind
+from multiraft.wire import messages as wire
+from multiraft.wire.errors import Code
+from multiraft.wire.frames import FrameReader, encode_frame
+from multiraft.wire.messages import Hello, hello_header
+from node import peers as peers_module
+from node.arrivals import Arrivals
+from node.config import Address
+from node.errors import DiskFailed
+from node.listener import Listener, listen
+from node.peer_listener import PeerListener
+from node.peers import PeerLink, Peers
+from node.receive import receive_some
+from tests.node.harness import free_port, in_trio, silent_log, until
+
+CLUSTER = bytes(16)
+FRAME_BYTES_MAX = 32 << 20
+REPLY = AppendReply(1, 1, 1, 0, 5, 5, 5, 0)
+
+
+def entry(index: int, size: int = 8) -> Entry:
+    return Entry(EntryKind.METADATA, 1, 1, 1, index, payload=bytes(size))
+
+
+class Core:
+    """Writes down what it is told."""
+
+    def __init__(self):
+        self.stepped: list = []
+        self.connections: list = []
+        self.still_leads = True
+        self.refuses = False
+
+    def step(self, sender, message):
+        if self.refuses:
+            raise ImpossibleMessage("both lead")
+        self.stepped.append((sender, message))
+
+    def connected(self, node):
+        self.connections.append(("up", node))
+
+    def disconnected(self, node):
+        self.connections.append(("down", node))
+
+    def leads(self, group, term):
+        return self.still_leads
+
+
+class Store:
+    """Entries 1..9 are cold, later ones hot."""
+
+    def __init__(self):
+        self.problem: Exception | None = None
+        self.size = 8
+
+    def framed(self, group, first, last):
+        if first < 10:
+            return None
+        return frame_entries([entry(i, self.size) for i in range(first, last + 1)], 0, 0)[0]
+
+    def read_plan(self, group, first, last):
+        if isinstance(self.problem, Compacted):
+            raise self.problem
+
+        def execute():
+            if self.problem is not None:
+                raise self.problem
+            return [entry(i) for i in range(first, last + 1)]
+
+        return SimpleNamespace(execute=execute)
+
+
+class Sender:
+    """Node 1, which dials node 2."""
+
+    def __init__(self, port: int, cluster: bytes = CLUSTER, bytes_max: int = 64 << 20):
+        self.core, self.store, self.damage = Core(), Store(), []
+        hello = encode_frame(hello_header(Hello("append", cluster, 1, 1)))
+        self.link = PeerLink(2, "127.0.0.1", port, hello, bytes_max, silent_log())
+        self.peers = Peers([self.link], self.store, self.core, FRAME_BYTES_MAX, lambda: None,
+                           self.damage.append)
+
+    def say(self, *messages) -> None:
+        """What one round does."""
+        self.peers.send([Envelope(2, message) for message in messages])
+        self.peers.flush()
+
+
+class Receiver:
+    """Node 2's peer port."""
+
+    def __init__(self):
+        self.core, self.rounds, self.adopted = Core(), 0, []
+        self.arrivals = Arrivals()
+        self.address = Address("127.0.0.1", free_port())
+        self.port = PeerListener(
+            self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
+            CLUSTER, 2, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500, self.arrivals, silent_log())
+        self.listener = Listener(listen(self.address), self.port.handle, 100)
+
+    def round(self):
+        self.rounds += 1
+
+    async def dial(self, hello: Hello) -> socket.socket:
+        """A connection that has said hello, as a plain socket."""
+        sock = trio.socket.socket()
+        await sock.connect((self.address.host, self.address.port))
+        plain = socket.socket(fileno=sock.detach())
+        plain.setblocking(False)
+        plain.send(b"".join(encode_frame(hello_header(hello))))
+        return plain
+
+
+def pair_test(test):
+    """A test with a sender that is connected to a receiver."""
+
+    @in_trio
+    async def run():
+        receiver = Receiver()
+        sender = Sender(receiver.address.port)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(receiver.listener.serve)
+            nursery.start_soon(sender.peers.run)
+            await until(lambda: sender.core.connections == [("up", 2)])
+            await test(sender, receiver)
+            nursery.cancel_scope.cancel()
+
+    run.__name__ = test.__name__
+    return run
+
+
+@pair_test
+async def test_the_messages_of_a_round_are_one_frame(sender, receiver):
+    sender.say(REPLY, TimeoutNow(1, 1, 1), Append(1, 1, 1, 9, 1, 11, 0))
+    await until(lambda: len(receiver.core.stepped) == 3)
+    assert sender.peers.frames_sent == 2, "the hello and one more"
+    assert receiver.port.frames == 1
+    assert receiver.rounds == 1
+    assert [message for _sender, message in receiver.core.stepped][:2] == [REPLY,
+                                                                           TimeoutNow(1, 1, 1)]
+    assert [one.index for one in receiver.core.stepped[2][1].entries] == [10, 11]
+
+
+@pair_test
+async def test_a_round_that_does_not_fit_into_a_frame_is_several_in_order(sender, receiver):
+    sender.store.size = 4 << 20
+    sender.say(*[Append(1, 1, 1, index, 1, index + 1, 0) for index in range(9, 21)], REPLY)
+    await until(lambda: len(receiver.core.stepped) == 13)
+    assert receiver.port.frames == 2
+    assert [message.last_index for _s, message in receiver.core.stepped[:12]] == list(
+        range(10, 22))
+
+
+@pair_test
+async def test_cold_entries_are_read_by_a_thread_and_follow(sender, receiver):
+    sender.say(Append(1, 1, 1, 2, 1, 5, 0), REPLY)
+    await until(lambda: len(receiver.core.stepped) == 2)
+    assert receiver.core.stepped[0][1] == REPLY
+    assert [one.index for one in receiver.core.stepped[1][1].entries] == [3, 4, 5]
+
+
+@pair_test
+async def test_a_leader_that_was_deposed_sends_no_entries_any_more(sender, receiver):
+    sender.core.still_leads = False
+    sender.say(Append(1, 1, 1, 9, 1, 11, 0), Append(1, 1, 1, 2, 1, 5, 0), REPLY)
+    await until(lambda: receiver.core.stepped)
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    assert receiver.core.stepped == [(1, REPLY)]
+
+
+@pair_test
+async def test_a_damaged_cold_range_is_told_and_the_node_lives_on(sender, receiver):
+    sender.store.problem = CorruptRange(1, 3, "crc")
+    sender.say(Append(1, 1, 1, 2, 1, 5, 0))
+    await until(lambda: sender.damage == [sender.store.problem])
+    sender.store.problem = Compacted("gone")
+    sender.say(Append(1, 1, 1, 2, 1, 5, 0))
+    await until(lambda: not sender.peers._cold)
+    sender.store.problem = None
+    sender.say(Append(1, 1, 1, 2, 1, 5, 0))
+    await until(lambda: receiver.core.stepped)
+
+
+@pair_test
+async def test_what_arrives_during_a_round_is_stepped_in_passing(sender, receiver):
+    sender.say(REPLY)
+    while not receiver.core.stepped:
+        receiver.arrivals.poll()  # no task of the receiver runs meanwhile
+    assert receiver.core.stepped == [(1, REPLY)]
+    assert not receiver.arrivals.poll()
+
+
+@in_trio
+async def test_a_disk_that_cannot_be_read_stops_the_node():
+    receiver = Receiver()
+    sender = Sender(receiver.address.port)
+    sender.store.problem = OSError(5, "Input/output error")
+    with pytest.raises(ExceptionGroup) as raised:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(receiver.listener.serve)
+            nursery.start_soon(sender.peers.run)
+            await until(lambda: sender.core.connections)
+            sender.say(Append(1, 1, 1, 2, 1, 5, 0))
+            await trio.sleep_forever()
+    assert raised.group_contains(DiskFailed)
+
+
+@pair_test
+async def test_a_message_that_cannot_be_ends_the_connection_and_nothing_else(sender, receiver):
+    receiver.core.refuses = True
+    sender.say(REPLY)
+    await until(lambda: ("down", 2) in sender.core.connections)
+    receiver.core.refuses = False
+    await until(lambda: sender.core.connections[-1] == ("up", 2), "it dials again")
+    sender.say(REPLY)
+    await until(lambda: receiver.core.stepped == [(1, REPLY)])
+
+
+@pair_test
+async def test_a_newer_connection_of_the_same_node_replaces_the_older(sender, receiver):
+    with await receiver.dial(Hello("append", CLUSTER, 1, 1)):
+        await until(lambda: ("down", 2) in sender.core.connections)
+        with await receiver.dial(Hello("append", CLUSTER, 3, 1)):
+            await until(lambda: len(receiver.port._receiving) == 2)
+
+
+@in_trio
+@pytest.mark.parametrize(("hello", "why"), [
+    (Hello("append", bytes(15) + b"x", 1, 1), "another cluster"),
+    (Hello("append", CLUSTER, 9, 1), "no member"),
+    (Hello("append", CLUSTER, 2, 1), "no member"),
+    (Hello("client", CLUSTER), "peer port"),
+    (Hello(version=7), "version 7"),
+])
+async def test_a_stranger_is_refused_with_the_reason(hello, why):
+    receiver = Receiver()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(receiver.listener.serve)
+        with await receiver.dial(hello) as sock:
+            reader = FrameReader()
+            while (frame := reader.next_frame()) is None:
+                assert await receive_some(sock, reader)
+            refused = wire.read_welcome(frame.header)
+            assert (refused.code, why in refused.text) == (Code.INVALID_REQUEST, True)
+            assert not await receive_some(sock, reader)
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_liveness_connection_goes_to_its_thread_with_what_came_behind_the_hello():
+    receiver = Receiver()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(receiver.listener.serve)
+        with await receiver.dial(Hello("liveness", CLUSTER, 1, 1)) as sock:
+            await until(lambda: receiver.adopted)
+            assert isinstance(sock, socket.socket)
+        peer, adopted, reader = receiver.adopted[0]
+        adopted.close()
+        assert (peer, isinstance(reader, FrameReader)) == (1, True)
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_peer_that_refuses_is_not_dialled_without_end(monkeypatch):
+    monkeypatch.setattr(peers_module, "REDIAL_S", 1000)
+    receiver = Receiver()
+    sender = Sender(receiver.address.port, cluster=b"\1" * 16)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(receiver.listener.serve)
+        nursery.start_soon(sender.peers.run)
+        await until(lambda: ("down", 2) in sender.core.connections)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert receiver.listener.accepted == 1
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkeypatch):
+    monkeypatch.setattr(peers_module, "REDIAL_S", 0.01)
+    receiver = Receiver()
+    sender = Sender(receiver.address.port)
+    real, failures = peers_module.Outbox.flush, [ConnectionResetError(), BrokenPipeError()]
+
+    def flush(outbox):
+        if failures:
+            raise failures.pop()
+        real(outbox)
+
+    monkeypatch.setattr(peers_module.Outbox, "flush", flush)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(receiver.listener.serve)
+        nursery.start_soon(sender.peers.run)
+        await until(lambda: len(sender.core.connections) == 5)
+        sender.say(REPLY)
+        await until(lambda: receiver.core.stepped)
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_peer_that_does_not_read_is_dropped_at_the_limit(monkeypatch):
+    monkeypatch.setattr(peers_module, "REDIAL_S", 1000)
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        sender = Sender(port, bytes_max=8 << 20)
+        sender.store.size = 4 << 20
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sender.peers.run)
+            await until(lambda: sender.core.connections)
+            for _ in range(20):
+                sender.say(Append(1, 1, 1, 9, 1, 10, 0))
+            await until(lambda: sender.core.connections[-1] == ("down", 2))
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,68 @@
+"""A group that is led and does not move is given up; one that moves never is."""
+
+from types import SimpleNamespace
+
+from node.watchdog import Watchdog
+from tests.node.harness import Client, in_trio, serving, silent_log, until
+
+
+class World:
+    """A core that leads what it is told to lead."""
+
+    def __init__(self):
+        self.waiting: dict[int, int] = {}
+        self.resigned: list[int] = []
+        self.led = {1, 2, 3}
+        core = SimpleNamespace(is_leader=lambda group: group in self.led,
+                               resign=lambda group, why: self.resigned.append(group))
+        self.dog = Watchdog(core, lambda: self.waiting, lambda: None, 1000, silent_log())
+
+
+def test_only_what_has_not_moved_for_long_enough_is_resigned():
+    world = World()
+    for now_ms in range(0, 1500, 500):
+        world.waiting = {1: 10, 2: 10 + now_ms}  # group 2 moves
+        world.dog.look(now_ms)
+    assert world.resigned == [1]
+    assert world.dog.resigned == 1
+
+
+def test_patience_begins_anew_when_the_group_was_quiet():
+    world = World()
+    world.waiting = {1: 10}
+    world.dog.look(0)
+    world.waiting = {}
+    world.dog.look(500)
+    world.waiting = {1: 10}
+    world.dog.look(1000)
+    world.dog.look(1900)
+    assert world.resigned == []
+    world.dog.look(2000)
+    assert world.resigned == [1]
+
+
+def test_after_a_resignation_patience_begins_anew():
+    world = World()
+    world.waiting = {1: 10}
+    for now_ms in (0, 1000, 1500, 1900):
+        world.dog.look(now_ms)
+    assert world.resigned == [1]
+
+
+def test_what_is_not_led_any_more_is_left_alone():
+    world = World()
+    world.waiting, world.led = {1: 10}, set()
+    world.dog.look(0)
+    world.dog.look(5000)
+    assert world.resigned == []
+
+
+@in_trio
+async def test_a_node_gives_up_a_group_whose_writes_hang(tmp_path):
+    async with (serving(tmp_path, group_stall_ms_max=600) as node,
+                await Client.open(node) as client):
+        topic = await client.create("t")
+        node.disk.start_next = lambda: None
+        answer = await client.produce(topic, b"stuck")
+        assert "stepped down" in answer.error.text
+        await until(lambda: node.watchdog.resigned == 1)

@@ -1,0 +1,197 @@
+"""What a crash leaves behind the last durable entry is cut off, durably, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from multiraft import core
+from multiraft.types import Entry, EntryKind
+from tests.storage.damage import (
+    DIRECTORY,
+    FIRST,
+    Disk,
+    judge,
+    model_position,
+    segments,
+    small_lane,
+)
+from tests.storage.model import LaneModel
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_store,
+    seal,
+    write,
+)
+
+
+@pytest.mark.parametrize("garbage", [b"", bytes(300), b"\xff" * 300, bytes(range(256)) * 3])
+def test_a_torn_last_round_is_cut_at_its_first_unreadable_entry(garbage):
+    disk, model, before_last = small_lane()
+    files = disk.files()
+    first, second = model_position(disk, 12), model_position(disk, 13)
+    for cut in range(first, second + 64, 8):
+        torn = files[FIRST][:cut] + garbage
+        damaged = disk.restored({**files, FIRST: torn})
+        outcome = judge(damaged, model, before_last)
+        store = open_store(damaged.filesystem, DIRECTORY)
+        assert outcome == "cut"
+        assert store.groups[2].bounds.last_index == (3 if cut < second else 4)
+        assert store.groups[1].bounds.last_index == 4
+        store.close()
+
+
+def test_intact_entries_of_the_round_behind_a_torn_one_go_with_it():
+    disk, model, before_last = small_lane()
+    files = disk.files()
+    first, second = model_position(disk, 12), model_position(disk, 13)
+    torn = files[FIRST][:first] + bytes(second - first) + files[FIRST][second:]
+    damaged = disk.restored({**files, FIRST: torn})
+    assert judge(damaged, model, before_last) == "cut"
+    assert not any(damaged.read(FIRST)[first:])
+
+
+def test_bytes_behind_the_cut_never_join_the_chain_again():
+    """n1 loses the first entry of its last round, is cut there, and gets the same entry again: the
+    second entry of that round, still intact behind it, must not come back to life."""
+    disk, model, _ = small_lane()
+    files = disk.files()
+    first, second = model_position(disk, 12), model_position(disk, 13)
+    torn = files[FIRST][:first] + bytes(second - first) + files[FIRST][second:]
+    damaged = disk.restored({**files, FIRST: torn})
+    store = open_store(damaged.filesystem, DIRECTORY)
+    Rounds(store).run(write(2, data_entry(2, 4, 2, 200, 1, [b"five"])))
+    store.close()
+    store = open_store(damaged.filesystem, DIRECTORY)
+    assert store.groups[2].bounds.last_index == 4
+    assert store.groups[1].bounds.last_index == 4
+    store.close()
+
+
+def test_bytes_of_a_previous_segment_are_not_accepted():
+    disk, model, _ = small_lane()
+    other = Disk()
+    store = open_store(other.filesystem, DIRECTORY)  # the same node, another life
+    store.close()
+    store = open_store(other.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    Rounds(store).run(write(1, noop_entry(1, 1, 9)))
+    store.close()
+    mixed = bytearray(disk.read(FIRST))
+    mixed[64:128] = other.read(FIRST)[64:128]
+    damaged = disk.restored({**disk.files(), FIRST: bytes(mixed)})
+    assert judge(damaged, model, len(model.items)) == "quarantined"
+
+
+@pytest.mark.parametrize("mark", [0, 1 << 40])
+def test_a_lane_stored_as_a_record_is_not_taken_for_the_lane(mark):
+    """A torn entry whose payload holds entries that were never written here."""
+    disk, model, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    end = store.durable_position
+    fakes = [noop_entry(1, 7, 3), noop_entry(2, 5, 3)]
+    payload = b"".join(map(bytes, core.frame_entries(fakes, 0, mark)[0]))
+    Rounds(store).run(write(1, Entry(EntryKind.METADATA, 1, 1, 3, 6, payload=payload)))
+    store.close()
+    torn = bytearray(disk.read(FIRST))
+    torn[end + 20] ^= 1
+    assert core.find_entry(torn, end) == end + 64
+    disk.put(FIRST, bytes(torn))
+    assert judge(disk, model, len(model.items)) == "intact"
+
+
+def test_a_segment_that_is_written_again_loses_its_old_index_file():
+    """n1's second segment was torn and is removed, so the first, already sealed and indexed, takes
+    entries again: its old index file would hide them."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    count = 0
+    while len(store._lane.segments) < 2:
+        count += 1
+        checkpoint(store, {1: count - 1})
+        entry = Entry(EntryKind.METADATA, 1, 1, 1, count, payload=bytes(400))
+        rounds.run(write(1, entry))
+        store.tails[1].append(entry)
+        store.tails[1].apply(count)
+    assert seal(store) == 1
+    store.close()
+    second = segments(disk)[1]
+    disk.put(second, disk.read(second)[:100])
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.damage, store.groups[1].bounds.last_index) == ([], count - 1)
+    rounds = Rounds(store)
+    rounds.run(write(1, noop_entry(1, count, 1)))
+    rounds.run(write(1, Entry(EntryKind.METADATA, 1, 1, 1, count + 1, payload=bytes(400))))
+    assert len(store._lane.segments) == 2
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.damage, store.groups[1].bounds.last_index) == ([], count + 1)
+    store.close()
+
+
+@pytest.mark.parametrize("begun, outcome", [(False, "cut"), (True, "quarantined")])
+def test_a_round_that_was_staged_during_a_write_proves_that_write_when_told_so(begun, outcome):
+    disk, model = Disk(), LaneModel()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    first, second = [write(1, noop_entry(1, index, 1)) for index in (1, 2)]
+    model.stage(first, second)
+    one = rounds.stage(first)
+    if begun:
+        store.begin(one)
+    two = rounds.stage(second)
+    for staged in (one, two):
+        staged.execute()
+        store.finish(staged)
+    store.close()
+    damaged = bytearray(disk.read(FIRST))
+    damaged[64 + 20] ^= 1
+    disk.put(FIRST, bytes(damaged))
+    assert judge(disk, model, 0) == outcome
+
+
+def test_stray_bytes_behind_the_last_entry_are_cut_off():
+    disk, model, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    end = store.durable_position
+    store.close()
+    disk.put(FIRST, disk.read(FIRST)[:end] + b"\xff" * 100)
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.recovered.cut_at, store.recovered.cut_bytes, store.damage) == (end, 100, [])
+    store.close()
+    assert len(disk.read(FIRST)) == end
+
+
+def test_a_prepared_segment_behind_a_torn_tail_is_in_nobodys_way():
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    for index in range(1, 40):
+        rounds.run(write(1, noop_entry(1, index, 1)))
+    store.prepare_plan().execute()
+    store.close()
+    disk.put(FIRST, disk.read(FIRST)[:64 + 38 * 64] + b"\xff" * 100)
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.damage, store.groups[1].bounds.last_index) == ([], 38)
+    rounds = Rounds(store)
+    for index in range(39, 100):
+        rounds.run(write(1, noop_entry(1, index, 1)))
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.damage, store.groups[1].bounds.last_index) == ([], 99)
+    store.close()
+
+
+def test_the_header_of_a_torn_entry_still_proves_what_was_durable_before_it():
+    disk, model, before_last = small_lane()
+    torn = bytearray(disk.read(FIRST)[:model_position(disk, before_last) + 64 + 40])
+    torn[model_position(disk, before_last - 1) + 20] ^= 1
+    disk.put(FIRST, bytes(torn))
+    assert judge(disk, model, before_last) == "quarantined"
