@@ -5,10 +5,10 @@
     make bench-first-light ARGS="--repeat 1"     a quick look
 
 Contract.  Appends and latency are repeated and judged by their medians; the idle part, which is a
-window of its own and takes a minute, is measured once.  Yardsticks and ours run in turn, within the same minutes, never at the same time.
-Nothing is left behind: processes are ended by the pids that were started here, files are below one
-temporary directory.  The exit status says whether everything was measured, not whether targets
-hold: a machine under load is no error.
+window of its own and takes a minute, is measured once.  Yardsticks and ours run in turn, within the
+same minutes, never at the same time.  Nothing is left behind: processes are ended by the pids that
+were started here, files are below one temporary directory.  The exit status says whether everything
+was measured, not whether targets hold: a machine under load is no error.
 """
 
 from __future__ import annotations

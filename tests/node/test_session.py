@@ -39,9 +39,6 @@ CLUSTER = bytes(range(16))
 ONE_BATCH = (BatchPart(1, 10),)
 
 
-HELLO = Hello()
-
-
 class Handlers:
     """All three handlers: requests are kept until the test answers them."""
 
