@@ -77,16 +77,18 @@ def boot_id() -> str:
 
 
 def _start_time(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat; None when there is no such process or it is a zombie.  A zombie
-    with threads left is none yet: until the last one leaves the kernel, in a sync of the disk say,
-    the process keeps its ports and its locks."""
+    """Field 22 of /proc/PID/stat; None when there is no such process or all of it has ended.
+
+    A killed process shows as a zombie as soon as its first thread has ended.  While another one
+    still is in the kernel, syncing a file say, its ports and files are taken: that is not gone.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        threads = len(os.listdir(f"/proc/{pid}/task"))
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field, the command in parentheses, may itself hold spaces and parentheses.
     fields = stat[stat.rindex(")") + 2:].split()
+    threads = int(fields[17])
     return None if fields[0] in "ZX" and threads <= 1 else int(fields[19])
 
 

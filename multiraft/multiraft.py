@@ -305,6 +305,12 @@ class MultiRaft:
 
     # ---- the effects --------------------------------------------------------------------------
 
+    @property
+    def has_work(self) -> bool:
+        """Whether ``ready`` has anything to hand out; what timers will bring is not counted."""
+        return bool(self._host.dirty or self._host.events or self._neighbours.outbox
+                    or self._neighbours.pending)
+
     def ready(self, with_writes: bool = True) -> Ready:
         """Everything that must now happen.  ``with_writes=False`` while a write is in flight leaves
         what needs writing for later, so that it piles up into one (group commit); a driver that

@@ -380,4 +380,6 @@ def on_written(group: Group, durable_before: int) -> None:
         maybe_commit(group)
     elif group.leader and not group.quarantined and durable_before < group.verified:
         group.ack_to = group.leader
-    group.touch()
+        group.touch()
+    if group.log.commit > group.log.handed_index:
+        group.touch()  # what was committed without this disk may be applied now

@@ -90,6 +90,11 @@ class Applying:
         for group in self._pending.groups_waiting_for_durable():
             self._pending.durable(group, self._core.durable_index(group))
 
+    @property
+    def answers_wait(self) -> bool:
+        """Whether sessions have answers that were not given to their sockets yet."""
+        return bool(self._sessions.to_flush)
+
     def next_deadline_ms(self) -> int | None:
         """When an append or a long poll has waited long enough."""
         pending_ms = self._pending.next_deadline_ms()

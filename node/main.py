@@ -141,7 +141,7 @@ class Node:
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
-            core, self.request_round, self.liveness, config.cluster_id, node, boot_epoch,
+            core, self.rounds.request_for_core, self.liveness, config.cluster_id, node, boot_epoch,
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
             config.limits.hello_timeout_ms, self.arrivals, self.log)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)

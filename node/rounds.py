@@ -58,6 +58,8 @@ class Applier(Protocol):
     def answer(self, now_ms: int) -> None:
         """Send the replies that this round completed."""
 
+    answers_wait: bool  # there are replies that only a round's end sends
+
     def next_deadline_ms(self) -> int | None:
         """When ``answer`` has something to do though nothing happened."""
 
@@ -102,6 +104,12 @@ class Rounds:
             return
         self._wanted = True
         self._wake()
+
+    def request_for_core(self) -> None:
+        """As ``request``, after messages were stepped: most acknowledgements that complete no
+        majority have no consequence, and cost no round."""
+        if self._core.has_work:
+            self.request()
 
     def _rounds(self) -> None:
         """A round, and more for what arrives on the hot sources meanwhile."""
@@ -188,10 +196,14 @@ class Rounds:
         self._durable_sequence = staged[-1].sequence
         self._core.written(self._durable_sequence)
         self._applier.durable()
-        held = self._held
+        held, released = self._held, False
         while held and held[0][0] <= self._durable_sequence:
             self._peers.send(held.popleft()[1])
-        self.request()
+            released = True
+        if released or self._applier.answers_wait:
+            self.request()
+        else:
+            self.request_for_core()
 
     def _obey(self, ready) -> None:
         """The field order of ``Ready`` is the order of effects."""

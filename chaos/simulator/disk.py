@@ -87,7 +87,9 @@ class DiskWorker:
         self._busy_since_ms = self._node.now_ms
         self._filesystem.begin(unseen=bool(flights) and self._rng.random() < 0.5)
         work()
-        self._node.after_disk(self._latency_us(), self._settle, flights, done)
+        latency_us = self._latency_us()
+        self._node.disk_began(latency_us)
+        self._node.after_disk(latency_us, self._settle, flights, done)
 
     def _latency_us(self) -> int:
         parameters = self._parameters

@@ -50,6 +50,12 @@ class Inode:
             _apply(self.disk, position, data)
         self.dirty.clear()
 
+    def show(self) -> None:
+        """What was written can be read, synced or not."""
+        self.view = bytearray(self.disk)
+        for position, data in self.dirty:
+            _apply(self.view, position, data)
+
     def lose(self, rng: random.Random) -> None:
         """Power loss: the disk keeps some version of each sector, and of the size."""
         if self.dirty:
@@ -233,11 +239,14 @@ class SimulatedFilesystem:
 
     def process_death(self, rng: random.Random) -> None:
         """The page cache outlives the process: all it wrote can be read, nothing more is synced."""
-        if self._journal is not None:
-            issued = [item for item in self._journal if item[0] is not Inode.flush]
-            synced = rng.random() < 0.5
-            self._journal = self._journal if synced else issued
-            self.settle()
+        self._cut_journal(rng)
+        self._directories = {path: dict(names) for path, names in self._disk_names.items()}
+        for directory, changes in self._dirty_names.items():
+            for change in changes:
+                _rename(self._directories[directory], change)
+        for names in self._directories.values():
+            for inode in names.values():
+                inode.show()
         self._reboot()
 
     def _cut_journal(self, rng: random.Random) -> None:

@@ -107,17 +107,24 @@ class Nemesis:
             node.crash(power)
             self._lasting(node.start)
 
+    def cause_crash_in_write(self) -> None:
+        """The crash comes while the disk is at it."""
+        node, power = self._node(), self._rng.random() < 0.5
+        node.ambush(lambda: self._crash(node, power))
+
     def cause_double_crash(self) -> None:
-        """A crash, and the power goes before much of the next life: what recovery made of the first
-        has to be on the disk."""
-        node = self._node()
-        self._crash(node, power=self._rng.random() < 0.3)
-        queue, rng = self._world.queue, self._rng
-        for restart_us in (1000, 40_000):
-            delay_us = restart_us + rng.randrange(30_000)
-            queue.after(delay_us, self._if_running, node.start)
-            queue.after(delay_us + RECOVERY_US + rng.randrange(2_000), self._if_running,
-                        node.crash, True)
+        """A crash during a write, and the power goes before much of the next life: what recovery
+        made of the first has to be on the disk."""
+        node, power = self._node(), self._rng.random() < 0.3
+        node.ambush(lambda: self._crash_twice(node, power))
+
+    def _crash_twice(self, node: SimulatedNode, power: bool) -> None:
+        if not self._running:
+            return
+        self._crash(node, power)
+        self._world.queue.after(1000, self._if_running, node.start)
+        second_us = 1000 + RECOVERY_US + self._rng.randrange(1, 3000)
+        self._world.queue.after(second_us, self._if_running, node.crash, True)
 
     def _if_running(self, action: Callable[..., None], *arguments: object) -> None:
         if self._running:

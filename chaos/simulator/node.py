@@ -82,6 +82,7 @@ class SimulatedNode:
         self._life = 0
         self._effects_left = 0
         self._crash_power = True
+        self._ambush: Callable[[], None] | None = None
         self._missed: deque[tuple[Callable[..., None], tuple]] = deque()
         self._begin_life()
 
@@ -196,7 +197,19 @@ class SimulatedNode:
         self._effects_left = effects
         self._crash_power = power
 
+    def ambush(self, act: Callable[[], None]) -> None:
+        """Do something while the next disk operation is under way."""
+        self._ambush = act
+
+    def disk_began(self, latency_us: int) -> None:
+        """A disk operation that will take so long."""
+        act, self._ambush = self._ambush, None
+        if act is not None:
+            self.after_disk(int(self._rng.random() * latency_us), act)
+
     def disarm(self) -> None:
+        """No crash is prepared any more."""
+        self._ambush = None
         self._effects_left = 0
         self._filesystem.fuse = -1
 

@@ -283,7 +283,7 @@ class Client:
 
     def _turn(self, wait_ms: int | None, condition: Callable[[], bool] = lambda: False) -> None:
         """One round: what is due, then sockets.  Waits for the next event, at most ``wait_ms``, and
-        not at all when what was due has fulfilled ``condition``."""
+        does not even look when what was due has fulfilled ``condition``."""
         now_ms = self._turned_ms = _now_ms()
         self.core.advance(now_ms)
         for link in self.core.network.take_new_links():
@@ -292,7 +292,9 @@ class Client:
             sock.tick(now_ms)
             if link.closed:
                 del self._sockets[link]
-        for key, events in self.selector.select(0 if condition() else self._patience(wait_ms)):
+        if condition():
+            return
+        for key, events in self.selector.select(self._patience(wait_ms)):
             key.data.ready(events)
 
     def _patience(self, wait_ms: int | None) -> float | None:

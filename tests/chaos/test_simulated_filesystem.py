@@ -88,6 +88,22 @@ def test_crash_in_an_operation_keeps_a_prefix_of_its_calls():
     assert b".2.." not in outcomes
 
 
+def test_process_death_in_an_operation_keeps_a_prefix_of_its_calls():
+    outcomes = set()
+    for seed in range(100):
+        filesystem = filesystem_with("/d/f", b"old")
+        filesystem.begin(unseen=False)
+        file = filesystem.create("/d/f.new")
+        file.write([b"new"], 0, sync=True)
+        filesystem.rename("/d/f.new", "/d/f")
+        filesystem.sync_directory("/d")
+        filesystem.process_death(random.Random(seed))
+        seen = contents(filesystem, "/d/f")
+        filesystem.power_loss(random.Random(seed))
+        outcomes.add((seen, contents(filesystem, "/d/f")))
+    assert outcomes == {(b"old", b"old"), (b"new", b"old"), (b"new", b"new")}
+
+
 def test_settled_operation_is_durable():
     filesystem = filesystem_with("/d/f", b"....")
     filesystem.begin(unseen=False)

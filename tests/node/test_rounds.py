@@ -16,6 +16,9 @@ from tests.node.harness import in_trio, until
 class World:
     """Core, store, disk, peers and applier that write down what they are asked, in order."""
 
+    has_work = True
+    answers_wait = False
+
     def __init__(self):
         self.log = []
         self.readies = []
@@ -88,6 +91,8 @@ class Patient(World):
         world = self
 
         class Applier:
+            answers_wait = False
+
             observe, apply, durable, answer = (world.observe, world.apply, world.durable,
                                                world.answer)
 
@@ -136,6 +141,16 @@ def test_writes_that_became_durable_together_are_reported_once():
     world.log.clear()
     world.rounds.wrote(world.staged)
     assert world.log[:3] == ["finish 1", "finish 2", "written 2"]
+
+
+def test_what_has_no_consequence_costs_no_round():
+    world = World()
+    world.has_work = False
+    world.rounds.request_for_core()
+    assert world.rounds.rounds == 0
+    world.has_work = True
+    world.rounds.request_for_core()
+    assert world.rounds.rounds == 1
 
 
 def test_without_a_write_in_flight_nothing_waits():
