@@ -79,6 +79,7 @@ class Fetching:
         self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found what may not be
         self._by_group: dict[int, dict[int, WaitingFetch]] = {}
+        self._by_session: dict[object, dict[int, WaitingFetch]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
         self._woken: dict[int, WaitingFetch] = {}
         self._number = 0
@@ -125,9 +126,9 @@ class Fetching:
         """When ``wake_due`` is due next."""
         return self._deadlines[0].deadline_ms if self._deadlines else None
 
-    def forget(self, answer) -> None:
-        """The session of these long polls is gone."""
-        for fetch in [fetch for fetch in self._deadlines if fetch.answer.session is answer]:
+    def forget(self, session) -> None:
+        """A session is gone, and with it its long polls.  O(those)."""
+        for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
 
     def stop(self) -> None:
@@ -208,17 +209,15 @@ class Fetching:
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:
         fetch.groups = tuple(dict.fromkeys(groups))
         self._deadlines.add(fetch)
+        self._by_session.setdefault(fetch.answer.session, {})[fetch.number] = fetch
         for group in fetch.groups:
             self._by_group.setdefault(group, {})[fetch.number] = fetch
 
     def _remove(self, fetch: WaitingFetch) -> None:
         self._deadlines.discard(fetch)
+        _take_out(self._by_session, fetch.answer.session, fetch.number)
         for group in fetch.groups:
-            waiting = self._by_group.get(group)
-            if waiting is not None:
-                waiting.pop(fetch.number, None)
-                if not waiting:
-                    del self._by_group[group]
+            _take_out(self._by_group, group, fetch.number)
         fetch.groups = ()
 
     # ---- offsets ---------------------------------------------------------------------------------
@@ -263,6 +262,15 @@ class Fetching:
 
 
 _NOT_SETTLED = ErrorDetail(text="the leader is new and has not committed in its term yet")
+
+
+def _take_out(table: dict, key: object, number: int) -> None:
+    """Remove a fetch from under ``key`` if it is there, and ``key`` with its last one."""
+    waiting = table.get(key)
+    if waiting is not None:
+        waiting.pop(number, None)
+        if not waiting:
+            del table[key]
 
 
 def _deadline(fetch: WaitingFetch) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from pathlib import Path
 import trio
 
 from multiraft._layout import BATCH_BYTES_MAX
-from multiraft.errors import ProposalError
+from multiraft.errors import CodecError, ProposalError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
@@ -96,7 +96,10 @@ class Node:
 
     def _build_services(self) -> None:
         config, core, store = self.config, self.core, self.store
-        self.metadata_log = MetadataLog(core, store, self.plan, self.request_round)
+        try:
+            self.metadata_log = MetadataLog(core, store, self.plan, self.request_round)
+        except CodecError as error:
+            raise BadDirectory(f"the checkpoint's metadata cannot be read: {error}") from error
         self.directory = Directory(core, self.metadata_log, config)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,

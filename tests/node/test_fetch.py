@@ -80,7 +80,7 @@ async def test_a_session_that_ends_takes_its_polls_along(tmp_path):
             await reader.begin(fetch(topic, 0, wait_max_ms=30_000))
             await until(lambda: node.fetching.next_deadline_ms())
         await until(lambda: node.fetching.next_deadline_ms() is None)
-        assert not node.fetching._by_group
+        assert not node.fetching._by_group and not node.fetching._by_session
 
 
 @in_trio
