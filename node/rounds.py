@@ -212,7 +212,10 @@ class Rounds:
             staged = self._store.stage(ready.writes)
             self._staged_sequence = staged.sequence
             self._disk.submit(staged)
-        self._peers.send(ready.messages)
+        if ready.messages:
+            # To the sockets before the disk: a follower's path is longer than this node's own.
+            self._peers.send(ready.messages)
+            self._peers.flush()
         self._disk.start_next()
         if ready.messages_after_write:
             self._hold(ready.messages_after_write)

@@ -89,6 +89,7 @@ class _Socket:
         self._outgoing: list[Buffer] = []
         self._sock: socket.socket | None = None
         self._connecting = True
+        self._wanted = selectors.EVENT_WRITE
         self._deadline_ms = _now_ms() + client.core.limits.connect_timeout_ms
         try:
             self._choices = socket.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
@@ -136,7 +137,8 @@ class _Socket:
                 self._sock = socket.socket(family, kind, protocol)
                 self._sock.setblocking(False)
                 self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._client.selector.register(self._sock, selectors.EVENT_WRITE, self)
+                self._wanted = selectors.EVENT_WRITE
+                self._client.selector.register(self._sock, self._wanted, self)
                 self._sock.connect(address)
             except BlockingIOError:
                 return
@@ -153,7 +155,7 @@ class _Socket:
             self._connect(os.strerror(error))
             return
         self._connecting = False
-        self._client.selector.modify(self._sock, selectors.EVENT_READ, self)
+        self._want(selectors.EVENT_READ)
         self.link.connected()
 
     def _try_receive(self) -> None:
@@ -181,7 +183,8 @@ class _Socket:
             self._want(selectors.EVENT_READ)
 
     def _want(self, events: int) -> None:
-        if self._client.selector.get_key(self._sock).events != events:
+        if self._wanted != events:
+            self._wanted = events
             self._client.selector.modify(self._sock, events, self)
 
     def _fail(self, why: str) -> None:
