@@ -116,9 +116,6 @@ async def serving(directory: Path, **limits: int) -> AsyncIterator[Node]:
     node.close()
 
 
-HELLO = Hello()
-
-
 class Client:
     """One connection to a node, without retries; closes itself as a context."""
 

@@ -33,11 +33,10 @@ from multiraft.wire.messages import (
 from node.config import Limits
 from node.listener import Listener
 from node.session import Sessions
-from tests.node.harness import Client, connected_pair, in_trio, silent_log, until
+from tests.node.harness import HELLO, Client, connected_pair, in_trio, silent_log, until
 
 CLUSTER = bytes(range(16))
 ONE_BATCH = (BatchPart(1, 10),)
-HELLO = Hello()
 
 
 class Handlers:
