@@ -138,9 +138,16 @@ async def test_a_cold_range_is_served_by_an_idle_node(tmp_path):
             await client.produce(topic, b"cold %d" % number)
 
     async def read(again, client):
-        await trio.testing.wait_all_tasks_blocked()
+        asked = []
+
+        def request_round():
+            asked.append(len(again.sessions.to_flush))
+            again.request_round()
+
+        again.fetching._request_round = request_round
         answer = await client.ask(fetch(topic, 2))
         assert (result(answer).code, result(answer).high_watermark) == (Code.OK, 4)
+        assert asked == [1], "the answer asks for the round that it leaves with"
         assert b"cold 2" in bytes(answer.reply.payload)
         assert again.fetching.cold_reads == 1
 

@@ -1,5 +1,6 @@
 """Well-formed items of a peer that lies: the core refuses or obeys them, and stays sound."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,10 +82,46 @@ def test_a_second_leader_of_the_same_term_is_impossible():
     solo = leading()
     status = solo.core.status(GROUP)
     assert status.role.name == "LEADER"
-    try:
-        solo.core.step(2, m.Append(GROUP, 1, status.term, 0, 0, 0, 0))
-    except ImpossibleMessage as error:
-        assert "both lead" in str(error)
-    else:
-        raise AssertionError("accepted")
-    assert solo.core.status(GROUP) == status
+    impossible(solo, m.Append(GROUP, 1, status.term, 0, 0, 0, 0))
+    impossible(solo, m.DigestAnswer(tuple(range(64)), ((GROUP, 1, status.term),)))
+
+
+def impossible(solo: Solo, message) -> None:
+    """The message is refused as such, and the log is as it was."""
+    before = solo.core.status(GROUP)
+    with pytest.raises(ImpossibleMessage):
+        solo.core.step(2, message)
+    after = solo.core.status(GROUP)
+    assert (after.last_index, after.commit) == (before.last_index, before.commit)
+    solo.core._check()
+
+
+def follower() -> Solo:
+    """Follows node 2 in term 3: entries 1..3 committed, 4 and 5 verified."""
+    solo = Solo([1, 1, 2], term=3)
+    entries = tuple(Entry(EntryKind.METADATA, GROUP, 1, 3, index) for index in (4, 5))
+    solo.core.step(2, m.Append(GROUP, 1, 3, 3, 2, 5, 3, entries))
+    solo.drain()
+    assert (solo.core.status(GROUP).last_index, solo.core.status(GROUP).commit) == (5, 3)
+    return solo
+
+
+def append(term: int, prev: int, prev_term: int, *terms: int) -> m.Append:
+    entries = tuple(Entry(EntryKind.METADATA, GROUP, 1, at, index)
+                    for index, at in enumerate(terms, prev + 1))
+    return m.Append(GROUP, 1, term, prev, prev_term, prev + len(entries), 0, entries)
+
+
+@pytest.mark.parametrize("message", [
+    pytest.param(append(3, 3, 2, 2), id="another entry at a verified index of the same term"),
+    pytest.param(append(4, 1, 1, 3), id="another entry at a committed index"),
+    pytest.param(append(4, 3, 1, 1), id="another term before a committed index"),
+])
+def test_a_leader_that_contradicts_what_is_known_is_impossible(message):
+    impossible(follower(), message)
+
+
+def test_a_new_leader_may_replace_what_is_not_committed():
+    solo = follower()
+    solo.core.step(2, append(4, 3, 2, 4))
+    assert solo.core.status(GROUP).last_index == 4
