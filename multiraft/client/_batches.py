@@ -64,8 +64,8 @@ class Batch:
     least once: ``base_sequence`` is set if the producer is idempotent."""
 
     __slots__ = ("number", "builder", "data", "count", "accounted_bytes", "opened_ms",
-                 "deadline_ms", "deliveries", "identity", "base_sequence", "attempt", "sent_ms",
-                 "maybe_appended", "problem")
+                 "deadline_ms", "deliveries", "identity", "base_sequence", "place", "attempt",
+                 "sent_ms", "maybe_appended", "problem")
 
     def __init__(self, number: int, builder: core.BatchBuilder, now_ms: int, deadline_ms: int,
                  delivery: Delivery):
@@ -79,6 +79,7 @@ class Batch:
         self.deliveries = [delivery]
         self.identity: tuple[int, int] | None = None
         self.base_sequence = -1
+        self.place = 0  # it was the partition's place-th batch to be sent
         self.attempt = 0  # number of the attempt it is in, 0 = not in flight
         self.sent_ms = 0
         self.maybe_appended = False  # an attempt ended without a definite answer
@@ -107,7 +108,8 @@ class PartitionQueue:
     """
 
     __slots__ = ("topic", "partition", "incarnation", "open", "queue", "sent", "identity",
-                 "next_sequence", "needs_reset", "retry_at_ms", "failures", "address", "timer_ms")
+                 "next_sequence", "issued", "needs_reset", "retry_at_ms", "failures", "address",
+                 "timer_ms")
 
     def __init__(self, topic: str, partition: int, incarnation: int):
         self.topic = topic
@@ -118,6 +120,7 @@ class PartitionQueue:
         self.sent: list[Batch] = []  # sent at least once, outcome unknown
         self.identity: tuple[int, int] | None = None  # (producer id, epoch) of the sequences
         self.next_sequence = 0
+        self.issued = 0  # batches that were sent for the first time
         self.needs_reset = False  # a sequence is missing: go on with a new epoch once sent is empty
         self.retry_at_ms = 0
         self.failures = 0  # in a row
@@ -128,6 +131,19 @@ class PartitionQueue:
     def in_flight(self) -> int:
         """Batches that await an answer."""
         return sum(1 for batch in self.sent if batch.attempt)
+
+    @property
+    def span(self) -> int:
+        """Batches sent since the oldest unresolved one, itself included.  The leader remembers
+        as many of a producer's last batches as may be in flight: when an answer to the oldest was
+        lost while later ones were acknowledged, it must not fall out of that memory."""
+        return self.issued - self.sent[0].place + 1 if self.sent else 0
+
+    def issue(self, batch: Batch) -> None:
+        """The batch is sent for the first time."""
+        self.issued += 1
+        batch.place = self.issued
+        self.sent.append(batch)
 
     @property
     def idle(self) -> bool:

@@ -163,11 +163,11 @@ class ProducerState:
         if any(not batch.attempt for batch in queue.sent):
             return self._repeat(queue)
         taken = []
-        while queue.queue and len(queue.sent) < self.settings.in_flight_max:
+        while queue.queue and queue.span < self.settings.in_flight_max:
             if self.settings.sequenced and not self._sequence(queue, queue.queue[0]):
                 break
             batch = queue.queue.popleft()
-            queue.sent.append(batch)
+            queue.issue(batch)
             taken.append((queue, batch))
         return taken
 

@@ -108,6 +108,25 @@ def test_at_most_in_flight_max_batches_are_unanswered():
     assert sum(len(attempt.batches) for attempt in bench.poll(12)) == 2
 
 
+def test_a_lost_answer_to_the_oldest_batch_holds_back_what_would_push_it_out_of_the_window():
+    """The leader remembers the last five batches.  The answers to 2..5 came, that to 1 was lost:
+    a sixth batch would make it forget the first, whose retry it then could not recognise."""
+    bench = Bench(batch_bytes=200, in_flight_max=5)
+    attempts = []
+    for number in range(7):
+        bench.send(bytes(100), now=number)
+        attempts += bench.poll(number)
+    assert len(attempts) == 5
+    for attempt in attempts[1:]:
+        bench.answer(attempt, now=10)
+    assert bench.poll(10) == []
+    bench.state.done(attempts[0], Lost(True, "cut"), 10)
+    again = bench.one(bench.pause_ends(10))
+    assert sequences(again) == sequences(attempts[0])
+    bench.answer(again, now=5000)
+    assert sum(len(attempt.batches) for attempt in bench.poll(5000)) == 2
+
+
 def test_requests_for_one_node_are_bounded_in_bytes():
     bench = Bench(partitions=5, batch_bytes=1000, request_bytes_max=1500)
     for number in range(5):
