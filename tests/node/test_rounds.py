@@ -112,8 +112,8 @@ def test_effects_happen_in_the_order_of_ready():
                            messages_after_write=[Envelope(2, "vote")],
                            committed=[Committed(1, 1, 7)], events=[Event("role", 1, ())])]
     world.rounds.round()
-    assert world.log == ["stage 1", "submit 1", "send append", "start", "role", "apply 7", "answer",
-                         "flush", "published"]
+    assert world.log == ["stage 1", "submit 1", "send append", "flush", "start", "role", "apply 7",
+                         "answer", "flush", "published"]
 
 
 def test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before():
