@@ -342,7 +342,7 @@ class Network:
     def tick(self, now_ms: int) -> None:
         """End what took too long.  O(requests under way)."""
         for link in self.links():
-            if not link.closed and link.expire(now_ms):
+            if link.load and not link.closed and link.expire(now_ms):
                 self.broken(link, "no answer in time", now_ms)
 
     def release(self, now_ms: int) -> None:
@@ -353,7 +353,7 @@ class Network:
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` is due."""
         deadlines = [deadline for link in self._links.values()
-                     if (deadline := link.next_deadline_ms()) is not None]
+                     if link.load and (deadline := link.next_deadline_ms()) is not None]
         return min(deadlines, default=None)
 
     def close(self) -> None:

@@ -117,7 +117,7 @@ class _Socket:
         elif self._connecting:
             if now_ms >= self._deadline_ms:
                 self._fail(f"no connection in {self._client.core.limits.connect_timeout_ms} ms")
-        else:
+        elif self._outgoing or self.link.has_outgoing:
             self._try_send()
 
     def ready(self, events: int) -> None:
