@@ -275,8 +275,8 @@ def run(config_path: Path) -> int:
 def _run(config: NodeConfig, log: logging.Logger) -> None:
     try:
         store = _open_store(config)
-        _settle_garbage_collection()
         node = Node(config, store, log)
+        _settle_garbage_collection()
         trio.run(node.run)
         node.close()
     except BaseException as error:
