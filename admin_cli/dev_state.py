@@ -35,6 +35,8 @@ PEER_PORT_DISTANCE = 100
 NODES_MAX = PEER_PORT_DISTANCE - 1
 #: Somebody else changes the record; they hold the lock for milliseconds.
 LOCK_TIMEOUT_S = 10.0
+#: How often it is asked for meanwhile.
+LOCK_POLL_S = 0.02
 
 # What was last asked of a node.  What it *is* follows from this and from its process.
 RUN, STOP, KILL = "run", "stop", "kill"
@@ -138,7 +140,7 @@ def locked(directory: Path) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise CommandFailed(f"another command has been changing {directory} for "
                                     f"{LOCK_TIMEOUT_S:.0f} s.", "Wait for it, or end it.")
-            time.sleep(0.02)
+            time.sleep(LOCK_POLL_S)
         yield
 
 

@@ -76,7 +76,6 @@ class Fetching:
         self._store = store
         self._directory = directory
         self._limits = limits
-        self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found what may not be
         self._by_group: dict[int, dict[int, WaitingFetch]] = {}
         self._by_session: dict[object, dict[int, WaitingFetch]] = {}

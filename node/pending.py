@@ -12,21 +12,24 @@ another term is seen.
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+
+#: Deadlines of answered requests that are kept before the heap is looked through: keeps that rare
+#: when few requests are open.
+DEADLINES_SLACK = 256
 
 
 class ProduceRequest:
     """One produce request: a result per batch, answered when the last one is known.  It holds no
     bytes of its batches."""
 
-    __slots__ = ("reply", "results", "remaining", "deadline_ms", "bytes", "number")
+    __slots__ = ("reply", "results", "remaining", "deadline_ms", "number")
 
-    def __init__(self, number: int, reply, batches: int, size: int, deadline_ms: int):
+    def __init__(self, number: int, reply, batches: int, deadline_ms: int):
         self.number = number  # ties of equal deadlines
         self.reply = reply  # called once with (request)
         self.results: list = [None] * batches
         self.remaining = batches
-        self.bytes = size
         self.deadline_ms = deadline_ms
 
     def complete(self, slot: int, result) -> None:
@@ -46,13 +49,23 @@ class PendingAppends:
         self._acknowledged = acknowledged  # (base_offset) -> a result
         self._commit: dict[int, deque] = {}  # group -> (index, request, slot, base_offset)
         self._durable: dict[int, deque] = {}
-        #: (deadline, number, request), a heap; answered ones stay until they surface, so that an
-        #: append costs one push and no search.
+        #: (deadline, number, request), a heap; answered ones stay until they surface or are
+        #: looked through, so that an append costs one push and no search.
         self._deadlines: list[tuple[int, int, ProduceRequest]] = []
+        self._deadlines_max = DEADLINES_SLACK
 
     def open(self, request: ProduceRequest) -> None:
-        """The request waits; its deadline counts."""
+        """The request waits; its deadline counts.  O(log n) amortised."""
         heappush(self._deadlines, (request.deadline_ms, request.number, request))
+        if len(self._deadlines) > self._deadlines_max:
+            self._deadlines = [item for item in self._deadlines if item[2].remaining]
+            heapify(self._deadlines)
+            self._deadlines_max = 2 * len(self._deadlines) + DEADLINES_SLACK
+
+    @property
+    def deadlines_kept(self) -> int:
+        """Deadlines in memory: at most twice the open requests at the last look, and the slack."""
+        return len(self._deadlines)
 
     def add(self, group: int, index: int, level: str, request: ProduceRequest, slot: int,
             base_offset: int) -> None:

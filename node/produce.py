@@ -44,7 +44,7 @@ class Producing:
         newest metadata that the client knows of."""
         deadline_ms = monotonic_ms() + min(request.timeout_ms, self._timeout_ms_max)
         produce = ProduceRequest(next(self._numbers), lambda done: self._answered(done, answer),
-                                 len(request.batches), len(request.payload), deadline_ms)
+                                 len(request.batches), deadline_ms)
         if not request.batches:
             answer(ProduceReply(()))
             return

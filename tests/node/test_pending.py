@@ -13,7 +13,7 @@ class Table:
 
     def request(self, number, batches=1, deadline_ms=1000):
         request = ProduceRequest(number, lambda done: self.answers.append((number, done.results)),
-                                 batches, 0, deadline_ms)
+                                 batches, deadline_ms)
         self.pending.open(request)
         return request
 
@@ -61,6 +61,18 @@ def test_time_running_out_is_ambiguous_and_a_later_commit_changes_nothing():
     assert table.answers[0][1][0][0] == "ambiguous"
     table.pending.committed(1, 5)
     assert len(table.answers) == 1
+
+
+def test_answered_requests_do_not_gather_behind_one_that_is_stuck():
+    table = Table()
+    table.pending.add(1, 5, "commit", table.request(0, deadline_ms=10), 0, 50)
+    for number in range(1, 5000):
+        table.request(number, deadline_ms=60_000).complete(0, "refused")
+        table.pending.expire(1)
+    assert len(table.answers) == 4999
+    assert table.pending.deadlines_kept < 1000
+    table.pending.expire(10)
+    assert table.answers[-1][0] == 0
 
 
 def test_acks_leader_waits_for_the_durable_index_only():
