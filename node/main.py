@@ -13,6 +13,7 @@ tasks end, then a checkpoint is written.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import logging
 import os
@@ -25,7 +26,7 @@ from pathlib import Path
 import trio
 
 from multiraft._layout import BATCH_BYTES_MAX
-from multiraft.errors import CodecError, ProposalError
+from multiraft.errors import CodecError, ConfigError, ProposalError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
@@ -33,8 +34,7 @@ from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
-from multiraft.wire.frames import encode_frame
-from multiraft.wire.messages import Hello, hello_header
+from multiraft.wire.messages import Hello
 from node import bootstrap
 from node.admin import Admin
 from node.apply import Applying, RoleChanges
@@ -44,8 +44,9 @@ from node.clock import monotonic_ms
 from node.config import NodeConfig, load
 from node.directory import Directory
 from node.disk import DiskWorker
-from node.errors import BadDirectory, NodeError
+from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
+from node.handshake import Introduction
 from node.lease_events import LeaseEvents
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
@@ -57,6 +58,7 @@ from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
 from node.rounds import Rounds
+from node.security import Security
 from node.session import Sessions
 from node.statistics import Statistics
 from node.watchdog import Watchdog
@@ -65,8 +67,10 @@ from node.watchdog import Watchdog
 class Node:
     """All parts of one node, wired."""
 
-    def __init__(self, config: NodeConfig, store: Store, log: logging.Logger):
+    def __init__(self, config: NodeConfig, store: Store, security: Security,
+                 log: logging.Logger):
         self.config = config
+        self.security = security
         self.store = store
         self.log = log
         for damage in store.damage:
@@ -125,7 +129,8 @@ class Node:
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged),
                                self.arrivals)
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
-                               self._hello("append"), config.limits.peer_outbox_bytes_max,
+                               self._introduction("append"),
+                               config.limits.peer_outbox_bytes_max,
                                self.log)
                       for peer in config.peers]
         self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
@@ -133,7 +138,7 @@ class Node:
         self.liveness = LivenessThread(
             self._leases(),
             [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
-            self._hello("liveness"), config.limits.loop_stall_ms_max,
+            self._introduction("liveness"), config.limits.loop_stall_ms_max,
             config.limits.disk_stall_ms_max, self.disk)
         self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
@@ -141,7 +146,7 @@ class Node:
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
-            core, self.rounds.request_for_core, self.liveness, config.cluster_id, node, boot_epoch,
+            core, self.rounds.request_for_core, self.liveness, self.security, node, boot_epoch,
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
             config.limits.hello_timeout_ms, self.arrivals, self.log)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
@@ -156,9 +161,11 @@ class Node:
             liveness.add_peer(peer.id)
         return liveness
 
-    def _hello(self, connection: str) -> list:
-        return encode_frame(hello_header(Hello(connection, self.config.cluster_id,
-                                               self.config.node.id, self.store.boot_epoch)))
+    def _introduction(self, connection: str):
+        """(peer) -> what a connection of this class begins with."""
+        return functools.partial(Introduction, self.security,
+                                 Hello(connection, self.config.cluster_id, self.config.node.id,
+                                       self.store.boot_epoch))
 
     def request_round(self) -> None:
         """A round is due."""
@@ -189,9 +196,11 @@ class Node:
     async def _serve(self) -> None:
         config = self.config
         clients = Listener(listen(config.node.client_address), self.sessions.handle,
-                           config.limits.connections_max)
+                           config.limits.connections_max,
+                           config.limits.connections_per_address_max)
         peers = Listener(listen(config.node.peer_address), self.peer_listener.handle,
-                         config.limits.connections_max)
+                         config.limits.peer_connections_max,
+                         config.limits.connections_per_address_max)
         self.listeners = clients, peers
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
@@ -205,6 +214,7 @@ class Node:
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.watchdog.run)
+                await nursery.start(self._reload_security)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
                 self.liveness.start()
@@ -215,6 +225,18 @@ class Node:
                     break
                 await self._hand_over()
                 nursery.cancel_scope.cancel()
+
+    async def _reload_security(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """SIGHUP: certificates and secrets are read again, for new connections."""
+        with trio.open_signal_receiver(signal.SIGHUP) as signals:
+            task_status.started()
+            async for _signal in signals:
+                try:
+                    self.security.reload()
+                except ConfigError as error:
+                    self.log.error("security not reloaded", extra={"reason": str(error)})
+                else:
+                    self.log.info("security reloaded")
 
     async def _hand_over(self) -> None:
         """Every group led here is transferred, as far as there is somebody to take it; bounded by
@@ -274,8 +296,9 @@ def run(config_path: Path) -> int:
 
 def _run(config: NodeConfig, log: logging.Logger) -> None:
     try:
+        security = _load_security(config)
         store = _open_store(config)
-        node = Node(config, store, log)
+        node = Node(config, store, security, log)
         _settle_garbage_collection()
         trio.run(node.run)
         node.close()
@@ -283,6 +306,14 @@ def _run(config: NodeConfig, log: logging.Logger) -> None:
         if not isinstance(error, NodeError) and _crashes(error):
             log.critical("crashed", exc_info=True)
         raise
+
+
+def _load_security(config: NodeConfig) -> Security:
+    """Raises ``BadConfig``."""
+    try:
+        return Security(config.security, config.cluster_id)
+    except ConfigError as error:
+        raise BadConfig(str(error)) from error
 
 
 def _open_store(config: NodeConfig) -> Store:

@@ -22,12 +22,11 @@ from multiraft.core import frame_entries
 from multiraft.errors import Compacted
 from multiraft.messages import Append
 from multiraft.storage.errors import CorruptRange
-from multiraft.wire import messages as wire
 from multiraft.wire.errors import RemoteProtocolError
-from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader
-from multiraft.wire.schema import Malformed
+from multiraft.wire.frames import FrameReader
 from node import peer_codec
 from node.errors import DiskFailed
+from node.handshake import NotAccepted, introduce
 from node.outbox import Outbox, OutboxFull
 from node.receive import receive_some
 
@@ -42,13 +41,14 @@ COLD_APPENDS_MAX = 1024
 
 
 class PeerLink:
-    """The outgoing connection to one peer."""
+    """The outgoing connection to one peer.  ``introduction(peer)`` makes what a connection begins
+    with; there is none before the peer has accepted it."""
 
-    def __init__(self, peer: int, host: str, port: int, hello: list, bytes_max: int, log):
+    def __init__(self, peer: int, host: str, port: int, introduction, bytes_max: int, log):
         self.peer = peer
         self._host = host
         self._port = port
-        self._hello = hello
+        self._introduction = introduction
         self._bytes_max = bytes_max
         self._log = log
         self._outbox: Outbox | None = None
@@ -82,28 +82,46 @@ class PeerLink:
     async def run(self, on_connected, on_disconnected) -> None:
         """Dial, serve until broken, dial again; for ever."""
         while True:
-            sock = await self._dial()
-            if sock is None:
-                await trio.sleep(REDIAL_S)
-                continue
-            self._outbox = Outbox(sock, self._bytes_max)
-            self._broken = trio.Event()
-            outbox = self._outbox
-            self.push(self._hello)
-            self.flush()
-            on_connected(self.peer)
-            try:
-                await self._serve(sock, outbox)
-            finally:
-                self._outbox = None
-                sock.close()
-                on_disconnected(self.peer)
+            opened = await self._open()
+            if opened is not None:
+                sock, reader = opened
+                self._outbox = Outbox(sock, self._bytes_max)
+                self._broken = trio.Event()
+                on_connected(self.peer)
+                try:
+                    await self._serve(sock, reader, self._outbox)
+                finally:
+                    self._outbox = None
+                    sock.close()
+                    on_disconnected(self.peer)
             await trio.sleep(REDIAL_S)  # a peer that refuses this node is not asked without end
 
-    async def _serve(self, sock: socket.socket, outbox: Outbox) -> None:
+    async def _open(self):
+        """A connection that the peer has accepted, and its reader; None = not now."""
+        sock = await self._dial()
+        if sock is None:
+            return None
+        opened, reason = None, ""
+        try:
+            with trio.move_on_after(DIAL_TIMEOUT_S) as scope:
+                opened = await introduce(sock, self._introduction(self.peer))
+            if scope.cancelled_caught:
+                reason = f"no welcome within {DIAL_TIMEOUT_S} s"
+        except NotAccepted as error:
+            self._log.warning("peer not accepted", extra={"peer": self.peer, "reason": str(error)})
+        except (OSError, RemoteProtocolError) as error:
+            reason = str(error)
+        finally:
+            if opened is None:
+                sock.close()
+        if reason:
+            self._log.info("append connection lost", extra={"peer": self.peer, "reason": reason})
+        return opened
+
+    async def _serve(self, sock, reader: FrameReader, outbox: Outbox) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, outbox)
-            nursery.start_soon(self._watch, sock)
+            nursery.start_soon(self._watch, sock, reader)
             await self._broken.wait()
             nursery.cancel_scope.cancel()
 
@@ -113,19 +131,17 @@ class PeerLink:
         except OSError:
             self._break()
 
-    async def _watch(self, sock: socket.socket) -> None:
-        """The peer says only its welcome here, or why not; the end of the stream is the news."""
-        reader = FrameReader(HANDSHAKE_LIMITS)
+    async def _watch(self, sock, reader: FrameReader) -> None:
+        """The peer says nothing more here; the end of the stream is the news."""
+        reason = ""
         try:
-            while await receive_some(sock, reader):
-                while (frame := reader.next_frame()) is not None:
-                    answer = wire.read_welcome(frame.header)
-                    if isinstance(answer, wire.Refused):
-                        self._log.warning("a peer refuses this node", extra={
-                            "peer": self.peer, "reason": answer.text})
-        except (OSError, RemoteProtocolError, Malformed) as error:
-            self._log.info("append connection lost", extra={"peer": self.peer,
-                                                            "reason": str(error)})
+            while not reason and await receive_some(sock, reader):
+                if reader.next_frame() is not None:
+                    reason = "a frame on a connection that only this node writes to"
+        except (OSError, RemoteProtocolError) as error:
+            reason = str(error)
+        if reason:
+            self._log.info("append connection lost", extra={"peer": self.peer, "reason": reason})
         self._break()
 
     def _break(self) -> None:

@@ -1,5 +1,6 @@
 """Append connections: both ends over real sockets, with a core that only writes down."""
 
+import functools
 import socket
 from types import SimpleNamespace
 
@@ -21,10 +22,12 @@ from node import peers as peers_module
 from node.arrivals import Arrivals
 from node.config import Address
 from node.errors import DiskFailed
+from node.handshake import Introduction
 from node.listener import Listener, listen
 from node.peer_listener import PeerListener
 from node.peers import PeerLink, Peers
 from node.receive import receive_some
+from node.security import Security, SecurityConfig
 from tests.node.harness import free_port, in_trio, silent_log, until
 
 CLUSTER = bytes(16)
@@ -87,10 +90,12 @@ class Store:
 class Sender:
     """Node 1, which dials node 2."""
 
-    def __init__(self, port: int, cluster: bytes = CLUSTER, bytes_max: int = 64 << 20):
+    def __init__(self, port: int, cluster: bytes = CLUSTER, bytes_max: int = 64 << 20,
+                 security: SecurityConfig = SecurityConfig()):
         self.core, self.store, self.damage = Core(), Store(), []
-        hello = encode_frame(hello_header(Hello("append", cluster, 1, 1)))
-        self.link = PeerLink(2, "127.0.0.1", port, hello, bytes_max, silent_log())
+        introduction = functools.partial(Introduction, Security(security, cluster),
+                                         Hello("append", cluster, 1, 1))
+        self.link = PeerLink(2, "127.0.0.1", port, introduction, bytes_max, silent_log())
         self.peers = Peers([self.link], self.store, self.core, FRAME_BYTES_MAX, lambda: None,
                            self.damage.append)
 
@@ -103,13 +108,14 @@ class Sender:
 class Receiver:
     """Node 2's peer port."""
 
-    def __init__(self):
+    def __init__(self, security: SecurityConfig = SecurityConfig()):
         self.core, self.rounds, self.adopted = Core(), 0, []
         self.arrivals = Arrivals()
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
-            CLUSTER, 2, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500, self.arrivals, silent_log())
+            Security(security, CLUSTER), 2, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500,
+            self.arrivals, silent_log())
         self.listener = Listener(listen(self.address), self.port.handle, 100)
 
     def round(self):
@@ -147,7 +153,7 @@ def pair_test(test):
 async def test_the_messages_of_a_round_are_one_frame(sender, receiver):
     sender.say(REPLY, TimeoutNow(1, 1, 1), Append(1, 1, 1, 9, 1, 11, 0))
     await until(lambda: len(receiver.core.stepped) == 3)
-    assert sender.peers.frames_sent == 2, "the hello and one more"
+    assert sender.peers.frames_sent == 1
     assert receiver.port.frames == 1
     assert receiver.rounds == 1
     assert [message for _sender, message in receiver.core.stepped][:2] == [REPLY,
@@ -282,9 +288,10 @@ async def test_a_peer_that_refuses_is_not_dialled_without_end(monkeypatch):
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
         nursery.start_soon(sender.peers.run)
-        await until(lambda: ("down", 2) in sender.core.connections)
+        await until(lambda: receiver.port.refused)
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert receiver.listener.accepted == 1
+        assert not sender.core.connections, "who refuses is not connected"
         nursery.cancel_scope.cancel()
 
 
@@ -304,6 +311,9 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
         nursery.start_soon(sender.peers.run)
+        for life in (1, 2):
+            await until(lambda up=2 * life - 1: len(sender.core.connections) == up)
+            sender.say(REPLY)
         await until(lambda: len(sender.core.connections) == 5)
         sender.say(REPLY)
         await until(lambda: receiver.core.stepped)
@@ -314,13 +324,17 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
 async def test_a_peer_that_does_not_read_is_dropped_at_the_limit(monkeypatch):
     monkeypatch.setattr(peers_module, "REDIAL_S", 1000)
     port = free_port()
-    with socket.create_server(("127.0.0.1", port)):
+    with socket.create_server(("127.0.0.1", port)) as listening:
         sender = Sender(port, bytes_max=8 << 20)
         sender.store.size = 4 << 20
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sender.peers.run)
+            await trio.lowlevel.wait_readable(listening)
+            deaf, _ = listening.accept()
+            deaf.send(b"".join(encode_frame(wire.welcome_header(wire.Welcome(CLUSTER, 2, 1)))))
             await until(lambda: sender.core.connections)
             for _ in range(20):
                 sender.say(Append(1, 1, 1, 9, 1, 10, 0))
             await until(lambda: sender.core.connections[-1] == ("down", 2))
+            deaf.close()
             nursery.cancel_scope.cancel()
