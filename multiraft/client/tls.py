@@ -21,6 +21,21 @@ class TlsFiles(NamedTuple):
     key: str = ""
 
 
+class TlsSettings(NamedTuple):
+    """How a client speaks TLS: ``ca`` "" = the system's CAs; ``certificate`` and ``key`` where the
+    cluster asks clients who they are; ``server_name`` "" = certificates name the host that was
+    connected to."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    server_name: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Made anew for each connection, so that files may be replaced.  Raises ``ConfigError``."""
+        return client_context(TlsFiles(self.ca, self.certificate, self.key))
+
+
 def server_context(files: TlsFiles) -> ssl.SSLContext:
     """For accepting connections; with a ``ca`` the other side must show a certificate of it.
     Raises ``ConfigError`` naming the file."""
