@@ -290,7 +290,7 @@ def test_the_loss_of_a_node_is_worked_off_in_slices():
     assert rounds == 4
     armed = [core._host.timers.deadline(group) for group in range(1, 1025)]
     assert None not in armed
-    assert len({*armed}) > 200, "campaigns are spread"
+    assert len({*armed}) > 100, "campaigns are spread over a slice"
 
 
 def test_trust_ends_for_all_groups_at_once():
