@@ -40,6 +40,10 @@ from node.clock import monotonic_ms
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
 #: Dialing a node that is away is repeated at this pace.
 REDIAL_MS = 300
+#: One that worked until now is dialled at this pace, for so long: when a process ends, its ports
+#: close one after the other, and a dial may still get into a queue that nobody reads.
+INSIST_PACE_MS = 10
+INSIST_MS = 200
 #: A dialled link that brought no answer for so many leases is closed.
 SILENT_LEASES_MAX = 2
 
@@ -77,7 +81,8 @@ class LivenessThread:
         self._redial_at_ms: dict[int, int] = {}
         #: Peers whose address refused the last dial.
         self._refused: set[int] = set()
-        self._turn_due = False
+        #: Peers whose link worked and broke -> until when they are dialled at the quicker pace.
+        self._insist_until_ms: dict[int, int] = {}
         self._adopting: deque = deque()
         self._waker_receive, self._waker_send = socket.socketpair()
         self._waker_receive.setblocking(False)
@@ -139,18 +144,22 @@ class LivenessThread:
     def _run(self) -> None:
         next_turn_ms = monotonic_ms()
         while not self._stopping:
-            timeout_ms = max(0, next_turn_ms - monotonic_ms())
+            timeout_ms = max(0, min([next_turn_ms, *self._insisting()]) - monotonic_ms())
             for key, mask in self._selector.select(timeout_ms / 1000):
                 if key.data is None:
                     self._woken()
                 else:
                     self._ready(key.data, mask)
             now_ms = monotonic_ms()
-            if now_ms >= next_turn_ms or self._turn_due:
-                self._turn_due = False
+            if now_ms >= min([next_turn_ms, *self._insisting()]):
                 self._turn(now_ms)
                 next_turn_ms = self._liveness.next_deadline_ms(now_ms)
             self._hand_over()
+
+    def _insisting(self) -> list[int]:
+        """When those are dialled that were there a moment ago."""
+        return [self._redial_at_ms[peer] for peer in self._insist_until_ms
+                if peer not in self._dialled]
 
     def _turn(self, now_ms: int) -> None:
         """When something is due: nudge the loop, ask peers, see which leases ended."""
@@ -198,7 +207,7 @@ class LivenessThread:
             self._take(link)  # what came with the hello
 
     def _dial(self, peer: int, host: str, port: int) -> None:
-        self._redial_at_ms[peer] = monotonic_ms() + REDIAL_MS
+        self._plan_redial(peer)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -292,15 +301,24 @@ class LivenessThread:
         if links.get(link.peer) is link:
             del links[link.peer]
         if link.dialled:
-            # One that worked is dialled anew at once: a refusal tells that the process has ended.
-            self._redial_at_ms[link.peer] = 0 if link.answered else monotonic_ms() + REDIAL_MS
-            self._turn_due = self._turn_due or link.answered
+            if link.answered:
+                self._insist_until_ms[link.peer] = monotonic_ms() + INSIST_MS
+            self._plan_redial(link.peer)
         else:
             self._judge_ended(link.peer)
+
+    def _plan_redial(self, peer: int) -> None:
+        now_ms = monotonic_ms()
+        if now_ms < self._insist_until_ms.get(peer, 0):
+            self._redial_at_ms[peer] = now_ms + INSIST_PACE_MS
+        else:
+            self._insist_until_ms.pop(peer, None)
+            self._redial_at_ms[peer] = now_ms + REDIAL_MS
 
     def _not_connected(self, peer: int, error: int) -> None:
         """A dial failed."""
         if error == errno.ECONNREFUSED:
+            self._insist_until_ms.pop(peer, None)  # that is what it was about
             self._refused.add(peer)
             self._judge_ended(peer)
 
