@@ -1,7 +1,7 @@
 """What a node's return costs: starting on a long log, and catching up while appends continue.
 
-Contract.  ``start_with_log``: seconds from the start of a process, whose last life ended by SIGKILL,
-until it says that it is ready.  ``create_groups``: seconds from the start of three processes until
+Contract.  ``start_with_log``: seconds from the start of a process, whose last life ended by
+SIGKILL, until it says that it is ready.  ``create_groups``: seconds from the start of three processes until
 every group of a new cluster has a leader.  ``catch_up``: MB per second that a follower takes which
 was away, and what the appends of others meanwhile cost, against the same appends before.
 """
@@ -20,6 +20,7 @@ from benchmarks.failover import cluster
 from benchmarks.processes import BenchmarkError
 from benchmarks.prober import call
 from multiraft.client import blocking
+from multiraft.errors import MultiRaftError
 from multiraft.wire import messages as wire
 
 BATCH_BYTES = 256 << 10
@@ -110,7 +111,7 @@ class Watched:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._latencies: list[float] = []
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
 
     def __enter__(self) -> Watched:
         self._thread.start()
@@ -142,5 +143,5 @@ class Watched:
                     start = time.perf_counter()
                     producer.send(blocking.Record("log", payload)).wait()
                     self._latencies.append(time.perf_counter() - start)
-        except BaseException as error:
+        except (MultiRaftError, OSError) as error:
             self._failure = error
