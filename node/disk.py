@@ -29,10 +29,10 @@ class DiskWorker:
     """Owner of the writer thread of one lane.
 
     ``on_durable(staged_writes)`` is called on the loop for each completed group of writes, in
-    order.
+    order; it says whether a round is due.
     """
 
-    def __init__(self, store, on_durable: Callable[[list], None], arrivals: Arrivals):
+    def __init__(self, store, on_durable: Callable[[list], bool], arrivals: Arrivals):
         self._arrivals = arrivals
         self._store = store
         self._upkeep = trio.Event()
@@ -121,14 +121,12 @@ class DiskWorker:
             self._queue.submit(file_number, [b"\0" * 512], 0, True, self._token)
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """Owns the thread: starts it, collects completions, ends it when cancelled."""
+        """Owns the thread: starts it, has its completions collected, ends it when cancelled."""
         self._thread.start()
         task_status.started()
         try:
             self._arrivals.add(self._wake_fd, self.collect)
-            while True:
-                await trio.lowlevel.wait_readable(self._wake_fd)
-                self.collect()
+            await trio.sleep_forever()
         finally:
             self._arrivals.remove(self._wake_fd)
             self._ended = True
@@ -136,13 +134,11 @@ class DiskWorker:
             with trio.move_on_after(END_S, shield=True):
                 await trio.to_thread.run_sync(self._thread.join, abandon_on_cancel=True)
 
-    def collect(self) -> None:
-        """Take the completions that are there, and start what has gathered.  Raises
-        ``DiskFailed``."""
-        try:
-            os.eventfd_read(self._wake_fd)
-        except BlockingIOError:
-            return  # taken already
+    def collect(self) -> bool:
+        """Take the completions that are there, and start what has gathered; whether a round is
+        due.  Raises ``DiskFailed``."""
+        due = False
+        os.eventfd_read(self._wake_fd)
         for token, error, size, micros in self._queue.completions():
             if error:
                 raise DiskFailed(f"a write of the lane failed and is not retried: "
@@ -151,17 +147,20 @@ class DiskWorker:
             self.bytes_written += size
             self.write_micros += micros
             if token == self._last_token:
-                self._finished()
+                due = self._finished() or due
+        return due
 
-    def _finished(self) -> None:
+    def _finished(self) -> bool:
         done, self._in_flight = self._in_flight, []
         self._writing_since_ms = None
         self.last_write_ms = monotonic_ms()
+        due = False
         if done:
-            self._on_durable(done)
+            due = self._on_durable(done)
             if self._store.upkeep_due and not self._preparing:
                 self._upkeep.set()
         self.start_next()
+        return due
 
 
 def _joined(parts: list) -> list:

@@ -100,28 +100,21 @@ class Rounds:
             self._wanted = True
             return
         if not self._running and monotonic_us() - self._ended_us >= GATHER_US:
-            self._rounds()
+            self.round()
             return
         self._wanted = True
         self._wake()
 
-    def request_for_core(self) -> None:
-        """As ``request``, after messages were stepped: most acknowledgements that complete no
-        majority have no consequence, and cost no round."""
-        if self._core.has_work:
-            self.request()
-
-    def _rounds(self) -> None:
-        """A round, and more for what arrives on the hot sources meanwhile."""
-        self.round()
+    def _drain(self) -> None:
+        """Take what has arrived on the hot sources, one round for all of it, and more for what
+        arrives meanwhile."""
         self._draining = True
         try:
             for _ in range(DRAINS_MAX):
-                if not self._arrivals.poll():
+                if not self._arrivals.poll() and not self._wanted:
                     break
-                if self._wanted:
-                    self._wanted = False
-                    self.round()
+                self._wanted = False
+                self.round()
         finally:
             self._draining = False
         if self._wanted:
@@ -132,17 +125,24 @@ class Rounds:
             task, self._task = self._task, None
             trio.lowlevel.reschedule(task)
 
+    async def serve(self) -> None:
+        """The arrivals task: rounds for what comes in on the hot sources."""
+        while True:
+            await self._arrivals.wait()
+            if self._over or self._running:
+                await trio.sleep_forever()
+            self._drain()
+
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """The round-loop task."""
+        """The round-loop task: rounds that anybody else asked for."""
         task_status.started()
         while True:
             while not self._wanted:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
-            self._wanted = False
             if self._over or self._running:  # running: one failed, which brings the node down
                 await trio.sleep_forever()
-            self._rounds()
+            self._drain()
             if self._wanted:
                 await trio.lowlevel.checkpoint()
 
@@ -189,8 +189,8 @@ class Rounds:
         self._after_round()
         self._rearm()
 
-    def wrote(self, staged: list) -> None:
-        """Called by the disk worker: these staged writes are durable."""
+    def wrote(self, staged: list) -> bool:
+        """Called by the disk worker: these staged writes are durable; whether a round is due."""
         for one in staged:
             self._store.finish(one)
         self._durable_sequence = staged[-1].sequence
@@ -200,10 +200,7 @@ class Rounds:
         while held and held[0][0] <= self._durable_sequence:
             self._peers.send(held.popleft()[1])
             released = True
-        if released or self._applier.answers_wait:
-            self.request()
-        else:
-            self.request_for_core()
+        return released or self._applier.answers_wait or self._core.has_work
 
     def _obey(self, ready) -> None:
         """The field order of ``Ready`` is the order of effects."""
