@@ -140,10 +140,15 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
 
 
 def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
-    log = group.log
-    group.outbox.append(Envelope(member.node, Append(
-        group.id, group.incarnation, group.term, prev, log.term_at(prev), last, log.commit)))
-    member.commit_sent = log.commit
+    """Members in step get the very same message, which a driver may notice."""
+    log, outbox, commit = group.log, group.outbox, group.log.commit
+    append = outbox[-1].message if outbox else None
+    if (type(append) is not Append or append.prev_index != prev or append.last_index != last
+            or append.commit != commit or append.term != group.term):
+        append = Append(group.id, group.incarnation, group.term, prev, log.term_at(prev), last,
+                        commit)
+    outbox.append(Envelope(member.node, append))
+    member.commit_sent = commit
 
 
 def _needs_snapshot(group: Group, member: Progress) -> None:
