@@ -21,6 +21,7 @@ from typing import Callable, Protocol
 import trio
 
 from multiraft.errors import MultiRaftError
+from multiraft.timers import NEVER_MS
 from node.arrivals import Arrivals
 from node.clock import monotonic_ms, monotonic_us
 from node.errors import RoundFailed
@@ -29,8 +30,6 @@ from node.errors import RoundFailed
 GATHER_US = 150
 #: How often in a row the hot sources are looked at before others get their turn.
 DRAINS_MAX = 4
-#: A ticker without a timer sleeps this long (in ms) and looks again.
-NEVER_MS = 1 << 60
 
 
 class Peers(Protocol):
@@ -60,21 +59,25 @@ class Applier(Protocol):
 
     answers_wait: bool  # there are replies that only a round's end sends
 
-    def next_deadline_ms(self) -> int | None:
-        """When ``answer`` has something to do though nothing happened."""
+
+class Clock(Protocol):
+    """Something that a round does because of the time."""
+
+    earliest_ms: int  # not before; a round at that time makes it later
 
 
 class Rounds:
     """Driver of one node's MultiRaft."""
 
     def __init__(self, core, store, disk, peers: Peers, applier: Applier,
-                 after_round: Callable[[], None], arrivals: Arrivals):
+                 clocks: tuple[Clock, ...], publish: Callable[[], None], arrivals: Arrivals):
         self._core = core
         self._store = store
         self._disk = disk
         self._peers = peers
         self._applier = applier
-        self._after_round = after_round  # publishes digests to the liveness thread
+        self._clocks = clocks
+        self._publish = publish  # digests, to the liveness thread
         self._arrivals = arrivals
         self._held: deque = deque()  # (sequence it waits for, envelopes)
         self._staged_sequence = 0
@@ -147,12 +150,11 @@ class Rounds:
                 await trio.lowlevel.checkpoint()
 
     async def tick(self) -> None:
-        """The ticker task: asks for a round when the core's next timer is due; sleeps until then,
-        however long that is, and is woken when a round sets an earlier timer."""
+        """The ticker task: asks for a round when the core's next timer is due, or somebody's
+        patience ends; sleeps until then, and is woken when a round sets an earlier time."""
         while True:
-            deadline_ms = self._next_deadline_ms()
-            self._armed_ms = deadline_ms
-            with trio.move_on_after(max(0, self._armed_ms - monotonic_ms()) / 1000):
+            deadline_ms = self._armed_ms = min([clock.earliest_ms for clock in self._clocks])
+            with trio.move_on_after(max(0, deadline_ms - monotonic_ms()) / 1000):
                 self._ticker = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort_ticker)
             if deadline_ms <= monotonic_ms():
@@ -177,7 +179,8 @@ class Rounds:
         self.rounds += 1
         self._running = False
         self._ended_us = monotonic_us()
-        self.round_micros_max = max(self.round_micros_max, self._ended_us - began_us)
+        if self._ended_us - began_us > self.round_micros_max:
+            self.round_micros_max = self._ended_us - began_us
 
     def _turn(self, now_ms: int) -> None:
         self._core.tick(now_ms)
@@ -186,8 +189,10 @@ class Rounds:
             self._obey(ready)
         self._applier.answer(now_ms)
         self._peers.flush()
-        self._after_round()
-        self._rearm()
+        if ready.events:
+            self._publish()  # what this node leads and believes changes with an event only
+        if self._ticker is not None:
+            self._rearm()
 
     def wrote(self, staged: list) -> bool:
         """Called by the disk worker: these staged writes are durable; whether a round is due."""
@@ -225,16 +230,14 @@ class Rounds:
         else:
             self._held.append((self._staged_sequence, envelopes))
 
-    def _next_deadline_ms(self) -> int:
-        """When the next round is due by the clock: a timer of the core, or somebody's patience."""
-        core_ms, applier_ms = self._core.next_deadline_ms(), self._applier.next_deadline_ms()
-        return min(NEVER_MS if core_ms is None else core_ms,
-                   NEVER_MS if applier_ms is None else applier_ms)
-
     def _rearm(self) -> None:
-        if self._ticker is not None and self._next_deadline_ms() < self._armed_ms:
-            task, self._ticker = self._ticker, None
-            trio.lowlevel.reschedule(task)
+        """Wake the ticker when the next round is due before it would wake by itself."""
+        armed_ms = self._armed_ms
+        for clock in self._clocks:
+            if clock.earliest_ms < armed_ms:
+                task, self._ticker = self._ticker, None
+                trio.lowlevel.reschedule(task)
+                return
 
     def _abort_ticker(self, _raise_cancel) -> trio.lowlevel.Abort:
         self._ticker = None
