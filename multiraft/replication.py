@@ -193,7 +193,8 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
         verified = min(max(reply.hint_index, member.match), log.last_index)
         member.become_replicate(verified + 1)
     if news:
-        maybe_commit(group)
+        if reply.match > log.commit:
+            maybe_commit(group)
         if group.transferee == member.node:
             election.continue_transfer(group)
     if member.next_index <= log.staged_index:
@@ -382,7 +383,8 @@ def on_written(group: Group, durable_before: int) -> None:
     """This replica's durable index moved: count it, or report it if the leader knows what stands
     there."""
     if group.role is Role.LEADER:
-        maybe_commit(group)
+        if group.log.durable_index > group.log.commit:
+            maybe_commit(group)
     elif group.leader and not group.quarantined and durable_before < group.verified:
         group.ack_to = group.leader
         group.touch()

@@ -74,17 +74,20 @@ class DiskWorker:
     def start_next(self) -> None:
         """Hand what has gathered to the thread, unless a write is in flight or its file is being
         created."""
-        if (not self._gathering or self._writing_since_ms is not None or self._preparing
+        gathering = self._gathering
+        if (not gathering or self._writing_since_ms is not None or self._preparing
                 or self._ended):
             return
-        if not all(staged.native_ready for staged in self._gathering):
-            self._upkeep.set()  # ``prepare`` creates it, then starts this write
-            return
-        self._in_flight, self._gathering = self._gathering, []
-        self._store.begin(self._in_flight[-1])
+        parts: list = []
+        for staged in gathering:
+            if not staged.native_ready:
+                self._upkeep.set()  # ``prepare`` creates it, then starts this write
+                return
+            parts += staged.parts
+        self._in_flight, self._gathering = gathering, []
+        self._store.begin(gathering[-1])
         self._writing_since_ms = monotonic_ms()
-        jobs = _joined([part for staged in self._in_flight for part in staged.parts])
-        for file, buffers, position in jobs:
+        for file, buffers, position in parts if len(parts) == 1 else _joined(parts):
             self._token += 1
             self._queue.submit(file.fileno(), buffers, position, True, self._token)
         self._last_token = self._token
