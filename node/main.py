@@ -111,6 +111,7 @@ class Node:
         self.fetching = Fetching(core, store.tails, store, self.directory, config.limits,
                                  self.request_round, self._damaged)
         self.roles = RoleChanges()
+        self.arrivals = Arrivals()
         self.statistics = Statistics(self)
         self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
                            self.request_round, self.roles)
@@ -118,14 +119,13 @@ class Node:
             producing=self.producing, fetching=self.fetching, admin=self.admin,
             directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
             cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
-            request_round=self.request_round, log=self.log)
+            request_round=self.request_round, arrivals=self.arrivals, log=self.log)
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
                                  self.sessions, self.roles, self.log)
 
     def _build_network(self) -> None:
         config, core = self.config, self.core
         node, boot_epoch = config.node.id, self.store.boot_epoch
-        self.arrivals = Arrivals()
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged),
                                self.arrivals)
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
@@ -144,9 +144,10 @@ class Node:
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
+                             (core.timers, self.pending, self.fetching),
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
-            core, self.rounds.request_for_core, self.liveness, self.security, node, boot_epoch,
+            core, self.rounds.request, self.liveness, self.security, node, boot_epoch,
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
             config.limits.hello_timeout_ms, self.arrivals, self.log)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
@@ -209,6 +210,7 @@ class Node:
                 await nursery.start(self.fetching.run)
                 await nursery.start(self.admin.run)
                 nursery.start_soon(self.disk.prepare)
+                nursery.start_soon(self.rounds.serve)
                 nursery.start_soon(self.rounds.tick)
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)

@@ -5,12 +5,14 @@ Contract.  A session receives only while it may: ``in_flight_max`` unanswered re
 through TCP.  Requests are handled in order of arrival; answers go out as they come, gathered per
 round.  A client that does not read its answers is closed when its outbox is full.
 
-Theory.  The socket is tried first and waited for only on EAGAIN; handlers run synchronously on the
-loop, and one round is asked for after everything that has arrived was handled.
+Theory.  The arrivals task reads the socket while the session may be read, handlers run
+synchronously on the loop, and one round follows after everything that has arrived was handled.  The
+session's own task sleeps but for a handshake, a pause or the end.
 """
 
 from __future__ import annotations
 
+import math
 import socket
 
 import trio
@@ -66,38 +68,38 @@ class Answer:
 class Session:
     """State of one client connection; made by ``Sessions``."""
 
-    __slots__ = ("service", "_sock", "_connection", "_outbox", "_resume", "_bytes_in_flight",
-                 "_closed")
+    __slots__ = ("service", "_sock", "_connection", "_outbox", "_attention", "_bytes_in_flight",
+                 "_paused", "_closed", "_problem")
 
     def __init__(self, service: "Sessions", sock: socket.socket):
         self.service = service
         self._sock = sock
         self._connection = Connection(Role.SERVER, service.wire_limits)
         self._outbox = Outbox(sock, service.limits.outbox_bytes_max)
-        self._resume = trio.Event()
+        self._attention = trio.Event()  # the task has to look: an end, a pause, a handshake
         self._bytes_in_flight = 0
+        self._paused = False
         self._closed = False
+        self._problem: Exception | None = None  # raised by the task, whoever found it
 
     async def run(self) -> None:
         """From hello to end."""
-        problem = None
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._drain, nursery.cancel_scope)
-                try:
-                    await self._receive()
-                except (OSError, ProtocolError) as error:
-                    problem = error  # raised below: a nursery would wrap it into a group
+                await self._attend()
                 nursery.cancel_scope.cancel()
         finally:
             self._closed = True
             self.service.gone(self)
-        if problem is not None:
-            raise problem
+        if self._problem is not None:
+            raise self._problem
 
     def answered(self, answer: Answer, event: ResponseEvent, payload) -> None:
         """An answer is complete: it leaves with this round's flush."""
         self._bytes_in_flight -= answer.size
+        if self._paused:
+            self._attention.set()
         if self._closed or self._connection.state is not State.OPEN:
             return  # the client is gone, or has ended the stream and with it what it asked for
         try:
@@ -106,7 +108,6 @@ class Session:
             self._close()
             return
         self.service.to_flush[self] = None
-        self._resume.set()
 
     def _encoded(self, event: ResponseEvent, payload) -> list:
         """The answer's buffers.  One that does not fit into a frame is refused instead, or called
@@ -125,7 +126,8 @@ class Session:
     def released(self, size: int) -> None:
         """``size`` bytes of an append without an answer are decided."""
         self._bytes_in_flight -= size
-        self._resume.set()
+        if self._paused:
+            self._attention.set()
 
     def flush(self) -> None:
         """Give the socket what this round produced."""
@@ -138,10 +140,10 @@ class Session:
     def _close(self) -> None:
         self._closed = True
         try:
-            self._sock.shutdown(socket.SHUT_RDWR)  # wakes the receiving task
+            self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it is gone already
-        self._resume.set()
+        self._attention.set()
 
     async def _drain(self, scope: trio.CancelScope) -> None:
         try:
@@ -149,31 +151,35 @@ class Session:
         except OSError:
             scope.cancel()
 
-    async def _receive(self) -> None:
-        connection = self._connection
-        with trio.move_on_after(self.service.limits.hello_timeout_ms / 1000):
-            while connection.state is State.OPENING:
-                if not await self._next():
-                    return
-        if connection.state is not State.OPEN:
-            return
-        while await self._next():
-            pass
+    async def _attend(self) -> None:
+        """Have the socket read while the session may read; the arrivals task does it."""
+        arrivals, file_number = self.service.arrivals, self._sock.fileno()
+        with trio.move_on_after(self.service.limits.hello_timeout_ms / 1000) as hello:
+            while not self._over:
+                arrivals.add(file_number, self.receive)
+                try:
+                    await self._attention.wait()
+                finally:
+                    arrivals.remove(file_number)
+                if self._connection.state is State.OPEN:
+                    hello.deadline = math.inf
+                await self._room()
 
-    async def _next(self) -> bool:
-        """Handle what has arrived, then receive more; False when the connection is over."""
-        handled, signal = self._handle_events()
-        if handled:
-            self.service.request_round()
-        if self._closed or self._connection.state is State.CLOSED:
-            return False
-        if signal is PAUSED:
-            # Asked anew: when the round has answered everything, nobody sets the event any more.
-            while self._is_full and not self._closed:
-                self._resume = trio.Event()
-                await self._resume.wait()
-            return not self._closed
-        return await self._receive_some()
+    async def _room(self) -> None:
+        """Until more may be read: what was received already has been handled then, too."""
+        self._attention = trio.Event()
+        while self._paused and not self._over:
+            if not self._is_full:
+                if self._take_events():
+                    self.service.request_round()
+                continue
+            await self._attention.wait()
+            self._attention = trio.Event()
+
+    @property
+    def _over(self) -> bool:
+        return (self._closed or self._problem is not None
+                or self._connection.state is State.CLOSED)
 
     @property
     def _is_full(self) -> bool:
@@ -185,28 +191,56 @@ class Session:
     def _bytes_in_flight_max(self) -> int:
         return self.service.limits.connection_bytes_in_flight_max
 
-    def _handle_events(self) -> tuple[bool, object]:
-        handled = False
-        while self._bytes_in_flight <= self._bytes_in_flight_max:
-            event = self._connection.next_event()
-            if event is NEED_DATA or event is PAUSED:
-                return handled, event
-            self._handle(event)
-            handled = True
-            if isinstance(event, ConnectionClosed) or self._closed:
-                return handled, NEED_DATA
-        return handled, PAUSED
-
-    async def _receive_some(self) -> bool:
-        """Wait until there is something, receive it.  The wait comes first: it is the checkpoint
-        that lets others run, and trying first would mostly be in vain."""
-        await trio.lowlevel.wait_readable(self._sock)
+    def receive(self) -> bool:
+        """Take what is there; whether a round is due for it.  What goes wrong is kept for the
+        session's own task."""
+        if self._paused or self._closed:
+            return False
+        connection = self._connection
         try:
-            count = self._sock.recv_into(self._connection.buffer_for_receive())
+            count = self._sock.recv_into(connection.buffer_for_receive())
         except BlockingIOError:
-            return True  # a spurious wake-up; the caller comes again
-        self._connection.received(count)
-        return True
+            return False  # a spurious wake-up
+        except OSError as error:
+            self._end(error)
+            return False
+        connection.received(count)
+        return self._take_events()
+
+    def _take_events(self) -> bool:
+        """Handle what has arrived completely; whether there was anything."""
+        connection, handled = self._connection, False
+        opening = connection.state is State.OPENING
+        try:
+            while self._bytes_in_flight <= self._bytes_in_flight_max:
+                event = connection.next_event()
+                if event is NEED_DATA:
+                    self._paused = False
+                    break
+                if event is PAUSED:
+                    self._pause()
+                    break
+                self._handle(event)
+                handled = True
+                if type(event) is ConnectionClosed or self._closed:
+                    self._attention.set()
+                    break
+            else:
+                self._pause()
+        except (OSError, ProtocolError) as error:
+            self._end(error)
+        if opening:
+            self._attention.set()  # the handshake has its own patience
+        return handled
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._attention.set()
+
+    def _end(self, problem: Exception) -> None:
+        self._problem = problem
+        self._closed = True
+        self._attention.set()
 
     def _handle(self, event) -> None:
         if isinstance(event, RequestEvent):
@@ -280,7 +314,7 @@ class Sessions:
     """What all sessions of a node share."""
 
     def __init__(self, *, producing, fetching, admin, directory, limits, batch_bytes_max: int,
-                 cluster_id: bytes, node: int, boot_epoch: int, request_round, log):
+                 cluster_id: bytes, node: int, boot_epoch: int, request_round, arrivals, log):
         self.producing = producing
         self.fetching = fetching
         self.admin = admin
@@ -290,6 +324,7 @@ class Sessions:
         self.node = node
         self.boot_epoch = boot_epoch
         self.request_round = request_round
+        self.arrivals = arrivals
         self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
                                       in_flight_max=limits.requests_in_flight_max)
         self.to_flush: dict[Session, None] = {}
