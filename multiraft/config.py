@@ -48,6 +48,9 @@ class RaftConfig:
     uncommitted_bytes_max: int = 64 << 20
     #: Proposed but uncommitted entries of a group, for the same reason.
     uncommitted_entries_max: int = 1 << 16
+    #: A message may raise a replica's term by at most this: terms grow by one per election, and one
+    #: forged or corrupt number must not use up a group's terms.  A million elections take days.
+    term_jump_max: int = 1 << 20
     #: Groups that are re-examined in one round after a node was lost or came back.
     reexamine_groups_max: int = 256
 

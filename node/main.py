@@ -42,6 +42,7 @@ from node.arrivals import Arrivals
 from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms
 from node.config import NodeConfig, load
+from node.deadlines import Deadlines
 from node.directory import Directory
 from node.disk import DiskWorker
 from node.errors import BadConfig, BadDirectory, NodeError
@@ -119,7 +120,9 @@ class Node:
             producing=self.producing, fetching=self.fetching, admin=self.admin,
             directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
             cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
-            request_round=self.request_round, arrivals=self.arrivals, log=self.log)
+            request_round=self.request_round, arrivals=self.arrivals, log=self.log,
+            security=self.security)
+        self.deadlines = Deadlines(config.limits, lambda: self.sessions.open)
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
                                  self.sessions, self.roles, self.log)
 
@@ -216,6 +219,7 @@ class Node:
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.watchdog.run)
+                nursery.start_soon(self.deadlines.run)
                 await nursery.start(self._reload_security)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import io
 import struct
 from dataclasses import dataclass
-from typing import Any, Mapping, NamedTuple, NoReturn, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, NoReturn, Sequence
 
 import cbor2
 
@@ -164,11 +164,14 @@ class FrameReader:
     is set it is the frame under way, ``_filled`` of its bytes are there, and the chunk is empty.
     """
 
-    __slots__ = ("limits", "_chunk", "_view", "_start", "_end", "_chunk_bytes", "_peek", "_large",
-                 "_filled", "_failed")
+    __slots__ = ("limits", "admit", "_chunk", "_view", "_start", "_end", "_chunk_bytes", "_peek",
+                 "_large", "_filled", "_failed")
 
     def __init__(self, limits: WireLimits = DEFAULT_LIMITS):
         self.limits = limits  # may be replaced between frames: the handshake has its own
+        #: (bytes) -> whether a large frame may have that memory now; asked until it may, and
+        #: nothing must be received meanwhile.  None = always.
+        self.admit: Callable[[int], bool] | None = None
         self._chunk_bytes = CHUNK_BYTES_MIN
         self._chunk: bytearray = bytearray(self._chunk_bytes)
         self._view = memoryview(self._chunk)
@@ -251,6 +254,8 @@ class FrameReader:
 
     def _begin_large(self, total: int) -> None:
         """The rest of this frame does not fit into the chunk: give it memory of its own."""
+        if self.admit is not None and not self.admit(total):
+            return
         here = self._end - self._start
         self._large = memoryview(bytearray(total))
         self._large[:here] = self._view[self._start:self._end]
