@@ -43,6 +43,7 @@ from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms
 from node.config import NodeConfig, load
 from node.deadlines import Deadlines
+from node.descriptors import connections_that_fit
 from node.directory import Directory
 from node.disk import DiskWorker
 from node.errors import BadConfig, BadDirectory, NodeError
@@ -200,7 +201,7 @@ class Node:
     async def _serve(self) -> None:
         config = self.config
         clients = Listener(listen(config.node.client_address), self.sessions.handle,
-                           config.limits.connections_max,
+                           self._connections_max(),
                            config.limits.connections_per_address_max)
         peers = Listener(listen(config.node.peer_address), self.peer_listener.handle,
                          config.limits.peer_connections_max,
@@ -231,6 +232,15 @@ class Node:
                     break
                 await self._hand_over()
                 nursery.cancel_scope.cancel()
+
+    def _connections_max(self) -> int:
+        """Client connections for which there are descriptors; those that fit are all there can be."""
+        wanted, fitting = self.config.limits.connections_max, connections_that_fit(
+            self.config.limits)
+        if fitting < wanted:
+            self.log.warning("fewer connections than configured", extra={
+                "connections_max": wanted, "fitting": fitting})
+        return fitting
 
     async def _reload_security(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """SIGHUP: certificates and secrets are read again, for new connections."""
