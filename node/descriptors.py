@@ -1,4 +1,4 @@
-"""Open files: the process may have as many as its limits need, and connections leave some for disks.
+"""Open files: as many as the limits need, and connections leave some for the disk.
 
 Contract.  ``connections_that_fit`` raises the system's soft limit as far as the hard one allows and
 says how many client connections fit into it.  Raises ``BadConfig`` when not even a few do.

@@ -234,9 +234,9 @@ class Node:
                 nursery.cancel_scope.cancel()
 
     def _connections_max(self) -> int:
-        """Client connections for which there are descriptors; those that fit are all there can be."""
-        wanted, fitting = self.config.limits.connections_max, connections_that_fit(
-            self.config.limits)
+        """Client connections, as far as there are descriptors for them."""
+        wanted = self.config.limits.connections_max
+        fitting = connections_that_fit(self.config.limits)
         if fitting < wanted:
             self.log.warning("fewer connections than configured", extra={
                 "connections_max": wanted, "fitting": fitting})
