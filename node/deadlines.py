@@ -3,8 +3,9 @@
 Contract.  ``run`` looks at every session once per ``SWEEP_S``.  A frame that began to arrive is
 complete within ``frame_timeout_ms``, unless this node is the one that does not read; a connection
 without anything to answer says something within ``idle_timeout_ms``; answers are taken, be it a
-byte, within ``answer_timeout_ms``.  What breaks that ends, up to one sweep later, with the limit in
-the log.
+byte, within ``answer_timeout_ms``.  While somebody waits for memory, a large frame that holds some
+arrives at ``PRESSED_BYTES_MIN`` per sweep.  What breaks that ends, up to one sweep later, with the
+limit in the log.
 
 Theory.  Nothing is noted per request: a session only counts what arrived complete.  One look per
 second and connection tells whether the counters stand still.
@@ -22,6 +23,8 @@ from node.limits import Limits
 
 #: A deadline is noticed at most so late, in seconds; all limits here are far above.
 SWEEP_S = 1.0
+#: Under pressure memory belongs to those who use it: what a slow line carries in a second.
+PRESSED_BYTES_MIN = 128 << 10
 
 
 class Look(NamedTuple):
@@ -30,6 +33,7 @@ class Look(NamedTuple):
     events: int  # grows when something complete has arrived
     mid_frame: bool  # part of a frame has arrived, and this node would read the rest
     owed: bool  # there is something to answer, or this node does not read now
+    arrived: int  # bytes of the large frame that memory is held for
     unsent: int  # bytes of answers
     sent: int  # grows with bytes of answers that were taken
 
@@ -58,9 +62,11 @@ class _Since(NamedTuple):
 class Deadlines:
     """Looks after the sessions of one node; see the module docstring."""
 
-    def __init__(self, limits: Limits, sessions: Callable[[], Iterable[Watched]]):
+    def __init__(self, limits: Limits, sessions: Callable[[], Iterable[Watched]],
+                 pressed: Callable[[], bool]):
         self._limits = limits
         self._sessions = sessions
+        self._pressed = pressed  # () -> somebody waits for memory
         self._seen: dict[Watched, _Since] = {}
         self.ended = 0
 
@@ -73,17 +79,31 @@ class Deadlines:
     def sweep(self, now_ms: int) -> None:
         """One look at every session.  O(sessions)."""
         seen = {}
+        pressed = self._pressed()
         for session in list(self._sessions()):
             session.account()
-            since = seen[session] = self._compared(session, now_ms)
+            before = self._seen.get(session)
+            since = self._compared(session, before, now_ms)
             reason = self._judged(since, now_ms)
+            if pressed and before is not None and self._holds_in_vain(before.look, since.look):
+                reason = f"a large frame stands still while others wait for its memory: fewer " \
+                         f"than {PRESSED_BYTES_MIN} bytes in {SWEEP_S:.0f} s"
             if reason:
                 self.ended += 1
                 session.end(reason)
+            else:
+                seen[session] = since
         self._seen = seen
 
-    def _compared(self, session: Watched, now_ms: int) -> _Since:
-        look, before = session.look(), self._seen.get(session)
+    @staticmethod
+    def _holds_in_vain(before: Look, now: Look) -> bool:
+        """Whether the same large frame has hardly grown."""
+        return (before.events == now.events and before.arrived > 0
+                and now.arrived - before.arrived < PRESSED_BYTES_MIN)
+
+    @staticmethod
+    def _compared(session: Watched, before: _Since | None, now_ms: int) -> _Since:
+        look = session.look()
         if before is None:
             return _Since(look, now_ms, now_ms)
         same_frame = (look.events, look.mid_frame) == before.look[:2]

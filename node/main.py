@@ -123,7 +123,8 @@ class Node:
             cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
             request_round=self.request_round, arrivals=self.arrivals, log=self.log,
             security=self.security)
-        self.deadlines = Deadlines(config.limits, lambda: self.sessions.open)
+        self.deadlines = Deadlines(config.limits, lambda: self.sessions.open,
+                                   lambda: bool(self.sessions.budget.starved))
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
                                  self.sessions, self.roles, self.log)
 

@@ -116,8 +116,14 @@ class Session:
         finally:
             self._closed = True
             self._leave()
-        if self._problem is not None:
-            raise self._problem
+        problem, self._problem = self._problem, None
+        try:
+            if problem is not None:
+                raise problem
+        finally:
+            # No circle through its traceback: what has been received goes with the session, and
+            # not when the collector comes by.
+            del problem
 
     def answered(self, answer: Answer, event: ResponseEvent | None, payload) -> None:
         """A request is decided; its answer, if it gets one, leaves with this round's flush."""
@@ -195,6 +201,7 @@ class Session:
     def _leave(self) -> None:
         """Nothing of this session is counted any more, but appends that are under way."""
         self._gone = True
+        self._connection.reader.admit = None  # it would hold this session, and that its memory
         self._budget.requests -= self._requests
         self._budget.starved.pop(self, None)
         self._arrived()
@@ -210,8 +217,10 @@ class Session:
     def look(self) -> Look:
         """What the one who looks after deadlines wants to know."""
         outbox, connection = self._outbox, self._connection
-        return Look(self.events, connection.reader.mid_frame and not self._paused,
-                    bool(connection.in_flight) or self._paused, outbox.size, outbox.sent_bytes)
+        reader = connection.reader
+        return Look(self.events, reader.mid_frame and not self._paused,
+                    bool(connection.in_flight) or self._paused,
+                    reader.arrived if self._reserved else 0, outbox.size, outbox.sent_bytes)
 
     def _close(self) -> None:
         self._closed = True
@@ -253,6 +262,8 @@ class Session:
                 if self._take_events():
                     self.service.request_round()
                 continue
+            if self._starved:  # called, and somebody else was faster
+                self._budget.starved.setdefault(self, self._starved)
             await self._attention.wait()
             self._attention = trio.Event()
 

@@ -187,6 +187,11 @@ class FrameReader:
         """Whether part of a frame has arrived: an end of the stream now is a truncation."""
         return self._large is not None or self._end > self._start
 
+    @property
+    def arrived(self) -> int:
+        """Bytes of the large frame under way that are there; 0 when none is."""
+        return 0 if self._large is None else self._filled
+
     def buffer_for_receive(self) -> memoryview:
         """Memory to receive into; never empty.  Call ``next_frame`` until None first."""
         if self._large is not None:

@@ -141,3 +141,10 @@ def batch(*values: bytes) -> bytearray:
     for value in values:
         assert builder.append(1_700_000_000_000, None, value)
     return builder.build()
+
+
+def large_batch(size: int) -> bytearray:
+    """A batch of one record of that size."""
+    builder = BatchBuilder(8 << 20)
+    assert builder.append(1_700_000_000_000, None, bytes(size))
+    return builder.build()

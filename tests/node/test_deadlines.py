@@ -2,11 +2,11 @@
 
 import pytest
 
-from node.deadlines import Deadlines, Look
+from node.deadlines import PRESSED_BYTES_MIN, Deadlines, Look
 from node.limits import Limits
 
 LIMITS = Limits(frame_timeout_ms=60, idle_timeout_ms=600, answer_timeout_ms=30)
-QUIET = Look(events=1, mid_frame=False, owed=False, unsent=0, sent=0)
+QUIET = Look(events=1, mid_frame=False, owed=False, arrived=0, unsent=0, sent=0)
 
 
 class Session:
@@ -30,10 +30,10 @@ class Session:
         self.now = self.now._replace(**fields)
 
 
-def swept(*looks: tuple[int, dict]) -> str:
+def swept(*looks: tuple[int, dict], pressed: bool = False) -> str:
     """Why a session was ended that changed like this; sweeps every 10 ms in between."""
     session = Session()
-    deadlines = Deadlines(LIMITS, lambda: [session])
+    deadlines = Deadlines(LIMITS, lambda: [session], lambda: pressed)
     at = 0
     for until, fields in looks:
         session.change(**fields)
@@ -64,9 +64,25 @@ def test_a_connection_ends_when_it_stands_still_for_too_long(looks, says):
     assert ended.startswith(says) and bool(ended) == bool(says), ended
 
 
+LARGE = {"mid_frame": True, "arrived": 1}
+ENOUGH = {"arrived": 1 + PRESSED_BYTES_MIN}
+
+
+@pytest.mark.parametrize(("pressed", "looks", "ends"), [
+    (True, [(0, {}), (10, LARGE)], False),
+    (True, [(0, LARGE), (10, ENOUGH)], False),
+    (True, [(0, LARGE), (10, {"arrived": PRESSED_BYTES_MIN})], True),
+    (True, [(0, LARGE), (10, {"events": 2})], False),
+    (False, [(0, LARGE), (50, {})], False),
+])
+def test_while_others_wait_a_large_frame_keeps_moving(pressed, looks, ends):
+    ended = swept(*looks, pressed=pressed)
+    assert ended.startswith("a large frame stands still" if ends else "") and bool(ended) == ends
+
+
 def test_who_is_gone_is_forgotten_and_the_others_are_accounted_for():
     sessions = [Session(), Session()]
-    deadlines = Deadlines(LIMITS, lambda: sessions)
+    deadlines = Deadlines(LIMITS, lambda: sessions, lambda: True)
     deadlines.sweep(0)
     gone = sessions.pop()
     deadlines.sweep(10)
