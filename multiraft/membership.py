@@ -31,6 +31,11 @@ _ID_BYTES = 4
 MEMBERS_MAX = 4096
 
 
+def voters(configuration: Configuration) -> tuple[int, ...]:
+    """Who votes in either half, in the order of preference, without repeats."""
+    return tuple(dict.fromkeys(configuration.voters + configuration.outgoing))
+
+
 def is_voter(configuration: Configuration, node: int) -> bool:
     """Whether ``node`` votes in either half of the configuration."""
     return node in configuration.voters or node in configuration.outgoing

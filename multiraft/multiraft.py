@@ -256,10 +256,11 @@ class MultiRaft:
     def change_members(self, group: int, voters: tuple[int, ...],
                        learners: tuple[int, ...]) -> Proposed:
         """Make these the members of a group led here: at once when only learners change, else
-        through a joint configuration that the leader leaves by itself.  Raises a ``ProposalError``:
-        then nothing was appended.  What became of it is in ``status``."""
+        through a joint configuration that the leader leaves by itself.  ``voters`` in the order of
+        preference.  Raises a ``ProposalError``: then nothing was appended.  What became of it is in
+        ``status``."""
         leading = self._leading(group)
-        entry = changes.change_members(leading, tuple(sorted(voters)), tuple(sorted(learners)))
+        entry = changes.change_members(leading, tuple(voters), tuple(sorted(learners)))
         return Proposed(entry.index, entry.term, -1, False)
 
     def read_index(self, group: int, token: object) -> None:
