@@ -136,7 +136,7 @@ class Group:
     """State of one replica."""
 
     __slots__ = ("host", "id", "incarnation", "log_incarnation", "tail", "log", "configuration",
-                 "configuration_index", "configurations", "floor", "term", "vote", "stamp",
+                 "configuration_index", "configurations", "barred", "term", "vote", "stamp",
                  "hard_state_unstaged", "hard_state_sequence", "role", "leader", "leader_credit",
                  "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
                  "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
@@ -158,8 +158,8 @@ class Group:
         #: The one in force: the last, committed or not (thesis 4.1).
         self.configuration_index, configuration = self.configurations[-1]
         self.configuration = membership.validate(configuration)
-        #: (term, index) that the log of an earlier life reached: votes are given as if it was here.
-        self.floor = restored.floor
+        #: Index of the configuration that removed an earlier life of this replica; 0 = none did.
+        self.barred = restored.barred
         self.term, self.vote = restored.hard_state
         #: Leader: how many questions it has asked in its term.  Else: the highest heard in it.
         self.stamp = 0
@@ -222,15 +222,14 @@ class Group:
 
     def may_campaign(self) -> bool:
         """Whether this replica may ask for votes at all."""
-        log = self.log
         return (not self.quarantined and membership.is_voter(self.configuration, self.host.node)
-                and (log.last_term, log.last_index) >= self.floor and self.is_held_up())
+                and not self.is_barred() and self.is_held_up())
 
-    def up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Whether a log that ends there may have this replica's vote (paper 5.4.1), which counts
-        what it had in an earlier life as well."""
-        return ((last_term, last_index) >= self.floor
-                and self.log.up_to_date(last_index, last_term))
+    def is_barred(self) -> bool:
+        """Whether an earlier life of this replica was removed and its log has not come to where it
+        was added again: what it said and forgot could still be counted with."""
+        return self.barred > 0 and (self.configuration_index <= self.barred
+                                    or self.host.node not in self.configuration.members())
 
     def stranger(self) -> int:
         """A node that is known to lead this group and is no voter as far as this replica knows:
@@ -436,9 +435,10 @@ class Group:
         self.progress[node] = Progress(node, self.log.last_index + 1, support.held.get(node, 0),
                                        support.connections.get(node, 0), self.host.now_ms, since)
 
-    def go(self, why: str) -> None:
-        """This replica is no member any more, for sure.  It says nothing from now on, and the next
-        ``ready`` lets it go."""
+    def go(self, why: str, index: int) -> None:
+        """This replica is no member any more by the configuration at ``index``, for sure.  It says
+        nothing from now on, and the next ``ready`` lets it go."""
+        self.barred = max(self.barred, index)
         self.quarantined = REMOVED
         self.ack_to = 0
         self.become_follower(self.term, 0, why)

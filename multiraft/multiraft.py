@@ -113,9 +113,9 @@ class MultiRaft:
         """Forget a replica; its messages and writes in flight are ignored from now on, and the next
         write has its tombstone."""
         removed = self._group(group)
-        removed.leave()
         self._tombstones.append(GroupWrite(group, removed.log_incarnation, 0, (), None,
                                            changes.tombstone_of(removed)))
+        removed.leave()
         self._neighbours.unshare(removed)
         del self._groups[group]
 
