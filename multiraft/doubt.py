@@ -41,7 +41,7 @@ def begin(group: Group) -> None:
     assert group.quarantined, f"group {group.id} has nothing to doubt"
     group.episode = 1 + group.host.rng.randrange(EPISODES)
     group.cleared = (0, 0, False)
-    group.log.drop_from = group.log.drop_from or group.log.last_index + 1
+    group.log.drop_from = group.log.drop_from or group.log.staged_index + 1
     group.emit("doubt", group.log.last_index)
     group.touch()
 

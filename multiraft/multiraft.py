@@ -280,10 +280,24 @@ class MultiRaft:
         it follows, uncounted, until its leader clears it (event ``cleared``)."""
         doubt.begin(self._group(group))
 
+    def may_forget(self, group: int, first_gone: int) -> bool:
+        """Whether nothing from ``first_gone`` on is known to be committed, or to be what the
+        present leader has."""
+        found = self._group(group)
+        return found.is_held() and max(found.log.commit, found.verified) < first_gone
+
     def forget(self, group: int, first_gone: int) -> None:
-        """A quarantined replica gives up its log from ``first_gone`` on, because nobody has these
-        entries any more.  They were never known committed."""
+        """A quarantined replica gives up its log from ``first_gone`` on, because its leader has
+        not got what is damaged there."""
         self._group(group).truncate(first_gone)
+
+    def is_following(self, group: int) -> bool:
+        """Whether the replica is quarantined and follows."""
+        return self._group(group).episode != 0
+
+    def is_cleared(self, group: int) -> bool:
+        """Whether its leader has cleared it, so that it may be ``repaired``."""
+        return self._group(group).cleared[2]
 
     def repaired(self, group: int) -> None:
         """The replica has all of its log again, and the store has said so durably."""
