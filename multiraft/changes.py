@@ -147,6 +147,8 @@ def on_removed(group: Group, sender: int, message: Removed) -> None:
     if (group.configuration_index >= message.index
             and group.host.node in group.configuration.members()):
         return
+    if message.term > group.term:  # what it forgets must not follow a leader from before that
+        group.become_follower(message.term, 0, "higher term")
     group.go(f"removed by n{sender}", message.index)
 
 
