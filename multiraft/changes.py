@@ -171,6 +171,6 @@ def reincarnate(group: Group, incarnation: int, configuration: Configuration) ->
     group.become_follower(group.term + 1, 0, "recovered by force")
     group.incarnation = incarnation
     group.barred = 0
-    group.mark = reincarnation(group.id, group.log_incarnation,
+    group.mark = reincarnation(group.id, group.log_incarnation, group.log.last_index,
                                Reincarnation(incarnation, configuration))
     group.replace_configuration(configuration)

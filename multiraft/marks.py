@@ -41,9 +41,10 @@ def tombstone(group: int, log_incarnation: int, value: Tombstone) -> Entry:
                  payload=_TOMBSTONE.pack(*value.hard_state, value.incarnation))
 
 
-def reincarnation(group: int, log_incarnation: int, value: Reincarnation) -> Entry:
-    """As a lane record."""
-    return Entry(EntryKind.REINCARNATION, group, log_incarnation, 0, 0,
+def reincarnation(group: int, log_incarnation: int, last_index: int,
+                  value: Reincarnation) -> Entry:
+    """As a lane record, behind the entry with that index."""
+    return Entry(EntryKind.REINCARNATION, group, log_incarnation, 0, last_index,
                  payload=_REINCARNATION.pack(value.incarnation)
                  + membership.encode(value.configuration))
 
