@@ -6,7 +6,7 @@ Long work (CRC, copying, system calls) runs without the GIL in the compiled twin
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.types import BatchInfo, Entry
 
@@ -61,6 +61,18 @@ class Scan(NamedTuple):
     reason: str        # "end" (buffer ends at an entry's end, or only a partial header is left),
                        # "zeros", "torn" (length reaches past the buffer), "crc", "chain", "format"
     last_crc: int      # prev_crc for what would follow
+
+def encode_header(header: dict[str, Any], payload_bytes: int) -> bytes:
+    """What a frame has before its payload of ``payload_bytes``: u32 length of the rest, u32 length
+    of the header, the header as CBOR in its shortest form.  Raises ``TypeError`` for what has no
+    place in a header, ``OverflowError`` for an integer or a frame that is too large, ``ValueError``
+    for containers nested deeper than HEADER_DEPTH_MAX."""
+
+def decode_header(data: Buffer, at: int, end: int) -> dict[str, Any]:
+    """The header in data[at:end]: one map with text keys, of integers of 64 bits, text, bytes,
+    booleans, null, lists and such maps; definite lengths, no tags, no repeated keys, no floats,
+    at most HEADER_DEPTH_MAX containers deep, nothing after it.  Raises ``MalformedHeader``, or
+    ``ValueError`` when data has no such bytes."""
 
 def crc32c(data: Buffer, value: int = 0) -> int:
     """CRC32C of ``data``, continuing from ``value``, the CRC of what came before.  Raises

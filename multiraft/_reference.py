@@ -3,7 +3,7 @@
 Contract.  Same names, signatures, results, exception types and messages as the compiled twin
 (``_core.pyi`` is the surface of both).  Written to be read: ``struct`` and loops, no cleverness.
 Inputs are hostile until checked: no length field is believed before it is compared with what is
-really there.  ``_reference_hashes`` and ``_reference_disk`` are parts of it.
+really there.  ``_reference_hashes``, ``_reference_cbor`` and ``_reference_disk`` are parts of it.
 
 Invariants.  A batch is changed after encoding in two places only, base offset and leader epoch,
 both outside its CRC.  An entry's bytes are covered completely: header and the first 21 payload
@@ -20,6 +20,7 @@ import struct
 
 from multiraft import _layout as layout
 from multiraft._reference_disk import DiskQueue, append_gathered
+from multiraft._reference_cbor import decode_header, encode_header
 from multiraft._reference_hashes import contiguous_bytes as _view
 from multiraft._reference_hashes import crc32c, jump_hash, murmur2
 from multiraft._values import BatchHeader, Record, Scan, ScannedEntry
@@ -34,9 +35,9 @@ from multiraft.types import BatchInfo, Entry, EntryKind
 
 __all__ = [
     "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "DiskQueue", "Record", "Scan", "ScannedEntry",
-    "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_records",
-    "find_entry", "frame_entries", "jump_hash", "murmur2", "parse_entries", "scan_entries",
-    "split_batches", "stamp_batch", "verify_batch",
+    "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_header",
+    "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash", "murmur2",
+    "parse_entries", "scan_entries", "split_batches", "stamp_batch", "verify_batch",
 ]
 
 #: The compiled twin has the hash of its sources here; this one is its own source.
