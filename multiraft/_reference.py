@@ -19,8 +19,8 @@ import operator
 import struct
 
 from multiraft import _layout as layout
-from multiraft._reference_disk import DiskQueue, append_gathered
 from multiraft._reference_cbor import decode_header, encode_header
+from multiraft._reference_disk import DiskQueue, append_gathered
 from multiraft._reference_hashes import contiguous_bytes as _view
 from multiraft._reference_hashes import crc32c, jump_hash, murmur2
 from multiraft._values import BatchHeader, Record, Scan, ScannedEntry

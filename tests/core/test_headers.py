@@ -31,8 +31,9 @@ items = st.recursive(
     st.one_of(leaves.map(cbor2.dumps), st.binary(min_size=1, max_size=3), st.sampled_from(
         [bytes.fromhex(digits) for digits in (
             "f90000", "fb7ff8000000000000", "f7", "f0", "f820", "c2420100", "c000", "d81c80", "5f",
-            "7f6161ff", "9f00ff", "bf616100ff", "1818", "190001", "1a00000001", "1b0000000000000001",
-            "3bffffffffffffffff", "62c328", "63eda080", "1c", "1f", "3b8000000000000000", "ff")])),
+            "7f6161ff", "9f00ff", "bf616100ff", "1818", "190001", "1a00000001",
+            "1b0000000000000001", "3bffffffffffffffff", "62c328", "63eda080", "1c", "1f",
+            "3b8000000000000000", "ff")])),
     lambda inner: st.one_of(
         st.lists(inner, max_size=5).map(lambda many: bytes([0x80 + len(many)]) + b"".join(many)),
         st.lists(st.tuples(st.sampled_from([b"\x61a", b"\x61b", b"\x78\x01a", b"\x41a", b"\x00"]),
