@@ -129,6 +129,11 @@ def stamp_batch(data: Buffer, base_offset: int, leader_epoch: int) -> None:
     for a read-only buffer, ``CorruptBatch`` for fewer than 61 bytes, ``ValueError`` for a number
     out of range."""
 
+def stamp_producer(data: Buffer, producer_id: int, producer_epoch: int,
+                   base_sequence: int) -> None:
+    """Write a producer's fields in place, and the CRC that covers them: a batch gets its sequence
+    when it is sent, which may be long after it was built.  Raises as ``stamp_batch``.  O(bytes)."""
+
 def split_batches(data: Buffer) -> list[memoryview]:
     """Cut a fetch payload of whole batches into views, without copying; each is ``verify_batch``ed.
     Raises ``CorruptBatch``."""

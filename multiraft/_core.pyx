@@ -43,7 +43,8 @@ __all__ = [
     "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "DiskQueue", "Record", "Scan", "ScannedEntry",
     "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_header",
     "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash", "murmur2",
-    "parse_entries", "scan_entries", "split_batches", "stamp_batch", "verify_batch",
+    "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
+    "verify_batch",
 ]
 
 cdef extern from *:
@@ -770,6 +771,27 @@ def stamp_batch(data, base_offset, leader_epoch):
         to = <uint8_t *>view.buf
         mr_store_be64(to + BATCH_BASE_OFFSET_AT, <uint64_t><int64_t>base_offset)
         mr_store_be32(to + BATCH_LEADER_EPOCH_AT, <uint32_t><int32_t>leader_epoch)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def stamp_producer(data, producer_id, producer_epoch, base_sequence):
+    cdef Py_buffer view
+    cdef uint8_t *to
+    PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
+    try:
+        if view.len < BATCH_HEADER_BYTES:
+            raise CorruptBatch(f"{view.len} bytes are less than a batch header of "
+                               f"{BATCH_HEADER_BYTES}")
+        _require_range("producer_id", producer_id, -1, I64_MAX)
+        _require_range("producer_epoch", producer_epoch, -1, (1 << 15) - 1)
+        _require_range("base_sequence", base_sequence, -1, (1 << 31) - 1)
+        to = <uint8_t *>view.buf
+        mr_store_be64(to + BATCH_PRODUCER_ID_AT, <uint64_t><int64_t>producer_id)
+        mr_store_be16(to + BATCH_PRODUCER_EPOCH_AT, <uint16_t><int16_t>producer_epoch)
+        mr_store_be32(to + BATCH_BASE_SEQUENCE_AT, <uint32_t><int32_t>base_sequence)
+        mr_store_be32(to + BATCH_CRC_AT,
+                      _crc(0, to + BATCH_ATTRIBUTES_AT, view.len - BATCH_ATTRIBUTES_AT))
     finally:
         PyBuffer_Release(&view)
 

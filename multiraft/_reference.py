@@ -37,7 +37,8 @@ __all__ = [
     "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "DiskQueue", "Record", "Scan", "ScannedEntry",
     "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_header",
     "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash", "murmur2",
-    "parse_entries", "scan_entries", "split_batches", "stamp_batch", "verify_batch",
+    "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
+    "verify_batch",
 ]
 
 #: The compiled twin has the hash of its sources here; this one is its own source.
@@ -382,6 +383,22 @@ def stamp_batch(data, base_offset: int, leader_epoch: int) -> None:
     _require_range("leader_epoch", leader_epoch, -1, (1 << 31) - 1)
     struct.pack_into(">q", view, layout.BATCH_BASE_OFFSET_AT, base_offset)
     struct.pack_into(">i", view, layout.BATCH_LEADER_EPOCH_AT, leader_epoch)
+
+
+def stamp_producer(data, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    view = _view(data)
+    if view.readonly:
+        raise BufferError("Object is not writable.")
+    if len(view) < layout.BATCH_HEADER_BYTES:
+        raise CorruptBatch(f"{len(view)} bytes are less than a batch header of "
+                           f"{layout.BATCH_HEADER_BYTES}")
+    _require_range("producer_id", producer_id, -1, _I64_MAX)
+    _require_range("producer_epoch", producer_epoch, -1, (1 << 15) - 1)
+    _require_range("base_sequence", base_sequence, -1, (1 << 31) - 1)
+    struct.pack_into(">qhi", view, layout.BATCH_PRODUCER_ID_AT, producer_id, producer_epoch,
+                     base_sequence)
+    struct.pack_into(">I", view, layout.BATCH_CRC_AT,
+                     crc32c(view[layout.BATCH_ATTRIBUTES_AT:]))
 
 
 def split_batches(data) -> list[memoryview]:

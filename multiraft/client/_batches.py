@@ -7,7 +7,6 @@ whether the batch was certainly not appended (``RequestError``) or nobody knows
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from typing import Callable
 
@@ -15,8 +14,6 @@ from multiraft import _layout as layout
 from multiraft import core
 from multiraft.client._records import BatchReceipt
 from multiraft.errors import MultiRaftError
-
-_PRODUCER_FIELDS = struct.Struct(">qhi")
 
 
 class Delivery:
@@ -93,10 +90,7 @@ class Batch:
     def stamp(self, identity: tuple[int, int], base_sequence: int) -> None:
         """Write the producer's fields, which are under the batch's CRC."""
         self.identity, self.base_sequence = identity, base_sequence
-        _PRODUCER_FIELDS.pack_into(self.data, layout.BATCH_PRODUCER_ID_AT, *identity,
-                                   base_sequence)
-        crc = core.crc32c(memoryview(self.data)[layout.BATCH_ATTRIBUTES_AT:])
-        struct.pack_into(">I", self.data, layout.BATCH_CRC_AT, crc)
+        core.stamp_producer(self.data, *identity, base_sequence)
 
 
 class PartitionQueue:
@@ -128,9 +122,12 @@ class PartitionQueue:
         self.timer_ms: int | None = None  # when it is looked at next
 
     @property
-    def in_flight(self) -> int:
-        """Batches that await an answer."""
-        return sum(1 for batch in self.sent if batch.attempt)
+    def in_flight(self) -> bool:
+        """Whether batches await an answer."""
+        for batch in self.sent:
+            if batch.attempt:
+                return True
+        return False
 
     @property
     def span(self) -> int:
@@ -138,6 +135,12 @@ class PartitionQueue:
         as many of a producer's last batches as may be in flight: when an answer to the oldest was
         lost while later ones were acknowledged, it must not fall out of that memory."""
         return self.issued - self.sent[0].place + 1 if self.sent else 0
+
+    def oldest(self) -> Batch | None:
+        """The unresolved batch whose time is over first."""
+        if self.sent:
+            return self.sent[0]
+        return self.queue[0] if self.queue else self.open
 
     def issue(self, batch: Batch) -> None:
         """The batch is sent for the first time."""

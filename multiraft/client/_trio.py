@@ -201,18 +201,21 @@ class Client:
                     await self._wake.wait()
 
     def _serve_links(self) -> None:
-        for link in self._core.network.take_new_links():
-            self._nursery.start_soon(self._serve, link)
-        for link, socket_ in list(self._sockets.items()):
-            if link.closed:
-                self._scopes[link].cancel()
-            else:
-                socket_.flush()
+        while self._core.network.changed:
+            for link in self._core.network.take_changed():
+                talk = self._sockets.get(link)
+                if link.closed:
+                    if link in self._scopes:
+                        self._scopes[link].cancel()
+                elif talk is not None:
+                    talk.flush()
+                elif link not in self._scopes:
+                    self._scopes[link] = trio.CancelScope()
+                    self._nursery.start_soon(self._serve, link)
 
     async def _serve(self, link: Link) -> None:
         """One connection, from connect to close."""
-        with trio.CancelScope() as scope:
-            self._scopes[link] = scope
+        with self._scopes[link]:
             try:
                 sock = await self._connect(link)
                 if sock is not None:
@@ -267,18 +270,19 @@ class _LinkSocket:
 
     def flush(self) -> None:
         """Send what there is, as far as the socket takes it."""
-        if self._blocked.is_set() or not (self._outgoing or self._link.has_outgoing):
-            return
+        outgoing = self._link.take_outgoing()
+        if self._outgoing:
+            outgoing = self._outgoing + outgoing
         try:
-            self._outgoing = self._outgoing or self._link.take_outgoing()
-            while self._outgoing:
-                count = self._sock.sendmsg(self._outgoing[:GATHER_MAX])
-                self._outgoing = (drop_sent(self._outgoing, count)
-                                  or self._link.take_outgoing())
+            if not self._blocked.is_set():
+                while outgoing:
+                    outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
         except BlockingIOError:
             self._blocked.set()
         except OSError as error:
+            outgoing = []
             self._client.lost(self._link, error)
+        self._outgoing = outgoing
 
     async def wait_and_send(self) -> None:
         """Send again whenever the socket has room again."""

@@ -101,11 +101,6 @@ def payload_size(payload: Sequence[Buffer]) -> int:
     return total
 
 
-def byte_count(data: Buffer) -> int:
-    """Bytes of a buffer, whatever its item size."""
-    return data.nbytes if type(data) is memoryview else len(data)
-
-
 # ---- receiving --------------------------------------------------------------------------------
 
 
