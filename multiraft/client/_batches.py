@@ -47,6 +47,10 @@ class Delivery:
         else:
             self._listeners.append(listener)
 
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Do not call ``listener`` any more."""
+        self._listeners.remove(listener)
+
     def resolve(self, outcome: BatchReceipt | MultiRaftError) -> None:
         """Set the outcome; once."""
         assert self.outcome is None, "a delivery has one outcome"

@@ -122,6 +122,7 @@ class Link:
         self.why = ""  # why it was closed
         self.welcome: Welcome | None = None
         self.connection = Connection(Role.CLIENT, network.wire_limits)
+        self.buffer_for_receive = self.connection.reader.buffer_for_receive  # for ``recv_into``
         self._network = network
         self._place = place
         self._waiting: deque[_Pending] = deque()  # not yet handed to the driver
@@ -137,10 +138,6 @@ class Link:
         hello = Hello(client_id=self._network.client_id, cluster=self._network.cluster)
         self._outgoing += self.connection.send(hello)
         self._network.changed[self] = None
-
-    def buffer_for_receive(self) -> memoryview:
-        """Memory for ``recv_into``."""
-        return self.connection.buffer_for_receive()
 
     def received(self, count: int, now_ms: int) -> None:
         """``count`` bytes came in (0 = end of stream)."""

@@ -167,7 +167,8 @@ class _Socket:
         except OSError as error:
             self._fail(f"connection lost: {error}")
             return
-        self.link.received(count, _now_ms())
+        now_ms = self._client.turned_ms = _now_ms()
+        self.link.received(count, now_ms)
 
     def flush(self) -> None:
         """Send what there is, as far as the socket takes it."""
@@ -210,7 +211,7 @@ class Client:
         self._sockets: dict[Link, _Socket] = {}
         self._poll = select.poll()
         self._registered: dict[int, _Socket] = {}  # by file descriptor
-        self._turned_ms = 0
+        self.turned_ms = 0  # when the sockets were looked at last
 
     def __enter__(self) -> "Client":
         return self
@@ -287,15 +288,15 @@ class Client:
             if not condition():
                 self.listen()
 
-    def turn_sometimes(self) -> None:
+    def turn_sometimes(self, now_ms: int) -> None:
         """Send and receive what is possible at once, if that was not done just now."""
-        if _now_ms() - self._turned_ms >= _TURN_INTERVAL_MS:
+        if now_ms - self.turned_ms >= _TURN_INTERVAL_MS:
             self.advance()
             self.listen(0)
 
     def advance(self) -> None:
         """Do what is due and send what it gave."""
-        now_ms = self._turned_ms = _now_ms()
+        now_ms = self.turned_ms = _now_ms()
         self.core.advance(now_ms)
         if self.connecting:
             for sock in list(self.connecting):
@@ -316,13 +317,15 @@ class Client:
             self._sockets[link] = _Socket(self, link)
 
     def listen(self, wait_ms: int | None = None) -> None:
-        """Wait for the next event, at most ``wait_ms`` and never past what is due next; receive."""
+        """Wait for the next event, at most ``wait_ms`` and never past what is due next; receive.
+        Comes right after ``advance``, whose time it takes for now."""
         due_ms = self.core.next_deadline_ms()
         for sock in self.connecting:
             due_ms = sock.deadline_ms if due_ms is None else min(due_ms, sock.deadline_ms)
         if due_ms is not None:
-            left_ms = max(0, due_ms - _now_ms())
-            wait_ms = min(left_ms, _WAIT_MS_MAX if wait_ms is None else wait_ms)
+            left_ms = due_ms - self.turned_ms if due_ms > self.turned_ms else 0
+            if wait_ms is None or left_ms < wait_ms:
+                wait_ms = left_ms if left_ms < _WAIT_MS_MAX else _WAIT_MS_MAX
         for number, events in self._poll.poll(wait_ms):
             sock = self._registered.get(number)
             if sock is not None:
@@ -386,8 +389,9 @@ class Producer:
     def send_nowait(self, record: Record) -> BatchDelivery:
         """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
         with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
-        delivery = self._records.send(record, _now_ms(), _wall_ms())
-        self._client.turn_sometimes()
+        now_ms = _now_ms()
+        delivery = self._records.send(record, now_ms, _wall_ms())
+        self._client.turn_sometimes(now_ms)
         return delivery
 
     def send(self, record: Record) -> BatchDelivery:
@@ -411,12 +415,13 @@ class Producer:
         at = 0
         while at < len(records):
             try:
-                delivery, at = self._records.extend(topic, records, at, _now_ms(), _wall_ms())
+                now_ms = _now_ms()
+                delivery, at = self._records.extend(topic, records, at, now_ms, _wall_ms())
             except BufferFull:
                 self._room()
                 continue
             _note(deliveries, delivery)
-            self._client.turn_sometimes()
+            self._client.turn_sometimes(now_ms)
         return deliveries
 
     def flush(self) -> None:
@@ -460,7 +465,7 @@ class Consumer:
         if not self._state.ready_to_take:
             self._client.until(lambda: self._state.ready_to_take)
         else:
-            self._client.turn_sometimes()
+            self._client.turn_sometimes(_now_ms())
         batch = self._state.take()
         if batch is not None:
             return batch
