@@ -321,7 +321,7 @@ class Accumulator:
     def _tell(self, deliveries: list[Delivery], outcome: BatchReceipt | MultiRaftError) -> None:
         for delivery in deliveries:
             delivery.resolve(outcome)
-        if isinstance(outcome, MultiRaftError):
+        if type(outcome) is not BatchReceipt:
             self._failed.append(deliveries)
 
     def retire(self, queue: PartitionQueue) -> None:

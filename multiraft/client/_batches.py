@@ -35,7 +35,7 @@ class Delivery:
         """The receipt, or raises what went wrong.  Only when ``done``."""
         assert self.outcome is not None, "not done yet"
         self.claimed = True
-        if isinstance(self.outcome, BatchReceipt):
+        if type(self.outcome) is BatchReceipt:
             return self.outcome
         raise self.outcome
 
@@ -55,9 +55,10 @@ class Delivery:
         """Set the outcome; once."""
         assert self.outcome is None, "a delivery has one outcome"
         self.outcome = outcome
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener()
+        if self._listeners:
+            listeners, self._listeners = self._listeners, []
+            for listener in listeners:
+                listener()
 
 
 class Batch:
@@ -89,7 +90,7 @@ class Batch:
     @property
     def done(self) -> bool:
         """Whether its outcome is known."""
-        return self.deliveries[0].done
+        return self.deliveries[0].outcome is not None
 
     def stamp(self, identity: tuple[int, int], base_sequence: int) -> None:
         """Write the producer's fields, which are under the batch's CRC."""

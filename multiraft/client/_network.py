@@ -24,7 +24,7 @@ from multiraft.wire import messages
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.errors import LocalProtocolError, RemoteProtocolError
 from multiraft.wire.frames import Buffer, WireLimits
-from multiraft.wire.messages import Hello, Refused, Welcome
+from multiraft.wire.messages import Hello, Produce, Refused, Welcome
 
 
 class NoNodeAnswered(MultiRaftError):
@@ -79,6 +79,8 @@ class Lost(NamedTuple):
 #: A link that owes answers and has said nothing for this long is not asked what others can answer;
 #: a long poll of a consumer takes as long, so this is a preference and no verdict.
 SILENT_MS = 600
+#: A named tuple from all its fields, without the Python function in front of it.
+_new = tuple.__new__
 #: Later than any time.
 NEVER_MS = 1 << 62
 #: Buffers in one ``sendmsg``: half of what Linux takes (UIO_MAXIOV).
@@ -186,20 +188,21 @@ class Link:
             self._encode(self._waiting.popleft(), now_ms)
 
     def _encode(self, pending: _Pending, now_ms: int) -> None:
-        number = self._network.next_request_id()
-        event = RequestEvent(number, pending.request, pending.metadata_index)
+        network, request = self._network, pending.request
+        number = network.request_id = network.request_id + 1
+        event = _new(RequestEvent, (number, request, pending.metadata_index))
         try:
             self._outgoing += self.connection.send(event, pending.payload)
         except LocalProtocolError as error:
             pending.on_done(Lost(False, str(error)))
             return
-        self._network.changed[self] = None
+        network.changed[self] = None
+        if type(request) is Produce and request.acks == "none":
+            pending.on_done(ResponseEvent(number))
+            return
         if not self._in_flight:
             self._heard_ms = now_ms  # it begins to owe an answer
-        if getattr(pending.request, "acks", "") == "none":
-            pending.on_done(ResponseEvent(number))
-        else:
-            self._in_flight[number] = pending
+        self._in_flight[number] = pending
 
     def _answered(self, event: ResponseEvent) -> None:
         """A response came: the address works, and may know newer metadata."""
@@ -277,7 +280,7 @@ class Network:
         self._links: dict[str, Link] = {}
         self.changed: dict[Link, None] = {}  # links that want something from the driver
         self._due_ms = NEVER_MS
-        self._request_id = 0
+        self.request_id = 0  # of the last one; unique in this client
 
     # ---- for whoever asks ----
 
@@ -382,11 +385,6 @@ class Network:
             self.broken(link, "the client was closed", 0)
 
     # ---- for links ----
-
-    def next_request_id(self) -> int:
-        """Unique in this client."""
-        self._request_id += 1
-        return self._request_id
 
     def welcomed(self, link: Link, welcome: Welcome, now_ms: int) -> None:
         """A node accepted us; all nodes must be of one cluster."""

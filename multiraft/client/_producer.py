@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Sequence
 
 from multiraft import _layout as layout
 from multiraft.client._accumulator import Accumulator, ProducerSettings
@@ -40,7 +40,12 @@ from multiraft.wire.errors import (
     UnknownPartition,
     exception_for,
 )
-from multiraft.wire.messages import PARTITIONS_PER_REQUEST_MAX, BatchPart, Produce
+from multiraft.wire.messages import (
+    PARTITIONS_PER_REQUEST_MAX,
+    BatchPart,
+    Produce,
+    ProduceResult,
+)
 
 #: A named tuple from all its fields, without the Python function in front of it.
 _new = tuple.__new__
@@ -293,26 +298,29 @@ class ProducerState:
 
     def done(self, attempt: Attempt, outcome: ResponseEvent | Lost, now_ms: int) -> None:
         """What became of an attempt.  O(its batches)."""
-        if isinstance(outcome, ResponseEvent) and self.settings.acks == "none":
-            for queue, batch in attempt.batches:
-                self._acknowledge(queue, batch, -1)
-            return
-        if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK and len(
-                outcome.reply.results) != len(attempt.batches):
-            outcome = Lost(True, f"{len(outcome.reply.results)} results for "
-                           f"{len(attempt.batches)} batches")
+        results: Sequence[ProduceResult] = ()
+        if type(outcome) is ResponseEvent:
+            if self.settings.acks == "none":
+                for queue, batch in attempt.batches:
+                    self._acknowledge(queue, batch, -1)
+                return
+            if outcome.code == Code.OK:
+                results = outcome.reply.results
+                if len(results) != len(attempt.batches):
+                    outcome = Lost(True, f"{len(results)} results for {len(attempt.batches)} "
+                                   "batches")
         for at, (queue, batch) in enumerate(attempt.batches):
             self.records.ready[queue.incarnation] = None
             if batch.done:
                 continue
-            if isinstance(outcome, Lost):
+            if type(outcome) is Lost:
                 self._lost(attempt, queue, batch, outcome, now_ms)
             elif outcome.code != Code.OK:
                 self._refused(attempt, queue, batch, outcome.code, outcome.error, now_ms)
-            elif (result := outcome.reply.results[at]).code == Code.OK:
-                self._acknowledge(queue, batch, result.base_offset)
+            elif results[at].code == Code.OK:
+                self._acknowledge(queue, batch, results[at].base_offset)
             else:
-                self._refused(attempt, queue, batch, result.code, result.error, now_ms)
+                self._refused(attempt, queue, batch, results[at].code, results[at].error, now_ms)
 
     def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
         """Whichever attempt says so: it is in the log."""

@@ -186,13 +186,13 @@ class _Socket:
             outgoing = []
             self._fail(f"connection lost: {error}")
         else:
-            self._want(select.POLLIN)
+            if self._wanted != select.POLLIN:
+                self._want(select.POLLIN)
         self._outgoing = outgoing
 
     def _want(self, events: int) -> None:
-        if self._wanted != events:
-            self._wanted = events
-            self._client.register(self._sock, events, self)
+        self._wanted = events
+        self._client.register(self._sock, events, self)
 
     def _fail(self, why: str) -> None:
         self._client.core.network.broken(self.link, why, _now_ms())

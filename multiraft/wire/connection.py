@@ -330,7 +330,7 @@ class Connection:
             shape = messages.RESPONSES.get(op)
             if shape is None or shape.kind is not type(reply):
                 raise LocalProtocolError(f"{type(reply).__name__} does not answer {op!r}")
-            header.update(shape.header(reply))
+            header |= shape.header(reply)
             if shape.payload_bytes is not None:
                 named = shape.payload_bytes(reply)
         elif error is not None:

@@ -169,8 +169,9 @@ class FrameReader:
         try:
             if self._large is not None:
                 return self._next_large()
-            if self._end - start < PREFIX_BYTES:
-                return self._check_beginning()
+            available = self._end - start
+            if available < PREFIX_BYTES:
+                return self._check_beginning() if available >= LENGTH_BYTES else None
             length, header_bytes = _LENGTHS.unpack_from(self._chunk, start)
             limits = self.limits
             if length > limits.frame_bytes_max or header_bytes > limits.header_bytes_max or (
@@ -201,11 +202,10 @@ class FrameReader:
         return Frame(core.decode_header(whole, PREFIX_BYTES, payload_at), whole[payload_at:])
 
     def _check_beginning(self) -> None:
-        """Less than both lengths has arrived: the first one may already be too much."""
-        if self._end - self._start >= LENGTH_BYTES:
-            length = _LENGTH.unpack_from(self._chunk, self._start)[0]
-            if not LENGTH_BYTES <= length <= self.limits.frame_bytes_max:
-                self._refuse(length, 0)
+        """One length has arrived, the other has not: it may already be too much."""
+        length = _LENGTH.unpack_from(self._chunk, self._start)[0]
+        if not LENGTH_BYTES <= length <= self.limits.frame_bytes_max:
+            self._refuse(length, 0)
 
     def _refuse(self, length: int, header_bytes: int) -> NoReturn:
         """Say which of its lengths a frame is refused for."""
