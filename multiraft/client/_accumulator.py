@@ -117,7 +117,8 @@ class Accumulator:
         self.failed: MultiRaftError | None = None  # nothing more is taken, and why
         self.buffered_bytes = 0
         self._failed: deque[list[Delivery]] = deque(maxlen=_FAILURES_KEPT_MAX)
-        self.partitions: dict[int, PartitionQueue] = {}  # by incarnation; those with work
+        #: By incarnation: those with work, and those that had some until a moment ago.
+        self.partitions: dict[int, PartitionQueue] = {}
         self.ready: dict[int, None] = {}  # incarnations with something new
         self.staged: dict[str, list[_Staged]] = {}  # by topic; ``unstage`` them
         self._settings = settings

@@ -310,10 +310,9 @@ class ProducerState:
                     outcome = Lost(True, f"{len(results)} results for {len(attempt.batches)} "
                                    "batches")
         for at, (queue, batch) in enumerate(attempt.batches):
-            self.records.ready[queue.incarnation] = None
             if batch.done:
-                continue
-            if type(outcome) is Lost:
+                pass
+            elif type(outcome) is Lost:
                 self._lost(attempt, queue, batch, outcome, now_ms)
             elif outcome.code != Code.OK:
                 self._refused(attempt, queue, batch, outcome.code, outcome.error, now_ms)
@@ -321,6 +320,8 @@ class ProducerState:
                 self._acknowledge(queue, batch, results[at].base_offset)
             else:
                 self._refused(attempt, queue, batch, results[at].code, results[at].error, now_ms)
+            if not queue.idle:  # an idle one may be used again at once; its timer retires it
+                self.records.ready[queue.incarnation] = None
 
     def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
         """Whichever attempt says so: it is in the log."""
