@@ -124,6 +124,22 @@ def test_an_unanswered_request_ends_its_link():
     assert link.closed and outcomes == [Lost(True, "no answer in time")]
 
 
+def test_the_deadline_of_an_answered_request_is_looked_at_once_and_ends_nothing():
+    bench = Bench()
+    bench.ask(timeout_ms=100)
+    link, server = bench.connect()
+    late = bench.ask(timeout_ms=500)
+    event, _ = bench.arrive(link, server)
+    status = m.ClusterStatusReply(CLUSTER, 1, (), 1, 1, 0, 0, 0)
+    bench.give(link, server.send(ResponseEvent(event.id, status)))
+    assert bench.network.next_deadline_ms() == 100
+    bench.network.tick(100)
+    assert not link.closed and bench.network.next_deadline_ms() == 500
+    bench.network.tick(500)
+    assert late == [Lost(True, "no answer in time")]
+    assert bench.network.next_deadline_ms() is None
+
+
 def test_a_node_that_owes_answers_and_is_silent_is_not_asked_first():
     bench = Bench((A, B))
     bench.ask(A, timeout_ms=60_000)
