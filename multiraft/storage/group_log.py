@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from multiraft.storage.filesystem import Buffer
-from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
+from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.types import Configuration, Entry, HardState
 
@@ -30,8 +30,8 @@ class GroupLog:
     """State of one group's log in this store."""
 
     __slots__ = ("group", "incarnation", "configuration", "hard_state", "index", "partitions",
-                 "cached", "commit", "quarantined", "missing", "doubtful", "lasting", "lifted",
-                 "broken", "record_key", "record")
+                 "cached", "commit", "quarantined", "missing", "unsure", "doubtful", "lasting",
+                 "lifted", "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
@@ -46,6 +46,8 @@ class GroupLog:
         self.quarantined = ""  # why, or empty
         #: Entries that exist and cannot be read: index -> lane position of the damage, 0 = unknown.
         self.missing: dict[int, int] = {}
+        #: Of the missing: those whose term is a guess; they are committed.
+        self.unsure: set[int] = set()
         self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
         self.lasting = False  # no repair lifts the quarantine
         self.lifted = 0  # lane position: damage before it is settled for this group
@@ -82,8 +84,28 @@ class GroupLog:
         self.quarantined = ""
         self.doubtful = self.lasting = False
 
+    def fits(self, index: int, term: int) -> bool:
+        """Whether a missing entry may be of that term.  Those whose term is unknown are repaired in
+        ascending order, so that the terms never fall in between."""
+        if index not in self.unsure:
+            return self.index.holds(index, term)
+        last = self.index.last_index
+        return (index == min(self.unsure) and self.index.term(index - 1) <= term
+                and (index == last or index + 1 in self.unsure
+                     or term <= self.index.term(index + 1)))
+
+    def lose(self, first: int) -> None:
+        """Everything up to ``first`` (exclusive) was applied here, and is lost."""
+        lost = range(self.index.last_index + 1, first)
+        self.index.fill(first)
+        self.missing.update(dict.fromkeys(lost, NOWHERE))
+        self.unsure.update(lost)
+
     def repair(self, copy: Copy) -> bool:
         """Take the entry from its copy, if it is in the log at all; whether it is."""
+        if copy.index in self.unsure and self.fits(copy.index, copy.term):
+            self.index.retag(copy.index, copy.term)
+            self.unsure.discard(copy.index)
         if not self.index.holds(copy.index, copy.term):
             return False
         self.index.replace(copy.index, copy.position, copy.size)
@@ -109,5 +131,6 @@ class GroupLog:
         self.index.cut(first_gone)
         for gone in [index for index in self.missing if index >= first_gone]:
             del self.missing[gone]
+            self.unsure.discard(gone)
         for partition in self.partitions.values():
             partition.cut(first_gone)
