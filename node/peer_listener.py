@@ -36,7 +36,7 @@ class PeerListener:
 
     def __init__(self, core, request_round, liveness, security: Security, node: int,
                  boot_epoch: int, known_nodes: frozenset[int], frame_bytes_max: int,
-                 hello_timeout_ms: int, arrivals, log):
+                 hello_timeout_ms: int, arrivals, log, bulk=None):
         self._core = core
         self._request_round = request_round
         self._liveness = liveness
@@ -48,6 +48,7 @@ class PeerListener:
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
         self._arrivals = arrivals
+        self._bulk = bulk
         self._log = log
         self._receiving: dict[int, trio.CancelScope] = {}
         self.frames = 0
@@ -79,6 +80,9 @@ class PeerListener:
             moved = (sock.moved() if isinstance(sock, TlsSocket)
                      else socket.socket(fileno=sock.detach()))
             self._liveness.adopt(hello.node, moved, reader)
+            return
+        if hello.connection == "bulk":
+            await self._bulk.serve(sock, reader, hello.node)
             return
         reader.limits = self._limits
         try:
