@@ -127,7 +127,8 @@ class Group:
                  "hard_state_unstaged", "hard_state_sequence", "role", "leader", "leader_credit",
                  "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
                  "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
-                 "abstain_until_ms", "quarantined", "outbox", "_office", "_believed")
+                 "abstain_until_ms", "quarantined", "episode", "cleared", "doubters", "outbox",
+                 "_office", "_believed")
 
     def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
                  tail: Tail):
@@ -165,6 +166,13 @@ class Group:
         #: No campaign before: it resigned, and others shall have a chance.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
+        #: In quarantine and yet following, because the log's end is unknown (``doubt.py``): a
+        #: number drawn for this time; 0 = not so.
+        self.episode = 0
+        #: (term, index, reached): what the leader said against the doubt.
+        self.cleared = (0, 0, False)
+        #: Members that this leader does not count because they doubt themselves.
+        self.doubters = 0
         self.outbox: list[Envelope] = []
         #: (term, digest fact) under which this leader is published.
         self._office = (0, 0)
@@ -199,7 +207,12 @@ class Group:
         """Highest index that is known durable on a member."""
         if node == self.host.node:
             return self.log.durable_index
-        return self.progress[node].match
+        member = self.progress[node]
+        return 0 if member.doubt else member.match
+
+    def is_held(self) -> bool:
+        """Whether it is quarantined and takes no entries either."""
+        return bool(self.quarantined) and not self.episode
 
     # ---- small effects ------------------------------------------------------------------------
 
@@ -278,6 +291,7 @@ class Group:
         self._office = (0, 0)
         self.verified = max(self.verified, self.log.commit)  # a leader verifies nothing, it knows
         self.progress = {}
+        self.doubters = 0
         self.uncommitted_bytes = 0
         self.notice_due = False
         self.transferee = 0
@@ -311,13 +325,23 @@ class Group:
 
     def quarantine(self, why: str) -> None:
         """Neither vote nor lead nor acknowledge from now on."""
-        if self.quarantined:
+        if self.is_held():
             return
         self.quarantined = why
+        self.episode = 0
         self.emit("quarantine", why)
         self.ack_to = 0
         self.become_follower(self.term, 0 if self.role is Role.LEADER else self.leader,
                              "quarantined")
+
+    def repaired(self) -> None:
+        """Nothing is missing any more, durably: be a member like any other again."""
+        self.quarantined = ""
+        self.episode = 0
+        self.emit("repaired")
+        self.ack_to = self.leader if self.leader != self.host.node else 0
+        self.rearm()
+        self.touch()
 
     def leave(self) -> None:
         """This replica is removed from the node: withdraw what it told others."""
@@ -404,8 +428,9 @@ class Group:
         """Answer the leader: what is verified *and* durable, never more (scenario S3)."""
         log = self.log
         self.outbox.append(Envelope(self.ack_to, AppendReply(
-            self.id, self.incarnation, self.term, Status.OK, min(self.verified, log.durable_index),
-            log.commit, self.verified)))
+            self.id, self.incarnation, self.term,
+            Status.DOUBTFUL if self.quarantined else Status.OK,
+            min(self.verified, log.durable_index), log.commit, self.verified)))
         self.ack_to = 0
 
     def hand_out_committed(self, ready: Ready) -> None:

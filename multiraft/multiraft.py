@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import election, neighbours, replication
+from multiraft import doubt, election, neighbours, replication
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -27,6 +27,8 @@ from multiraft.log import framed_bytes
 from multiraft.messages import (
     Append,
     AppendReply,
+    Cleared,
+    Doubt,
     Message,
     TimeoutNow,
     VoteReply,
@@ -59,6 +61,8 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Append, _L): replication.on_append_as_leader,
     (AppendReply, _L): replication.on_append_reply,
     (TimeoutNow, _F): election.on_timeout_now,
+    (Doubt, _L): doubt.on_doubt,
+    (Cleared, _F): doubt.on_cleared,
 }
 
 #: Kinds a driver may propose.  MEMBERSHIP comes with membership change, NOOP is the leader's own.
@@ -102,6 +106,8 @@ class MultiRaft:
         self._groups[group] = added
         self._neighbours.share(added)
         added.touch()
+        if restored.doubtful:
+            doubt.begin(added)
 
     def remove_group(self, group: int) -> None:
         """Forget a replica; its messages and writes in flight are ignored from now on."""
@@ -268,6 +274,34 @@ class MultiRaft:
     def quarantine(self, group: int, why: str) -> None:
         """The replica is damaged: it neither votes, leads nor acknowledges."""
         self._group(group).quarantine(why)
+
+    def follow(self, group: int) -> None:
+        """A quarantined replica has all entries that it knows of, but does not know its log's end:
+        it follows, uncounted, until its leader clears it (event ``cleared``)."""
+        doubt.begin(self._group(group))
+
+    def may_forget(self, group: int, first_gone: int) -> bool:
+        """Whether nothing from ``first_gone`` on is known to be committed, or to be what the
+        present leader has."""
+        found = self._group(group)
+        return found.is_held() and max(found.log.commit, found.verified) < first_gone
+
+    def forget(self, group: int, first_gone: int) -> None:
+        """A quarantined replica gives up its log from ``first_gone`` on, because its leader has
+        not got what is damaged there."""
+        self._group(group).truncate(first_gone)
+
+    def is_following(self, group: int) -> bool:
+        """Whether the replica is quarantined and follows."""
+        return self._group(group).episode != 0
+
+    def is_cleared(self, group: int) -> bool:
+        """Whether its leader has cleared it, so that it may be ``repaired``."""
+        return self._group(group).cleared[2]
+
+    def repaired(self, group: int) -> None:
+        """The replica has all of its log again, and the store has said so durably."""
+        self._group(group).repaired()
 
     # ---- node events --------------------------------------------------------------------------
 

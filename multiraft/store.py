@@ -31,6 +31,7 @@ class GroupRestored(NamedTuple):
     applied: int  # applied state restored up to here; <= commit
     configuration: Configuration
     quarantined: str = ""  # why, or empty
+    doubtful: bool = False  # quarantined, and may follow a leader until that one clears it
 
 
 class LogReader(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from multiraft.storage.filesystem import Buffer
-from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.types import Configuration, Entry, HardState
 
@@ -30,7 +30,8 @@ class GroupLog:
     """State of one group's log in this store."""
 
     __slots__ = ("group", "incarnation", "configuration", "hard_state", "index", "partitions",
-                 "cached", "commit", "quarantined", "record_key", "record")
+                 "cached", "commit", "quarantined", "missing", "doubtful", "lasting", "lifted",
+                 "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
@@ -43,6 +44,12 @@ class GroupLog:
         self.cached: dict[int, CachedEntry] = {}
         self.commit = 0  # as the last checkpoint knew it
         self.quarantined = ""  # why, or empty
+        #: Entries that exist and cannot be read: index -> lane position of the damage, 0 = unknown.
+        self.missing: dict[int, int] = {}
+        self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
+        self.lasting = False  # no repair lifts the quarantine
+        self.lifted = 0  # lane position: damage before it is settled for this group
+        self.broken = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
         self.record = b""  # encoded for the last checkpoint
 
@@ -53,11 +60,35 @@ class GroupLog:
         last = self.index.last_index
         return GroupRestored(self.bounds(), self.index.term_runs(), self.hard_state,
                              min(self.commit, last), min(applied, last), self.configuration,
-                             self.quarantined)
+                             self.quarantined,
+                             self.doubtful and not self.missing and not self.lasting)
 
     def quarantine(self, why: str) -> None:
         """The first reason stays."""
         self.quarantined = self.quarantined or why
+
+    def doubt(self, why: str) -> None:
+        """More may be lost than can be named."""
+        self.quarantine(why)
+        self.doubtful = True
+
+    def quarantine_for_good(self, why: str) -> None:
+        """No repair helps: the replica has to be removed and added anew."""
+        self.quarantine(why)
+        self.lasting = True
+
+    def lift(self) -> None:
+        """Nothing is wrong any more."""
+        self.quarantined = ""
+        self.doubtful = self.lasting = False
+
+    def repair(self, copy: Copy) -> bool:
+        """Take the entry from its copy, if it is in the log at all; whether it is."""
+        if not self.index.holds(copy.index, copy.term):
+            return False
+        self.index.replace(copy.index, copy.position, copy.size)
+        self.missing.pop(copy.index, None)
+        return True
 
     def merge_hard_state(self, found: HardState) -> None:
         """A later term wins; within a term a vote is final, so any vote beats none."""
@@ -76,5 +107,7 @@ class GroupLog:
         for index in range(first_gone, self.index.last_index + 1):
             self.cached.pop(index, None)
         self.index.cut(first_gone)
+        for gone in [index for index in self.missing if index >= first_gone]:
+            del self.missing[gone]
         for partition in self.partitions.values():
             partition.cut(first_gone)

@@ -22,12 +22,12 @@ from multiraft import _layout, core
 from multiraft.storage.envelope import read_envelope, write_envelope
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
-from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
 from multiraft.storage.lane import Segment, index_path
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 
 _HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 _ALIGN = _layout.ENTRY_ALIGNMENT - 1
@@ -52,6 +52,11 @@ class Break(NamedTuple):
     reason: str  # of core.Scan, or "payload" (an intact header over a damaged batch)
     group: int  # of a damaged payload; -1 = unknown
     index: int
+    end: int = 0  # lane position where it goes on; 0 = nobody knows
+
+
+#: Payload of a REPAIR entry: place and framed size of the damaged entry.
+REPAIR_STRUCT = struct.Struct("<QQ")
 
 
 @dataclass(slots=True)
@@ -66,18 +71,29 @@ class GroupRun:
     hard_state: HardState | None = None
     broken: str = ""  # why the run ends before the segment does
     tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
+    missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
+    copies: list[Copy] = field(default_factory=list)
+    copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
+    lifted: int = 0  # lane position of the last LIFT
 
     @property
     def last_index(self) -> int:
         return self.index.last_index if self.index is not None else 0
 
     def add(self, entry: Entry, position: int, size: int, applied: int) -> None:
-        """The next entry of the group in lane order."""
+        """The next entry of the group in lane order.
+
+        Where entries are missing between two of the same term, that is what they were of: whoever
+        has both got them from the leader of that term, and its log holds nothing else between
+        (Log Matching, paper 5.3)."""
         index = self.index
         if self.broken:
             return
         if index is None:
             index = self.index = GroupIndex(entry.index)
+        elif entry.index > index.last_index + 1 and entry.term == index.last_term:
+            self.missing.update(dict.fromkeys(range(index.last_index + 1, entry.index), 0))
+            index.fill(entry.index)
         elif entry.index != index.last_index + 1 or entry.term < index.last_term:
             self.broken = (f"index {entry.index}, term {entry.term} after index "
                            f"{index.last_index}, term {index.last_term}")
@@ -94,16 +110,27 @@ class GroupRun:
             self.tail_entries.append(entry)
 
     def drop(self, first_gone: int) -> None:
-        """A suffix drop in lane order."""
+        """A suffix drop in lane order.  What is appended behind it follows again, whatever was
+        found before."""
         if self.index is None or first_gone < self.index.first_index:
             self.cut_from = min(self.cut_from or first_gone, first_gone)
             self.index = None
-        elif first_gone <= self.index.last_index:
+            self.broken = ""
+        elif first_gone <= self.index.last_index + 1:
             self.index.cut(first_gone)
+            self.broken = ""
+        for gone in [index for index in self.missing if index >= first_gone]:
+            del self.missing[gone]
         for partition in self.partitions.values():
             partition.cut(first_gone)
         while self.tail_entries and self.tail_entries[-1].index >= first_gone:
             self.tail_entries.pop()
+
+    def repair(self, copy: Copy, entry: Entry) -> None:
+        """A copy in lane order; of an entry of this segment, or of an earlier one.  One that is not
+        in the log (any more) is of no use, and does no harm."""
+        self.copies.append(copy)
+        self.copied[copy.index] = entry
 
 
 @dataclass(slots=True)
@@ -120,8 +147,8 @@ class SegmentIndex:
 
     def touches_above(self, applied: Applied) -> bool:
         """Whether a group has entries here above its applied index: its tail needs them."""
-        return any(run.last_index > applied.get((run.group, run.incarnation), 0)
-                   for run in self.runs.values())
+        return any(max([run.last_index, *(copy.index for copy in run.copies)])
+                   > applied.get((run.group, run.incarnation), 0) for run in self.runs.values())
 
 
 @dataclass(slots=True)
@@ -146,8 +173,8 @@ def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | N
     scanner = _Scanner(data, start, applied)
     at = _layout.SEGMENT_HEADER_BYTES
     if seed is None:
-        scanner.skip(Break(start, "segment header", -1, 0))
         at = scanner.resume(at)
+        scanner.skip(Break(start, "segment header", -1, 0, start + max(at, 0)))
         if at < 0:
             at = _layout.SEGMENT_HEADER_BYTES
             return scanner.finish(at, 0, 0)
@@ -162,7 +189,7 @@ def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | N
         at = scanner.resume(stopped + _layout.ENTRY_ALIGNMENT * (scan.reason == "chain"))
         if at < 0:
             return scanner.finish(stopped, seed or 0, scan.last_crc)
-        scanner.skip(Break(start + stopped, scan.reason, -1, 0))
+        scanner.skip(Break(start + stopped, scan.reason, -1, 0, start + at))
         prev_crc = scanner.prev_crc_at(at)
 
 
@@ -178,6 +205,7 @@ class _Scanner:
         self._breaks: list[Break] = []
         self._first_durable = -1
         self._durable = 0  # of the last entry: marks never fall along a lane
+        self._repair: core.ScannedEntry | None = None  # its copy comes next
 
     def take(self, entries: list[core.ScannedEntry]) -> None:
         for found in entries:
@@ -204,13 +232,31 @@ class _Scanner:
                 applied = self._applied.get((found.group, found.incarnation), 0)
             size = (found.length + _ALIGN) & ~_ALIGN
             position = self._start + found.at
-            run.add(self._entry(found, found.index > applied), position, size, applied)
+            entry = self._entry(found, found.index > applied)
+            repair, self._repair = self._repair, None
+            if repair is not None and _is_copy(repair, found):
+                damaged = REPAIR_STRUCT.unpack_from(self._data, repair.at + _HEADER_BYTES)
+                if found.payload_intact:
+                    run.repair(Copy(found.index, found.term, position, size, *damaged), entry)
+                else:
+                    run.missing[found.index] = position
+                    self._breaks.append(Break(position, "payload", found.group, found.index,
+                                              position + size))
+                return
+            run.add(entry, position, size, applied)
             if not found.payload_intact:
-                self._breaks.append(Break(position, "payload", found.group, found.index))
+                self._breaks.append(Break(position, "payload", found.group, found.index,
+                                          position + size))
+                if run.last_index == found.index:
+                    run.missing[found.index] = position
         elif kind == EntryKind.SUFFIX_DROP:
             run.drop(found.index)
         elif kind == EntryKind.HARD_STATE:
             run.hard_state = HardState(found.term, self._vote(found))
+        elif kind == EntryKind.REPAIR:
+            self._repair = found
+        elif kind == EntryKind.LIFT:
+            run.lifted = self._start + found.at
 
     def _vote(self, found: core.ScannedEntry) -> int:
         if found.length != _HEADER_BYTES + _U32.size:
@@ -262,6 +308,11 @@ class _Scanner:
         return SegmentScan(index, self._breaks, not _all_zeros(self._data, at))
 
 
+def _is_copy(repair: core.ScannedEntry, found: core.ScannedEntry) -> bool:
+    return ((repair.group, repair.incarnation, repair.term, repair.index)
+            == (found.group, found.incarnation, found.term, found.index))
+
+
 def _all_zeros(data: bytes, at: int) -> bool:
     while at < len(data):
         piece = data[at:at + len(_ZEROS)]
@@ -310,13 +361,15 @@ def _pack_run(run: GroupRun) -> list:
     partitions = [run.partitions[partition].pack() for partition in sorted(run.partitions)]
     return [run.group, run.incarnation, run.cut_from,
             run.index.pack() if run.index is not None else None, partitions,
-            list(run.hard_state) if run.hard_state is not None else None]
+            list(run.hard_state) if run.hard_state is not None else None,
+            list(map(list, run.copies)), run.lifted]
 
 
 def _unpack_run(fields: list) -> GroupRun:
-    group, incarnation, cut_from, index, partitions, hard_state = fields
+    group, incarnation, cut_from, index, partitions, hard_state, copies, lifted = fields
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
     return GroupRun(group, incarnation, cut_from,
                     GroupIndex.unpack(index) if index is not None else None,
                     {partition.partition: partition for partition in unpacked},
-                    HardState(*hard_state) if hard_state is not None else None)
+                    HardState(*hard_state) if hard_state is not None else None,
+                    copies=[Copy(*copy) for copy in copies], lifted=lifted)

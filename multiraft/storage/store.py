@@ -48,6 +48,7 @@ from multiraft.storage.plans import (
     plan_spans,
 )
 from multiraft.storage.recovery import Damage, recover
+from multiraft.storage.repair import Repair
 from multiraft.store import GroupRestored
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind
@@ -81,6 +82,7 @@ class Store:
         self.damage: list[Damage] = []
         self.extra: object = None  # what the last checkpoint carried for the node
         self.recovered = None  # recovery.Recovered: figures of the last recovery
+        self.repair = Repair(self)
         self._filesystem = filesystem
         self._lock = lock
         self._logs: dict[int, GroupLog] = {}
@@ -168,7 +170,8 @@ class Store:
             if log is not None:
                 self._forget(log)
             log = self._logs[group] = GroupLog(group, incarnation, configuration)
-            log.quarantined = self._lane_damage
+            if self._lane_damage:
+                log.doubt(self._lane_damage)
             self.tails[group] = PartitionTail(group)
         elif not log.configuration.voters:
             log.configuration = configuration
@@ -181,9 +184,12 @@ class Store:
             self._partitions[partition.partition].remove(partition)
 
     def quarantine(self, group: int, why: str) -> None:
-        """Remember that a replica is damaged (a cold read found it), across restarts from the next
-        checkpoint on."""
-        self._log(group).quarantine(why)
+        """Remember that consensus put a replica out, across restarts from the next checkpoint on.
+        If no damage explains it, its log contradicts its leader's: no repair helps."""
+        log = self._log(group)
+        if not log.missing and not log.doubtful:
+            log.quarantine_for_good(why)
+        log.quarantine(why)
 
     def _log(self, group: int) -> GroupLog:
         log = self._logs.get(group)
@@ -251,10 +257,13 @@ class Store:
 
     def finish(self, staged: StagedWrite) -> None:
         """The round is durable.  Rounds are finished in order."""
-        assert staged.sequence > self._finished_sequence, f"round {staged.sequence} finished twice"
+        assert staged.sequence > self._finished_sequence or staged.then is not None, (
+            f"round {staged.sequence} finished twice")
         self._finished_sequence = staged.sequence
         self._sealed += self._lane.settle(staged.end)
         self._cache.evict(self._lane.durable)
+        if staged.then is not None:
+            staged.then()
 
     @property
     def durable_position(self) -> int:
@@ -329,6 +338,8 @@ class Store:
         return self._read_plan(log, range(first, cold), hot)
 
     def _read_plan(self, log: GroupLog, indexes, hot: tuple[Entry, ...] = ()) -> ReadPlan:
+        if log.missing and (lost := next(filter(log.missing.__contains__, indexes), 0)):
+            return ReadPlan(log.group, log.incarnation, [], self._filesystem, (), lost)
         places = [(index, log.index.position(index), log.index.size(index)) for index in indexes]
         spans = plan_spans(self._lane, places, self.config.read_gap_bytes_max)
         return ReadPlan(log.group, log.incarnation, spans, self._filesystem, hot)
@@ -427,13 +438,15 @@ class Store:
         # there before, and the checkpoint would call it committed.
         commit = max(min(commit, tail.applied_index), log.commit)
         key = (log.incarnation, log.configuration, log.hard_state, log.index.first_index, commit,
-               log.quarantined, tail.applied_index)
+               log.quarantined, tail.applied_index, tuple(log.missing.items()), log.doubtful,
+               log.lasting, log.lifted)
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
         return GroupRecord(log.group, log.incarnation, log.configuration, log.hard_state,
                            log.index.first_index, log.index.prev_term, commit, log.quarantined,
-                           tail.snapshot())
+                           tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
+                           log.lifted)
 
     def checkpointed(self, plan: CheckpointPlan) -> None:
         """The plan was executed: the checkpoint is durable."""
