@@ -21,6 +21,7 @@ from multiraft.messages import (
     LedRequest,
     Message,
     Status,
+    SnapshotOffer,
     TimeoutNow,
     VoteReply,
     VoteRequest,
@@ -102,6 +103,10 @@ def _cleared(message: Cleared) -> str:
     return f"Cleared term={message.term} episode={message.episode} index={message.index}"
 
 
+def _snapshot_offer(message: SnapshotOffer) -> str:
+    return f"SnapshotOffer term={message.term} first={message.first_index}"
+
+
 def _digest_query(message: DigestQuery) -> str:
     filled = sum(1 for bucket in message.buckets if bucket)
     return f"DigestQuery {filled} buckets filled"
@@ -125,6 +130,7 @@ def _led_changes(message: LedChanges) -> str:
 _MESSAGES = {
     VoteRequest: _vote_request, VoteReply: _vote_reply, Append: _append,
     AppendReply: _append_reply, TimeoutNow: _timeout_now, Doubt: _doubt, Cleared: _cleared,
+    SnapshotOffer: _snapshot_offer,
     DigestQuery: _digest_query,
     DigestAnswer: _digest_answer, LedRequest: _led_request, LedChanges: _led_changes,
 }
@@ -181,11 +187,13 @@ def event(node: int, value: Event) -> str:
         epoch = f" (life {fields[2]})" if len(fields) > 2 else ""
         side = "to" if fields[1] in ("granted", "withdrawn") else "from"
         return f"{where} lease {side} {node_name(fields[0])} {fields[1]}{epoch}"
+    if value.kind == "installed":
+        return f"{where} installs a snapshot at {fields[0]}@{fields[1]}"
     if value.kind == "transfer":
         return f"{where} transfer to {node_name(fields[0])} {fields[1]}"
     if value.kind in ("restarted", "discredited"):
         return f"{where} finds {node_name(fields[0])} {value.kind}"
-    if value.kind in ("member", "drop", "needs_snapshot"):
+    if value.kind in ("member", "drop", "needs_snapshot", "snapshot_offered"):
         rest = " ".join(map(str, fields[1:]))
         return f"{where} {value.kind} {node_name(fields[0])} {rest}"
     return " ".join([where, value.kind, *map(str, fields)])

@@ -34,7 +34,7 @@ from multiraft.log import GroupLog
 from multiraft.messages import AppendReply, GroupMessage, Status
 from multiraft.progress import Progress, ProgressState
 from multiraft.ready import Committed, Envelope, Event, GroupWrite, Ready
-from multiraft.store import GroupRestored, LogReader
+from multiraft.store import GroupRestored, LogBounds, LogReader
 from multiraft.support import Support
 from multiraft.tail_protocol import Tail
 from multiraft.timers import Timers
@@ -321,6 +321,19 @@ class Group:
         assert self.verified < first_gone, f"{first_gone} is verified ({self.verified})"
         self.log.truncate(first_gone)
         self.tail.truncate(first_gone)
+        self.touch()
+
+    def install(self, bounds: LogBounds, configuration: Configuration, tail: Tail) -> None:
+        """Forget the log: applied state up to the entry before ``bounds`` stands in its place."""
+        before = bounds.first_index - 1
+        assert bounds.last_index == before > self.log.commit, f"{bounds} over {self.log.commit}"
+        self.emit("installed", before, bounds.prev_term)
+        self.log = GroupLog(bounds, (), before, before)
+        self.tail = tail
+        self.configuration = membership.validate(configuration)
+        self.verified = before
+        self.ack_to = self.leader
+        self.rearm()
         self.touch()
 
     def quarantine(self, why: str) -> None:

@@ -116,6 +116,15 @@ class Cleared(NamedTuple):
     index: int
 
 
+class SnapshotOffer(NamedTuple):
+    """What you lack is compacted away here: my log begins at ``first_index``.  Fetch the state."""
+
+    group: int
+    incarnation: int
+    term: int
+    first_index: int
+
+
 class DigestQuery(NamedTuple):
     """From a follower's node to a leader's: what I believe you lead among my groups, by bucket
     (``digest.BUCKETS`` sums).  Sent when two digests in a row differed."""
@@ -144,7 +153,8 @@ class LedChanges(NamedTuple):
     changes: tuple[tuple[int, int, int, bool], ...]  # (group, incarnation, term, leads)
 
 
-GroupMessage = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow, Doubt, Cleared]
+GroupMessage = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow, Doubt, Cleared,
+                     SnapshotOffer]
 #: Between nodes, about no group in particular.
 NodeMessage = Union[DigestQuery, DigestAnswer, LedRequest, LedChanges]
 Message = Union[GroupMessage, NodeMessage]

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import doubt, election, neighbours, replication
+from multiraft import doubt, election, neighbours, replication, snapshot
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -30,15 +30,16 @@ from multiraft.messages import (
     Cleared,
     Doubt,
     Message,
+    SnapshotOffer,
     TimeoutNow,
     VoteReply,
     VoteRequest,
 )
 from multiraft.neighbours import Neighbours
 from multiraft.ready import Envelope, Ready, Writes
-from multiraft.store import GroupRestored, LogReader
+from multiraft.store import GroupRestored, LogBounds, LogReader
 from multiraft.tail_protocol import Tail
-from multiraft.types import BatchInfo, Entry, EntryKind
+from multiraft.types import BatchInfo, Configuration, Entry, EntryKind
 
 Handler = Callable[[Group, int, Message], None]
 
@@ -61,6 +62,10 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Append, _L): replication.on_append_as_leader,
     (AppendReply, _L): replication.on_append_reply,
     (TimeoutNow, _F): election.on_timeout_now,
+    (SnapshotOffer, _F): snapshot.on_offer,
+    (SnapshotOffer, _P): snapshot.on_offer,
+    (SnapshotOffer, _C): snapshot.on_offer,
+    (SnapshotOffer, _L): snapshot.on_offer_as_leader,
     (Doubt, _L): doubt.on_doubt,
     (Cleared, _F): doubt.on_cleared,
 }
@@ -188,6 +193,22 @@ class MultiRaft:
     def compacted(self, group: int, first_index: int) -> None:
         """Storage has forgotten the entries below ``first_index``."""
         self._group(group).log.compact(first_index)
+
+    def may_install(self, group: int, index: int, term: int) -> bool:
+        """Whether ``install_snapshot`` of applied state up to (index, term) is possible now; if
+        not, perhaps later, or it is not needed any more."""
+        found = self._groups.get(group)
+        return found is not None and snapshot.may_install(found, index, term)
+
+    def install_snapshot(self, group: int, bounds: LogBounds, configuration: Configuration,
+                         tail: Tail) -> None:
+        """The replica's log is empty and begins behind ``bounds``; what came before is applied
+        state, durable already, with ``tail`` and ``configuration``.  Only after ``may_install``
+        said yes, without any other call between."""
+        installed = self._group(group)
+        self._neighbours.unshare(installed)
+        installed.install(bounds, configuration, tail)
+        self._neighbours.share(installed)
 
     # ---- proposals ----------------------------------------------------------------------------
 

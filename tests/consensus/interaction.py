@@ -19,6 +19,7 @@ from multiraft.multiraft import MultiRaft
 from multiraft.ready import Envelope, Ready
 from multiraft.tail_protocol import NullTail
 from multiraft.types import Configuration, EntryKind
+from tests.consensus.snapshot_verbs import SnapshotVerbs
 from tests.datadriven import Command, ScriptError
 
 #: Bound on ``settle``.
@@ -48,7 +49,7 @@ class Node:
         self.supports: list[int] = []
 
 
-class Interaction:
+class Interaction(SnapshotVerbs):
     """The verbs."""
 
     def __init__(self) -> None:
