@@ -30,7 +30,7 @@ class GroupLog:
     """State of one group's log in this store."""
 
     __slots__ = ("group", "incarnation", "configuration", "hard_state", "index", "partitions",
-                 "cached", "commit", "quarantined", "missing", "doubtful", "lasting", "lifted",
+                 "cached", "commit", "quarantined", "missing", "doubtful", "lasting", "lifted", "since",
                  "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
@@ -49,6 +49,7 @@ class GroupLog:
         self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
         self.lasting = False  # no repair lifts the quarantine
         self.lifted = 0  # lane position: damage before it is settled for this group
+        self.since = 0  # lane position: segments that begin before it say nothing of this log
         self.broken = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
         self.record = b""  # encoded for the last checkpoint
@@ -62,6 +63,16 @@ class GroupLog:
                              min(self.commit, last), min(applied, last), self.configuration,
                              self.quarantined,
                              self.doubtful and not self.missing and not self.lasting)
+
+    def restart(self, bounds: LogBounds, configuration: Configuration, since: int) -> None:
+        """Applied state stands in the place of everything up to ``bounds``."""
+        self.configuration = configuration
+        self.index = GroupIndex(bounds.first_index, bounds.prev_term)
+        self.partitions = {}
+        self.cached.clear()
+        self.commit = bounds.last_index
+        self.missing.clear()
+        self.since = since
 
     def quarantine(self, why: str) -> None:
         """The first reason stays."""

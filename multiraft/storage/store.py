@@ -49,7 +49,7 @@ from multiraft.storage.plans import (
 )
 from multiraft.storage.recovery import Damage, recover
 from multiraft.storage.repair import Repair
-from multiraft.store import GroupRestored
+from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind
 
@@ -177,6 +177,20 @@ class Store:
             log.configuration = configuration
         self.groups[group] = log.restored(self.tails[group].applied_index)
         return self.groups[group]
+
+    def install(self, group: int, bounds: LogBounds, configuration: Configuration,
+                tail: PartitionTail) -> None:
+        """A snapshot: ``tail`` and what the node itself keeps are the state up to ``bounds``, and
+        the group's log begins empty behind it.  Memory only: the next checkpoint makes it durable,
+        all of it or nothing, and nobody may be told before.  No write of the group may be staged.
+        """
+        log = self._log(group)
+        assert tail.applied_index == tail.last_index == bounds.last_index, (
+            f"state at {tail.applied_index}..{tail.last_index}, log from {bounds.first_index}")
+        self._forget(log)
+        log.restart(bounds, configuration, self._lane.cut_over())
+        self.tails[group] = tail
+        self.groups[group] = log.restored(tail.applied_index)
 
     def _forget(self, log: GroupLog) -> None:
         log.cached.clear()
@@ -439,14 +453,14 @@ class Store:
         commit = max(min(commit, tail.applied_index), log.commit)
         key = (log.incarnation, log.configuration, log.hard_state, log.index.first_index, commit,
                log.quarantined, tail.applied_index, tuple(log.missing.items()), log.doubtful,
-               log.lasting, log.lifted)
+               log.lasting, log.lifted, log.since)
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
         return GroupRecord(log.group, log.incarnation, log.configuration, log.hard_state,
                            log.index.first_index, log.index.prev_term, commit, log.quarantined,
                            tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
-                           log.lifted)
+                           log.lifted, log.since)
 
     def checkpointed(self, plan: CheckpointPlan) -> None:
         """The plan was executed: the checkpoint is durable."""
