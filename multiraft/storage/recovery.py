@@ -39,7 +39,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from multiraft import _layout
+from multiraft import _layout, membership
+from multiraft.errors import CorruptEntry
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownFormat, WrongIdentity
@@ -62,7 +63,7 @@ from multiraft.storage.segment_index import (
     scan_segment,
 )
 from multiraft.tail import PartitionTail
-from multiraft.types import Entry
+from multiraft.types import Entry, EntryKind
 
 _HEADER_BYTES = _layout.SEGMENT_HEADER_BYTES
 
@@ -90,6 +91,7 @@ class Recovered:
     scanned_bytes: int = 0
     scanned_segments: int = 0
     indexed_segments: int = 0
+    copied: dict[int, int] = field(default_factory=dict)  # position -> size of what has a copy
     cut_at: int = -1  # lane position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it
 
@@ -121,8 +123,10 @@ class _Recovery:
         self._applied = checkpoint.applied()
         self._result = Recovered()
         self._tail_entries: dict[int, list[Entry]] = {}
+        self._buried: dict[int, int] = {}  # group -> position of a tombstone behind the checkpoint
         self._found_damage: list[tuple[Break, Damage]] = []
-        self._copied: dict[int, int] = {}  # lane position -> size of damage that has a copy
+        #: group -> copies of what the log did not have, or not yet
+        self._early: dict[int, list[tuple[Copy, Entry | None]]] = {}
 
     def run(self) -> Recovered:
         found = [self._examine(*item) for item in self._segment_files()]
@@ -197,13 +201,14 @@ class _Recovery:
             index = read_index_file(self._filesystem, segment)
         except (CorruptFile, UnknownFormat):
             return None  # a cache: scanned and written anew
-        if size < index.end - index.start or index.touches_above(self._applied):
+        if size < index.end - index.start or index.touches_above(
+                self._applied, self._checkpoint.position):
             return None
         return index
 
     def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
         data = file.read(length, 0)
-        scan = scan_segment(data, segment.start, seed, self._applied)
+        scan = scan_segment(data, segment.start, seed, self._applied, self._checkpoint.position)
         segment.end = scan.index.end
         self._result.scanned_bytes += len(data)
         self._result.scanned_segments += 1
@@ -353,10 +358,26 @@ class _Recovery:
             log.quarantined = record.quarantined
             log.doubtful, log.lasting = record.doubtful, record.lasting
             log.lifted, log.since = record.lifted, record.since
+            log.configurations = [(record.configuration_index, record.configuration)]
+            log.barred, log.removed, log.buried_at = (record.barred, record.removed,
+                                                      record.buried_at)
+            log.group_incarnation = record.group_incarnation
             self._result.logs[record.group] = log
         for each in found:
             for run in each.scan.index.runs.values():
                 self._join_run(each.segment, run)
+        for log in self._result.logs.values():
+            applied = self._applied.get((log.group, log.incarnation), 0)
+            if log.index.last_index < applied:
+                log.lose(applied + 1)
+            early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
+            for copy, entry in early:
+                if log.index.first_index <= copy.index <= log.index.last_index and (
+                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure):
+                    # Dropped since then, or the drop of what stands there now is what was lost.
+                    log.doubt(f"the copy of entry {copy.index} contradicts the log")
+                if copy.index in log.missing:
+                    self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
         for record in self._checkpoint.records.values():
             self._miss_again(record)
 
@@ -367,6 +388,9 @@ class _Recovery:
         if log is None or run.incarnation > log.incarnation:
             log = self._result.logs[run.group] = GroupLog(run.group, run.incarnation)
             self._tail_entries[run.group] = []
+        if segment.end <= log.buried_at:
+            return  # of an earlier life of the replica
+        self._join_marks(log, run)
         if run.hard_state is not None:
             log.merge_hard_state(run.hard_state)
         if segment.start < log.since:
@@ -388,17 +412,31 @@ class _Recovery:
         if run.broken:
             self._note_log(segment, log, run.broken)
 
+    def _join_marks(self, log: GroupLog, run: GroupRun) -> None:
+        """The end of the replica's life and the group's new one, where the checkpoint does not know
+        of them already."""
+        if run.buried is not None:
+            self._tail_entries[run.group] = []
+            if run.buried_at > log.buried_at:
+                log.bury(run.buried, run.buried_at)
+                self._buried[run.group] = run.buried_at
+        if run.reborn is not None and (run.reborn_at[0] >= self._checkpoint.position
+                                       or run.group not in self._checkpoint.records):
+            log.reincarnate(run.reborn, run.reborn_at[1])
+        if run.index is not None or run.hard_state is not None or run.reborn is not None:
+            log.removed = run.removed
+
     def _take_copy(self, log: GroupLog, copy: Copy, entry: Entry | None,
                    tail_entries: list[Entry]) -> None:
-        self._copied[copy.damaged] = copy.damaged_size
-        if not log.repair(copy) or entry is None:
+        self._result.copied[copy.damaged] = copy.damaged_size
+        if not log.repair(copy):
+            self._early.setdefault(log.group, []).append((copy, entry))
             return
-        if entry.batch is not None:
-            partition = log.partitions.setdefault(entry.partition,
-                                                  PartitionIndex(entry.partition, log.group))
-            partition.repair(entry.base_offset, entry.batch.count, entry.index,
-                             entry.batch.max_timestamp_ms)
-        if entry.index <= self._applied.get((log.group, log.incarnation), 0):
+        if copy.count:
+            partition = log.partitions.setdefault(copy.partition,
+                                                  PartitionIndex(copy.partition, log.group))
+            partition.repair(copy.base_offset, copy.count, copy.index, copy.max_timestamp_ms)
+        if entry is None or entry.index <= self._applied.get((log.group, log.incarnation), 0):
             return
         slot = bisect_left(tail_entries, entry.index, key=attrgetter("index"))
         known = slot < len(tail_entries) and tail_entries[slot].index == entry.index
@@ -423,12 +461,17 @@ class _Recovery:
             log.missing.update(dict.fromkeys(range(last + 1, index.first_index), NOWHERE))
             log.index.fill(index.first_index)
             last = log.index.last_index
+        elif (last + 1 < index.first_index <= self._applied.get((log.group, log.incarnation), 0) + 1
+              and first_term > log.index.last_term):
+            log.lose(index.first_index)
+            last = log.index.last_index
         if index.first_index != last + 1 or first_term < log.index.last_term:
             self._note_log(segment, log, f"index {index.first_index}, term {first_term} after "
                            f"index {last}, term {log.index.last_term}")
             return
         log.index.extend(index)
         log.missing.update(run.missing)
+        log.unsure.update(run.unsure)
         for partition, batches in run.partitions.items():
             known = log.partitions.get(partition)
             if known is None:
@@ -451,10 +494,7 @@ class _Recovery:
                 if log is not None and log.missing.get(broken.index) == broken.position:
                     self._result.damage.append(damage)
                 continue
-            at = broken.position
-            while at < broken.end and self._copied.get(at):
-                at += self._copied[at]
-            if broken.end and at >= broken.end:
+            if broken.end and is_copied(self._result.copied, broken.position, broken.end):
                 continue
             self._result.damage.append(damage)
             why = f"lane position {broken.position} is {damage.why}"
@@ -473,16 +513,28 @@ class _Recovery:
             if log.broken:
                 log.doubt(log.broken)
             record = self._checkpoint.records.get(group)
-            if record is not None and record.incarnation == log.incarnation:
+            if (record is not None and record.incarnation == log.incarnation
+                    and group not in self._buried):
                 tail = self._checkpoint.tails[group]
             else:
                 tail = PartitionTail(group)
             self._result.tails[group] = tail
+            self._find_configurations(log)
             why = self._replay(log, tail)
             if why:
                 self._result.damage.append(Damage("log", self._lane.directory, 0, group,
                                                   tail.last_index + 1, why))
                 log.quarantine_for_good(why)
+
+    def _find_configurations(self, log: GroupLog) -> None:
+        """Membership entries above the applied state: what is in the log counts (thesis 4.1)."""
+        for entry in self._tail_entries.get(log.group, ()):
+            if (entry.kind == EntryKind.MEMBERSHIP
+                    and log.configurations[-1][0] < entry.index <= log.index.last_index):
+                try:
+                    log.configurations.append((entry.index, membership.decode(entry.payload)))
+                except CorruptEntry as error:
+                    log.quarantine_for_good(f"entry {entry.index}: {error}")
 
     def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
         """Why the tail does not reach the log's end, or empty.  It stops before a missing entry and
@@ -499,6 +551,13 @@ class _Recovery:
             return (f"applied state and entries reach index {tail.last_index}, the log "
                     f"{log.index.last_index}")
         return ""
+
+
+def is_copied(copied: dict[int, int], begin: int, end: int) -> bool:
+    """Whether all entries of a damaged place of the lane have a copy."""
+    while begin < end and copied.get(begin):
+        begin += copied[begin]
+    return begin >= end
 
 
 def _aligned(position: int) -> int:

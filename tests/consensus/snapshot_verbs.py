@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from multiraft.messages import SnapshotOffer
-from multiraft.store import LogBounds
 from tests.datadriven import Command
 
 
@@ -29,13 +28,10 @@ class SnapshotVerbs:
         """install n3 g1 n1: the driver of n3 fetches what n1 has applied and installs it."""
         node, group = self.nodes[command.node()], command.group()
         source = self.nodes[int(command.arguments[2].removeprefix("n"))]
-        status = source.core.status(group)
-        index = status.applied_index
-        term = source.core._groups[group].log.term_at(index)
-        if not node.core.may_install(group, index, term):
+        bounds, index, configuration = source.core.snapshot_point(group)
+        if not node.core.may_install(group, bounds.last_index, bounds.prev_term):
             return ["not now"]
-        bounds = LogBounds(index + 1, term, index)
-        node.store.install(group, bounds, status.configuration)
-        node.core.install_snapshot(group, bounds, status.configuration, node.tails[group])
+        node.store.install(group, bounds, index, configuration)
+        node.core.install_snapshot(group, bounds, index, configuration, node.tails[group])
         self.drain(node)
         return None

@@ -58,7 +58,7 @@ def with_logs(filesystem) -> tuple:
 
 def install(store, index: int, extra="state") -> None:
     """As the node does: install, then the checkpoint, with nothing between."""
-    store.install(GROUP, LogBounds(index + 1, 3, index), FOUR, state_at(index))
+    store.install(GROUP, LogBounds(index + 1, 3, index), 2, FOUR, state_at(index))
     checkpoint(store, extra=extra)
 
 
@@ -119,7 +119,7 @@ def test_the_vote_of_before_stays(simulated):
 
 def test_without_the_checkpoint_nothing_happened(simulated):
     store, _ = with_logs(simulated)
-    store.install(GROUP, LogBounds(8, 3, 7), FOUR, state_at(7))
+    store.install(GROUP, LogBounds(8, 3, 7), 2, FOUR, state_at(7))
     store.close()
     store = open_store(simulated, DIRECTORY)
     assert store.groups[GROUP].bounds == LogBounds(1, 0, 5)
