@@ -20,7 +20,7 @@ from multiraft.group import Group, Role
 from multiraft.messages import SnapshotOffer, Status
 from multiraft.progress import Progress, ProgressState
 
-#: An offer is repeated after so many ``retransmit_ms``: a member that is busy fetching says nothing.
+#: An offer is repeated after so many ``retransmit_ms``: a member that is fetching says nothing.
 OFFER_PATIENCE = 4
 
 

@@ -11,6 +11,7 @@ while this node has led its group without interruption since it was proposed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import trio
 
@@ -50,6 +51,8 @@ class Applying:
         self._replicas = replicas
         self._log = log
         self.elections = 0
+        #: (group, leader): wired when there is a network.
+        self.snapshot_offered: Callable[[int, int], None]
 
     def observe(self, events: list) -> None:
         """A group that this node leads no more leaves its pending appends ambiguous; a replica that
@@ -61,6 +64,8 @@ class Applying:
                 self._replicas.wanted(event.group, *event.fields)
             elif event.kind == "removed":
                 self._replicas.gone(event.group)
+            elif event.kind == "snapshot_offered":
+                self.snapshot_offered(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
                     "group": event.group, "fields": list(event.fields)})

@@ -55,6 +55,9 @@ class Limits:
     disk_probe_ms: int = 500
     #: Handing over leadership at shutdown takes at most this long.
     shutdown_ms_max: int = 5_000
+    #: Metadata commands that stay in the log once a checkpoint holds what they did: what a node
+    #: that was away for minutes needs.  One that was away longer gets the state itself.
+    metadata_entries_kept: int = 10_000
     #: Producer ids taken from the metadata group at a time.
     producer_id_block: int = 1_000
 

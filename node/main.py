@@ -63,6 +63,7 @@ from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
 from node.session import Sessions
+from node.snapshots import Snapshots
 from node.statistics import Statistics
 from node.watchdog import Watchdog
 
@@ -156,6 +157,11 @@ class Node:
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
             config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+        self.snapshots = Snapshots(core, self.store, self.metadata_log, self.checkpoints, self.bulk,
+                                   config.limits.metadata_entries_kept, self.request_round,
+                                   self.log)
+        self.applying.snapshot_offered = self.snapshots.offered
+        self.snapshots.compact()  # what the checkpoint that recovery began with makes unnecessary
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
@@ -223,6 +229,7 @@ class Node:
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
+                nursery.start_soon(self.snapshots.run)
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
                 await nursery.start(peers.serve)
