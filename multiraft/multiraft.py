@@ -221,15 +221,8 @@ class MultiRaft:
         self._group(group).log.compact(first_index)
 
     def snapshot_point(self, group: int) -> tuple[LogBounds, int, Configuration]:
-        """(bounds of a log that begins behind the applied state here, index and value of the
-        configuration there): what a snapshot of that state is installed with."""
-        found = self._group(group)
-        applied = found.log.applied_index
-        index, configuration = found.configurations[0]
-        for above, later in found.configurations[1:]:
-            if above <= applied:
-                index, configuration = above, later
-        return LogBounds(applied + 1, found.log.term_at(applied), applied), index, configuration
+        """What a snapshot of the applied state here is installed with; see ``snapshot.point``."""
+        return snapshot.point(self._group(group))
 
     def may_install(self, group: int, index: int, term: int) -> bool:
         """Whether ``install_snapshot`` of applied state up to (index, term) is possible now; if
@@ -240,8 +233,7 @@ class MultiRaft:
     def install_snapshot(self, group: int, bounds: LogBounds, configuration_index: int,
                          configuration: Configuration, tail: Tail) -> None:
         """The replica's log is empty and begins behind ``bounds``; what came before is applied
-        state, durable already, with ``tail`` and the configuration of that index.  Only after
-        ``may_install`` said yes, without any other call between."""
+        state, durable already.  Only after ``may_install`` said yes, without a call between."""
         self._group(group).install(bounds, configuration_index, configuration, tail)
 
     # ---- proposals ----------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from multiraft.errors import ImpossibleMessage
 from multiraft.group import Group, Role
 from multiraft.messages import SnapshotOffer, Status
 from multiraft.progress import Progress, ProgressState
+from multiraft.store import LogBounds
+from multiraft.types import Configuration
 
 #: An offer is repeated after so many ``retransmit_ms``: a member that is fetching says nothing.
 OFFER_PATIENCE = 4
@@ -66,3 +68,15 @@ def may_install(group: Group, index: int, term: int) -> bool:
     return (group.role is Role.FOLLOWER and index > group.log.commit and term <= group.term
             and not group.is_held() and not group.has_write() and not group.log.is_writing
             and group.hard_state_is_durable())
+
+
+def point(group: Group) -> tuple[LogBounds, int, Configuration]:
+    """(bounds of a log that begins behind the applied state, index and value of the configuration
+    there)."""
+    log = group.log
+    applied = log.applied_index
+    index, configuration = group.configurations[0]
+    for above, later in group.configurations[1:]:
+        if above <= applied:
+            index, configuration = above, later
+    return LogBounds(applied + 1, log.term_at(applied), applied), index, configuration

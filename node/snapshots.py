@@ -1,8 +1,8 @@
-"""Snapshots of the metadata group: served to nodes whose next entry is compacted away, fetched here.
+"""Snapshots of the metadata group: for nodes whose next entry is compacted away.
 
 Contract.  ``offered`` takes note of a leader's offer; ``run`` is the task that fetches the state in
 chunks over a bulk connection and installs it.  ``answer`` serves the others.  A fetch that breaks
-off goes on where it was when the next offer comes, as long as the leader still has that very image.
+off goes on where it was when the next offer comes, as long as the leader still has that image.
 ``compact`` forgets old commands once a checkpoint holds what they did.
 
 Invariants.  An image never changes: it is named by the (index, term) it was taken at.  Installing is
