@@ -42,6 +42,11 @@ TIMEOUT_MS_MAX = 600_000
 
 EARLIEST = "earliest"
 LATEST = "latest"
+TIMESTAMP = "timestamp"
+
+#: Who may serve a fetch: only the leader, or any replica that knows that far.
+LEADER = "leader"
+ANY = "any"
 
 # ---- handshake --------------------------------------------------------------------------------
 
@@ -105,6 +110,13 @@ class TopicMetadata(NamedTuple):
     partitions: tuple[PartitionMetadata, ...]
 
 
+class GroupReplicas(NamedTuple):
+    """The nodes that hold a group, as the answering node knows it."""
+
+    group: int
+    nodes: tuple[int, ...]
+
+
 class TopicSummary(NamedTuple):
     name: str
     id: bytes
@@ -147,10 +159,14 @@ class FetchResult(NamedTuple):
 
 class OffsetQuery(NamedTuple):
     incarnation: int
-    position: str  # EARLIEST or LATEST
+    position: str  # EARLIEST, LATEST or TIMESTAMP
+    timestamp_ms: int = -1  # with TIMESTAMP: milliseconds since 1970
 
 
 class OffsetResult(NamedTuple):
+    """With TIMESTAMP ``offset`` is the first of a batch: no record before it has that timestamp or
+    a later one; the reader finds the record itself from there on.  -1 = there is none."""
+
     incarnation: int
     code: int
     offset: int
@@ -206,10 +222,22 @@ class Fetch(NamedTuple):
     bytes_min: int = 1
     bytes_max: int = 8 << 20
     wait_max_ms: int = 0
+    replica: str = LEADER
 
 
 class ListOffsets(NamedTuple):
+    """``linearizable``: latest and timestamp come from a leader that a majority has confirmed after
+    this request arrived; else from whatever replica is asked, as it knows it."""
+
     partitions: tuple[OffsetQuery, ...]
+    linearizable: bool = True
+
+
+class Complain(NamedTuple):
+    """A batch that this node served fails its check: look at the copy on disk."""
+
+    incarnation: int
+    offset: int
 
 
 class CreateTopic(NamedTuple):
@@ -268,6 +296,7 @@ class MetadataReply(NamedTuple):
     nodes: tuple[NodeAddress, ...]
     topics: tuple[TopicMetadata, ...] = ()
     missing: tuple[str, ...] = ()  # names asked for that do not exist
+    groups: tuple[GroupReplicas, ...] = ()  # of the partitions above
 
 
 class ProduceReply(NamedTuple):
@@ -285,6 +314,12 @@ class FetchReply(NamedTuple):
 
 class ListOffsetsReply(NamedTuple):
     results: tuple[OffsetResult, ...]
+
+
+class ComplainReply(NamedTuple):
+    """Whether the copy is damaged; then the replica is out until it is repaired."""
+
+    damaged: bool
 
 
 class CreateTopicReply(NamedTuple):
@@ -378,9 +413,12 @@ REQUESTS: dict[str, Shape] = {
     "fetch": Shape(Fetch, {
         "partitions": _per_partition(FetchPart, _u64, _i64, _bytes_count),
         "bytes_min": _bytes_count, "bytes_max": _bytes_count,
-        "wait_max_ms": schema.integer(0, WAIT_MS_MAX)}),
+        "wait_max_ms": schema.integer(0, WAIT_MS_MAX),
+        "replica": schema.one_of(LEADER, ANY)}),
     "list_offsets": Shape(ListOffsets, {
-        "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST))}),
+        "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST, TIMESTAMP),
+                                     _mark), "linearizable": schema.boolean}),
+    "complain": Shape(Complain, {"incarnation": _u64, "offset": _i64}),
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
         "replication_factor": _node}),
@@ -401,13 +439,15 @@ RESPONSES: dict[str, Shape] = {
     "metadata": Shape(MetadataReply, {
         "cluster": _uuid, "nodes": list_of(row(NodeAddress, _node, _address, _text), NODES_MAX),
         "topics": list_of(_topic, TOPICS_PER_REQUEST_MAX),
-        "missing": list_of(_any_name, TOPICS_PER_REQUEST_MAX)}),
+        "missing": list_of(_any_name, TOPICS_PER_REQUEST_MAX),
+        "groups": list_of(row(GroupReplicas, _u32, _nodes), GROUPS_PER_REPLY_MAX)}),
     "produce": Shape(ProduceReply, {
         "results": _per_partition(ProduceResult, _code, _mark, _detail)}),
     "fetch": Shape(FetchReply, {
         "results": _per_partition(FetchResult, _u64, _code, _mark, _mark, _bytes_count, _detail)}),
     "list_offsets": Shape(ListOffsetsReply, {
         "results": _per_partition(OffsetResult, _u64, _code, _mark, _detail)}),
+    "complain": Shape(ComplainReply, {"damaged": schema.boolean}),
     "create_topic": Shape(CreateTopicReply, {"topic": _topic}),
     "delete_topic": Shape(DeleteTopicReply, {}),
     "list_topics": Shape(ListTopicsReply, {
@@ -432,11 +472,11 @@ RESPONSES: dict[str, Shape] = {
 OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 
-Request = (Metadata | Produce | Fetch | ListOffsets | CreateTopic | DeleteTopic | ListTopics
-           | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus)
-Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | CreateTopicReply
-         | DeleteTopicReply | ListTopicsReply | InitProducerReply | ClusterStatusReply
-         | GroupListReply | GroupTransferReply | NodeStatusReply)
+Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
+           | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus)
+Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
+         | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
+         | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness"),
