@@ -31,6 +31,7 @@ from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, Protoco
 from multiraft.wire.frames import WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
+    Complain,
     Fetch,
     Hello,
     ListOffsets,
@@ -234,7 +235,9 @@ class Session:
         elif kind is Fetch:
             service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
         elif kind is ListOffsets:
-            Answer(self, event.id)(service.fetching.offsets(request, event.metadata_index))
+            service.offsets.handle(request, Answer(self, event.id), event.metadata_index)
+        elif kind is Complain:
+            service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
 
@@ -279,10 +282,13 @@ def answer_nobody(answer: Answer):
 class Sessions:
     """What all sessions of a node share."""
 
-    def __init__(self, *, producing, fetching, admin, directory, limits, batch_bytes_max: int,
-                 cluster_id: bytes, node: int, boot_epoch: int, request_round, log):
+    def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
+                 batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
+                 request_round, log):
         self.producing = producing
         self.fetching = fetching
+        self.offsets = offsets
+        self.complaints = complaints
         self.admin = admin
         self.limits = limits
         self.batch_bytes_max = batch_bytes_max

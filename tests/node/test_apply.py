@@ -27,8 +27,11 @@ class World:
                  next_deadline_ms=lambda: self.deadlines[0]),
             part(committed=self.note("woken"), wake_due=self.note("wake"),
                  stop=self.note("stop fetching"), next_deadline_ms=lambda: self.deadlines[1]),
+            part(lost=self.note("doubted"), ready=self.note("confirmed"),
+                 committed=lambda group: None, expire=lambda now_ms: None,
+                 stop=self.note("stop confirming"), next_deadline_ms=lambda: self.deadlines[2]),
             part(flush=self.note("flush")), RoleChanges(), silent_log())
-        self.deadlines: list[int | None] = [None, None]
+        self.deadlines: list[int | None] = [None, None, None]
 
     def note(self, name: str):
         return lambda *args: self.log.append((name, *args))
@@ -41,7 +44,7 @@ def role(group: int, role: Role) -> Event:
 def test_a_deposed_leader_answers_for_nothing_even_when_it_leads_again():
     world = World()  # whose core says that it leads, as it does after both events
     world.applying.observe([role(3, Role.FOLLOWER), role(3, Role.LEADER)])
-    assert world.log == [("lost", 3), ("woken", 3)]
+    assert world.log == [("lost", 3), ("doubted", 3), ("woken", 3)]
     assert world.applying.elections == 1
 
 
@@ -54,7 +57,7 @@ def test_campaigning_is_not_winning():
 def test_a_damaged_replica_is_remembered_by_the_store():
     world = World()
     world.applying.observe([Event("quarantine", 3, ("crc",)), Event("sleep", 4, ())])
-    assert world.log == [("stored quarantine", 3, "crc")]
+    assert world.log == [("stored quarantine", 3, "crc"), ("woken", 3)]
 
 
 def test_the_metadata_are_applied_before_the_core_hears_of_it():
@@ -72,9 +75,16 @@ def test_the_metadata_log_hears_of_its_own_group_only():
     assert sum(entry[0] == "metadata role" for entry in world.log) == 1
 
 
-def test_the_next_deadline_is_the_earlier_of_both():
+def test_a_confirmed_leader_is_told_of():
     world = World()
-    for deadlines, expected in (([None, None], None), ([5, None], 5), ([None, 7], 7), ([9, 7], 7)):
+    world.applying.confirmed(["read"])
+    assert world.log == [("confirmed", ["read"])]
+
+
+def test_the_next_deadline_is_the_earliest():
+    world = World()
+    for deadlines, expected in (([None, None, None], None), ([5, None, 6], 5),
+                                ([None, 7, None], 7), ([9, 8, 7], 7)):
         world.deadlines = deadlines
         assert world.applying.next_deadline_ms() == expected
 
@@ -82,4 +92,5 @@ def test_the_next_deadline_is_the_earlier_of_both():
 def test_a_stop_answers_and_then_flushes():
     world = World()
     world.applying.stop()
-    assert [entry[0] for entry in world.log] == ["stop pending", "stop fetching", "flush"]
+    assert [entry[0] for entry in world.log] == [
+        "stop pending", "stop confirming", "stop fetching", "flush"]

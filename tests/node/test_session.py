@@ -57,10 +57,10 @@ class Handlers:
     def handle_event(self, event, answer):
         self.handle(event.request, answer, event.metadata_index)
 
-    def offsets(self, request, seen_index=0):
+    def handle_offsets(self, request, answer, seen_index=0):
         self.requests.append(request)
-        return ListOffsetsReply(tuple(OffsetResult(query.incarnation, 0, 0)
-                                      for query in request.partitions))
+        answer(ListOffsetsReply(tuple(OffsetResult(query.incarnation, 0, 0)
+                                      for query in request.partitions)))
 
     def wake_due(self, now_ms):
         pass
@@ -76,7 +76,9 @@ class World:
         self.handlers = Handlers()
         self.rounds = 0
         self.sessions = Sessions(
-            producing=self.handlers, fetching=self.handlers, admin=self.handlers.admin,
+            producing=self.handlers, fetching=self.handlers,
+            offsets=SimpleNamespace(handle=self.handlers.handle_offsets),
+            complaints=self.handlers, admin=self.handlers.admin,
             directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
             batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
             request_round=self.round, log=silent_log())
