@@ -103,6 +103,13 @@ class Fetching:
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
 
+    def hurry(self, session) -> None:
+        """A session reads no more requests: its long polls are answered with the next round."""
+        for fetch in list(self._by_session.get(session, {}).values()):
+            self._remove(fetch)
+            fetch.deadline_ms = 0
+            self._woken[fetch.number] = fetch
+
     def stop(self) -> None:
         """The node ends: what waits is asked elsewhere."""
         for fetch in list(self._deadlines):

@@ -20,6 +20,7 @@ Transitions.
 
 Theory.  Requests are handled in order of arrival; responses may come in any order, because a long
 poll must not hold up what is behind it.  ``acks="none"`` has no response and is not in flight.
+What is in flight when the client's stream ends may still be answered: TCP ends each way by itself.
 """
 
 from __future__ import annotations
@@ -110,6 +111,8 @@ _SENDS: dict[tuple[Role, State], dict[type, State]] = {
     (Role.CLIENT, State.OPEN): {RequestEvent: State.OPEN},
     (Role.SERVER, State.JUDGING): {Welcome: State.OPEN, Refused: State.CLOSED},
     (Role.SERVER, State.OPEN): {ResponseEvent: State.OPEN},
+    # A client may end its side of the stream as soon as it has asked.
+    (Role.SERVER, State.CLOSED): {ResponseEvent: State.CLOSED},
 }
 
 

@@ -359,6 +359,20 @@ def test_the_end_of_the_stream_between_frames_is_an_event():
     assert pair.server.state is State.CLOSED
 
 
+def test_what_is_in_flight_at_the_end_of_the_stream_may_be_answered_once():
+    pair = Pair().open()
+    pair.ask(RequestEvent(1, m.ClusterStatus()))
+    pair.ask(RequestEvent(2, m.DeleteTopic("a")))
+    pair.server.receive_eof()
+    assert pair.server.next_event() == ConnectionClosed()
+    answer = ResponseEvent(2, m.DeleteTopicReply())
+    assert pair.answer(answer) == [answer]
+    assert pair.server.state is State.CLOSED
+    assert pair.server.in_flight == 1
+    with pytest.raises(LocalProtocolError, match="not in flight"):
+        pair.server.send(answer)
+
+
 def test_the_end_of_the_stream_inside_a_frame_is_a_protocol_error():
     pair = Pair().open()
     data = b"".join(pair.client.send(RequestEvent(1, m.ClusterStatus())))
