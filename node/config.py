@@ -47,8 +47,8 @@ class Limits:
     fetch_wait_ms_max: int = 30_000
     #: An append is answered as ambiguous after at most this long.
     append_timeout_ms_max: int = 60_000
-    #: A client that ended its side of a connection gets the answers to what it had asked if they are
-    #: there, and taken, by then: a little more than an append may take.
+    #: A client that ended its side of a connection gets the answers to what it had asked, if they
+    #: are there, and taken, by then: a little more than an append may take.
     half_closed_ms_max: int = 65_000
     #: A connection that has not said hello by then is closed.
     hello_timeout_ms: int = 5_000

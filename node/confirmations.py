@@ -2,7 +2,8 @@
 
 Contract.  ``ask`` calls ``then(True)`` once a majority has confirmed, after this call, that this
 node leads the group, and everything committed before it is applied here; ``then(False)`` when the
-group is not led here any more or time ran out.  Exactly once, later, from the round loop.
+group is not led here any more or time ran out.  Exactly once, from a round, which may be one that
+runs before ``ask`` returns.
 
 Theory.  Thesis 6.4.  A deposed leader that was paused may believe in its office for as long as
 nobody tells it otherwise; its own lease is a failure detector and no argument.  All who ask in one

@@ -60,13 +60,13 @@ class Offsets:
 
     def _begin(self, waiting: _Request) -> None:
         waiting.missing = self._groups_to_confirm(waiting)
-        for group in tuple(waiting.missing):
-            asked = self._confirmations.ask(
-                group, lambda sure, group=group: self._confirmed(waiting, group, sure))
-            if not asked:
-                waiting.missing.discard(group)
         if not waiting.missing:
             self._answer(waiting)
+            return
+        for group in tuple(waiting.missing):
+            if not self._confirmations.ask(
+                    group, lambda sure, group=group: self._confirmed(waiting, group, sure)):
+                self._confirmed(waiting, group, False)
 
     def _groups_to_confirm(self, waiting: _Request) -> set[int]:
         """Those whose leader is here and could know the end.  O(queries)."""
