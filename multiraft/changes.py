@@ -70,6 +70,8 @@ def _check_new_voter(group: Group, node: int) -> None:
     lacks = group.log.last_index - member.match
     if member.state is not ProgressState.REPLICATE or lacks > limit:
         raise MemberLags(node, lacks, limit)
+    if member.match < group.configuration_index:  # until then it votes for nobody (``is_barred``)
+        raise MemberLags(node, lacks, lacks - 1)
 
 
 def _append(group: Group, configuration: Configuration) -> Entry:
@@ -97,7 +99,7 @@ def on_commit(group: Group) -> None:
         tell_removed(group, node)
     if group.host.node not in group.configuration.members():
         election.resign(group, "removed")
-        group.go("removed")
+        group.go("removed", group.configuration_index)
     elif not membership.is_voter(group.configuration, group.host.node):
         election.resign(group, "no voter any more")
 
@@ -145,19 +147,22 @@ def on_removed(group: Group, sender: int, message: Removed) -> None:
     if (group.configuration_index >= message.index
             and group.host.node in group.configuration.members()):
         return
-    group.go(f"removed by n{sender}")
+    if message.term > group.term:  # what it forgets must not follow a leader from before that
+        group.become_follower(message.term, 0, "higher term")
+    group.go(f"removed by n{sender}", message.index)
 
 
 # ---- the end of a life, and a new one ----------------------------------------------------------
 
 
 def tombstone_of(group: Group) -> Entry:
-    """What has to be remembered of a replica when it is gone: its hard state, and how far it may
-    have acknowledged."""
-    durable = group.log.durable_index
-    floor = max(group.floor, (group.log.term_at(durable), durable))
+    """What has to be remembered of a replica when it is gone: its hard state, and from where on a
+    configuration with this node in it means its next life.  Who was not told (``go``) goes by the
+    end of its log: what it acknowledged is below."""
+    barred = group.barred if group.id in group.host.going else group.log.last_index
     return tombstone(group.id, group.log_incarnation,
-                     Tombstone(HardState(group.term, group.vote), floor, group.incarnation))
+                     Tombstone(HardState(group.term, group.vote), max(barred, group.barred),
+                               group.incarnation))
 
 
 def reincarnate(group: Group, incarnation: int, configuration: Configuration) -> None:
@@ -165,7 +170,7 @@ def reincarnate(group: Group, incarnation: int, configuration: Configuration) ->
     and not elected.  Nothing that was said in the old one counts; the term goes on."""
     group.become_follower(group.term + 1, 0, "recovered by force")
     group.incarnation = incarnation
-    group.floor = (0, 0)
-    group.mark = reincarnation(group.id, group.log_incarnation,
+    group.barred = 0
+    group.mark = reincarnation(group.id, group.log_incarnation, group.log.last_index,
                                Reincarnation(incarnation, configuration))
     group.replace_configuration(configuration)

@@ -88,11 +88,11 @@ def on_hard_state_durable(group: Group) -> None:
 def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
     """Grant or refuse (paper 5.2, 5.4.1).  A refusal out of trust leaves the term alone."""
     trusting = (not request.transfer and group.leader != sender and group.trusts_leader())
-    if group.quarantined or trusting:
+    if group.quarantined or trusting or group.is_barred():
         _answer(group, sender, request, False)
     elif request.pre:
         _answer(group, sender, request, request.term > group.term
-                and group.up_to_date(request.last_index, request.last_term))
+                and group.log.up_to_date(request.last_index, request.last_term))
     else:
         _vote(group, sender, request)
 
@@ -102,7 +102,7 @@ def _vote(group: Group, sender: int, request: VoteRequest) -> None:
     new_term = request.term > group.term
     free = new_term or (request.term == group.term and group.vote in (0, sender)
                         and group.leader == 0)
-    granted = free and group.up_to_date(request.last_index, request.last_term)
+    granted = free and group.log.up_to_date(request.last_index, request.last_term)
     if new_term:
         group.become_follower(request.term, 0, vote=sender if granted else 0)
     elif granted and group.vote == 0:

@@ -3,8 +3,8 @@
 Contract.  Entries without an index in the group's log, written through ``GroupWrite.mark``.
 Theory.  A replica that was removed may be added again.  Its log is gone by then, but not what it
 said: it voted, and it acknowledged entries, and majorities were counted with that.  So the
-tombstone keeps its hard state and where its log ended, and the replica that is created in its place
-votes as if it still had that log (docs/divergence.md).
+tombstone keeps its hard state and which configuration removed it, and the replica that is created
+in its place votes for nobody before its log has a later one with itself in it (docs/divergence.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from multiraft import membership
 from multiraft.errors import CorruptEntry
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
-_TOMBSTONE = struct.Struct("<QII")  # term, vote, incarnation of the group
+_TOMBSTONE = struct.Struct("<QII")  # term, vote, incarnation of the group; header: barred
 _REINCARNATION = struct.Struct("<I")  # incarnation of the group
 
 
@@ -24,7 +24,7 @@ class Tombstone(NamedTuple):
     """What is left of a replica."""
 
     hard_state: HardState
-    floor: tuple[int, int]  # (term, index) of the last entry of its log
+    barred: int  # index of the configuration that removed it, or of its last entry
     incarnation: int  # of the group
 
 
@@ -37,24 +37,24 @@ class Reincarnation(NamedTuple):
 
 def tombstone(group: int, log_incarnation: int, value: Tombstone) -> Entry:
     """As a lane record."""
-    term, index = value.floor
-    return Entry(EntryKind.TOMBSTONE, group, log_incarnation, term, index,
+    return Entry(EntryKind.TOMBSTONE, group, log_incarnation, 0, value.barred,
                  payload=_TOMBSTONE.pack(*value.hard_state, value.incarnation))
 
 
-def reincarnation(group: int, log_incarnation: int, value: Reincarnation) -> Entry:
-    """As a lane record."""
-    return Entry(EntryKind.REINCARNATION, group, log_incarnation, 0, 0,
+def reincarnation(group: int, log_incarnation: int, last_index: int,
+                  value: Reincarnation) -> Entry:
+    """As a lane record, behind the entry with that index."""
+    return Entry(EntryKind.REINCARNATION, group, log_incarnation, 0, last_index,
                  payload=_REINCARNATION.pack(value.incarnation)
                  + membership.encode(value.configuration))
 
 
-def parse_tombstone(term: int, index: int, payload) -> Tombstone:
-    """Of a record's header fields and payload.  Raises ``CorruptEntry``."""
+def parse_tombstone(index: int, payload) -> Tombstone:
+    """Of a record's index and payload.  Raises ``CorruptEntry``."""
     if len(payload) != _TOMBSTONE.size:
         raise CorruptEntry(f"a tombstone of {len(payload)} bytes")
     voted_term, vote, incarnation = _TOMBSTONE.unpack(payload)
-    return Tombstone(HardState(voted_term, vote), (term, index), incarnation)
+    return Tombstone(HardState(voted_term, vote), index, incarnation)
 
 
 def parse_reincarnation(payload) -> Reincarnation:

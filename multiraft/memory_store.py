@@ -21,7 +21,7 @@ class GroupImage:
     """One group's entries and hard state, once in memory and once on the disk."""
 
     __slots__ = ("incarnation", "configuration", "configuration_index", "first_index", "prev_term",
-                 "entries", "hard_state", "applied", "quarantined", "floor", "removed",
+                 "entries", "hard_state", "applied", "quarantined", "barred", "removed",
                  "group_incarnation")
 
     def __init__(self, incarnation: int, configuration: Configuration):
@@ -34,7 +34,7 @@ class GroupImage:
         self.hard_state = HardState(0, 0)
         self.applied = 0
         self.quarantined = ""
-        self.floor = (0, 0)
+        self.barred = 0
         self.removed = False
         self.group_incarnation = 0
 
@@ -54,16 +54,16 @@ class GroupImage:
 
     def _take_mark(self, mark: Entry) -> None:
         if mark.kind == EntryKind.TOMBSTONE:
-            left = marks.parse_tombstone(mark.term, mark.index, mark.payload)
+            left = marks.parse_tombstone(mark.index, mark.payload)
             self.__init__(self.incarnation, Configuration(()))
-            self.hard_state, self.floor = left.hard_state, left.floor
+            self.hard_state, self.barred = left.hard_state, left.barred
             self.group_incarnation = left.incarnation
             self.removed = True
         else:
             new = marks.parse_reincarnation(mark.payload)
             self.group_incarnation, self.configuration = new
             self.configuration_index = self.first_index + len(self.entries) - 1
-            self.floor = (0, 0)
+            self.barred = 0
 
     def changes(self) -> list[tuple[int, Configuration]]:
         """(index, configuration), the one before the first entry included."""
@@ -170,8 +170,9 @@ class MemoryStore:
             del changes[0]
         index, configuration = changes[0]
         return GroupRestored(bounds, tuple(runs), image.hard_state, image.applied, image.applied,
-                             configuration, image.quarantined, index, tuple(changes[1:]),
-                             image.floor, image.group_incarnation)
+                             configuration, image.quarantined, configuration_index=index,
+                             changes=tuple(changes[1:]), barred=image.barred,
+                             incarnation=image.group_incarnation)
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
         """Entries first..last; None when some of them are gone.  O(last - first)."""

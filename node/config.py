@@ -43,6 +43,9 @@ class Limits:
     cold_readers_max: int = 4
     #: Bytes under way from disk at a time: four fetches of the largest size.
     cold_read_bytes_max: int = 64 << 20
+    #: Copies sent to peers that repair, in bytes per second and all together: a tenth of what a
+    #: modest network carries, so that appends keep their share.
+    bulk_bytes_per_second: int = 32 << 20
     #: A long poll waits at most this long.
     fetch_wait_ms_max: int = 30_000
     #: An append is answered as ambiguous after at most this long.

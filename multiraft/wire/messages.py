@@ -54,7 +54,7 @@ ANY = "any"
 class Hello(NamedTuple):
     """First frame of each connection, from whoever opened it."""
 
-    connection: str = "client"  # "client", "append" or "liveness"; key "class" on the wire
+    connection: str = "client"  # or "append", "liveness", "bulk"; key "class" on the wire
     cluster: bytes | None = None  # 16 bytes; null = whatever cluster answers
     node: int = 0  # 0 = not a node
     boot_epoch: int = 0
@@ -479,7 +479,7 @@ Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | Complain
          | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply)
 
 _HELLO = Shape(Hello, {
-    "version": _u32, "connection": schema.one_of("client", "append", "liveness"),
+    "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),
     "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
     "client_id": schema.text(TOPIC_NAME_MAX)})
 _WELCOME = Shape(Welcome, {
