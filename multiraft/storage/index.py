@@ -89,6 +89,11 @@ class GroupIndex:
             for at in range(slot, len(ends)):
                 ends[at] += change
 
+    def within(self, begin: int, end: int) -> list[int]:
+        """Indexes of the entries that begin in [begin, end) of the lane.  O(n)."""
+        return [slot + self.first_index for slot, position in enumerate(self._positions)
+                if begin <= position < end]
+
     def holds(self, index: int, term: int) -> bool:
         """Whether the log has that entry, readable or not.  O(log n)."""
         return self.first_index <= index <= self.last_index and self.term(index) == term

@@ -48,6 +48,12 @@ class Repair:
         log.quarantine(f"entry {index}: {why}")
         return True
 
+    def owners(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """(group, index) of the entries of present logs that begin in [begin, end) of the lane.
+        O(entries): for the rare case that something is wrong there."""
+        return [(group, index) for group, log in sorted(self._store._logs.items())
+                for index in log.index.within(begin, end)]
+
     def quarantined(self, group: int) -> GroupLog | None:
         """The group's log when its replica is quarantined, for whoever repairs it; else None."""
         log = self._store._logs.get(group)
