@@ -165,7 +165,7 @@ def test_a_start_beyond_the_end_is_an_error_with_the_range_and_no_silence(client
 def fill_times(client, batches, compression="none") -> list[int]:
     """One batch of records for each list of timestamps; all timestamps by offset."""
     client.create_topic("a")
-    with client.producer(compression=compression) as producer:
+    with client.producer(compression=compression, linger_ms=10_000) as producer:
         for batch in batches:
             for stamp in batch:
                 producer.send_nowait(Record("a", b"at %d" % stamp, timestamp_ms=stamp))

@@ -169,7 +169,7 @@ def test_a_time_is_found_to_the_record(world, topic, compression):
     start = 1_700_000_000_000
     stamps = [start + 10 * number for number in range(100)]
     with blocking.Client(world.addresses) as client:
-        with client.producer(compression=compression) as producer:
+        with client.producer(compression=compression, linger_ms=10_000) as producer:
             for at, stamp in enumerate(stamps):
                 producer.send(Record(topic, b"%d" % stamp, timestamp_ms=stamp))
                 if at % 25 == 24:
