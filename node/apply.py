@@ -87,7 +87,8 @@ class Applying:
                 self._metadata_log.lead()
             self._pending.committed(group, last)
             self._fetching.committed(group)
-            self._confirmations.committed(group)
+            if self._confirmations.waiting:
+                self._confirmations.committed(group)
 
     def confirmed(self, reads: list) -> None:
         """Leaders that a majority has confirmed, after this round's commits."""
@@ -107,8 +108,8 @@ class Applying:
         """When an append, a long poll or a question has waited long enough."""
         deadlines = [at for at in (self._pending.next_deadline_ms(),
                                    self._fetching.next_deadline_ms(),
-                                   self._confirmations.next_deadline_ms()) if at is not None]
-        return min(deadlines) if deadlines else None
+                                   self._confirmations.earliest_ms) if at is not None]
+        return min(deadlines)
 
     def stop(self) -> None:
         """The node ends: what is still open is answered, as far as its outcome is known."""
@@ -120,7 +121,8 @@ class Applying:
     def answer(self, now_ms: int) -> None:
         """Deadlines, woken polls, and everything to the sockets."""
         self._pending.expire(now_ms)
-        self._confirmations.expire(now_ms)
+        if self._confirmations.earliest_ms <= now_ms:
+            self._confirmations.expire(now_ms)
         self._fetching.wake_due(now_ms)
         self._sessions.flush()
 

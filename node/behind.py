@@ -21,13 +21,14 @@ class Behind:
         self._background = background
         self._request_round = request_round
 
+    def lacks(self, seen_index: int) -> bool:
+        """Whether this node has not applied metadata that a client has seen."""
+        return seen_index > self._directory.metadata_index
+
     def wait(self, partitions: Sequence[int], seen_index: int, then: Callable[[], None]) -> bool:
         """Call ``then`` when the metadata at ``seen_index`` is applied here, or time is up; False
-        when nothing has to be waited for, or nothing more can be."""
-        directory = self._directory
-        if seen_index <= directory.metadata_index:
-            return False
-        if all(directory.place_of(partition) is not None for partition in partitions):
+        when all ``partitions`` are known anyway, or too many wait.  Only when it ``lacks`` that."""
+        if all(self._directory.place_of(partition) is not None for partition in partitions):
             return False
         return self._background.start(self._wait, seen_index, then)
 

@@ -25,6 +25,9 @@ CONFIRM_MS_MAX = 2_000
 #: Questions that wait at a time: each is two small objects.
 CONFIRMATIONS_MAX = 65_536
 
+#: Later than any time.
+NEVER_MS = 1 << 60
+
 Then = Callable[[bool], None]
 
 
@@ -48,7 +51,8 @@ class Confirmations:
         self._core = core
         self._tails = tails
         self._request_round = request_round
-        self._waiting: dict[int, _Question] = {}
+        self.waiting: dict[int, _Question] = {}  # by token; empty = ``committed`` has nothing to do
+        self.earliest_ms = NEVER_MS  # no question's deadline is before it
         self._by_group: dict[int, dict[int, _Question]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
         self._token = 0
@@ -56,7 +60,7 @@ class Confirmations:
 
     def ask(self, group: int, then: Then) -> bool:
         """See the module docstring; False = it cannot even be asked, and ``then`` is not called."""
-        if len(self._waiting) >= CONFIRMATIONS_MAX:
+        if len(self.waiting) >= CONFIRMATIONS_MAX:
             return False
         self._token += 1
         try:
@@ -64,16 +68,17 @@ class Confirmations:
         except ProposalError:
             return False
         question = _Question(self._token, group, then, monotonic_ms() + CONFIRM_MS_MAX)
-        self._waiting[question.token] = question
+        self.waiting[question.token] = question
         self._by_group.setdefault(group, {})[question.token] = question
         self._deadlines.add(question)
+        self.earliest_ms = min(self.earliest_ms, question.deadline_ms)
         self._request_round()
         return True
 
     def ready(self, reads: list) -> None:
         """What the core confirmed (``Ready.reads``), after this round's commits were applied."""
         for read in reads:
-            question = self._waiting.get(read.token)
+            question = self.waiting.get(read.token)
             if question is not None:
                 question.index = max(1, read.index)
                 self._settle(question)
@@ -90,17 +95,14 @@ class Confirmations:
             self._end(question, False)
 
     def expire(self, now_ms: int) -> None:
-        """Give up on what took too long; once per round."""
+        """Give up on what took too long; due at ``earliest_ms``."""
         while self._deadlines and self._deadlines[0].deadline_ms <= now_ms:
             self._end(self._deadlines[0], False)
-
-    def next_deadline_ms(self) -> int | None:
-        """When ``expire`` is due next."""
-        return self._deadlines[0].deadline_ms if self._deadlines else None
+        self.earliest_ms = self._deadlines[0].deadline_ms if self._deadlines else NEVER_MS
 
     def stop(self) -> None:
         """The node ends."""
-        for question in list(self._waiting.values()):
+        for question in list(self.waiting.values()):
             self._end(question, False)
 
     def _settle(self, question: _Question) -> None:
@@ -110,7 +112,7 @@ class Confirmations:
             self._end(question, True)
 
     def _end(self, question: _Question, confirmed: bool) -> None:
-        del self._waiting[question.token]
+        del self.waiting[question.token]
         self._deadlines.remove(question)
         of_group = self._by_group[question.group]
         del of_group[question.token]

@@ -72,8 +72,9 @@ class Fetching:
         wait_ms = min(request.wait_max_ms, self._limits.fetch_wait_ms_max)
         self._number += 1
         fetch = WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number, seen_index)
-        if not self._behind.wait([part.incarnation for part in request.partitions], seen_index,
-                                 lambda: self._try(fetch)):
+        if not (self._behind.lacks(seen_index) and self._behind.wait(
+                [part.incarnation for part in request.partitions], seen_index,
+                lambda: self._try(fetch))):
             self._try(fetch)
 
     def committed(self, group: int) -> None:

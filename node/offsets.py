@@ -53,9 +53,10 @@ class Offsets:
 
     def handle(self, request: ListOffsets, answer, seen_index: int = 0) -> None:
         """``answer(reply)`` is called exactly once, maybe before this returns."""
-        partitions = [query.incarnation for query in request.partitions]
         waiting = _Request(request, answer, seen_index)
-        if not self._behind.wait(partitions, seen_index, lambda: self._begin(waiting)):
+        if not (self._behind.lacks(seen_index) and self._behind.wait(
+                [query.incarnation for query in request.partitions], seen_index,
+                lambda: self._begin(waiting))):
             self._begin(waiting)
 
     def _begin(self, waiting: _Request) -> None:

@@ -6,6 +6,7 @@ from multiraft.group import Role
 from multiraft.ready import Committed, Event
 from multiraft.types import METADATA_GROUP
 from node.apply import Applying, RoleChanges
+from node.confirmations import NEVER_MS
 from tests.node.harness import silent_log
 
 
@@ -15,6 +16,10 @@ class World:
     def __init__(self):
         self.log: list = []
         part = SimpleNamespace
+        self.confirmations = part(
+            lost=self.note("doubted"), ready=self.note("confirmed"),
+            committed=self.note("reads settled"), expire=self.note("doubts"),
+            stop=self.note("stop confirming"), waiting={}, earliest_ms=NEVER_MS)
         self.applying = Applying(
             part(applied=self.note("applied"), durable_index=lambda group: 5,
                  is_leader=lambda group: True),
@@ -27,11 +32,9 @@ class World:
                  next_deadline_ms=lambda: self.deadlines[0]),
             part(committed=self.note("woken"), wake_due=self.note("wake"),
                  stop=self.note("stop fetching"), next_deadline_ms=lambda: self.deadlines[1]),
-            part(lost=self.note("doubted"), ready=self.note("confirmed"),
-                 committed=lambda group: None, expire=lambda now_ms: None,
-                 stop=self.note("stop confirming"), next_deadline_ms=lambda: self.deadlines[2]),
+            self.confirmations,
             part(flush=self.note("flush")), RoleChanges(), silent_log())
-        self.deadlines: list[int | None] = [None, None, None]
+        self.deadlines: list[int | None] = [None, None]
 
     def note(self, name: str):
         return lambda *args: self.log.append((name, *args))
@@ -81,11 +84,23 @@ def test_a_confirmed_leader_is_told_of():
     assert world.log == [("confirmed", ["read"])]
 
 
+def test_those_who_wait_for_a_confirmation_are_looked_at_only_when_there_are_any():
+    world = World()
+    world.applying.apply([Committed(3, 7, 9)])
+    world.applying.answer(5)
+    assert not {"reads settled", "doubts"} & {entry[0] for entry in world.log}
+    world.confirmations.waiting[1], world.confirmations.earliest_ms = "question", 5
+    world.applying.apply([Committed(3, 10, 11)])
+    world.applying.answer(5)
+    assert {("reads settled", 3), ("doubts", 5)} < set(world.log)
+
+
 def test_the_next_deadline_is_the_earliest():
     world = World()
-    for deadlines, expected in (([None, None, None], None), ([5, None, 6], 5),
-                                ([None, 7, None], 7), ([9, 8, 7], 7)):
-        world.deadlines = deadlines
+    for deadlines, confirming, expected in (
+            ([None, None], NEVER_MS, NEVER_MS), ([5, None], 6, 5), ([None, 7], NEVER_MS, 7),
+            ([9, 8], 7, 7)):
+        world.deadlines, world.confirmations.earliest_ms = deadlines, confirming
         assert world.applying.next_deadline_ms() == expected
 
 

@@ -113,7 +113,8 @@ async def test_a_leader_that_nobody_confirms_says_nothing_certain(tmp_path, monk
         answer = await client.ask(fetch)
         assert answer.reply.results[0].code == Code.OFFSET_NOT_AVAILABLE, (
             "a leader that was replaced while it slept would make the client reset")
-        assert not node.confirmations._by_group and node.confirmations.next_deadline_ms() is None
+        assert not node.confirmations.waiting and not node.confirmations._by_group
+        assert node.confirmations.earliest_ms == confirmations.NEVER_MS
 
 
 @in_trio
