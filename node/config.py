@@ -35,9 +35,9 @@ class Limits:
     #: Bytes answered to one fetch, whatever the client asks: with one more batch of the largest
     #: size it stays inside a frame.
     fetch_bytes_max: int = 7 << 20
-    #: A fetch reads at most this much on the loop, of what the page cache has: about what a hop to
-    #: a thread costs (0.15 ms), and little beside what a round takes.
-    resident_read_bytes_max: int = 256 << 10
+    #: A fetch reads at most this much on the loop, of what the page cache has: copying and checking
+    #: it takes 0.1 ms, about as long as a hop to a thread and back.
+    resident_read_bytes_max: int = 1 << 20
     #: Threads that read what is not in memory: enough to keep a disk's queue busy, and few beside
     #: the loop, which each of them makes wait for the interpreter's lock.
     cold_readers_max: int = 4
