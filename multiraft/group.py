@@ -83,6 +83,7 @@ class GroupStatus(NamedTuple):
     uncommitted_bytes: int
     members: tuple[MemberStatus, ...]
     configuration_index: int = 0  # of the entry that put it in force; 0 = as created
+    last_term: int = 0
 
 
 class Group:
@@ -143,8 +144,7 @@ class Group:
         #: No campaign before: it resigned, and others shall have a chance.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
-        #: In quarantine and yet following, because the log's end is unknown (``doubt.py``): a
-        #: number drawn for this time; 0 = not so.
+        #: Following in quarantine (``doubt.py``): a number drawn for this time; 0 = not so.
         self.episode = 0
         #: (term, index, reached): what the leader said against the doubt.
         self.cleared = (0, 0, False)
@@ -545,7 +545,7 @@ class Group:
             log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.quarantined, self.host.timers.deadline(self.id) is None, self.transferee,
-            self.uncommitted_bytes, members, self.configuration_index)
+            self.uncommitted_bytes, members, self.configuration_index, log.last_term)
 
     def _check(self) -> None:
         """Every invariant; O(members + elections)."""

@@ -62,7 +62,7 @@ class Readable:
         core = self._core
         leads = tail is not None and core.is_leader(group)
         if not leads:
-            if tail is None or replica != ANY:
+            if tail is None or replica != ANY or not core.has_group(group):
                 raise Refused(*self._directory.leader_detail(group))
             why = core.quarantine_reason(group)
             if why:

@@ -238,7 +238,7 @@ class ConsumerState:
         """Make a reader for each partition once the topic is known."""
         if self._started_ms is None:
             self._started_ms = now_ms
-        topic = self._metadata.topic(self.topic)
+        topic = self._metadata.topics.get(self.topic)
         if topic is None:
             if self._metadata.is_missing(self.topic, now_ms):
                 self.error = UnknownTopic(f"topic {self.topic!r} does not exist")
@@ -266,7 +266,7 @@ class ConsumerState:
 
     def _check_deleted(self) -> None:
         for reader in self._readers:
-            if self._metadata.location(reader.incarnation) is None:
+            if self._metadata.locations.get(reader.incarnation) is None:
                 self.error = UnknownPartition(f"topic {self.topic!r} was deleted")
 
     def _ready(self, reader: _Reader, now_ms: int) -> tuple[int, bool, str] | None:
@@ -293,7 +293,7 @@ class ConsumerState:
 
     def _leader(self, reader: _Reader) -> int:
         """The partition's leader, if it and its address are known; else 0."""
-        location = self._metadata.location(reader.incarnation)
+        location = self._metadata.locations.get(reader.incarnation)
         if location is None or location.leader not in self._metadata.nodes:
             return 0
         return location.leader

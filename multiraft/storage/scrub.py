@@ -130,11 +130,17 @@ class Scrubber:
         return None
 
     def done(self, plan: ScrubPlan) -> list[CorruptRange]:
-        """A plan was executed: the entries that it found damaged.  O(1), O(entries) of the whole
-        store when there was something."""
+        """A plan was executed: the entries that it found damaged; one of group -1 for a place that
+        no log points to.  O(1), O(entries) of the whole store when there was something."""
         self.position = max(plan.end, plan.position + 1)
         self._prev_crc = plan.prev_crc
         self.bytes += plan.bytes
         return [CorruptRange(group, index, f"found by the scrub: {suspect.why}")
-                for suspect in plan.suspects
-                for group, index in self._store.repair.owners(suspect.begin, suspect.end)]
+                for suspect in plan.suspects for group, index in self._owners(suspect)]
+
+    def _owners(self, suspect: Suspect) -> list[tuple[int, int]]:
+        owners = self._store.repair.owners(suspect.begin, suspect.end)
+        if (owners or suspect.why == "payload"
+                or self._store.repair.is_settled(suspect.begin, suspect.end)):
+            return owners
+        return [(-1, 0)]

@@ -399,6 +399,9 @@ class Store:
         if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)
         log = self._logs[batches.group]
+        if log.missing:  # what is missing may be missing in the partition's index too
+            lost = ReadPlan(log.group, log.incarnation, [], self._filesystem, (), min(log.missing))
+            return Fetch([], FetchPlan(lost), offset, 0)
         size_of, cached = log.index.size, log.cached
         hot = batches.batch(first)[2] in cached
         indexes, total, next_offset = [], 0, offset
@@ -500,8 +503,9 @@ class Store:
         # there before, and the checkpoint would call it committed.
         commit = max(min(commit, tail.applied_index), log.commit)
         configuration_index, configuration = log.configuration_at(tail.applied_index)
-        key = (log.incarnation, configuration_index, configuration, log.hard_state, log.index.first_index, commit,
-               log.quarantined, tail.applied_index, tuple(log.missing.items()), log.doubtful,
+        key = (log.incarnation, configuration_index, configuration, log.hard_state,
+               log.index.first_index, commit, log.quarantined, tail.applied_index,
+               tuple(log.missing.items()), log.doubtful,
                log.lasting, log.lifted, log.barred, log.removed, log.buried_at,
                log.group_incarnation)
         if key == log.record_key and log.record:

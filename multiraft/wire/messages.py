@@ -17,6 +17,22 @@ from typing import Any, NamedTuple
 
 from multiraft.wire import schema
 from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.rows import (
+    BatchPart,
+    FetchPart,
+    FetchResult,
+    GroupReplicas,
+    GroupSummary,
+    MemberRow,
+    NodeAddress,
+    NodeSummary,
+    OffsetQuery,
+    OffsetResult,
+    PartitionMetadata,
+    ProduceResult,
+    TopicMetadata,
+    TopicSummary,
+)
 from multiraft.wire.schema import Malformed, Shape, list_of, nullable, row
 
 PROTOCOL_VERSION = 1
@@ -80,120 +96,6 @@ class Refused(NamedTuple):
     code: int
     text: str
     versions: tuple[int, ...] = VERSIONS_SUPPORTED
-
-
-# ---- rows -------------------------------------------------------------------------------------
-
-
-class NodeAddress(NamedTuple):
-    id: int
-    client_address: str
-    rack: str
-
-
-class PartitionMetadata(NamedTuple):
-    """Where a partition is now.  ``leader`` 0 = unknown; ``leader_epoch`` grows with each leader;
-    ``epoch`` counts the partition's moves between groups."""
-
-    partition: int
-    incarnation: int
-    group: int
-    leader: int
-    leader_epoch: int
-    epoch: int
-
-
-class TopicMetadata(NamedTuple):
-    name: str
-    id: bytes  # UUID, 16 bytes
-    incarnation: int
-    partitions: tuple[PartitionMetadata, ...]
-
-
-class GroupReplicas(NamedTuple):
-    """The nodes that hold a group, as the answering node knows it."""
-
-    group: int
-    nodes: tuple[int, ...]
-
-
-class TopicSummary(NamedTuple):
-    name: str
-    id: bytes
-    incarnation: int
-    partitions: int
-
-
-class BatchPart(NamedTuple):
-    """``length`` bytes of the payload are one batch for this partition."""
-
-    incarnation: int
-    length: int
-
-
-class ProduceResult(NamedTuple):
-    """``base_offset`` is that of the first append when the batch was a duplicate; -1 on error."""
-
-    code: int
-    base_offset: int
-    error: ErrorDetail | None = None
-
-
-class FetchPart(NamedTuple):
-    incarnation: int
-    offset: int
-    bytes_max: int
-
-
-class FetchResult(NamedTuple):
-    """``length`` bytes of the payload are whole batches of this partition, the first of which
-    contains the offset asked for.  Marks are -1 when ``code`` is not 0."""
-
-    incarnation: int
-    code: int
-    high_watermark: int
-    log_start: int
-    length: int
-    error: ErrorDetail | None = None
-
-
-class OffsetQuery(NamedTuple):
-    incarnation: int
-    position: str  # EARLIEST, LATEST or TIMESTAMP
-    timestamp_ms: int = -1  # with TIMESTAMP: milliseconds since 1970
-
-
-class OffsetResult(NamedTuple):
-    """With TIMESTAMP ``offset`` is the first of a batch: no record before it has that timestamp or
-    a later one; the reader finds the record itself from there on.  -1 = there is none."""
-
-    incarnation: int
-    code: int
-    offset: int
-    error: ErrorDetail | None = None
-
-
-class NodeSummary(NamedTuple):
-    """``state``: up, down or unknown, as the answering node sees it."""
-
-    id: int
-    client_address: str
-    peer_address: str
-    rack: str
-    state: str
-    groups: int
-    leads: int
-
-
-class GroupSummary(NamedTuple):
-    """``leader`` 0 and ``term`` 0 = not known to the answering node."""
-
-    group: int
-    incarnation: int
-    term: int
-    leader: int
-    voters: tuple[int, ...]
-    learners: tuple[int, ...]
 
 
 # ---- requests ---------------------------------------------------------------------------------
@@ -284,6 +186,27 @@ class GroupTransfer(NamedTuple):
     to: int = 0
 
 
+class GroupMembers(NamedTuple):
+    """To the group's leader: make these the members, if ``voters`` is not empty and the
+    configuration in force is still the one at ``expected_index`` (-1 = whichever).  Else only tell.
+    ``local``: the answering node's own replica is meant, whether it leads or not; tells only."""
+
+    group: int
+    voters: tuple[int, ...] = ()
+    learners: tuple[int, ...] = ()
+    expected_index: int = -1
+    local: bool = False
+
+
+class GroupRecover(NamedTuple):
+    """To the metadata group's leader: the group goes on from the replica of node ``survivor``, as
+    its only voter, in ``incarnation``.  Entries that only others had are lost."""
+
+    group: int
+    survivor: int
+    incarnation: int
+
+
 class NodeStatus(NamedTuple):
     pass
 
@@ -365,6 +288,31 @@ class GroupTransferReply(NamedTuple):
     term: int
 
 
+class GroupMembersReply(NamedTuple):
+    """A replica and what it knows of its group.  ``index``: of the configuration in force;
+    ``is_open``: a change is not through.  ``rows`` is filled by the leader."""
+
+    group: int
+    incarnation: int
+    node: int
+    leader: int
+    term: int
+    last_term: int
+    last_index: int
+    commit: int
+    index: int
+    is_open: bool
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+    outgoing: tuple[int, ...]
+    rows: tuple[MemberRow, ...]
+    quarantined: str = ""
+
+
+class GroupRecoverReply(NamedTuple):
+    incarnation: int
+
+
 class NodeStatusReply(NamedTuple):
     """Statistics of the answering node: a map whose keys are documented with the node."""
 
@@ -404,12 +352,27 @@ def _per_partition(kind: type, *checks: schema.Check) -> schema.Check:
     return list_of(row(kind, *checks), PARTITIONS_PER_REQUEST_MAX)
 
 
+def _batch_bytes(request: Produce) -> int:
+    total = 0
+    for batch in request.batches:
+        total += batch.length
+    return total
+
+
+def _result_bytes(reply: FetchReply) -> int:
+    total = 0
+    for result in reply.results:
+        total += result.length
+    return total
+
+
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
     "metadata": Shape(Metadata, {"topics": nullable(list_of(_any_name, TOPICS_PER_REQUEST_MAX))}),
     "produce": Shape(Produce, {
         "acks": schema.one_of("commit", "leader", "none"),
-        "timeout_ms": schema.integer(1, TIMEOUT_MS_MAX), "batches": _batch_parts}),
+        "timeout_ms": schema.integer(1, TIMEOUT_MS_MAX), "batches": _batch_parts},
+        _batch_bytes),
     "fetch": Shape(Fetch, {
         "partitions": _per_partition(FetchPart, _u64, _i64, _bytes_count),
         "bytes_min": _bytes_count, "bytes_max": _bytes_count,
@@ -431,6 +394,10 @@ REQUESTS: dict[str, Shape] = {
     "group_list": Shape(GroupList, {
         "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
     "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
+    "group_members": Shape(GroupMembers, {
+        "group": _u32, "voters": _nodes, "learners": _nodes,
+        "expected_index": schema.integer(-1, schema.I64_MAX), "local": schema.boolean}),
+    "group_recover": Shape(GroupRecover, {"group": _u32, "survivor": _node, "incarnation": _u32}),
     "node_status": Shape(NodeStatus, {}),
 }
 
@@ -444,7 +411,8 @@ RESPONSES: dict[str, Shape] = {
     "produce": Shape(ProduceReply, {
         "results": _per_partition(ProduceResult, _code, _mark, _detail)}),
     "fetch": Shape(FetchReply, {
-        "results": _per_partition(FetchResult, _u64, _code, _mark, _mark, _bytes_count, _detail)}),
+        "results": _per_partition(FetchResult, _u64, _code, _mark, _mark, _bytes_count, _detail)},
+        _result_bytes),
     "list_offsets": Shape(ListOffsetsReply, {
         "results": _per_partition(OffsetResult, _u64, _code, _mark, _detail)}),
     "complain": Shape(ComplainReply, {"damaged": schema.boolean}),
@@ -465,6 +433,12 @@ RESPONSES: dict[str, Shape] = {
         "groups": list_of(row(GroupSummary, _u32, _u32, _u64, _node, _nodes, _nodes),
                           GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
     "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
+    "group_members": Shape(GroupMembersReply, {
+        "group": _u32, "incarnation": _u32, "node": _node, "leader": _node, "term": _u64,
+        "last_term": _u64, "last_index": _u64, "commit": _u64, "index": _u64,
+        "is_open": schema.boolean, "voters": _nodes, "learners": _nodes, "outgoing": _nodes,
+        "rows": list_of(row(MemberRow, _node, _text, _u64), NODES_MAX), "quarantined": _text}),
+    "group_recover": Shape(GroupRecoverReply, {"incarnation": _u32}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
 }
 
@@ -473,10 +447,12 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 
 Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
-           | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus)
+           | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | GroupMembers
+           | GroupRecover | NodeStatus)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
-         | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply)
+         | ClusterStatusReply | GroupListReply | GroupTransferReply | GroupMembersReply
+         | GroupRecoverReply | NodeStatusReply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),
