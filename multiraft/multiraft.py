@@ -527,6 +527,19 @@ class MultiRaft:
         """Timers that are armed: groups that are not asleep, and open questions to nodes."""
         return len(self._host.timers)
 
+    def has_group(self, group: int) -> bool:
+        """Whether this node has a replica of ``group``."""
+        return group in self._groups
+
+    def configuration(self, group: int) -> Configuration:
+        """Members of a group that is here.  Raises ``UnknownGroup``."""
+        return self._group(group).configuration
+
+    def quarantine_reason(self, group: int) -> str:
+        """Why the replica is damaged; empty when it is not, or not here."""
+        found = self._groups.get(group)
+        return found.quarantined if found is not None else ""
+
     @property
     def quarantined_count(self) -> int:
         """Replicas that are damaged.  O(groups)."""

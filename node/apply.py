@@ -39,13 +39,14 @@ class RoleChanges:
 class Applying:
     """Consumer of events, commits and durable marks."""
 
-    def __init__(self, core, store, metadata_log, pending, fetching, sessions, roles: RoleChanges,
-                 replicas, log):
+    def __init__(self, core, store, metadata_log, pending, fetching, confirmations, sessions,
+                 roles: RoleChanges, replicas, log):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
         self._pending = pending
         self._fetching = fetching
+        self._confirmations = confirmations
         self._sessions = sessions
         self._roles = roles
         self._replicas = replicas
@@ -64,6 +65,7 @@ class Applying:
                 self._replicas.wanted(event.group, *event.fields)
             elif event.kind == "removed":
                 self._replicas.gone(event.group)
+                self._fetching.committed(event.group)  # its polls are sent to the leader
             elif event.kind == "snapshot_offered":
                 self.snapshot_offered(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
@@ -71,6 +73,7 @@ class Applying:
                     "group": event.group, "fields": list(event.fields)})
                 if event.kind == "quarantine":
                     self._store.quarantine(event.group, event.fields[0])
+                    self._fetching.committed(event.group)  # its polls are answered QUARANTINED
 
     def _role(self, group: int, leads: bool) -> None:
         # As the event says, not as it is now: a leader that was deposed and won again in between
@@ -80,6 +83,7 @@ class Applying:
             self.elections += 1
         else:
             self._pending.lost(group)
+            self._confirmations.lost(group)
             self._fetching.committed(group)  # its polls are answered NOT_LEADER
         if group == METADATA_GROUP:
             self._metadata_log.role_changed(leads)
@@ -95,6 +99,12 @@ class Applying:
                 self._replicas.due = True
             self._pending.committed(group, last)
             self._fetching.committed(group)
+            if self._confirmations.waiting:
+                self._confirmations.committed(group)
+
+    def confirmed(self, reads: list) -> None:
+        """Leaders that a majority has confirmed, after this round's commits."""
+        self._confirmations.ready(reads)
 
     def durable(self) -> None:
         """Own writes became durable: acks=leader.  O(groups with such appends pending)."""
@@ -107,16 +117,16 @@ class Applying:
         return bool(self._sessions.to_flush)
 
     def next_deadline_ms(self) -> int | None:
-        """When an append or a long poll has waited long enough."""
-        pending_ms = self._pending.next_deadline_ms()
-        fetching_ms = self._fetching.next_deadline_ms()
-        if pending_ms is None or fetching_ms is None:
-            return fetching_ms if pending_ms is None else pending_ms
-        return min(pending_ms, fetching_ms)
+        """When an append, a long poll or a question has waited long enough."""
+        deadlines = [at for at in (self._pending.next_deadline_ms(),
+                                   self._fetching.next_deadline_ms(),
+                                   self._confirmations.earliest_ms) if at is not None]
+        return min(deadlines)
 
     def stop(self) -> None:
         """The node ends: what is still open is answered, as far as its outcome is known."""
         self._pending.stop()
+        self._confirmations.stop()
         self._fetching.stop()
         self._sessions.flush()
 
@@ -125,6 +135,8 @@ class Applying:
         if self._replicas.due:
             self._replicas.settle()
         self._pending.expire(now_ms)
+        if self._confirmations.earliest_ms <= now_ms:
+            self._confirmations.expire(now_ms)
         self._fetching.wake_due(now_ms)
         self._sessions.flush()
 

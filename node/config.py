@@ -35,6 +35,14 @@ class Limits:
     #: Bytes answered to one fetch, whatever the client asks: with one more batch of the largest
     #: size it stays inside a frame.
     fetch_bytes_max: int = 7 << 20
+    #: A fetch reads at most this much on the loop, of what the page cache has: copying and checking
+    #: it takes 0.1 ms, about as long as a hop to a thread and back.
+    resident_read_bytes_max: int = 1 << 20
+    #: Threads that read what is not in memory: enough to keep a disk's queue busy, and few beside
+    #: the loop, which each of them makes wait for the interpreter's lock.
+    cold_readers_max: int = 4
+    #: Bytes under way from disk at a time: four fetches of the largest size.
+    cold_read_bytes_max: int = 64 << 20
     #: Copies sent to peers that repair, in bytes per second and all together: a tenth of what a
     #: modest network carries, so that appends keep their share.
     bulk_bytes_per_second: int = 32 << 20
@@ -42,6 +50,9 @@ class Limits:
     fetch_wait_ms_max: int = 30_000
     #: An append is answered as ambiguous after at most this long.
     append_timeout_ms_max: int = 60_000
+    #: A client that ended its side of a connection gets the answers to what it had asked, if they
+    #: are there, and taken, by then: a little more than an append may take.
+    half_closed_ms_max: int = 65_000
     #: A connection that has not said hello by then is closed.
     hello_timeout_ms: int = 5_000
     #: The round loop answers the liveness thread's nudge within this, or leases end.
@@ -70,6 +81,10 @@ class Limits:
             raise ConfigError(
                 f"connection_bytes_in_flight_max={self.connection_bytes_in_flight_max} is below "
                 f"frame_bytes_max={self.frame_bytes_max}")
+        for name in ("cold_readers_max", "cold_read_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1, or nothing "
+                                  "that is not in memory could be read")
         return self
 
 

@@ -46,6 +46,7 @@ from multiraft.storage.plans import (
     ReadPlan,
     SealPlan,
     StagedWrite,
+    VerifyPlan,
     plan_spans,
 )
 from multiraft.storage.recovery import Damage, recover
@@ -434,14 +435,38 @@ class Store:
             return Fetch(payloads, None, next_offset, total)
         return Fetch([], FetchPlan(self._read_plan(log, indexes)), next_offset, total)
 
-    def first_at(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
-        """(base offset, offset after its last record) of the first batch with a record at or after
-        ``timestamp_ms``; None when there is none.  O(log n)."""
-        for batches in self._partitions.get(partition, ()):
-            slot = batches.find_timestamp(timestamp_ms)
+    def first_at(self, partition: int, timestamp_ms: int, from_offset: int,
+                 below_offset: int) -> int | None:
+        """Where to look for the first record at or after ``timestamp_ms``: no record between
+        ``from_offset`` and the answer is one.  None: no batch that ends below ``below_offset`` can
+        have one.  O(log n).
+
+        The answer is the first of a batch with such a record, or ``from_offset``, when the batch
+        that first reached the timestamp lies before it: the highest timestamp so far is what is
+        indexed, so batches after that one may be older again.
+        """
+        parts = sorted(self._partitions.get(partition, ()), key=lambda part: part.first_offset)
+        for batches in parts:
+            slot = max(batches.find_timestamp(timestamp_ms), batches.find(from_offset))
             if slot < len(batches):
-                return batches.batch(slot)[:2]
+                base, end, _ = batches.batch(slot)
+                if end > from_offset:
+                    return max(base, from_offset) if end <= below_offset else None
         return None
+
+    def verify_plan(self, partition: int, offset: int) -> VerifyPlan | None:
+        """A look at the batch that holds ``offset``, whether it is in memory or not; None when this
+        store has no such batch on disk.  Raises ``Compacted``."""
+        batches = self._holding(partition, offset)
+        slot = batches.find(offset) if batches is not None else -1
+        if slot < 0 or offset >= batches.batch(slot)[1]:
+            return None
+        log, index = self._logs[batches.group], batches.batch(slot)[2]
+        if log.index.position(index) + log.index.size(index) > self._lane.durable:
+            return None
+        cached = log.cached.get(index)
+        return VerifyPlan(self._read_plan(log, (index,)), index,
+                          cached.entry.payload if cached is not None else None)
 
     def _holding(self, partition: int, offset: int) -> PartitionIndex | None:
         """The part of a partition that holds ``offset``: one per group it has lived in."""
