@@ -34,7 +34,7 @@ from multiraft.log import GroupLog
 from multiraft.messages import AppendReply, GroupMessage, Status
 from multiraft.progress import Progress, ProgressState
 from multiraft.ready import Committed, Envelope, Event, GroupWrite, Ready
-from multiraft.store import GroupRestored
+from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail_protocol import Tail
 from multiraft.types import Configuration, Entry, HardState
 
@@ -345,6 +345,21 @@ class Group:
             while self.configurations[-1][0] >= first_gone:
                 self.configurations.pop()
             self._put_in_force()
+        self.touch()
+
+    def install(self, bounds: LogBounds, index: int, configuration: Configuration,
+                tail: Tail) -> None:
+        """Forget the log: applied state up to the entry before ``bounds`` stands in its place, with
+        the configuration of the entry at ``index``."""
+        before = bounds.first_index - 1
+        assert bounds.last_index == before > self.log.commit, f"{bounds} over {self.log.commit}"
+        self.emit("installed", before, bounds.prev_term)
+        self.log = GroupLog(bounds, (), before, before)
+        self.tail = tail
+        self.configurations = [(index, configuration)]
+        self.verified = before
+        self.ack_to = self.leader
+        self._put_in_force()
         self.touch()
 
     # ---- members ------------------------------------------------------------------------------

@@ -31,12 +31,11 @@ from multiraft.wire.errors import (
     exception_for,
 )
 from node import metadata
+from node.behind import METADATA_WAIT_S
 from node.config import NodeConfig
 from node.group_requests import GroupRequests
 from node.refusals import REFUSALS, refusal
 
-#: A node that is behind what its client has seen waits this long, in seconds.
-METADATA_WAIT_S = 2.0
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
 TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
@@ -109,7 +108,11 @@ class Admin:
                 topics.append(self._topic_metadata(topic))
         nodes = tuple(wire.NodeAddress(member.id, str(member.client_address), member.rack)
                       for member in self._config.members)
-        return wire.MetadataReply(self._config.cluster_id, nodes, tuple(topics), tuple(missing))
+        groups = dict.fromkeys(part.group for topic in topics for part in topic.partitions)
+        replicas = tuple(wire.GroupReplicas(group, self._directory.replicas(group))
+                         for group in groups)
+        return wire.MetadataReply(self._config.cluster_id, nodes, tuple(topics), tuple(missing),
+                                  replicas)
 
     def _topic_metadata(self, topic) -> wire.TopicMetadata:
         rows = []

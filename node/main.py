@@ -41,10 +41,14 @@ from node import bootstrap
 from node.admin import Admin
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
+from node.background import Background
+from node.behind import Behind
 from node.bulk import Bulk
 from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms
+from node.complaints import Complaints
 from node.config import NodeConfig, load
+from node.confirmations import Confirmations
 from node.deadlines import Deadlines
 from node.descriptors import connections_that_fit
 from node.directory import Directory
@@ -58,15 +62,18 @@ from node.liveness import LivenessThread
 from node.log import logger
 from node.metadata import FIRST_GROUP_INCARNATION
 from node.metadata_log import MetadataLog
+from node.offsets import Offsets
 from node.peer_listener import PeerListener
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
+from node.readable import Readable
 from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
 from node.security import Security
 from node.session import Sessions
+from node.snapshots import Snapshots
 from node.statistics import Statistics
 from node.watchdog import Watchdog
 
@@ -117,25 +124,38 @@ class Node:
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
                                    config.limits.append_timeout_ms_max)
-        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits,
-                                 self.request_round, self._damaged)
+        self._build_reading()
         self.roles = RoleChanges()
         self.arrivals = Arrivals()
         self.statistics = Statistics(self)
         self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
                            self.request_round, self.roles)
         self.sessions = Sessions(
-            producing=self.producing, fetching=self.fetching, admin=self.admin,
-            directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
-            cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
-            request_round=self.request_round, arrivals=self.arrivals, log=self.log,
-            security=self.security)
+            producing=self.producing, fetching=self.fetching, offsets=self.offsets,
+            complaints=self.complaints, admin=self.admin, directory=self.directory,
+            limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX, cluster_id=config.cluster_id,
+            node=config.node.id, boot_epoch=store.boot_epoch, request_round=self.request_round,
+            arrivals=self.arrivals, log=self.log, security=self.security)
         self.deadlines = Deadlines(config.limits, lambda: self.sessions.open,
                                    lambda: bool(self.sessions.budget.starved))
         self.replicas = Replicas(core, store, self.metadata_log, config.groups,
                                  self.request_round, self.log)
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
-                                 self.sessions, self.roles, self.replicas, self.log)
+                                 self.confirmations, self.sessions, self.roles, self.replicas,
+                                 self.log)
+
+    def _build_reading(self) -> None:
+        """What answers clients that read."""
+        core, store, limits = self.core, self.store, self.config.limits
+        readable = Readable(core, store.tails, self.directory)
+        self.background = Background(limits)
+        self.confirmations = Confirmations(core, store.tails, self.request_round)
+        behind = Behind(self.metadata_log, self.directory, self.background, self.request_round)
+        self.fetching = Fetching(readable, store, limits, self.confirmations, behind,
+                                 self.background, self.request_round, self._damaged)
+        self.offsets = Offsets(readable, store, self.confirmations, behind)
+        self.complaints = Complaints(readable, store, self.background, self._damaged,
+                                     self.request_round)
 
     def _build_network(self) -> None:
         config, core = self.config, self.core
@@ -160,13 +180,18 @@ class Node:
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
-                             (core.timers, self.pending, self.fetching),
+                             (core.timers, self.pending, self.fetching, self.confirmations),
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
             core, self.rounds.request, self.liveness, self.security, node, boot_epoch,
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
             config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+        self.snapshots = Snapshots(core, self.store, self.metadata_log, self.checkpoints, self.bulk,
+                                   config.limits.metadata_entries_kept, self.request_round,
+                                   self.log)
+        self.applying.snapshot_offered = self.snapshots.offered
+        self.snapshots.compact()  # what the checkpoint that recovery began with makes unnecessary
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
@@ -230,7 +255,7 @@ class Node:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.disk.run)
                 await nursery.start(self.rounds.run)
-                await nursery.start(self.fetching.run)
+                await nursery.start(self.background.run)
                 await nursery.start(self.admin.run)
                 nursery.start_soon(self.disk.prepare)
                 nursery.start_soon(self.rounds.serve)
@@ -239,6 +264,7 @@ class Node:
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
+                nursery.start_soon(self.snapshots.run)
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
                 nursery.start_soon(self.deadlines.run)

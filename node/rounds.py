@@ -51,6 +51,9 @@ class Applier(Protocol):
     def apply(self, committed: list) -> None:
         """Committed and durable ranges, in order."""
 
+    def confirmed(self, reads: list) -> None:
+        """Reads that are linearizable now, after the commits of the same round."""
+
     def durable(self) -> None:
         """Writes of this node became durable (acks=leader)."""
 
@@ -224,6 +227,8 @@ class Rounds:
             self._hold(ready.messages_after_write)
         self._applier.observe(ready.events)
         self._applier.apply(ready.committed)
+        if ready.reads:
+            self._applier.confirmed(ready.reads)
 
     def _hold(self, envelopes: list) -> None:
         if self._durable_sequence >= self._staged_sequence:

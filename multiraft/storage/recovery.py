@@ -326,16 +326,18 @@ class _Recovery:
         one."""
         lane = self._lane
         segments = [each.segment for each in found]
+        since = max((record.since for record in self._checkpoint.records.values()), default=0)
         if not found:
-            start = max(self._checkpoint.lane_start, _aligned(durable))
+            start = max(self._checkpoint.lane_start, _aligned(durable), since)
             lane.resume([], start, 0, start, None)
             return
         last = found[-1]
         index = last.scan.index
         segment = last.segment
         segment.capacity = max(segment.capacity, _aligned(index.end - segment.start))
-        next_start = max(segment.start + segment.capacity, _aligned(durable))
-        if last.seed is None or last.scan.breaks or index.end < durable:
+        next_start = max(segment.start + segment.capacity, _aligned(durable), since)
+        if (last.seed is None or last.scan.breaks or index.end < durable
+                or segment.start < since):
             lane.resume(segments, max(index.end, durable), 0, next_start, None)
             return
         self._remove_index(segment)
@@ -355,7 +357,7 @@ class _Recovery:
             log.commit = record.commit
             log.quarantined = record.quarantined
             log.doubtful, log.lasting = record.doubtful, record.lasting
-            log.lifted = record.lifted
+            log.lifted, log.since = record.lifted, record.since
             log.configurations = [(record.configuration_index, record.configuration)]
             log.barred, log.removed, log.buried_at = (record.barred, record.removed,
                                                       record.buried_at)
@@ -391,6 +393,8 @@ class _Recovery:
         self._join_marks(log, run)
         if run.hard_state is not None:
             log.merge_hard_state(run.hard_state)
+        if segment.start < log.since:
+            return  # a snapshot stands in the place of all that
         tail_entries = self._tail_entries.setdefault(run.group, [])
         if run.lifted > log.lifted:
             log.lifted = run.lifted

@@ -5,9 +5,12 @@ from __future__ import annotations
 import socket
 from types import SimpleNamespace
 
-from multiraft.client.blocking import BatchReceipt, Record
+from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp
 from multiraft.wire import errors as wire
 from multiraft.wire import messages
+
+#: The time of every record.
+RECORD_MS = 1_700_000_000_000
 
 
 class FakeCluster:
@@ -22,8 +25,7 @@ class FakeCluster:
         self.outcomes: dict[bytes, Exception] = {}  # value -> how its batch ends
         self.producer_options: dict = {}
         self.batch_records = 3
-        self.hidden: set[str] = set()  # topics that the node asked has not heard of yet
-        self.caught_up: list[str] = []  # addresses from which the newest metadata was learnt
+        self.consumed: dict = {}  # how the last consumer was made
 
     def connect(self, addresses):
         self.asked.append(tuple(addresses))
@@ -70,8 +72,7 @@ class FakeClient:
 
     def list_topics(self):
         return [messages.TopicSummary(name, bytes(16), 1, len(partitions))
-                for name, partitions in self._cluster.topics.items()
-                if name not in self._cluster.hidden]
+                for name, partitions in self._cluster.topics.items()]
 
     def describe_topic(self, name):
         rows = [SimpleNamespace(partition=number, group=1 + number % 4,
@@ -88,9 +89,22 @@ class FakeClient:
                                            self._cluster.leaders[0], len(self._cluster.topics),
                                            sum(map(len, self._cluster.topics.values())))
 
+    def catch_up(self):
+        pass
+
     def node_status(self, address=""):
-        self._cluster.caught_up.append(address)
-        self._cluster.hidden.clear()
+        pass
+
+    def list_offsets(self, name):
+        return {number: OffsetRange(0, len(records))
+                for number, records in enumerate(self._topic(name))}
+
+    def offsets_at(self, name, timestamp_ms):
+        return {number: self._first_at(records, timestamp_ms)
+                for number, records in enumerate(self._topic(name))}
+
+    def _first_at(self, records, timestamp_ms):
+        return 0 if records and timestamp_ms <= RECORD_MS else None
 
     def group_list(self):
         return tuple(messages.GroupSummary(group, 1, 7, leader, (1, 2, 3), ())
@@ -107,10 +121,14 @@ class FakeClient:
     def turn_sometimes(self):
         pass
 
-    def consume(self, topic, partition=None, start="earliest", until_end=True):
+    def consume(self, topic, partition=None, start="earliest", until_end=True, **settings):
+        self._cluster.consumed = {"start": start, **settings}
         for number, records in enumerate(self._topic(topic)):
             if partition in (None, number):
                 first = {"earliest": 0, "latest": len(records)}.get(start, start)
+                if isinstance(start, Timestamp):
+                    found = self._first_at(records, start.ms)
+                    first = len(records) if found is None else found
                 yield from self._batches(number, records, first)
         if not until_end:
             raise KeyboardInterrupt  # nothing more will come: the person at the terminal leaves
@@ -119,12 +137,12 @@ class FakeClient:
         for at in range(first, len(records), self._cluster.batch_records):
             part = records[at:at + self._cluster.batch_records]
             yield SimpleNamespace(partition=partition, records=lambda at=at, part=part: [
-                SimpleNamespace(offset=at + place, timestamp_ms=1_700_000_000_000, key=key,
+                SimpleNamespace(offset=at + place, timestamp_ms=RECORD_MS, key=key,
                                 value=value, headers=())
                 for place, (key, value) in enumerate(part)])
 
     def _topic(self, name):
-        if name not in self._cluster.topics or name in self._cluster.hidden:
+        if name not in self._cluster.topics:
             raise wire.UnknownTopic(f"there is no topic {name!r}")
         return self._cluster.topics[name]
 

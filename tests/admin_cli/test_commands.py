@@ -76,14 +76,19 @@ def test_a_missing_topic_is_not_found(run, command):
     assert "multiraft topic list" in result.stderr
 
 
-@pytest.mark.parametrize("command", [["topic", "list"], ["topic", "describe", "new"],
-                                     ["produce", "new"], ["consume", "new"]])
-def test_a_node_that_lags_behind_does_not_deny_a_new_topic(run, cluster, command):
-    cluster.topics["new"] = [[]]
-    cluster.hidden = {"new"}
-    result = run(*command, input=b"")
-    assert result.exit_code == 0, result.output
-    assert cluster.caught_up == ["127.0.0.1:9101"], "the metadata leader was asked"
+def test_offsets_of_a_topic_and_where_a_time_is(run, cluster):
+    cluster.topics["t"] = [[(None, b"a"), (None, b"b")], []]
+    assert json.loads(run("topic", "offsets", "t", "--json").stdout) == {
+        "name": "t", "partitions": [{"partition": 0, "start_offset": 0, "end_offset": 2},
+                                    {"partition": 1, "start_offset": 0, "end_offset": 0}]}
+    found = run("topic", "offsets", "t", "--at", "@1700000000000", "--json")
+    assert json.loads(found.stdout) == {
+        "name": "t", "timestamp": 1_700_000_000_000,
+        "partitions": [{"partition": 0, "offset": 0}, {"partition": 1, "offset": None}]}
+    assert run("topic", "offsets", "t").stdout.split()[:3] == [
+        "partition", "start_offset", "end_offset"]
+    assert run("topic", "offsets", "nowhere").exit_code == ExitCode.NOT_FOUND
+    assert run("topic", "offsets", "t", "--at", "noon").exit_code == ExitCode.USAGE
 
 
 def test_cluster_status_json(run, cluster):

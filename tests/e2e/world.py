@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -107,6 +108,16 @@ class World:
     def leader_session(self, topic: str) -> Session:
         """A raw connection to the leader of a topic's first partition."""
         return self.session(self.leader_of(topic))
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        """Send a signal to a node's process."""
+        found = self.dev.record.node(node)
+        process = dev_process.Identity(found.pid, found.start_time, found.boot)
+        assert dev_process.send_signal(process, number), f"node {node} is not running"
+
+    def segments(self, node: int) -> list[Path]:
+        """The files of a node's lane."""
+        return sorted((self.dev.directory / f"node-{node}" / "data" / "lane-0").glob("*.segment"))
 
     def logs(self) -> str:
         """The end of every node's log, for the report of a failure."""

@@ -10,6 +10,7 @@ import pytest
 from multiraft.errors import Compacted, UnknownGroup
 from multiraft.ready import Writes
 from multiraft.storage.errors import (
+    CorruptRange,
     DirectoryInUse,
     EntryTooLarge,
     OffsetTooLow,
@@ -242,9 +243,46 @@ def test_a_cold_read_takes_what_is_not_written_yet_from_memory(disk):
 
 def test_a_timestamp_leads_to_the_first_batch_that_reaches_it(rounds):
     fill(rounds, 10)
-    assert rounds.store.first_at(PARTITION, 0) == (0, 2)
-    assert rounds.store.first_at(PARTITION, 4001) == (4, 6)
-    assert rounds.store.first_at(PARTITION, 10001) is None
+    first_at = rounds.store.first_at
+    assert first_at(PARTITION, 0, 0, 100) == 0
+    assert first_at(PARTITION, 4001, 0, 100) == 4
+    assert first_at(PARTITION, 10001, 0, 100) is None
+
+
+def test_a_timestamp_is_not_looked_for_below_the_log_start_or_above_what_is_committed(rounds):
+    fill(rounds, 10)
+    first_at = rounds.store.first_at
+    assert first_at(PARTITION, 0, 7, 100) == 7, "inside a batch: its first records are gone"
+    assert first_at(PARTITION, 4001, 4, 6) == 4
+    assert first_at(PARTITION, 4001, 4, 5) is None, "its last record is not committed"
+
+
+def test_where_timestamps_fall_again_the_answer_is_never_too_late(rounds):
+    """What is indexed is the highest so far: behind it may be batches that are older."""
+    entries = [open_entry(1, 1, 1, PARTITION)]
+    for number, stamp in enumerate((50, 90, 20, 70, 95)):
+        entries.append(data_entry(1, number + 2, 1, PARTITION, number, [b"x"], stamp))
+    rounds.run(write(1, *entries))
+    first_at = rounds.store.first_at
+    assert [first_at(PARTITION, stamp, 0, 5) for stamp in (50, 51, 90, 91, 95, 96)] == [
+        0, 1, 1, 4, 4, None]
+    assert first_at(PARTITION, 60, 2, 5) == 2, "offset 3 is the first; 2 cannot be ruled out"
+
+
+def test_a_complaint_finds_damage_in_either_copy(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    fill(rounds, 4)
+    assert store.verify_plan(PARTITION, 99) is None
+    assert store.verify_plan(77, 0) is None
+    store.verify_plan(PARTITION, 3).execute()
+    payload = store.entries(1, 4, 4)[0].payload
+    payload[-1] ^= 1  # of the cached copy only
+    with pytest.raises(CorruptRange, match="memory"):
+        store.verify_plan(PARTITION, 3).execute()
+    store.close()
 
 
 def test_a_partition_that_moved_is_found_in_both_groups(rounds):
