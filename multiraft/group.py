@@ -118,6 +118,7 @@ class GroupStatus(NamedTuple):
     transferee: int
     uncommitted_bytes: int
     members: tuple[MemberStatus, ...]
+    commit_said: int = -1  # highest commit index a leader named since the start; -1 = none did
 
 
 class Group:
@@ -127,7 +128,8 @@ class Group:
                  "hard_state_unstaged", "hard_state_sequence", "role", "leader", "leader_credit",
                  "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
                  "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
-                 "abstain_until_ms", "quarantined", "outbox", "_office", "_believed")
+                 "abstain_until_ms", "quarantined", "outbox", "commit_said", "_office",
+                 "_believed")
 
     def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
                  tail: Tail):
@@ -166,6 +168,9 @@ class Group:
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
         self.outbox: list[Envelope] = []
+        #: Highest commit index that a leader named since this replica was added; -1 = none was
+        #: heard.  What is said of it decides nothing: it only tells how far behind this one is.
+        self.commit_said = -1
         #: (term, digest fact) under which this leader is published.
         self._office = (0, 0)
         #: (leader, digest fact) under which this follower's belief is counted.
@@ -421,7 +426,7 @@ class Group:
             log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.quarantined, self.host.timers.deadline(self.id) is None, self.transferee,
-            self.uncommitted_bytes, members)
+            self.uncommitted_bytes, members, self.commit_said)
 
     def _check(self) -> None:
         """Every invariant; O(members + elections)."""

@@ -284,6 +284,8 @@ def on_append(group: Group, sender: int, append: Append) -> None:
     if append.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(append.term, sender)
     group.heard_ms = group.host.now_ms
+    if append.commit > group.commit_said:
+        group.commit_said = append.commit
     if group.quarantined:
         group.reply_append(sender, Status.QUARANTINED)
         return

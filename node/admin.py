@@ -32,6 +32,7 @@ from multiraft.wire.errors import (
 )
 from node import metadata
 from node.config import NodeConfig
+from node.group_description import describe_group
 from node.refusals import REFUSALS, refusal
 
 #: A node that is behind what its client has seen waits this long, in seconds.
@@ -46,9 +47,11 @@ ADMIN_REQUESTS_MAX = 1024
 class Admin:
     """Handles everything but Produce, Fetch and ListOffsets."""
 
-    def __init__(self, core, metadata_log, directory, statistics, config: NodeConfig,
-                 request_round, roles):
+    def __init__(self, core, store, metadata_log, directory, statistics, surveying,
+                 config: NodeConfig, request_round, roles):
         self._core = core
+        self._store = store
+        self._surveying = surveying
         self._metadata_log = metadata_log
         self._directory = directory
         self._statistics = statistics
@@ -233,12 +236,16 @@ class Admin:
         raise TimedOut(why)
 
     async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
-        return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot())
+        survey = await self._surveying.fresh()
+        return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot(survey))
+
+    async def _group_describe(self, request: wire.GroupDescribe) -> wire.GroupDescribeReply:
+        return describe_group(self._config.node.id, self._core, self._store, request.group)
 
     _handlers = {
         wire.Metadata: _metadata, wire.CreateTopic: _create_topic,
         wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
         wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
-        wire.NodeStatus: _node_status,
+        wire.NodeStatus: _node_status, wire.GroupDescribe: _group_describe,
     }

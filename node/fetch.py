@@ -55,7 +55,7 @@ class Refused(Exception):
 class WaitingFetch:
     """A long poll."""
 
-    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index")
+    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records")
 
     def __init__(self, request: Fetch, answer, deadline_ms: int, number: int, seen_index: int):
         self.request = request
@@ -64,6 +64,7 @@ class WaitingFetch:
         self.number = number
         self.seen_index = seen_index
         self.groups: tuple[int, ...] = ()
+        self.records = 0  # found by the last try
 
 
 class Fetching:
@@ -84,7 +85,9 @@ class Fetching:
         self._number = 0
         self._nursery: trio.Nursery | None = None
         self.bytes = 0
+        self.records = 0  # from the offsets asked for on
         self.cold_reads = 0
+        self.refusals: dict[int, int] = {}  # wire code -> partitions
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """Holds the tasks that read cold ranges."""
@@ -141,6 +144,7 @@ class Fetching:
         results: list = []
         found: list = []  # (slot, Fetch of the store)
         size, final, groups = 0, False, []
+        fetch.records = 0
         for part in fetch.request.partitions:
             try:
                 span = self._range(part.incarnation, part.offset, fetch.seen_index)
@@ -148,6 +152,7 @@ class Fetching:
                 if part.offset < span.high_watermark and (bytes_left > 0 or not found):
                     taken = self._taken(part, span, max(bytes_left, 0))
             except Refused as refused:
+                self.refusals[refused.code] = self.refusals.get(refused.code, 0) + 1
                 results.append(FetchResult(part.incarnation, refused.code, -1, -1, 0,
                                            refused.detail))
                 final = True
@@ -157,6 +162,8 @@ class Fetching:
                 found.append((len(results), taken))
                 bytes_left -= taken.bytes
                 size += taken.bytes
+                if taken.bytes:
+                    fetch.records += taken.next_offset - part.offset
             results.append(FetchResult(part.incarnation, Code.OK, span.high_watermark,
                                        span.log_start, 0))
         if not final and size < fetch.request.bytes_min and fetch.deadline_ms > monotonic_ms():
@@ -203,6 +210,7 @@ class Fetching:
             results[slot] = results[slot]._replace(length=length)
             payload.extend(buffers)
             self.bytes += length
+        self.records += fetch.records
         fetch.answer(FetchReply(tuple(results)), payload)
 
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:

@@ -260,6 +260,12 @@ class NodeStatus(NamedTuple):
     pass
 
 
+class GroupDescribe(NamedTuple):
+    """The answering node's replica of a group, and, when it leads, how it sees the members."""
+
+    group: int
+
+
 # ---- responses --------------------------------------------------------------------------------
 
 
@@ -330,6 +336,49 @@ class GroupTransferReply(NamedTuple):
     term: int
 
 
+class MemberProgress(NamedTuple):
+    """One member as its leader sees it.  ``lag_bytes``: what it lacks of the leader's log."""
+
+    node: int
+    state: str  # of progress.py: probe, replicate, snapshot, absent, out
+    match: int
+    next_index: int
+    commit_known: int
+    inflight_bytes: int
+    lag_bytes: int
+
+
+class GroupDescribeReply(NamedTuple):
+    """``outgoing`` is not empty while the configuration is joint.  ``settled``: leads, and has
+    committed in its term.  ``quarantined``: why, or empty.  ``commit_said``: highest commit index
+    a leader named since the node started, -1 = none.  ``members`` at the leader only."""
+
+    node: int
+    group: int
+    incarnation: int
+    role: str
+    term: int
+    vote: int
+    leader: int
+    first_index: int
+    last_index: int
+    durable_index: int
+    commit: int
+    applied_index: int
+    commit_said: int
+    settled: bool
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+    outgoing: tuple[int, ...]
+    quarantined: str
+    asleep: bool
+    transferee: int
+    uncommitted_bytes: int
+    log_bytes: int
+    partitions: int
+    members: tuple[MemberProgress, ...]
+
+
 class NodeStatusReply(NamedTuple):
     """Statistics of the answering node: a map whose keys are documented with the node."""
 
@@ -394,6 +443,7 @@ REQUESTS: dict[str, Shape] = {
         "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
     "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
     "node_status": Shape(NodeStatus, {}),
+    "group_describe": Shape(GroupDescribe, {"group": _u32}),
 }
 
 #: op -> fields of its response.
@@ -426,6 +476,16 @@ RESPONSES: dict[str, Shape] = {
                           GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
     "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
+    "group_describe": Shape(GroupDescribeReply, {
+        "node": _node, "group": _u32, "incarnation": _u32,
+        "role": schema.one_of("follower", "pre_candidate", "candidate", "leader"),
+        "term": _u64, "vote": _node, "leader": _node, "first_index": _u64, "last_index": _u64,
+        "durable_index": _u64, "commit": _u64, "applied_index": _u64, "commit_said": _mark,
+        "settled": schema.boolean, "voters": _nodes, "learners": _nodes, "outgoing": _nodes,
+        "quarantined": _text, "asleep": schema.boolean, "transferee": _node,
+        "uncommitted_bytes": _u64, "log_bytes": _u64, "partitions": _u64,
+        "members": list_of(row(MemberProgress, _node, _text, _u64, _u64, _u64, _u64, _u64),
+                           NODES_MAX)}),
 }
 
 #: type -> op, for both directions.
@@ -433,10 +493,11 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 
 Request = (Metadata | Produce | Fetch | ListOffsets | CreateTopic | DeleteTopic | ListTopics
-           | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus)
+           | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
+           | GroupDescribe)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | CreateTopicReply
          | DeleteTopicReply | ListTopicsReply | InitProducerReply | ClusterStatusReply
-         | GroupListReply | GroupTransferReply | NodeStatusReply)
+         | GroupListReply | GroupTransferReply | NodeStatusReply | GroupDescribeReply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness"),

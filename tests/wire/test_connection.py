@@ -79,6 +79,9 @@ EXCHANGES = [
     (m.GroupList(), m.GroupListReply((m.GroupSummary(1, 1, 4, 2, (1, 2, 3), (4,)),))),
     (m.GroupTransfer(1, 2), m.GroupTransferReply(2, 5)),
     (m.NodeStatus(), m.NodeStatusReply(1, {"rounds": 5, "lanes": [{"bytes": 3}]})),
+    (m.GroupDescribe(3), m.GroupDescribeReply(
+        1, 3, 1, "leader", 4, 1, 1, 1, 9, 8, 7, 7, -1, True, (1, 2), (3,), (1, 4), "", False, 2,
+        10, 20, 30, (m.MemberProgress(2, "replicate", 5, 6, 4, 100, 200),))),
 ]
 
 
