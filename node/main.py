@@ -257,7 +257,8 @@ class Node:
         try:
             self.core.transfer(group, 0)
         except ProposalError as error:
-            self.log.info("transfer not possible", extra={"group": group, "reason": str(error)})
+            self.log.info("transfer not possible", extra={
+                "group": group, "term": self.core.leader_hint(group)[1], "reason": str(error)})
             return False
         return True
 
