@@ -136,20 +136,21 @@ class HttpThread:
                 connection.receive_data(await stream.receive_some(RECEIVE_BYTES))
             if idle.cancelled_caught:
                 return False
-        request = None
+        heads: list[h11.Request] = []  # at most one: that of a request that goes wrong later, too
+        whole = False
         try:
             with trio.move_on_after(self._config.request_timeout_ms / 1000):
-                request = await _request(stream, connection)
-            if request is None:
+                whole = await _receive(stream, connection, heads)
+            if not whole:
                 return False  # the end of the stream, or of our patience
-            reply = await self._reply(request)
+            reply = await self._reply(heads[0])
         except h11.RemoteProtocolError as error:
             if connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
                 return False
             reply = Reply(error.error_status_hint, _TEXT, f"{error}\n".encode())
             last = True
         with trio.move_on_after(self._config.answer_timeout_ms / 1000) as patience:
-            await _send(stream, connection, request, reply, last)
+            await _send(stream, connection, bool(heads) and heads[0].method == b"HEAD", reply, last)
         if patience.cancelled_caught or connection.our_state is not h11.DONE:
             return False
         connection.start_next_cycle()
@@ -211,31 +212,32 @@ class HttpThread:
         return taken[0] if taken else None
 
 
-async def _request(stream: trio.SocketStream, connection: h11.Connection) -> h11.Request | None:
-    """The next request, whole; None at the end of the stream.  Raises ``RemoteProtocolError``."""
-    request = None
+async def _receive(stream: trio.SocketStream, connection: h11.Connection,
+                   heads: list[h11.Request]) -> bool:
+    """The next request's head into ``heads``, then the rest; False at the end of the stream.
+    Raises ``RemoteProtocolError``."""
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
             connection.receive_data(await stream.receive_some(RECEIVE_BYTES))
         elif isinstance(event, h11.Request):
-            request = event
+            heads.append(event)
         elif isinstance(event, h11.EndOfMessage):
-            return request
+            return True
         elif isinstance(event, h11.Data):
             raise h11.RemoteProtocolError("no request here has a body", error_status_hint=413)
         else:
-            return None  # closed
+            return False  # closed
 
 
-async def _send(stream: trio.SocketStream, connection: h11.Connection,
-                request: h11.Request | None, reply: Reply, last: bool) -> None:
+async def _send(stream: trio.SocketStream, connection: h11.Connection, head_only: bool,
+                reply: Reply, last: bool) -> None:
     headers = [("Content-Type", reply.content_type), ("Content-Length", str(len(reply.body))),
                ("Cache-Control", "no-store"), *reply.headers]
     if last:
         headers.append(("Connection", "close"))
     data = connection.send(h11.Response(status_code=reply.status, headers=headers))
-    if request is None or request.method != b"HEAD":
+    if not head_only:
         data += connection.send(h11.Data(data=reply.body))
     await stream.send_all(data + (connection.send(h11.EndOfMessage()) or b""))
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -191,6 +192,15 @@ def test_a_body_is_refused_and_not_read_to_its_end(framing):
         assert said.startswith(b"HTTP/1.1 413")
 
 
+@pytest.mark.parametrize("body", [b"Content-Length: 5\r\n\r\nhello",
+                                  b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n\r\n"])
+def test_head_with_a_body_gets_its_refusal_without_one_and_the_port_lives_on(body):
+    with world() as node:
+        said = node.raw(b"HEAD /metrics HTTP/1.1\r\nHost: n\r\n" + body)
+        assert said.startswith(b"HTTP/1.1 4") and said.endswith(b"\r\n\r\n")
+        assert node.get("/")[0] == 200
+
+
 def test_a_request_that_never_ends_loses_its_place_and_nobody_elses():
     with world(request_timeout_ms=50, connections_max=2) as node:
         with node.connect() as slow, node.connect() as silent:
@@ -247,6 +257,31 @@ def test_a_storm_of_checkers_that_connect_and_leave_harms_nobody(capfd):
             node.connect().close()
         wait_for_answer(node)
     assert capfd.readouterr() == ("", "")
+
+
+SEEDS = (
+    b"GET /healthz HTTP/1.1\r\nHost: n\r\n\r\n", b"HEAD /readyz HTTP/1.0\r\n\r\n",
+    b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n", b"OPTIONS * HTTP/1.1\r\nHost: n\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: n\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: n\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+    b"HEAD / HTTP/1.1\r\nHost: n\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_that_were_tampered_with_end_their_connection_and_nothing_else(seed):
+    rng = random.Random(seed)
+    with world(request_timeout_ms=20, idle_timeout_ms=20) as node:
+        for _ in range(100):
+            data = bytearray(b"".join(rng.choices(SEEDS, k=rng.randint(1, 4))))
+            for _ in range(rng.choice((0, 1, 2, 5, 20))):
+                at = rng.randrange(len(data))
+                data[at:at + rng.randint(0, 2)] = rng.choice(
+                    (b"\r\n", b" ", b":", b"\0", b"Content-Length: 9\r\n", rng.randbytes(3)))
+            with node.connect() as sock, contextlib.suppress(ConnectionError):
+                sock.sendall(data)
+                said = b"" if rng.random() < 0.2 else rest(sock)
+                assert said == b"" or said.startswith(b"HTTP/1.1 "), bytes(data)
+        wait_for_answer(node)
 
 
 # ---- with a node ---------------------------------------------------------------------------------
