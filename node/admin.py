@@ -40,6 +40,8 @@ METADATA_WAIT_S = 2.0
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
 TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
+#: Groups that are counted before others get their turn.
+GROUPS_PER_TURN = 512
 #: Requests of this kind at work at a time, of all connections: each is a task.
 ADMIN_REQUESTS_MAX = 1024
 
@@ -176,6 +178,8 @@ class Admin:
         leads = {member.id: 0 for member in config.members}
         holds = dict(leads)
         for group in range(state.pool_size + 1 if state.pool_size else 0):
+            if not group % GROUPS_PER_TURN:
+                await trio.lowlevel.checkpoint()  # a pool of any size cannot stall the loop
             leader, _term = core.leader_hint(group)
             if leader in leads:
                 leads[leader] += 1

@@ -44,7 +44,7 @@ from node.clock import monotonic_ms
 from node.config import NodeConfig, load
 from node.directory import Directory
 from node.disk import DiskWorker
-from node.errors import BadDirectory, NodeError
+from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
 from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
 from node.lease_events import LeaseEvents
@@ -294,7 +294,6 @@ def _logged(config: NodeConfig, log: logging.Logger) -> int:
     life = Life()
     http = HttpThread(config.http, life)
     try:
-        http.start()  # before recovery, which it tells of
         _run(config, log, life, http)
     except* NodeError as group:
         failures.extend(_leaves(group))
@@ -309,7 +308,11 @@ def _logged(config: NodeConfig, log: logging.Logger) -> int:
 
 def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) -> None:
     try:
+        unheard = _start(http)  # before recovery, which it tells of
         store = _open_store(config, life)
+        if unheard is not None:
+            store.close()
+            raise unheard
         life.recovered()
         node = Node(config, store, log, life, http)
         _settle_garbage_collection()
@@ -319,6 +322,16 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
         if not isinstance(error, NodeError) and _crashes(error):
             log.critical("crashed", exc_info=True)
         raise
+
+
+def _start(http: HttpThread) -> BadConfig | None:
+    """Why it cannot serve, or None.  Not raised at once: who starts a second process on a data
+    directory has to hear that, and not that a port is in use, which follows from it."""
+    try:
+        http.start()
+    except BadConfig as error:
+        return error
+    return None
 
 
 def _open_store(config: NodeConfig, life: Life) -> Store:

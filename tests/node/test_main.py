@@ -155,6 +155,17 @@ def test_http_answers_while_recovery_blocks_the_main_thread(tmp_path, monkeypatc
         socket.create_connection(("127.0.0.1", port))
 
 
+def test_a_second_process_hears_of_the_directory_and_not_of_the_port(tmp_path):
+    config = write_config(tmp_path)
+    config.write_text(config.read_text() + f'[http]\naddress = "127.0.0.1:{free_port()}"\n')
+    with Process(config) as first:
+        first.until("ready")
+        with Process(config) as second:
+            code, complained = second.end()
+            assert code == 3
+            assert str(first.process.pid) in complained
+
+
 def test_an_http_address_in_use_is_the_configurations_fault_too(tmp_path, capsys):
     config = write_config(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -124,19 +124,21 @@ def test_a_group_that_is_removed_meanwhile_is_left_out():
 
 
 def test_others_run_between_slices_of_a_large_pool():
-    world = World(*map(status, range(SLICE * 3)))
+    slices = 10
+    world = World(*map(status, range(SLICE * slices)))
     seen = []
 
     async def main():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.surveying.take)
-            while len(world.looked) < SLICE * 3:
+            while len(world.looked) < SLICE * slices:
                 seen.append(len(world.looked))
                 await trio.lowlevel.checkpoint()
 
     trio.run(main)
-    assert all(after - before <= SLICE for before, after in itertools.pairwise(seen))
-    assert len(seen) >= 3
+    # The scheduler may let one run last in a turn and first in the next.
+    assert all(after - before <= 2 * SLICE for before, after in itertools.pairwise(seen))
+    assert len(seen) >= slices // 2
 
 
 @in_trio
