@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import queue
 import re
 import sys
@@ -170,10 +171,15 @@ async def tell_suppressed(log: logging.Logger) -> None:
 
 
 class LineWriter:
-    """A stream for a handler: lines go out on a thread of its own."""
+    """A stream for a handler: lines go out on a thread of its own.
+
+    What has a descriptor is written past Python's buffers: a thread that is stuck in one of those
+    holds its lock, and the interpreter may want that at the end, when it flushes standard output.
+    """
 
     def __init__(self, stream: TextIO):
         self._stream = stream
+        self._descriptor = _descriptor_of(stream)
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._main, name="log", daemon=True)
         self._told = 0
@@ -198,14 +204,32 @@ class LineWriter:
     def _main(self) -> None:
         while (line := self._lines.get()) is not None:
             try:
-                self._stream.write(line)
+                self._out(line)
                 if self.dropped != self._told:
                     lost, self._told = self.dropped - self._told, self.dropped
-                    self._stream.write(json.dumps({"event": "lines lost", "level": "warning",
-                                                   "lines": lost}) + "\n")
-                self._stream.flush()
+                    self._out(json.dumps({"event": "lines lost", "level": "warning",
+                                          "lines": lost}) + "\n")
             except (OSError, ValueError):
                 self.dropped += 1  # nobody reads; a node does not end for that
+
+
+    def _out(self, text: str) -> None:
+        if self._descriptor is None:
+            self._stream.write(text)
+            self._stream.flush()
+            return
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        while data:
+            data = data[os.write(self._descriptor, data):]
+
+
+def _descriptor_of(stream: TextIO) -> int | None:
+    """Of what ``stream`` writes to, or None when that is no file."""
+    try:
+        stream.flush()
+        return stream.fileno()
+    except OSError:  # io.UnsupportedOperation is one
+        return None
 
 
 def logger(node: int, stream: TextIO | LineWriter | None = None, style: str = "json",

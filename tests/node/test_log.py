@@ -3,13 +3,17 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from node import log as log_module
 from node.log import LineWriter, RateLimit, logger, tell_left_out
 
+ROOT = Path(__file__).parents[2]
 FORGED = 'x\n{"event": "ready"}\r\n\x1b[31m\u2028"quoted"'
 
 
@@ -177,6 +181,26 @@ def test_a_reader_that_has_gone_ends_nothing():
     writer.write("nobody\n")
     writer.close()
     assert writer.dropped == 1
+
+
+STUCK = '''
+import sys
+from node.log import LineWriter
+writer = LineWriter(sys.stdout)
+for _ in range(50):
+    writer.write("x" * 100_000 + "\\n")
+writer.close()
+sys.exit(7)
+'''
+
+
+def test_a_process_whose_log_nobody_reads_ends_as_it_means_to():
+    with subprocess.Popen([sys.executable, "-c", STUCK], cwd=ROOT, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        try:
+            assert process.wait(timeout=30) == 7
+        finally:
+            process.kill()
 
 
 def test_everything_is_written_before_the_end():
