@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from multiraft.errors import Compacted, UnknownGroup
 from multiraft.group import GroupStatus
+from multiraft.wire.description import TEXT_MAX, GroupDescribeReply, MemberProgress
 from multiraft.wire.errors import InvalidRequest
-from multiraft.wire.messages import TEXT_MAX, GroupDescribeReply, MemberProgress
 
 
 def describe_group(node: int, core, store, group: int) -> GroupDescribeReply:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from multiraft.client.blocking import BatchReceipt, Record
 from multiraft.wire import errors as wire
 from multiraft.wire import messages
+from multiraft.wire.description import MemberProgress
 
 #: What a node that is well says of itself.
 NODE_STATUS = {
@@ -56,7 +57,7 @@ class FakeCluster:
         values.update(self.configurations.get(group, {}))
         if leads:
             values["members"] = tuple(
-                messages.MemberProgress(member, "replicate", 100 - self.lag, 101, 90, 0,
+                MemberProgress(member, "replicate", 100 - self.lag, 101, 90, 0,
                                         self.lag * 10)
                 for member in (*values["voters"], *values["learners"]) if member != node)
         return messages.GroupDescribeReply(**values)
