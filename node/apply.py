@@ -95,6 +95,11 @@ class Applying:
         """Whether sessions have answers that were not given to their sockets yet."""
         return bool(self._sessions.to_flush)
 
+    @property
+    def commits_wait(self) -> bool:
+        """Whether an append waits for its commit."""
+        return self._pending.commits_wait
+
     def stop(self) -> None:
         """The node ends: what is still open is answered, as far as its outcome is known."""
         self._pending.stop()

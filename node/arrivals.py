@@ -40,11 +40,15 @@ class Arrivals:
         """Until a source has something."""
         await trio.lowlevel.wait_readable(self._epoll.fileno())
 
-    def poll(self) -> bool:
-        """Run the handlers of whatever has something; whether a round is due.  One system call."""
+    def poll(self, wait_s: float = 0.0) -> bool | None:
+        """Run the handlers of whatever has something, or blocks until then for ``wait_s``; whether
+        a round is due, None when there was nothing.  One system call."""
+        arrived = self._epoll.poll(wait_s)
+        if not arrived:
+            return None
         due = False
         handlers = self._handlers
-        for file_number, _ in self._epoll.poll(0):
+        for file_number, _ in arrived:
             handler = handlers.get(file_number)  # None: removed by one before it
             if handler is not None and handler():
                 due = True

@@ -87,6 +87,11 @@ class PendingAppends:
         """Everything up to ``last`` is durable here."""
         self._complete(self._durable, group, last)
 
+    @property
+    def commits_wait(self) -> bool:
+        """Whether ``committed`` has something to look at."""
+        return bool(self._commit)
+
     def groups_waiting_for_durable(self) -> tuple[int, ...]:
         """Groups for which ``durable`` has something to look at."""
         return tuple(self._durable)

@@ -29,7 +29,10 @@ from node.errors import RoundFailed
 #: Rounds that would follow each other faster are gathered: about what one round takes.
 GATHER_US = 150
 #: How often in a row the hot sources are looked at before others get their turn.
-DRAINS_MAX = 4
+DRAINS_MAX = 6
+#: How long the loop waits for an acknowledgement or the end of a write without giving others their
+#: turn: several times what a fast disk and a near follower take, and nothing that others notice.
+LINGER_S = 0.001
 
 
 class Peers(Protocol):
@@ -58,6 +61,7 @@ class Applier(Protocol):
         """Send the replies that this round completed."""
 
     answers_wait: bool  # there are replies that only a round's end sends
+    commits_wait: bool  # there are appends here that wait for their majority
 
 
 class Clock(Protocol):
@@ -110,14 +114,19 @@ class Rounds:
 
     def _drain(self) -> None:
         """Take what has arrived on the hot sources, one round for all of it, and more for what
-        arrives meanwhile."""
+        arrives meanwhile.  While a write is under way, or an append waits for its majority, the
+        next arrival is near, and a turn of the scheduler costs more than the wait."""
         self._draining = True
+        applier = self._applier
         try:
             for _ in range(DRAINS_MAX):
-                if not self._arrivals.poll() and not self._wanted:
+                near = self._staged_sequence > self._durable_sequence or applier.commits_wait
+                due = self._arrivals.poll(LINGER_S if near and not self._wanted else 0)
+                if due or self._wanted:
+                    self._wanted = False
+                    self.round()
+                elif due is None:
                     break
-                self._wanted = False
-                self.round()
         finally:
             self._draining = False
         if self._wanted:

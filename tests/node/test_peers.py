@@ -205,7 +205,7 @@ async def test_what_arrives_is_stepped_without_waking_a_task(sender, receiver):
         due = receiver.arrivals.poll()  # no task of the receiver runs meanwhile
     assert due
     assert receiver.core.stepped == [(1, REPLY)]
-    assert not receiver.arrivals.poll()
+    assert receiver.arrivals.poll() is None
 
 
 @pair_test

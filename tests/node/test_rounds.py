@@ -18,7 +18,7 @@ class World:
     """Core, store, disk, peers and applier that write down what they are asked, in order."""
 
     has_work = True
-    answers_wait = False
+    answers_wait = commits_wait = False
 
     def __init__(self):
         self.log = []
@@ -93,7 +93,7 @@ class Patient(World):
         world = self
 
         class Applier:
-            answers_wait = False
+            answers_wait = commits_wait = False
 
             observe, apply, durable, answer = (world.observe, world.apply, world.durable,
                                                world.answer)
