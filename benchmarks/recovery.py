@@ -1,9 +1,10 @@
 """What a node's return costs: starting on a long log, and catching up while appends continue.
 
 Contract.  ``start_with_log``: seconds from the start of a process, whose last life ended by
-SIGKILL, until it says that it is ready.  ``create_groups``: seconds from the start of three processes until
-every group of a new cluster has a leader.  ``catch_up``: MB per second that a follower takes which
-was away, and what the appends of others meanwhile cost, against the same appends before.
+SIGKILL, until it says that it is ready.  ``create_groups``: seconds from the start of three
+processes until every group of a new cluster has a leader.  ``catch_up``: MB per second that a
+follower takes which was away, and what the appends of others meanwhile cost, against the same
+appends before.
 """
 
 from __future__ import annotations
