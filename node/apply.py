@@ -44,6 +44,7 @@ class Applying:
         self._store = store
         self._metadata_log = metadata_log
         self._pending = pending
+        self.commits = pending.commits
         self._fetching = fetching
         self._sessions = sessions
         self._roles = roles
@@ -94,11 +95,6 @@ class Applying:
     def answers_wait(self) -> bool:
         """Whether sessions have answers that were not given to their sockets yet."""
         return bool(self._sessions.to_flush)
-
-    @property
-    def commits_wait(self) -> bool:
-        """Whether an append waits for its commit."""
-        return self._pending.commits_wait
 
     def stop(self) -> None:
         """The node ends: what is still open is answered, as far as its outcome is known."""

@@ -2,9 +2,8 @@
 
 Contract.  A source is a file descriptor and a handler, which takes what is there without waiting
 and says whether a round is due for it; one that finds nothing does nothing.  ``poll`` runs the
-handlers of all sources that have something now, ``wait`` lasts until one has.  What goes wrong with
-one connection its handler keeps for the connection's own task: what is raised here is the node's
-end.
+handlers of all sources that have something now.  What goes wrong with one connection its handler
+keeps for the connection's own task: what is raised here is the node's end.
 
 Theory.  To wake a task costs more than to handle a small frame, and to arm its socket again is a
 system call.  So one task waits for one descriptor, an epoll of all sources, and one round serves
@@ -16,14 +15,13 @@ from __future__ import annotations
 import select
 from collections.abc import Callable
 
-import trio
-
 
 class Arrivals:
     """The sources, by file descriptor."""
 
     def __init__(self):
         self._epoll = select.epoll()
+        self.file_number = self._epoll.fileno()  # readable when a source has something
         self._handlers: dict[int, Callable[[], bool]] = {}
 
     def add(self, file_number: int, handler: Callable[[], bool]) -> None:
@@ -35,10 +33,6 @@ class Arrivals:
         """Listen to ``file_number`` no more; nothing when it is not here."""
         if self._handlers.pop(file_number, None) is not None:
             self._epoll.unregister(file_number)
-
-    async def wait(self) -> None:
-        """Until a source has something."""
-        await trio.lowlevel.wait_readable(self._epoll.fileno())
 
     def poll(self, wait_s: float = 0.0) -> bool | None:
         """Run the handlers of whatever has something, or blocks until then for ``wait_s``; whether

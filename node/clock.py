@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import time
 
+#: Nanoseconds of the system's monotonic clock: the clock itself, for whoever reads it every round.
+monotonic_ns = time.monotonic_ns
+
 
 def monotonic_ms() -> int:
     """Milliseconds of the system's monotonic clock."""
     return time.monotonic_ns() // 1_000_000
-
-
-def monotonic_us() -> int:
-    """Microseconds of the system's monotonic clock, for latencies."""
-    return time.monotonic_ns() // 1_000

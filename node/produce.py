@@ -11,6 +11,7 @@ batches in flight stay in order; what their sequences say is judged in log order
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 
 from multiraft.core import check_batch
@@ -43,7 +44,7 @@ class Producing:
         """``answer(reply)`` is called exactly once, maybe before this returns.  ``seen_index``: the
         newest metadata that the client knows of."""
         deadline_ms = monotonic_ms() + min(request.timeout_ms, self._timeout_ms_max)
-        produce = ProduceRequest(next(self._numbers), lambda done: self._answered(done, answer),
+        produce = ProduceRequest(next(self._numbers), partial(_answered, answer),
                                  len(request.batches), deadline_ms)
         if not request.batches:
             answer(ProduceReply(()))
@@ -89,8 +90,9 @@ class Producing:
         durable = self._core.durable_index(group)
         return durable if acks == "leader" else min(durable, self._core.commit_index(group))
 
-    def _answered(self, produce: ProduceRequest, answer) -> None:
-        answer(ProduceReply(tuple(produce.results)))
+
+def _answered(answer, produce: ProduceRequest) -> None:
+    answer(ProduceReply(tuple(produce.results)))
 
 
 def acknowledged(base_offset: int) -> ProduceResult:

@@ -23,11 +23,11 @@ import trio
 from multiraft.errors import MultiRaftError
 from multiraft.timers import NEVER_MS
 from node.arrivals import Arrivals
-from node.clock import monotonic_ms, monotonic_us
+from node.clock import monotonic_ms, monotonic_ns
 from node.errors import RoundFailed
 
 #: Rounds that would follow each other faster are gathered: about what one round takes.
-GATHER_US = 150
+GATHER_NS = 150_000
 #: How often in a row the hot sources are looked at before others get their turn.
 DRAINS_MAX = 6
 #: How long the loop waits for an acknowledgement or the end of a write without giving others their
@@ -61,7 +61,7 @@ class Applier(Protocol):
         """Send the replies that this round completed."""
 
     answers_wait: bool  # there are replies that only a round's end sends
-    commits_wait: bool  # there are appends here that wait for their majority
+    commits: dict  # appends here that wait for their majority, by group
 
 
 class Clock(Protocol):
@@ -90,12 +90,17 @@ class Rounds:
         self._running = False
         self._draining = False
         self._over = False
-        self._ended_us = 0
+        self._ended_ns = 0
         self._task: trio.lowlevel.Task | None = None
         self._ticker: trio.lowlevel.Task | None = None
         self._armed_ms = NEVER_MS
         self.rounds = 0
-        self.round_micros_max = 0
+        self._round_ns_max = 0
+
+    @property
+    def round_micros_max(self) -> int:
+        """The longest round so far."""
+        return self._round_ns_max // 1000
 
     def request(self) -> None:
         """A round is due; from the loop thread.  It runs at once when the last one was a while ago,
@@ -106,7 +111,7 @@ class Rounds:
         if self._draining:
             self._wanted = True
             return
-        if not self._running and monotonic_us() - self._ended_us >= GATHER_US:
+        if not self._running and monotonic_ns() - self._ended_ns >= GATHER_NS:
             self.round()
             return
         self._wanted = True
@@ -117,10 +122,10 @@ class Rounds:
         arrives meanwhile.  While a write is under way, or an append waits for its majority, the
         next arrival is near, and a turn of the scheduler costs more than the wait."""
         self._draining = True
-        applier = self._applier
+        commits = self._applier.commits
         try:
             for _ in range(DRAINS_MAX):
-                near = self._staged_sequence > self._durable_sequence or applier.commits_wait
+                near = commits or self._staged_sequence > self._durable_sequence
                 due = self._arrivals.poll(LINGER_S if near and not self._wanted else 0)
                 if due or self._wanted:
                     self._wanted = False
@@ -140,7 +145,7 @@ class Rounds:
     async def serve(self) -> None:
         """The arrivals task: rounds for what comes in on the hot sources."""
         while True:
-            await self._arrivals.wait()
+            await trio.lowlevel.wait_readable(self._arrivals.file_number)
             if self._over or self._running:
                 await trio.sleep_forever()
             self._drain()
@@ -179,17 +184,17 @@ class Rounds:
         a turn may have happened, and nothing may rest on it."""
         assert not self._running, "a round inside a round"
         self._running = True
-        began_us = monotonic_us()
+        began_ns = monotonic_ns()
         try:
-            self._turn(began_us // 1000)
+            self._turn(began_ns // 1_000_000)
         except (OSError, MultiRaftError) as error:
             # Whoever asked for this round would take these for errors of its own connection.
             raise RoundFailed(f"a round failed: {error!r}") from error
         self.rounds += 1
         self._running = False
-        self._ended_us = monotonic_us()
-        if self._ended_us - began_us > self.round_micros_max:
-            self.round_micros_max = self._ended_us - began_us
+        self._ended_ns = monotonic_ns()
+        if self._ended_ns - began_ns > self._round_ns_max:
+            self._round_ns_max = self._ended_ns - began_ns
 
     def _turn(self, now_ms: int) -> None:
         self._core.tick(now_ms)
@@ -197,7 +202,6 @@ class Rounds:
         if ready:
             self._obey(ready)
         self._applier.answer(now_ms)
-        self._peers.flush()
         if ready.events:
             self._publish()  # what this node leads and believes changes with an event only
         if self._ticker is not None:
@@ -210,11 +214,11 @@ class Rounds:
         self._durable_sequence = staged[-1].sequence
         self._core.written(self._durable_sequence)
         self._applier.durable()
-        held, released = self._held, False
+        held = self._held
         while held and held[0][0] <= self._durable_sequence:
             self._peers.send(held.popleft()[1])
-            released = True
-        return released or self._applier.answers_wait or self._core.has_work
+            self._peers.flush()
+        return self._applier.answers_wait or self._core.has_work
 
     def _obey(self, ready) -> None:
         """The field order of ``Ready`` is the order of effects."""
@@ -236,6 +240,7 @@ class Rounds:
     def _hold(self, envelopes: list) -> None:
         if self._durable_sequence >= self._staged_sequence:
             self._peers.send(envelopes)
+            self._peers.flush()
         else:
             self._held.append((self._staged_sequence, envelopes))
 

@@ -185,11 +185,7 @@ class Session:
     def _is_full(self) -> bool:
         """Whether more requests have to wait for answers to earlier ones."""
         return (self._connection.in_flight >= self._connection.limits.in_flight_max
-                or self._bytes_in_flight > self._bytes_in_flight_max)
-
-    @property
-    def _bytes_in_flight_max(self) -> int:
-        return self.service.limits.connection_bytes_in_flight_max
+                or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max)
 
     def receive(self) -> bool:
         """Take what is there; whether a round is due for it.  What goes wrong is kept for the
@@ -210,9 +206,10 @@ class Session:
     def _take_events(self) -> bool:
         """Handle what has arrived completely; whether there was anything."""
         connection, handled = self._connection, False
+        bytes_max = self.service.limits.connection_bytes_in_flight_max
         opening = connection.state is State.OPENING
         try:
-            while self._bytes_in_flight <= self._bytes_in_flight_max:
+            while self._bytes_in_flight <= bytes_max and not self._closed:
                 event = connection.next_event()
                 if event is NEED_DATA:
                     self._paused = False
@@ -220,8 +217,11 @@ class Session:
                 if event is PAUSED:
                     self._pause()
                     break
-                self._handle(event)
                 handled = True
+                if type(event) is RequestEvent:
+                    self._handle_request(event)
+                    continue
+                self._handle(event)
                 if type(event) is ConnectionClosed or self._closed:
                     self._attention.set()
                     break
@@ -243,9 +243,7 @@ class Session:
         self._attention.set()
 
     def _handle(self, event) -> None:
-        if isinstance(event, RequestEvent):
-            self._handle_request(event)
-        elif isinstance(event, Hello):
+        if isinstance(event, Hello):
             self._greet(event)
         elif isinstance(event, BadRequest):
             self._push(self._connection.send(answer_to(event)))

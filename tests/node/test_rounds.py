@@ -18,10 +18,11 @@ class World:
     """Core, store, disk, peers and applier that write down what they are asked, in order."""
 
     has_work = True
-    answers_wait = commits_wait = False
+    answers_wait = False
 
     def __init__(self):
         self.log = []
+        self.commits = {}
         self.readies = []
         self.deadline_ms = None
         self.patience_ms = None
@@ -93,7 +94,7 @@ class Patient(World):
         world = self
 
         class Applier:
-            answers_wait = commits_wait = False
+            answers_wait, commits = False, {}
 
             observe, apply, durable, answer = (world.observe, world.apply, world.durable,
                                                world.answer)
@@ -118,7 +119,7 @@ def test_effects_happen_in_the_order_of_ready():
                            committed=[Committed(1, 1, 7)], events=[Event("role", 1, ())])]
     world.rounds.round()
     assert world.log == ["stage 1", "submit 1", "send append", "flush", "start", "role", "apply 7",
-                         "answer", "flush", "published"]
+                         "answer", "published"]
 
 
 def test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before():
@@ -165,7 +166,7 @@ def test_without_a_write_in_flight_nothing_waits():
 
 @in_trio
 async def test_requests_that_come_quickly_are_one_round(monkeypatch):
-    monkeypatch.setattr(rounds_module, "GATHER_US", 10**15)
+    monkeypatch.setattr(rounds_module, "GATHER_NS", 10**18)
     world = World()
     async with trio.open_nursery() as nursery:
         await nursery.start(world.rounds.run)
@@ -180,7 +181,7 @@ async def test_requests_that_come_quickly_are_one_round(monkeypatch):
 
 
 def test_a_request_after_a_quiet_while_runs_at_once(monkeypatch):
-    monkeypatch.setattr(rounds_module, "GATHER_US", 0)
+    monkeypatch.setattr(rounds_module, "GATHER_NS", 0)
     world = World()
     world.rounds.request()
     assert world.rounds.rounds == 1
@@ -245,7 +246,7 @@ async def test_after_a_failed_round_there_is_no_other():
 
 
 def test_after_stop_there_is_no_round(monkeypatch):
-    monkeypatch.setattr(rounds_module, "GATHER_US", 0)
+    monkeypatch.setattr(rounds_module, "GATHER_NS", 0)
     world = World()
     world.rounds.stop()
     world.rounds.request()
