@@ -139,7 +139,7 @@ class Node:
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
-                             (core.timers, self.pending, self.fetching),
+                             (core, self.pending, self.fetching),
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
             core, self.rounds.request, self.liveness, config.cluster_id, node, boot_epoch,
