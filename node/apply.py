@@ -44,7 +44,6 @@ class Applying:
         self._store = store
         self._metadata_log = metadata_log
         self._pending = pending
-        self.commits = pending.commits
         self._fetching = fetching
         self._sessions = sessions
         self._roles = roles

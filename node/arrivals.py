@@ -23,6 +23,7 @@ class Arrivals:
         self._epoll = select.epoll()
         self.file_number = self._epoll.fileno()  # readable when a source has something
         self._handlers: dict[int, Callable[[], bool]] = {}
+        self.turn_due = False  # a handler left something to a task, which should not wait long
 
     def add(self, file_number: int, handler: Callable[[], bool]) -> None:
         """``handler()`` takes what is there on ``file_number``, from now on."""

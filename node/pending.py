@@ -49,7 +49,7 @@ class PendingAppends:
     def __init__(self, ambiguous, acknowledged):
         self._ambiguous = ambiguous  # (why) -> a result
         self._acknowledged = acknowledged  # (base_offset) -> a result
-        self.commits: dict[int, deque] = {}  # group -> (index, request, slot, base_offset)
+        self._commit: dict[int, deque] = {}  # group -> (index, request, slot, base_offset)
         self._durable: dict[int, deque] = {}
         #: (deadline, number, request), a heap; answered ones stay until they surface or are
         #: looked through, so that an append costs one push and no search.
@@ -76,12 +76,12 @@ class PendingAppends:
     def add(self, group: int, index: int, level: str, request: ProduceRequest, slot: int,
             base_offset: int) -> None:
         """Wait for ``index`` of ``group``: to be committed, or with ``leader`` durable here."""
-        table = self._durable if level == "leader" else self.commits
+        table = self._durable if level == "leader" else self._commit
         table.setdefault(group, deque()).append((index, request, slot, base_offset))
 
     def committed(self, group: int, last: int) -> None:
         """Everything up to ``last`` is committed and durable here."""
-        self._complete(self.commits, group, last)
+        self._complete(self._commit, group, last)
 
     def durable(self, group: int, last: int) -> None:
         """Everything up to ``last`` is durable here."""
@@ -93,20 +93,20 @@ class PendingAppends:
 
     def oldest(self) -> dict[int, int]:
         """Group -> lowest index that waits for its commit.  O(groups with such appends)."""
-        return {group: waiting[0][0] for group, waiting in self.commits.items()}
+        return {group: waiting[0][0] for group, waiting in self._commit.items()}
 
     def lost(self, group: int) -> None:
         """This node leads ``group`` no more: nobody here can know what becomes of its entries."""
         self._lost(group, "the leader stepped down")
 
     def _lost(self, group: int, why: str) -> None:
-        for table in (self.commits, self._durable):
+        for table in (self._commit, self._durable):
             for _index, request, slot, _base in table.pop(group, ()):
                 request.complete(slot, self._ambiguous(why))
 
     def stop(self) -> None:
         """The node ends: nobody here will know what becomes of what is pending."""
-        for group in [*self.commits, *self._durable]:
+        for group in [*self._commit, *self._durable]:
             self._lost(group, "the node is stopping")
 
     def expire(self, now_ms: int) -> None:

@@ -30,8 +30,8 @@ from node.errors import RoundFailed
 GATHER_NS = 150_000
 #: How often in a row the hot sources are looked at before others get their turn.
 DRAINS_MAX = 6
-#: How long the loop waits for an acknowledgement or the end of a write without giving others their
-#: turn: several times what a fast disk and a near follower take, and nothing that others notice.
+#: How long the loop waits for the next arrival without giving others their turn: several times what
+#: a fast disk and a near follower take, and little for those others.
 LINGER_S = 0.001
 
 
@@ -61,7 +61,6 @@ class Applier(Protocol):
         """Send the replies that this round completed."""
 
     answers_wait: bool  # there are replies that only a round's end sends
-    commits: dict  # appends here that wait for their majority, by group
 
 
 class Clock(Protocol):
@@ -118,20 +117,23 @@ class Rounds:
         self._wake()
 
     def _drain(self) -> None:
-        """Take what has arrived on the hot sources, one round for all of it, and more for what
-        arrives meanwhile.  While a write is under way, or an append waits for its majority, the
-        next arrival is near, and a turn of the scheduler costs more than the wait."""
+        """Take what has arrived on the hot sources, one round for all of it, then what comes next.
+        Where something came more is near, and a turn of the scheduler costs more than the wait;
+        but when something was handed to a task, the task goes first."""
+        arrivals, wait_s = self._arrivals, 0.0
+        arrivals.turn_due = False
         self._draining = True
-        commits = self._applier.commits
         try:
             for _ in range(DRAINS_MAX):
-                near = commits or self._staged_sequence > self._durable_sequence
-                due = self._arrivals.poll(LINGER_S if near and not self._wanted else 0)
+                due = arrivals.poll(wait_s)
                 if due or self._wanted:
                     self._wanted = False
                     self.round()
                 elif due is None:
                     break
+                if arrivals.turn_due:
+                    break
+                wait_s = LINGER_S
         finally:
             self._draining = False
         if self._wanted:

@@ -99,7 +99,7 @@ class Session:
         """An answer is complete: it leaves with this round's flush."""
         self._bytes_in_flight -= answer.size
         if self._paused:
-            self._attention.set()
+            self._call_task()
         if self._closed or self._connection.state is not State.OPEN:
             return  # the client is gone, or has ended the stream and with it what it asked for
         try:
@@ -127,7 +127,7 @@ class Session:
         """``size`` bytes of an append without an answer are decided."""
         self._bytes_in_flight -= size
         if self._paused:
-            self._attention.set()
+            self._call_task()
 
     def flush(self) -> None:
         """Give the socket what this round produced."""
@@ -143,7 +143,7 @@ class Session:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it is gone already
-        self._attention.set()
+        self._call_task()
 
     async def _drain(self, scope: trio.CancelScope) -> None:
         try:
@@ -223,24 +223,28 @@ class Session:
                     continue
                 self._handle(event)
                 if type(event) is ConnectionClosed or self._closed:
-                    self._attention.set()
+                    self._call_task()
                     break
             else:
                 self._pause()
         except (OSError, ProtocolError) as error:
             self._end(error)
         if opening:
-            self._attention.set()  # the handshake has its own patience
+            self._call_task()  # the handshake has its own patience
         return handled
+
+    def _call_task(self) -> None:
+        self._attention.set()
+        self.service.arrivals.turn_due = True
 
     def _pause(self) -> None:
         self._paused = True
-        self._attention.set()
+        self._call_task()
 
     def _end(self, problem: Exception) -> None:
         self._problem = problem
         self._closed = True
-        self._attention.set()
+        self._call_task()
 
     def _handle(self, event) -> None:
         if isinstance(event, Hello):
@@ -265,10 +269,12 @@ class Session:
                 service.producing.handle(request, answer, event.metadata_index)
         elif kind is Fetch:
             service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
+            service.arrivals.turn_due = True  # a cold range is read by a task
         elif kind is ListOffsets:
             Answer(self, event.id)(service.fetching.offsets(request, event.metadata_index))
         else:
             service.admin.handle(event, Answer(self, event.id))
+            service.arrivals.turn_due = True
 
     def _greet(self, hello: Hello) -> None:
         service = self.service

@@ -25,7 +25,7 @@ class World:
             part(quarantine=self.note("stored quarantine")),
             part(apply=self.note("metadata"), lead=self.note("lead"),
                  role_changed=self.note("metadata role")),
-            part(commits={}, lost=self.note("lost"), committed=self.note("committed"),
+            part(lost=self.note("lost"), committed=self.note("committed"),
                  durable=self.note("durable"), groups_waiting_for_durable=lambda: (3,),
                  expire=self.note("expire"), stop=self.note("stop pending"), earliest_ms=7),
             self.fetching, self.sessions, RoleChanges(), silent_log())
