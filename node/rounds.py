@@ -233,11 +233,14 @@ class Rounds:
             # To the sockets before the disk: a follower's path is longer than this node's own.
             self._peers.send(ready.messages)
             self._peers.flush()
-        self._disk.start_next()
+        if ready.writes is not None:
+            self._disk.start_next()
         if ready.messages_after_write:
             self._hold(ready.messages_after_write)
-        self._applier.observe(ready.events)
-        self._applier.apply(ready.committed)
+        if ready.events:
+            self._applier.observe(ready.events)
+        if ready.committed:
+            self._applier.apply(ready.committed)
 
     def _hold(self, envelopes: list) -> None:
         if self._durable_sequence >= self._staged_sequence:
