@@ -15,6 +15,9 @@ from __future__ import annotations
 import select
 from collections.abc import Callable
 
+#: Sources taken by one ``poll``: the others come with the next one, after a round.
+ARRIVALS_MAX = 64
+
 
 class Arrivals:
     """The sources, by file descriptor."""
@@ -38,7 +41,7 @@ class Arrivals:
     def poll(self, wait_s: float = 0.0) -> bool | None:
         """Run the handlers of whatever has something, or blocks until then for ``wait_s``; whether
         a round is due, None when there was nothing.  One system call."""
-        arrived = self._epoll.poll(wait_s)
+        arrived = self._epoll.poll(wait_s, ARRIVALS_MAX)
         if not arrived:
             return None
         due = False

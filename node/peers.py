@@ -29,7 +29,7 @@ from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader
 from multiraft.wire.schema import Malformed
 from node import peer_codec
 from node.errors import DiskFailed
-from node.outbox import Outbox, OutboxFull
+from node.outbox import Outbox
 from node.receive import receive_some
 
 #: Dialing a node that is away is repeated at this pace, in seconds.

@@ -133,7 +133,7 @@ class Rounds:
                     break
                 if arrivals.turn_due:
                     break
-                wait_s = LINGER_S
+                wait_s = 0.0 if due is None else LINGER_S
         finally:
             self._draining = False
         if self._wanted:
