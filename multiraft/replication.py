@@ -14,14 +14,14 @@ not armed again: the group sleeps.
 
 from __future__ import annotations
 
-from multiraft import election, membership
+from multiraft import changes, doubt, election, membership, reads
 from multiraft.errors import ImpossibleMessage, QueueFull
-from multiraft.group import Group, Role
+from multiraft.group import REMOVED, Group, Role
 from multiraft.log import framed_bytes
 from multiraft.messages import Append, AppendReply, Status
 from multiraft.progress import Progress, ProgressState
 from multiraft.ready import Envelope
-from multiraft.types import Entry
+from multiraft.types import Entry, EntryKind
 
 #: A probe carries entries only up to this: where the logs meet is not known yet, so most of what is
 #: sent may be sent in vain, but a new leader's first entry should not wait a round trip.
@@ -29,7 +29,11 @@ PROBE_BYTES_MAX = 64 << 10
 
 #: A member that does not know the group is asked again after this many ``retransmit_ms``.
 ABSENT_PATIENCE = 4
+#: One that is quarantined is asked again after this many: it says so when it is repaired, and that
+#: message may get lost.
+OUT_PATIENCE = 16
 
+_MEMBERSHIP = int(EntryKind.MEMBERSHIP)
 _PROBE = ProgressState.PROBE
 _REPLICATE = ProgressState.REPLICATE
 
@@ -68,6 +72,8 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
     staged = group.log.staged_index
     commit = group.log.commit
     connections = group.host.support.connections
+    if group.reads is not None:
+        reads.begin(group)
     for member in group.progress.values():
         connection = connections.get(member.node)
         if connection is None:
@@ -83,6 +89,8 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
                 _send_append(group, member, member.next_index - 1, member.next_index - 1)
         elif member.state is _PROBE and not member.probe_sent:
             _probe(group, member, fresh)
+        if group.reads is not None and reads.is_unanswered(group, member):
+            _ask(group, member)
     group.notice_due = False
 
 
@@ -144,16 +152,25 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
     member.probe_sent = True
 
 
+def _ask(group: Group, member: Progress) -> None:
+    """An append without entries: who answers it knows no later leader."""
+    prev = member.next_index - 1
+    if member.state in (_PROBE, _REPLICATE) and prev >= group.log.first_index - 1:
+        _send_append(group, member, prev, prev)
+
+
 def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
     """Members in step get the very same message, which a driver may notice."""
     log, outbox, commit = group.log, group.outbox, group.log.commit
     append = outbox[-1].message if outbox else None
     if (type(append) is not Append or append.prev_index != prev or append.last_index != last
-            or append.commit != commit or append.term != group.term):
+            or append.commit != commit or append.stamp != group.stamp
+            or append.term != group.term):
         append = Append(group.id, group.incarnation, group.term, prev, log.term_at(prev), last,
-                        commit)
+                        commit, (), group.stamp)
     outbox.append(Envelope(member.node, append))
     member.commit_sent = commit
+    member.stamp_sent = group.stamp
 
 
 def _needs_snapshot(group: Group, member: Progress) -> None:
@@ -169,14 +186,22 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
     """A member answered this leader."""
     member = group.progress.get(sender)
     if member is None:
+        if reply.term <= group.term and reply.status != Status.UNKNOWN_GROUP:
+            changes.tell_removed(group, sender)
         return  # not a member (any more): its terms and indexes are none of ours
     if reply.term > group.term:
         group.become_follower(reply.term, 0, "higher term")
         return
     if reply.term < group.term:
         return  # an answer to an earlier term of this node
+    if reply.stamp < member.since:
+        return  # said before it was added (again): by an earlier life of that replica
+    if reply.stamp > member.stamp_heard and reply.status == Status.OK:
+        member.stamp_heard = reply.stamp
+        if group.reads is not None:
+            reads.on_heard(group)
     status = reply.status
-    if status == Status.OK:
+    if status == Status.OK or status == Status.DOUBTFUL:
         _on_acknowledged(group, member, reply)
     elif status == Status.MISMATCH:
         _on_mismatch(group, member, reply)
@@ -190,6 +215,8 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     log = group.log
     if reply.match > log.last_index:
         group.emit("drop", member.node, f"acknowledges {reply.match} of {log.last_index}")
+        return
+    if (member.doubt or reply.status) and not doubt.may_feed(group, member, reply):
         return
     news = member.acknowledged(reply.match, group.host.now_ms)
     # Assigned, not maximised: after a restart the member knows less, and has to be told again.
@@ -242,10 +269,14 @@ def maybe_commit(group: Group) -> None:
         group.uncommitted_bytes -= group.host.store.bytes_between(group.id, first_own, index)
         assert group.uncommitted_bytes >= 0, f"uncommitted {group.uncommitted_bytes} B"
     log.commit_to(index)
+    if group.doubters:
+        doubt.clear_some(group)
     if group.progress:
         host = group.host
         host.timers.arm(group.id, host.now_ms + host.config.commit_notice_ms)
     group.touch()
+    if group.changing:
+        changes.on_commit(group)
 
 
 # ---- leader: timer -----------------------------------------------------------------------------
@@ -259,12 +290,17 @@ def on_leader_timer(group: Group) -> None:
         election.give_up_transfer(group)
     group.notice_due = True
     again_ms = group.transfer_deadline_ms if group.transferee else 0
+    if group.reads is not None and reads.ask_again(group):
+        due_ms = now_ms + host.config.retransmit_ms
+        again_ms = min(again_ms, due_ms) if again_ms else due_ms
     for member in group.progress.values():
         if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
             continue
         patience_ms = host.config.retransmit_ms
         if member.state is ProgressState.ABSENT:
             patience_ms *= ABSENT_PATIENCE
+        elif member.state is ProgressState.OUT:
+            patience_ms *= OUT_PATIENCE
         if now_ms - member.progressed_ms >= patience_ms:
             member.retreat()
             member.progressed_ms = now_ms
@@ -281,7 +317,7 @@ def _is_reachable(group: Group, member: Progress) -> bool:
     """Whether asking again makes sense; if not, the member's return re-examines the group."""
     support = group.host.support
     return (member.node in support.held and member.node in support.connections
-            and member.state not in (ProgressState.OUT, ProgressState.SNAPSHOT))
+            and member.state is not ProgressState.SNAPSHOT)
 
 
 # ---- follower ----------------------------------------------------------------------------------
@@ -295,10 +331,13 @@ def on_append(group: Group, sender: int, append: Append) -> None:
     if append.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(append.term, sender)
     group.heard_ms = group.host.now_ms
-    if group.quarantined:
-        group.reply_append(sender, Status.QUARANTINED)
+    if append.stamp > group.stamp:
+        group.stamp = append.stamp
+    if group.quarantined and not doubt.may_accept(group, sender):
+        if group.quarantined is not REMOVED:
+            group.reply_append(sender, Status.QUARANTINED)
         return
-    fault = _fault(append)
+    fault = _fault(append, group.log_incarnation)
     if fault:
         group.emit("drop", sender, fault)
         return
@@ -312,7 +351,7 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         raise ImpossibleMessage(f"group {group.id}: node {sender} has term {append.prev_term} at "
                                 f"{prev}, committed here is term {log.term_at(prev)}")
     appended = bool(append.entries) and _accept(group, sender, append.entries)
-    if group.quarantined:
+    if group.is_held():
         return
     if append.last_index > group.verified:
         group.verified = append.last_index
@@ -330,13 +369,14 @@ def on_append_as_leader(group: Group, sender: int, append: Append) -> None:
     on_append(group, sender, append)
 
 
-def _fault(append: Append) -> str:
-    """Why the range and the entries do not belong together; empty when they do."""
+def _fault(append: Append, incarnation: int) -> str:
+    """Why the range and the entries (of a log of that incarnation) do not belong together; empty
+    when they do."""
     index, term = append.prev_index, append.prev_term
     for entry in append.entries:
         index += 1
         if (entry.index != index or entry.term < term or entry.group != append.group
-                or entry.incarnation != append.incarnation):
+                or entry.incarnation != incarnation):
             return f"{entry!r} at {index}@{term}"
         term = entry.term
     if index != append.last_index or term > append.term:
@@ -360,12 +400,16 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
             group.truncate(first)
     for entry in entries[skip:] if skip else entries:
         why = tail.verify(entry)
+        if entry.kind == _MEMBERSHIP and not why:
+            why = membership.fault(entry.payload)
         if why:
             group.quarantine(f"entry {entry.index}@{entry.term} of node {sender}: {why}")
             group.reply_append(sender, Status.GONE_WRONG)
             return False
         log.append(entry)
         tail.append(entry)
+        if entry.kind == _MEMBERSHIP:
+            group.adopt(entry.index, membership.decode(entry.payload))
     group.touch()
     return True
 
@@ -390,8 +434,10 @@ def on_written(group: Group, durable_before: int) -> None:
     if group.role is Role.LEADER:
         if group.log.durable_index > group.log.commit:
             maybe_commit(group)
-    elif group.leader and not group.quarantined and durable_before < group.verified:
+    elif group.leader and not group.is_held() and durable_before < group.verified:
         group.ack_to = group.leader
         group.touch()
+        if group.episode:
+            doubt.reconsider(group)
     if group.log.commit > group.log.handed_index:
         group.touch()  # what was committed without this disk may be applied now

@@ -39,7 +39,7 @@ class Applying:
     """Consumer of events, commits and durable marks."""
 
     def __init__(self, core, store, metadata_log, pending, fetching, sessions, roles: RoleChanges,
-                 log):
+                 replicas, log):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -47,6 +47,7 @@ class Applying:
         self._fetching = fetching
         self._sessions = sessions
         self._roles = roles
+        self._replicas = replicas
         self._log = log
         self.elections = 0
 
@@ -56,6 +57,10 @@ class Applying:
         for event in events:
             if event.kind == "role":
                 self._role(event.group, event.fields[0] is Role.LEADER)
+            elif event.kind == "wanted":
+                self._replicas.wanted(event.group, *event.fields)
+            elif event.kind == "removed":
+                self._replicas.gone(event.group)
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
                     "group": event.group, "fields": list(event.fields)})
@@ -82,6 +87,7 @@ class Applying:
             self._core.applied(group, last)
             if group == METADATA_GROUP:
                 self._metadata_log.lead()
+                self._replicas.due = True
             self._pending.committed(group, last)
             self._fetching.committed(group)
 
@@ -103,6 +109,8 @@ class Applying:
 
     def answer(self, now_ms: int) -> None:
         """Deadlines, woken polls, and everything to the sockets."""
+        if self._replicas.due:
+            self._replicas.settle()
         if self._pending.earliest_ms <= now_ms:
             self._pending.expire(now_ms)
         if self._fetching.woken or self._fetching.earliest_ms <= now_ms:
@@ -114,4 +122,5 @@ class Applying:
 #: Events an operator wants to read about, and how loud they are.  Those of whole nodes have group
 #: -1 and the node as their first field.
 LOGGED_EVENTS = {"lease": logging.INFO, "restarted": logging.INFO, "discredited": logging.WARNING,
-                 "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR}
+                 "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR,
+                 "doubt": logging.WARNING, "repaired": logging.INFO}

@@ -31,6 +31,8 @@ from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
+from multiraft.storage.plans import StagedWrite
+from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.frames import encode_frame
@@ -39,6 +41,7 @@ from node import bootstrap
 from node.admin import Admin
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
+from node.bulk import Bulk
 from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms
 from node.config import NodeConfig, load
@@ -56,6 +59,8 @@ from node.peer_listener import PeerListener
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
+from node.repair import Repairs
+from node.replicas import Replicas
 from node.rounds import Rounds
 from node.session import Sessions
 from node.statistics import Statistics
@@ -84,6 +89,8 @@ class Node:
         """The groups of a new cluster; after the first start this only fills in memberships."""
         state = bootstrap.bootstrapped(self.plan)
         for group in state.groups_of(self.config.node.id):
+            if self.store.is_removed(group):
+                continue  # its leader asks, if it is to have one again
             self.store.create_group(group, FIRST_GROUP_INCARNATION,
                                     state.initial_configuration(group))
 
@@ -116,8 +123,10 @@ class Node:
             directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
             cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
             request_round=self.request_round, arrivals=self.arrivals, log=self.log)
+        self.replicas = Replicas(core, store, self.metadata_log, config.groups,
+                                 self.request_round, self.log)
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
-                                 self.sessions, self.roles, self.log)
+                                 self.sessions, self.roles, self.replicas, self.log)
 
     def _build_network(self) -> None:
         config, core = self.config, self.core
@@ -130,6 +139,8 @@ class Node:
                       for peer in config.peers]
         self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
                            self.request_round, self._damaged)
+        self.bulk = Bulk(self.peers.dial, self._hello("bulk"), config.raft.frame_bytes_max,
+                         config.limits.bulk_bytes_per_second)
         self.liveness = LivenessThread(
             self._leases(),
             [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
@@ -144,8 +155,11 @@ class Node:
         self.peer_listener = PeerListener(
             core, self.rounds.request, self.liveness, config.cluster_id, node, boot_epoch,
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
-            config.limits.hello_timeout_ms, self.arrivals, self.log)
+            config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+        self.repairer = Repairer(node, self.store, core, self._write_record)
+        self.replicas.forget = self.repairer.groups.discard
+        self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
@@ -175,8 +189,12 @@ class Node:
 
     def _damaged(self, error: CorruptRange) -> None:
         """A cold read found a damaged entry: this replica is out, the others serve the group."""
-        self.core.quarantine(error.group, str(error))
-        self.request_round()
+        self.repairs.damaged(error)
+
+    def _write_record(self, staged: StagedWrite) -> None:
+        """An entry of the lane's own, written between rounds."""
+        self.disk.submit(staged)
+        self.disk.start_next()
 
     # ---- running ------------------------------------------------------------------------------
 
@@ -206,6 +224,8 @@ class Node:
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
+                nursery.start_soon(self.repairs.run)
+                nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)

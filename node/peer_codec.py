@@ -32,6 +32,9 @@ _TYPES: dict[type, int] = {
     m.DigestAnswer: 7,
     m.LedRequest: 8,
     m.LedChanges: 9,
+    m.Removed: 10,
+    m.Doubt: 20,
+    m.Cleared: 21,
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
 _WITH_ROWS = frozenset({6, 7, 9})
@@ -51,13 +54,16 @@ _ROWS = -2  # a list, see ``_check_rows``
 _FIELDS: dict[int, tuple[int, ...]] = {
     1: (1, GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _BOOL, _BOOL),
     2: (2, GROUP_MAX, _U32, TERM_MAX, _BOOL, _BOOL),
-    _APPEND: (_APPEND, GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _U64, _U64, _U32),
-    4: (4, GROUP_MAX, _U32, TERM_MAX, _U32, _U64, _U64, _U64, TERM_MAX),
+    _APPEND: (_APPEND, GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _U64, _U64, _U64, _U32),
+    4: (4, GROUP_MAX, _U32, TERM_MAX, _U32, _U64, _U64, _U64, TERM_MAX, _U64),
     5: (5, GROUP_MAX, _U32, TERM_MAX),
     6: (6, _ROWS),
     7: (7, _ROWS, _ROWS),
     8: (8, _U64),
     9: (9, _U64, _U64, _ROWS),
+    10: (10, GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
+    20: (20, GROUP_MAX, _U32, TERM_MAX, _U64),
+    21: (21, GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
 }
 _LED = (GROUP_MAX, _U32, TERM_MAX)
 _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)
@@ -67,7 +73,7 @@ def encode(message, payload_bytes: int) -> list:
     """One item; ``payload_bytes`` = bytes of its entries in the payload (appends only)."""
     item = [_TYPES[type(message)], *message]
     if item[0] == _APPEND:
-        item[-1] = payload_bytes  # in the place of the entries
+        item[-2:] = message.stamp, payload_bytes  # the latter in the place of the entries
     return item
 
 
@@ -94,8 +100,8 @@ def decode(received: Frame) -> list:
         kind = _KINDS[code]
         _check(kind, item, limits)
         if code == _APPEND:
-            size = item[-1]
-            item[-1] = _entries(payload, at, size) if size else ()
+            stamp, size = item[-2:]
+            item[-2:] = _entries(payload, at, size) if size else (), stamp
             at += size
         elif code in _WITH_ROWS:
             _check_rows(kind, item)

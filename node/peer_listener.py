@@ -31,7 +31,7 @@ class PeerListener:
 
     def __init__(self, core, request_round, liveness, cluster_id: bytes, node: int,
                  boot_epoch: int, known_nodes: frozenset[int], frame_bytes_max: int,
-                 hello_timeout_ms: int, arrivals, log):
+                 hello_timeout_ms: int, arrivals, log, bulk=None):
         self._core = core
         self._request_round = request_round
         self._liveness = liveness
@@ -42,6 +42,7 @@ class PeerListener:
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
         self._arrivals = arrivals
+        self._bulk = bulk
         self._log = log
         self._receiving: dict[int, trio.CancelScope] = {}
         self.frames = 0
@@ -56,6 +57,9 @@ class PeerListener:
             return
         if hello.connection == "liveness":
             self._liveness.adopt(hello.node, socket.socket(fileno=sock.detach()), reader)
+            return
+        if hello.connection == "bulk":
+            await self._bulk.serve(sock, reader, hello.node)
             return
         reader.limits = self._limits
         try:

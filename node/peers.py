@@ -78,7 +78,7 @@ class PeerLink:
     async def run(self, on_connected, on_disconnected) -> None:
         """Dial, serve until broken, dial again; for ever."""
         while True:
-            sock = await self._dial()
+            sock = await self.dial()
             if sock is None:
                 await trio.sleep(REDIAL_S)
                 continue
@@ -128,7 +128,8 @@ class PeerLink:
             self._broken.set()
         self._outbox = None
 
-    async def _dial(self) -> socket.socket | None:
+    async def dial(self) -> socket.socket | None:
+        """A new connection to the peer, on which nothing was said yet; None = it is away."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
             sock = trio.socket.socket(family, socket.SOCK_STREAM)
@@ -170,6 +171,11 @@ class Peers:
             for link in self._links.values():
                 nursery.start_soon(link.run, self._connected, self._disconnected)
             nursery.start_soon(self._read_cold)
+
+    async def dial(self, peer: int) -> socket.socket | None:
+        """A connection to a peer for something else than appends; None = it is away."""
+        link = self._links.get(peer)
+        return await link.dial() if link is not None else None
 
     @property
     def frames_sent(self) -> int:

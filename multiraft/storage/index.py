@@ -14,11 +14,33 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from typing import NamedTuple
 
+from multiraft import _layout
 from multiraft.errors import Compacted
 
 assert sys.byteorder == "little", "index files hold the arrays' own little-endian bytes"
 assert array("Q").itemsize == 8, "index files hold 64-bit numbers"
+
+
+#: The place of an entry that is known to exist and cannot be read: no entry stands at a lane's
+#: first byte.
+NOWHERE = 0
+
+
+class Copy(NamedTuple):
+    """An entry that was written once more because its first place is damaged."""
+
+    index: int
+    term: int
+    position: int
+    size: int
+    damaged: int  # lane position of the damaged one; 0 = unknown
+    damaged_size: int
+    partition: int = 0  # of a batch, with what its partition's index says of it
+    base_offset: int = -1
+    count: int = 0
+    max_timestamp_ms: int = -1
 
 
 class GroupIndex:
@@ -33,6 +55,9 @@ class GroupIndex:
         self._ends = array("Q")  # framed bytes of the entries up to and including this one
         self._run_starts: list[int] = []  # first index of each run of equal terms, ascending
         self._run_terms: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._positions)
 
     @property
     def last_index(self) -> int:
@@ -52,6 +77,48 @@ class GroupIndex:
             terms.append(term)
         ends.append(ends[-1] + size if ends else size)
         positions.append(position)
+
+    def fill(self, first: int) -> None:
+        """Entries up to ``first`` (exclusive) existed and are lost: they have the term of the last
+        one, an unknown place, and for now the size of an empty entry."""
+        for index in range(self.last_index + 1, first):
+            self.append(index, self.last_term, NOWHERE, _layout.ENTRY_HEADER_BYTES)
+
+    def replace(self, index: int, position: int, size: int) -> None:
+        """The entry is to be found elsewhere from now on.  O(1), O(n) when its size differs."""
+        slot, ends = self._slot(index), self._ends
+        change = size - self.size(index)
+        self._positions[slot] = position
+        if change:
+            for at in range(slot, len(ends)):
+                ends[at] += change
+
+    def retag(self, index: int, term: int) -> None:
+        """The term of a lost entry became known; it lies between those of its neighbours.
+        O(elections)."""
+        terms = [self.term(at) for at in self._run_starts]
+        starts = [*self._run_starts]
+        for start, value in ((index, term), (index + 1, self.term(index + 1)
+                                             if index < self.last_index else 0)):
+            if value:
+                at = bisect_left(starts, start)
+                if at < len(starts) and starts[at] == start:
+                    terms[at] = value
+                else:
+                    starts.insert(at, start)
+                    terms.insert(at, value)
+        runs = [(start, value) for place, (start, value) in enumerate(zip(starts, terms))
+                if not place or value != terms[place - 1]]
+        self._run_starts, self._run_terms = map(list, zip(*runs))
+
+    def within(self, begin: int, end: int) -> list[int]:
+        """Indexes of the entries that begin in [begin, end) of the lane.  O(n)."""
+        return [slot + self.first_index for slot, position in enumerate(self._positions)
+                if begin <= position < end]
+
+    def holds(self, index: int, term: int) -> bool:
+        """Whether the log has that entry, readable or not.  O(log n)."""
+        return self.first_index <= index <= self.last_index and self.term(index) == term
 
     def extend(self, later: GroupIndex) -> None:
         """Join the entries that follow ours.  O(len(later))."""
@@ -134,7 +201,7 @@ class GroupIndex:
         """Every invariant.  O(n)."""
         assert len(self._positions) == len(self._ends)
         assert all(a < b for a, b in zip(self._ends, self._ends[1:]))
-        assert all(a < b for a, b in zip(self._positions, self._positions[1:]))
+        assert len({*self._positions} - {NOWHERE}) + self._positions.count(NOWHERE) == len(self)
         assert all(a < b for a, b in zip(self._run_starts, self._run_starts[1:]))
         assert all(a < b for a, b in zip(self._run_terms, self._run_terms[1:]))
         assert bool(self._positions) == bool(self._run_starts)
@@ -192,6 +259,20 @@ class PartitionIndex:
             del self._bases[kept:]
             del self._indexes[kept:]
             del self._latest[kept:]
+
+    def repair(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> None:
+        """What a batch says that could not be read before: known fields stay, others are filled in.
+        O(n)."""
+        slot = bisect_left(self._indexes, index)
+        if slot == len(self._indexes) or self._indexes[slot] != index:
+            self._bases.insert(slot, base_offset)
+            self._indexes.insert(slot, index)
+            self._latest.insert(slot, self._latest[slot - 1] if slot else max_timestamp_ms)
+        if slot == len(self._bases) - 1:
+            self.end_offset = base_offset + count
+        while slot < len(self._latest) and self._latest[slot] < max_timestamp_ms:
+            self._latest[slot] = max_timestamp_ms
+            slot += 1
 
     def find(self, offset: int) -> int:
         """Slot of the batch that holds ``offset``, or of the last one before it; -1 = none."""

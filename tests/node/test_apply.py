@@ -28,7 +28,8 @@ class World:
             part(lost=self.note("lost"), committed=self.note("committed"),
                  durable=self.note("durable"), groups_waiting_for_durable=lambda: (3,),
                  expire=self.note("expire"), stop=self.note("stop pending"), earliest_ms=7),
-            self.fetching, self.sessions, RoleChanges(), silent_log())
+            self.fetching, self.sessions, RoleChanges(), SimpleNamespace(due=False),
+            silent_log())
 
     def note(self, name: str):
         return lambda *args: self.log.append((name, *args))
