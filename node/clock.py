@@ -15,3 +15,8 @@ monotonic_ns = time.monotonic_ns
 def monotonic_ms() -> int:
     """Milliseconds of the system's monotonic clock."""
     return time.monotonic_ns() // 1_000_000
+
+
+def monotonic_us() -> int:
+    """Microseconds of the system's monotonic clock, for latencies."""
+    return time.monotonic_ns() // 1_000

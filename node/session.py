@@ -3,7 +3,8 @@
 Contract.  A session receives only while it may: ``in_flight_max`` unanswered requests or
 ``connection_bytes_in_flight_max`` unanswered append bytes stop the reading, which stops the sender
 through TCP.  Requests are handled in order of arrival; answers go out as they come, gathered per
-round.  A client that does not read its answers is closed when its outbox is full.
+round.  A client that does not read its answers is closed when its outbox is full.  One that ends
+its side of the stream gets the answers to what it had asked, its long polls at once.
 
 Theory.  The arrivals task reads the socket while the session may be read, handlers run
 synchronously on the loop, and one round follows after everything that has arrived was handled.  The
@@ -33,6 +34,7 @@ from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, Protoco
 from multiraft.wire.frames import WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
+    Complain,
     Fetch,
     Hello,
     ListOffsets,
@@ -60,6 +62,8 @@ class Answer:
 
     def refuse(self, code: Code, detail: ErrorDetail) -> None:
         """Answer with an error instead."""
+        refusals = self.session.service.refusals
+        refusals[code] = refusals.get(code, 0) + 1
         self.session.answered(self, ResponseEvent(
             self.id, code=code, error=detail,
             metadata_index=self.session.service.metadata_index), ())
@@ -88,6 +92,7 @@ class Session:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._drain, nursery.cancel_scope)
                 await self._attend()
+                await self._answer_rest()
                 nursery.cancel_scope.cancel()
         finally:
             self._closed = True
@@ -98,10 +103,10 @@ class Session:
     def answered(self, answer: Answer, event: ResponseEvent, payload) -> None:
         """An answer is complete: it leaves with this round's flush."""
         self._bytes_in_flight -= answer.size
-        if self._paused:
+        if self._paused or self._connection.state is State.CLOSED:
             self._call_task()
-        if self._closed or self._connection.state is not State.OPEN:
-            return  # the client is gone, or has ended the stream and with it what it asked for
+        if self._closed or self._connection.state is State.BROKEN:
+            return  # the client is gone
         try:
             self._outbox.push(self._encoded(event, payload))
         except OSError:
@@ -164,6 +169,23 @@ class Session:
                 if self._connection.state is State.OPEN:
                     hello.deadline = math.inf
                 await self._room()
+
+    async def _answer_rest(self) -> None:
+        """The client has ended its side: what it asked for is answered before ours ends."""
+        service, connection = self.service, self._connection
+        if connection.in_flight and not self._closed:
+            service.fetching.hurry(self)
+            service.request_round()
+        try:
+            with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
+                while connection.in_flight and not self._closed:
+                    self._attention = trio.Event()
+                    await self._attention.wait()
+                if not self._closed:
+                    self.flush()
+                    await self._outbox.empty()
+        except OSError as error:
+            self._problem = error
 
     async def _room(self) -> None:
         """Until more may be read: what was received already has been handled then, too."""
@@ -271,7 +293,9 @@ class Session:
             service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
             service.arrivals.turn_due = True  # a cold range is read by a task
         elif kind is ListOffsets:
-            Answer(self, event.id)(service.fetching.offsets(request, event.metadata_index))
+            service.offsets.handle(request, Answer(self, event.id), event.metadata_index)
+        elif kind is Complain:
+            service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
             service.arrivals.turn_due = True
@@ -317,10 +341,13 @@ def answer_nobody(answer: Answer):
 class Sessions:
     """What all sessions of a node share."""
 
-    def __init__(self, *, producing, fetching, admin, directory, limits, batch_bytes_max: int,
-                 cluster_id: bytes, node: int, boot_epoch: int, request_round, arrivals, log):
+    def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
+                 batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
+                 request_round, arrivals, log):
         self.producing = producing
         self.fetching = fetching
+        self.offsets = offsets
+        self.complaints = complaints
         self.admin = admin
         self.limits = limits
         self.batch_bytes_max = batch_bytes_max
@@ -336,6 +363,7 @@ class Sessions:
         self._log = log
         self.stopping = False  # new requests are refused, those under way are answered
         self.closed_by_error = 0
+        self.refusals: dict[int, int] = {}  # wire code -> whole requests
 
     @property
     def metadata_index(self) -> int:
