@@ -99,7 +99,6 @@ class MultiRaft:
         self.node = node
         self.config = config.validate()
         self._host = Host(node, config, store, rng, now_ms)
-        self.timers = self._host.timers  # a driver may look at ``earliest_ms``
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
         self._sequence = 0
@@ -176,6 +175,12 @@ class MultiRaft:
         if self._neighbours.pending:
             return self._host.now_ms
         return self._host.timers.next_ms()
+
+    @property
+    def earliest_ms(self) -> int:
+        """``tick`` is not due before: a bound for whoever asks every round.  It may be early, until
+        the ``tick`` of that time."""
+        return self._host.now_ms if self._neighbours.pending else self._host.timers.earliest_ms
 
     def step(self, sender: int, message: Message) -> None:
         """``sender`` said something.  Raises ``ImpossibleMessage``; then the log is unchanged."""
@@ -534,10 +539,6 @@ class MultiRaft:
     def has_group(self, group: int) -> bool:
         """Whether this node has a replica of ``group``."""
         return group in self._groups
-
-    def configuration(self, group: int) -> Configuration:
-        """Members of a group that is here.  Raises ``UnknownGroup``."""
-        return self._group(group).configuration
 
     def quarantine_reason(self, group: int) -> str:
         """Why the replica is damaged; empty when it is not, or not here."""
