@@ -83,6 +83,7 @@ class Store:
         self.extra: object = None  # what the last checkpoint carried for the node
         self.recovered = None  # recovery.Recovered: figures of the last recovery
         self.repair = Repair(self)
+        self.relaxed = False  # rounds of nothing but records may be synced later
         self._filesystem = filesystem
         self._lock = lock
         self._logs: dict[int, GroupLog] = {}
@@ -216,7 +217,8 @@ class Store:
         for write in writes.groups:
             at = self._index(self._logs[write.group], write, placed, at)
         self._staged_sequence = writes.sequence
-        return StagedWrite(writes.sequence, self._filesystem, self._lane, placed.parts)
+        return StagedWrite(writes.sequence, self._filesystem, self._lane, placed.parts,
+                           records_only=self.relaxed and _is_records_only(lane_entries))
 
     def _index(self, log: GroupLog, write: GroupWrite, placed: Placed, at: int) -> int:
         """Index one group's part of a round, whose first lane entry is number ``at``."""
@@ -253,14 +255,19 @@ class Store:
         carry the end of this write as their durable mark, because when they reach the disk it is.
         Without it their mark lags by one more write, and so does what recovery can prove.
         """
-        self._lane.begun = max(self._lane.begun, staged.end)
+        if staged.synced:
+            self._lane.begun = max(self._lane.begun, staged.end)
+
+    def flushed(self, position: int) -> None:
+        """What was written before ``position`` without a sync has had one."""
+        self._lane.synced = max(self._lane.synced, position)
 
     def finish(self, staged: StagedWrite) -> None:
         """The round is durable.  Rounds are finished in order."""
         assert staged.sequence > self._finished_sequence or staged.then is not None, (
             f"round {staged.sequence} finished twice")
         self._finished_sequence = staged.sequence
-        self._sealed += self._lane.settle(staged.end)
+        self._sealed += self._lane.settle(staged.end, staged.synced)
         self._cache.evict(self._lane.durable)
         if staged.then is not None:
             staged.then()
@@ -431,8 +438,15 @@ class Store:
         for group in sorted(self._logs):
             records[group] = self._record(self._logs[group], commits.get(group, 0))
         lane_start = self._lane.segments[0].start if self._lane.segments else self._lane.position
-        return CheckpointPlan(self._filesystem, self.directory, self._lane.durable, lane_start,
+        plan = CheckpointPlan(self._filesystem, self.directory, self._lane.synced, lane_start,
                               records, extra, self.config.checkpoints_kept)
+        if self._lane.synced < self._lane.durable:
+            plan.sync_first = self._lane.segments[-1].path
+        return plan
+
+    def checkpoint_failed(self) -> None:
+        """The plan found no room; the one before it stands, and a later one will do."""
+        self._checkpoint_in_flight = False
 
     def _record(self, log: GroupLog, commit: int) -> GroupRecord | bytes:
         """The group's record, encoded already when nothing changed since the last checkpoint."""
@@ -459,6 +473,10 @@ class Store:
         for group, encoded in plan.encoded.items():
             if group in self._logs:
                 self._logs[group].record = encoded
+
+
+def _is_records_only(entries: list[Entry]) -> bool:
+    return all(entry.kind == EntryKind.DATA for entry in entries)
 
 
 def _append_lane_entries(write: GroupWrite, entries: list[Entry]) -> None:
