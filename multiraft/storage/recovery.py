@@ -369,8 +369,20 @@ class _Recovery:
                     log.doubt(f"the copy of entry {copy.index} contradicts the log")
                 if copy.index in log.missing:
                     self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
+            self._give_up(log, applied)
         for record in self._checkpoint.records.values():
             self._miss_again(record)
+
+    def _give_up(self, log: GroupLog, applied: int) -> None:
+        """Of a lost entry whose term is unknown and that has no copy it is known that it existed if
+        it was applied.  Else the log ends before it."""
+        unknown = min((index for index in log.unsure if index > applied), default=0)
+        if unknown:
+            log.broken = f"entry {unknown} is lost, and its term is unknown"
+            log.cut(unknown)
+            tail_entries = self._tail_entries.get(log.group, [])
+            while tail_entries and tail_entries[-1].index >= unknown:
+                tail_entries.pop()
 
     def _join_run(self, segment: Segment, run: GroupRun) -> None:
         log = self._result.logs.get(run.group)
@@ -433,8 +445,7 @@ class _Recovery:
             log.missing.update(dict.fromkeys(range(last + 1, index.first_index), NOWHERE))
             log.index.fill(index.first_index)
             last = log.index.last_index
-        elif (last + 1 < index.first_index <= self._applied.get((log.group, log.incarnation), 0) + 1
-              and first_term > log.index.last_term):
+        elif index.first_index > last + 1 and first_term > log.index.last_term:
             log.lose(index.first_index)
             last = log.index.last_index
         if index.first_index != last + 1 or first_term < log.index.last_term:

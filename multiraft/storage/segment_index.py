@@ -86,16 +86,13 @@ class GroupRun:
 
         Where entries are missing between two of the same term, that is what they were of: whoever
         has both got them from the leader of that term, and its log holds nothing else between
-        (Log Matching, paper 5.3).  Where the terms differ, those that were applied already are known
-        to exist, and no more."""
+        (Log Matching, paper 5.3).  Where the terms differ, theirs is unknown for now."""
         index = self.index
         if self.broken:
             return
         if index is None:
             index = self.index = GroupIndex(entry.index)
-        elif entry.index > index.last_index + 1 and (
-                entry.term == index.last_term
-                or entry.term > index.last_term and entry.index - 1 <= applied != _NEVER):
+        elif entry.index > index.last_index + 1 and entry.term >= index.last_term:
             lost = range(index.last_index + 1, entry.index)
             self.missing.update(dict.fromkeys(lost, NOWHERE))
             if entry.term != index.last_term:
