@@ -495,7 +495,10 @@ class SimulatedNode:
         marks = self._world.marks
         for event in events:
             marks[event.kind] += 1
-            if event.kind == "quarantine":
+            if event.kind == "repaired":
+                self._witness.replica(self.node, event.group).damaged = False
+            elif event.kind == "quarantine":
+                self._witness.replica(self.node, event.group).damaged = True
                 if not self.rotten:
                     raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
                                     f"itself: {event.fields[0]}")
