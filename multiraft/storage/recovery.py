@@ -91,6 +91,7 @@ class Recovered:
     scanned_segments: int = 0
     indexed_segments: int = 0
     copied: dict[int, int] = field(default_factory=dict)  # position -> size of what has a copy
+    holes: list[tuple[int, int]] = field(default_factory=list)  # damage of unknown ownership
     cut_at: int = -1  # lane position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it
 
@@ -352,7 +353,7 @@ class _Recovery:
             log.commit = record.commit
             log.quarantined = record.quarantined
             log.doubtful, log.lasting = record.doubtful, record.lasting
-            log.lifted = record.lifted
+            log.lifted, log.settled = record.lifted, record.settled
             self._result.logs[record.group] = log
         for each in found:
             for run in each.scan.index.runs.values():
@@ -395,7 +396,7 @@ class _Recovery:
             log.merge_hard_state(run.hard_state)
         tail_entries = self._tail_entries.setdefault(run.group, [])
         if run.lifted > log.lifted:
-            log.lifted = run.lifted
+            log.lifted, log.settled = run.lifted, run.settled
             log.lift()
         if run.cut_from:
             if run.cut_from <= log.index.last_index + 1:
@@ -482,8 +483,9 @@ class _Recovery:
             self._result.damage.append(damage)
             why = f"lane position {broken.position} is {damage.why}"
             self._result.lane_damage = self._result.lane_damage or why
+            self._result.holes.append((broken.position, max(broken.position, broken.end)))
             for log in logs.values():
-                if broken.position >= log.lifted:
+                if not log.has_settled(broken.position, broken.end):
                     log.doubt(why)
 
     def _finish_tails(self) -> None:

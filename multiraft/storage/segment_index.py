@@ -58,6 +58,10 @@ class Break(NamedTuple):
 #: Payload of a REPAIR entry: place and framed size of the damaged entry.
 REPAIR_STRUCT = struct.Struct("<QQ")
 
+#: Payload of a LIFT entry: as often as there are places of the lane whose damage it settles, begin
+#: and end.
+HOLE_STRUCT = struct.Struct("<QQ")
+
 
 @dataclass(slots=True)
 class GroupRun:
@@ -76,6 +80,7 @@ class GroupRun:
     copies: list[Copy] = field(default_factory=list)
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
     lifted: int = 0  # lane position of the last LIFT
+    settled: tuple[tuple[int, int], ...] = ()  # what it settled
 
     @property
     def last_index(self) -> int:
@@ -268,6 +273,8 @@ class _Scanner:
             self._repair = found
         elif kind == EntryKind.LIFT:
             run.lifted = self._start + found.at
+            run.settled = tuple(HOLE_STRUCT.iter_unpack(
+                self._view[found.at + _HEADER_BYTES:found.at + found.length]))
 
     def _vote(self, found: core.ScannedEntry) -> int:
         if found.length != _HEADER_BYTES + _U32.size:
@@ -373,14 +380,15 @@ def _pack_run(run: GroupRun) -> list:
     return [run.group, run.incarnation, run.cut_from,
             run.index.pack() if run.index is not None else None, partitions,
             list(run.hard_state) if run.hard_state is not None else None,
-            list(map(list, run.copies)), run.lifted]
+            list(map(list, run.copies)), run.lifted, list(map(list, run.settled))]
 
 
 def _unpack_run(fields: list) -> GroupRun:
-    group, incarnation, cut_from, index, partitions, hard_state, copies, lifted = fields
+    group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, settled = fields
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
     return GroupRun(group, incarnation, cut_from,
                     GroupIndex.unpack(index) if index is not None else None,
                     {partition.partition: partition for partition in unpacked},
                     HardState(*hard_state) if hard_state is not None else None,
-                    copies=[Copy(*copy) for copy in copies], lifted=lifted)
+                    copies=[Copy(*copy) for copy in copies], lifted=lifted,
+                    settled=tuple((begin, end) for begin, end in settled))
