@@ -101,7 +101,7 @@ def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
     member.commit_known = 0
     member.retreat()
     group.emit("member", member.node, "doubtful")
-    entry = Entry(EntryKind.NOOP, group.id, group.incarnation, group.term, member.barrier)
+    entry = Entry(EntryKind.NOOP, group.id, group.log_incarnation, group.term, member.barrier)
     group.append(entry)
     group.uncommitted_bytes += framed_bytes(entry)
     group.wake()

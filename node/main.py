@@ -61,6 +61,7 @@ from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
 from node.repair import Repairs
+from node.replicas import Replicas
 from node.rounds import Rounds
 from node.session import Sessions
 from node.space import RESERVE_FILE, Space, is_full
@@ -94,6 +95,8 @@ class Node:
         """The groups of a new cluster; after the first start this only fills in memberships."""
         state = bootstrap.bootstrapped(self.plan)
         for group in state.groups_of(self.config.node.id):
+            if self.store.is_removed(group):
+                continue  # its leader asks, if it is to have one again
             self.store.create_group(group, FIRST_GROUP_INCARNATION,
                                     state.initial_configuration(group))
 
@@ -125,8 +128,10 @@ class Node:
             directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
             cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
             request_round=self.request_round, log=self.log)
+        self.replicas = Replicas(core, store, self.metadata_log, config.groups,
+                                 self.request_round, self.log)
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
-                                 self.sessions, self.roles, self.log)
+                                 self.sessions, self.roles, self.replicas, self.log)
 
     def _build_network(self) -> None:
         config, core = self.config, self.core
@@ -160,6 +165,7 @@ class Node:
             self.space)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log, self.space)
         self.repairer = Repairer(node, self.store, core, self._write_record)
+        self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)

@@ -33,6 +33,10 @@ from multiraft.wire.messages import (
     CreateTopic,
     DeleteTopic,
     GroupList,
+    GroupMembers,
+    GroupMembersReply,
+    GroupRecover,
+    GroupRecoverReply,
     GroupSummary,
     GroupTransfer,
     GroupTransferReply,
@@ -132,12 +136,16 @@ class Operations:
         partitions = []
         for part in topic.partitions:
             start, end = ranges.get(part.incarnation, (None, None))
-            location = self._core.metadata.location(part.incarnation)
+            location = self._core.metadata.locations.get(part.incarnation)
             leader, epoch = ((location.leader, location.leader_epoch) if location is not None
                              else (part.leader, part.leader_epoch))
             partitions.append(PartitionDescription(
                 part.partition, part.incarnation, part.group, leader, epoch, start, end))
         return TopicDescription(topic.name, topic.id, topic.incarnation, tuple(partitions))
+
+    def topic_metadata(self, name: str) -> Generator:
+        """-> ``TopicMetadata``."""
+        return (yield from self._topic(name))
 
     def list_offsets(self, name: str) -> Generator:
         """-> {partition: ``OffsetRange``}.  Raises when a partition's leader does not answer."""
@@ -168,6 +176,25 @@ class Operations:
     def group_transfer(self, group: int, to: int) -> Generator:
         """-> ``GroupTransferReply``."""
         reply: GroupTransferReply = yield from self._ask(GroupTransfer(group, to))
+        return reply
+
+    def group_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...],
+                      expected_index: int) -> Generator:
+        """-> ``GroupMembersReply`` of the leader."""
+        reply: GroupMembersReply = yield from self._ask(
+            GroupMembers(group, voters, learners, expected_index), repeatable=not voters)
+        return reply
+
+    def group_replica(self, group: int, address: str) -> Generator:
+        """-> ``GroupMembersReply`` of the node at ``address``."""
+        reply: GroupMembersReply = yield from self._ask(GroupMembers(group, local=True),
+                                                        address=address)
+        return reply
+
+    def group_recover(self, group: int, survivor: int, incarnation: int) -> Generator:
+        """-> ``GroupRecoverReply``."""
+        reply: GroupRecoverReply = yield from self._ask(
+            GroupRecover(group, survivor, incarnation), repeatable=False)
         return reply
 
     def node_status(self, address: str) -> Generator:
@@ -219,7 +246,7 @@ class Operations:
                 found[first.incarnation] = OffsetRange(first.offset, last.offset)
             else:
                 bad = first if first.code != Code.OK else last
-                location = self._core.metadata.location(bad.incarnation)
+                location = self._core.metadata.locations.get(bad.incarnation)
                 if bad.code == Code.NOT_LEADER and location is not None:
                     self._core.metadata.leader_refused(bad.incarnation, location.leader, bad.error)
         return found

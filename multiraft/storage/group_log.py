@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.store import GroupRestored, LogBounds
@@ -29,7 +30,8 @@ class CachedEntry(NamedTuple):
 class GroupLog:
     """State of one group's log in this store."""
 
-    __slots__ = ("group", "incarnation", "configuration", "hard_state", "index", "partitions",
+    __slots__ = ("group", "incarnation", "configurations", "barred", "removed", "buried_at",
+                 "group_incarnation", "record_before", "hard_state", "index", "partitions",
                  "cached", "commit", "quarantined", "missing", "unsure", "doubtful", "lasting",
                  "lifted", "settled", "broken", "record_key", "record")
 
@@ -37,7 +39,13 @@ class GroupLog:
                  configuration: Configuration = NO_CONFIGURATION):
         self.group = group
         self.incarnation = incarnation
-        self.configuration = configuration
+        #: (index, configuration): the one in force where applied state is, and those above.
+        self.configurations = [(0, configuration)]
+        self.barred = 0  # see ``marks.Tombstone``
+        self.removed = False  # a tombstone is all there is
+        self.buried_at = 0  # lane position of the last tombstone: the log begins after it
+        self.group_incarnation = 0  # of the group, where it differs from the log's
+        self.record_before = b""  # for checkpoints while the tombstone is not durable
         self.hard_state = NO_HARD_STATE
         self.index = GroupIndex()
         self.partitions: dict[int, PartitionIndex] = {}
@@ -58,15 +66,49 @@ class GroupLog:
         self.record_key: tuple | None = None  # of the record below
         self.record = b""  # encoded for the last checkpoint
 
+    @property
+    def configuration(self) -> Configuration:
+        """The one in force, as far as the log says."""
+        return self.configurations[-1][1]
+
+    def create_with(self, configuration: Configuration) -> None:
+        """Who the members were before the first entry."""
+        if self.configurations[0] == (0, NO_CONFIGURATION) and not self.barred:
+            self.configurations[0] = (0, configuration)
+
+    def configuration_at(self, applied: int) -> tuple[int, Configuration]:
+        """(index, configuration) in force at the applied index; earlier ones are forgotten."""
+        kept = self.configurations
+        while len(kept) > 1 and kept[1][0] <= applied:
+            del kept[0]
+        return kept[0]
+
+    def bury(self, left: Tombstone, position: int) -> None:
+        """A tombstone at that place of the lane: nothing before it is the log's any more."""
+        self.__init__(self.group, self.incarnation)
+        self.hard_state, self.barred = left.hard_state, left.barred
+        self.group_incarnation = left.incarnation
+        self.removed = True
+        self.buried_at = self.lifted = position
+
+    def reincarnate(self, new: Reincarnation, index: int) -> None:
+        """The group goes on from this log, whose last index that is, in a new incarnation."""
+        self.group_incarnation = new.incarnation
+        self.configurations = [(index, new.configuration)]
+        self.barred = 0
+
     def bounds(self) -> LogBounds:
         return LogBounds(self.index.first_index, self.index.prev_term, self.index.last_index)
 
     def restored(self, applied: int) -> GroupRestored:
         last = self.index.last_index
+        index, configuration = self.configurations[0]
         return GroupRestored(self.bounds(), self.index.term_runs(), self.hard_state,
-                             min(self.commit, last), min(applied, last), self.configuration,
+                             min(self.commit, last), min(applied, last), configuration,
                              self.quarantined,
-                             self.doubtful and not self.missing and not self.lasting)
+                             self.doubtful and not self.missing and not self.lasting,
+                             index, tuple(self.configurations[1:]), self.barred,
+                             self.group_incarnation)
 
     def quarantine(self, why: str) -> None:
         """The first reason stays."""
@@ -136,6 +178,8 @@ class GroupLog:
         for index in range(first_gone, self.index.last_index + 1):
             self.cached.pop(index, None)
         self.index.cut(first_gone)
+        while len(self.configurations) > 1 and self.configurations[-1][0] >= first_gone:
+            self.configurations.pop()
         for gone in [index for index in self.missing if index >= first_gone]:
             del self.missing[gone]
             self.unsure.discard(gone)

@@ -39,7 +39,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from multiraft import _layout
+from multiraft import _layout, membership
+from multiraft.errors import CorruptEntry
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownFormat, WrongIdentity
@@ -62,7 +63,7 @@ from multiraft.storage.segment_index import (
     scan_segment,
 )
 from multiraft.tail import PartitionTail
-from multiraft.types import Entry
+from multiraft.types import Entry, EntryKind
 
 _HEADER_BYTES = _layout.SEGMENT_HEADER_BYTES
 
@@ -123,6 +124,7 @@ class _Recovery:
         self._applied = checkpoint.applied()
         self._result = Recovered()
         self._tail_entries: dict[int, list[Entry]] = {}
+        self._buried: dict[int, int] = {}  # group -> position of a tombstone behind the checkpoint
         self._found_damage: list[tuple[Break, Damage]] = []
         #: group -> copies of what the log did not have, or not yet
         self._early: dict[int, list[tuple[Copy, Entry | None]]] = {}
@@ -200,13 +202,14 @@ class _Recovery:
             index = read_index_file(self._filesystem, segment)
         except (CorruptFile, UnknownFormat):
             return None  # a cache: scanned and written anew
-        if size < index.end - index.start or index.touches_above(self._applied):
+        if size < index.end - index.start or index.touches_above(
+                self._applied, self._checkpoint.position):
             return None
         return index
 
     def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
         data = file.read(length, 0)
-        scan = scan_segment(data, segment.start, seed, self._applied)
+        scan = scan_segment(data, segment.start, seed, self._applied, self._checkpoint.position)
         segment.end = scan.index.end
         self._result.scanned_bytes += len(data)
         self._result.scanned_segments += 1
@@ -354,6 +357,10 @@ class _Recovery:
             log.quarantined = record.quarantined
             log.doubtful, log.lasting = record.doubtful, record.lasting
             log.lifted, log.settled = record.lifted, record.settled
+            log.configurations = [(record.configuration_index, record.configuration)]
+            log.barred, log.removed, log.buried_at = (record.barred, record.removed,
+                                                      record.buried_at)
+            log.group_incarnation = record.group_incarnation
             self._result.logs[record.group] = log
         for each in found:
             for run in each.scan.index.runs.values():
@@ -392,6 +399,9 @@ class _Recovery:
         if log is None or run.incarnation > log.incarnation:
             log = self._result.logs[run.group] = GroupLog(run.group, run.incarnation)
             self._tail_entries[run.group] = []
+        if segment.end <= log.buried_at:
+            return  # of an earlier life of the replica
+        self._join_marks(log, run)
         if run.hard_state is not None:
             log.merge_hard_state(run.hard_state)
         tail_entries = self._tail_entries.setdefault(run.group, [])
@@ -410,6 +420,20 @@ class _Recovery:
             self._take_copy(log, copy, run.copied.get(copy.index), tail_entries)
         if run.broken:
             self._note_log(segment, log, run.broken)
+
+    def _join_marks(self, log: GroupLog, run: GroupRun) -> None:
+        """The end of the replica's life and the group's new one, where the checkpoint does not know
+        of them already."""
+        if run.buried is not None:
+            self._tail_entries[run.group] = []
+            if run.buried_at > log.buried_at:
+                log.bury(run.buried, run.buried_at)
+                self._buried[run.group] = run.buried_at
+        if run.reborn is not None and (run.reborn_at[0] >= self._checkpoint.position
+                                       or run.group not in self._checkpoint.records):
+            log.reincarnate(run.reborn, run.reborn_at[1])
+        if run.index is not None or run.hard_state is not None or run.reborn is not None:
+            log.removed = run.removed
 
     def _take_copy(self, log: GroupLog, copy: Copy, entry: Entry | None,
                    tail_entries: list[Entry]) -> None:
@@ -498,16 +522,28 @@ class _Recovery:
             if log.broken:
                 log.doubt(log.broken)
             record = self._checkpoint.records.get(group)
-            if record is not None and record.incarnation == log.incarnation:
+            if (record is not None and record.incarnation == log.incarnation
+                    and group not in self._buried):
                 tail = self._checkpoint.tails[group]
             else:
                 tail = PartitionTail(group)
             self._result.tails[group] = tail
+            self._find_configurations(log)
             why = self._replay(log, tail)
             if why:
                 self._result.damage.append(Damage("log", self._lane.directory, 0, group,
                                                   tail.last_index + 1, why))
                 log.quarantine_for_good(why)
+
+    def _find_configurations(self, log: GroupLog) -> None:
+        """Membership entries above the applied state: what is in the log counts (thesis 4.1)."""
+        for entry in self._tail_entries.get(log.group, ()):
+            if (entry.kind == EntryKind.MEMBERSHIP
+                    and log.configurations[-1][0] < entry.index <= log.index.last_index):
+                try:
+                    log.configurations.append((entry.index, membership.decode(entry.payload)))
+                except CorruptEntry as error:
+                    log.quarantine_for_good(f"entry {entry.index}: {error}")
 
     def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
         """Why the tail does not reach the log's end, or empty.  It stops before a missing entry and

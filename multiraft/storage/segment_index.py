@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 import cbor2
 
-from multiraft import _layout, core
+from multiraft import _layout, core, membership
+from multiraft.errors import CorruptEntry
+from multiraft.marks import Reincarnation, Tombstone, parse_reincarnation, parse_tombstone
 from multiraft.storage.envelope import read_envelope, write_envelope
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
@@ -81,6 +83,11 @@ class GroupRun:
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
     lifted: int = 0  # lane position of the last LIFT
     settled: tuple[tuple[int, int], ...] = ()  # what it settled
+    buried: Tombstone | None = None  # the last one
+    buried_at: int = 0  # its lane position
+    removed: bool = False  # nothing of the group follows it
+    reborn: Reincarnation | None = None  # the last one
+    reborn_at: tuple[int, int] = (0, 0)  # its lane position, the log's last index there
 
     @property
     def last_index(self) -> int:
@@ -136,6 +143,11 @@ class GroupRun:
         while self.tail_entries and self.tail_entries[-1].index >= first_gone:
             self.tail_entries.pop()
 
+    def bury(self, left: Tombstone, position: int) -> None:
+        """A tombstone in lane order: nothing before it is the log's any more."""
+        self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
+                      buried=left, buried_at=position, removed=True)
+
     def repair(self, copy: Copy, entry: Entry) -> None:
         """A copy in lane order; of an entry of this segment, or of an earlier one.  One that is not
         in the log (any more) is of no use, and does no harm."""
@@ -155,9 +167,11 @@ class SegmentIndex:
     highest_durable: int = 0
     runs: dict[int, GroupRun] = field(default_factory=dict)
 
-    def touches_above(self, applied: Applied) -> bool:
-        """Whether a group has entries here above its applied index: its tail needs them."""
-        return any(max([run.last_index, *(copy.index for copy in run.copies)])
+    def touches_above(self, applied: Applied, position: int) -> bool:
+        """Whether a group has entries here above its applied index: its tail needs them.  A life of
+        a replica that began after the checkpoint, which stands at ``position``, needs all."""
+        return any(run.buried_at >= position > 0
+                   or max([run.last_index, *(copy.index for copy in run.copies)])
                    > applied.get((run.group, run.incarnation), 0) for run in self.runs.values())
 
 
@@ -173,14 +187,16 @@ class SegmentScan:
 # ---- scanning ----------------------------------------------------------------------------------
 
 
-def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | None) -> SegmentScan:
+def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | None,
+                 known_to: int = 0) -> SegmentScan:
     """Every intact entry of a segment, in order, across damaged places.
 
     ``data``: the file's bytes up to where entries are wanted; ``seed``: None when the segment's own
     header is damaged, the chain then starts with the first entry that is found; ``applied``: per
-    group, the index above which entries are collected for the tail, None = collect nothing.
+    group, the index above which entries are collected for the tail, None = collect nothing; it goes
+    back to 0 where a replica's life ends behind ``known_to``, the checkpoint's lane position.
     """
-    scanner = _Scanner(data, start, applied)
+    scanner = _Scanner(data, start, applied, known_to)
     at = _layout.SEGMENT_HEADER_BYTES
     if seed is None:
         at = scanner.resume(at)
@@ -206,7 +222,8 @@ def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | N
 class _Scanner:
     """Gathers what the scan of one segment yields."""
 
-    def __init__(self, data: bytes, start: int, applied: Applied | None):
+    def __init__(self, data: bytes, start: int, applied: Applied | None, known_to: int):
+        self._known_to = known_to
         self._data = data
         self._view = memoryview(data)
         self._start = start
@@ -236,6 +253,11 @@ class _Scanner:
 
     def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
         kind = found.kind
+        if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
+            self._take_mark(run, found)
+            return
+        if kind <= LAST_INDEXED_KIND or kind == EntryKind.HARD_STATE:
+            run.removed = False
         if kind <= LAST_INDEXED_KIND:
             applied = _NEVER
             if self._applied is not None:
@@ -275,6 +297,21 @@ class _Scanner:
             run.lifted = self._start + found.at
             run.settled = tuple(HOLE_STRUCT.iter_unpack(
                 self._view[found.at + _HEADER_BYTES:found.at + found.length]))
+
+    def _take_mark(self, run: GroupRun, found: core.ScannedEntry) -> None:
+        """The end of the replica's life, or a new life of its group."""
+        position = self._start + found.at
+        payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
+        try:
+            if found.kind == EntryKind.TOMBSTONE:
+                run.bury(parse_tombstone(found.index, payload), position)
+                if self._applied is not None and position >= self._known_to:
+                    self._applied.pop((found.group, found.incarnation), None)
+            else:
+                run.reborn = parse_reincarnation(payload)
+                run.reborn_at = (position, found.index)
+        except CorruptEntry as error:
+            run.broken = str(error)
 
     def _vote(self, found: core.ScannedEntry) -> int:
         if found.length != _HEADER_BYTES + _U32.size:
@@ -370,7 +407,7 @@ def decode(path: str, body: bytes) -> SegmentIndex:
     try:
         start, seed, end, last_crc, first_durable, highest_durable, runs = cbor2.loads(body)
         unpacked = {run.group: run for run in map(_unpack_run, runs)}
-    except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
+    except (cbor2.CBORDecodeError, CorruptEntry, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error
     return SegmentIndex(start, seed, end, last_crc, first_durable, highest_durable, unpacked)
 
@@ -380,15 +417,30 @@ def _pack_run(run: GroupRun) -> list:
     return [run.group, run.incarnation, run.cut_from,
             run.index.pack() if run.index is not None else None, partitions,
             list(run.hard_state) if run.hard_state is not None else None,
-            list(map(list, run.copies)), run.lifted, list(map(list, run.settled))]
+            list(map(list, run.copies)), run.lifted,
+            list(map(list, run.settled)), *_pack_marks(run)]
+
+
+def _pack_marks(run: GroupRun) -> list:
+    buried, reborn = run.buried, run.reborn
+    return [[*buried.hard_state, buried.barred, buried.incarnation] if buried else None,
+            run.buried_at, run.removed,
+            [reborn.incarnation, membership.encode(reborn.configuration)] if reborn else None,
+            list(run.reborn_at)]
 
 
 def _unpack_run(fields: list) -> GroupRun:
-    group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, settled = fields
+    (group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, settled,
+     *later) = fields
+    buried, buried_at, removed, reborn, reborn_at = later
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
     return GroupRun(group, incarnation, cut_from,
                     GroupIndex.unpack(index) if index is not None else None,
                     {partition.partition: partition for partition in unpacked},
                     HardState(*hard_state) if hard_state is not None else None,
                     copies=[Copy(*copy) for copy in copies], lifted=lifted,
-                    settled=tuple((begin, end) for begin, end in settled))
+                    settled=tuple((begin, end) for begin, end in settled),
+                    buried=Tombstone(HardState(*buried[:2]), *buried[2:]) if buried else None,
+                    buried_at=buried_at, removed=removed,
+                    reborn=Reincarnation(reborn[0], membership.decode(reborn[1])) if reborn
+                    else None, reborn_at=tuple(reborn_at))

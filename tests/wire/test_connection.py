@@ -78,6 +78,10 @@ EXCHANGES = [
         CLUSTER, 1, (m.NodeSummary(1, "h:1", "h:2", "r", "up", 8, 3),), 8, 3, 1, 2, 4)),
     (m.GroupList(), m.GroupListReply((m.GroupSummary(1, 1, 4, 2, (1, 2, 3), (4,)),))),
     (m.GroupTransfer(1, 2), m.GroupTransferReply(2, 5)),
+    (m.GroupMembers(1, (1, 2), (4,), 7, False), m.GroupMembersReply(
+        1, 1, 2, 2, 5, 4, 90, 88, 7, True, (1, 2), (4,), (1, 3),
+        (m.MemberRow(1, "replicate", 90), m.MemberRow(4, "absent", 0)), "")),
+    (m.GroupRecover(1, 2, 3), m.GroupRecoverReply(3)),
     (m.NodeStatus(), m.NodeStatusReply(1, {"rounds": 5, "lanes": [{"bytes": 3}]})),
 ]
 
@@ -383,7 +387,7 @@ values = st.recursive(
 
 @given(st.sampled_from(sorted(m.REQUESTS)), st.data())
 def test_requests_with_arbitrary_plain_values_are_read_or_answered(op, data):
-    names = [*m.REQUESTS[op].checks, "other"]
+    names = [*m.REQUESTS[op].names, "other"]
     fields = data.draw(st.dictionaries(st.sampled_from(names), values))
     pair = Pair().open()
     (event,) = events(pair.server, b"".join(encode_frame({"id": 1, "op": op, **fields})))
@@ -392,7 +396,7 @@ def test_requests_with_arbitrary_plain_values_are_read_or_answered(op, data):
 
 @given(st.sampled_from(sorted(m.RESPONSES)), st.data())
 def test_responses_with_arbitrary_plain_values_are_read_or_a_protocol_error(op, data):
-    names = [*m.RESPONSES[op].checks, "error", "code"]
+    names = [*m.RESPONSES[op].names, "error", "code"]
     fields = data.draw(st.dictionaries(st.sampled_from(names), values))
     pair = Pair().open()
     pair.client._in_flight[1] = op
