@@ -372,8 +372,9 @@ class _Recovery:
             early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
             for copy, entry in early:
                 if log.index.first_index <= copy.index <= log.index.last_index and (
-                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure):
-                    # Dropped since then, or the drop of what stands there now is what was lost.
+                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure
+                        and log.index.position(copy.index) < copy.position):
+                    # What stands there was dropped before the copy was taken: the drop is lost.
                     log.doubt(f"the copy of entry {copy.index} contradicts the log")
                 if copy.index in log.missing:
                     self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
