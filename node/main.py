@@ -63,6 +63,7 @@ from node.produce import Producing, acknowledged, ambiguous
 from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
+from node.scrub import Scrub
 from node.session import Sessions
 from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
@@ -167,6 +168,7 @@ class Node:
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
+        self.scrub = Scrub(self.store, self.disk, self._damaged, config.data_dir, config.storage)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
@@ -232,6 +234,8 @@ class Node:
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
                 nursery.start_soon(self.space.run)
+                if config.storage.scrub_interval_days:
+                    nursery.start_soon(self.scrub.run)
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)
                 nursery.start_soon(self.bulk.close_idle)
