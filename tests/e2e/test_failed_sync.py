@@ -48,7 +48,7 @@ def test_one_failed_sync_ends_the_node(tmp_path, shim):
     node = subprocess.Popen(dev_process.node_command(world.config(1)), env=environment,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: world.session(1), "the node serves", UP_S)
+        wait_for(lambda: serves(world), "the node serves", UP_S)
         world.create("t")
         with world.session(1) as session:
             incarnation = session.partition("t").incarnation
@@ -66,3 +66,8 @@ def test_one_failed_sync_ends_the_node(tmp_path, shim):
     assert "is not retried" in errors
     assert not flag.exists()  # the disk would have been well again
 
+
+
+def serves(world: World) -> bool:
+    with world.session(1):
+        return True
