@@ -79,7 +79,8 @@ class Producing:
     def _refuse_all(self, request: Produce, answer) -> None:
         """There is no room for records."""
         self._space.refused += len(request.batches)
-        self.refused += len(request.batches)
+        refused = self.refusals.get(Code.STORAGE_FULL, 0)
+        self.refusals[Code.STORAGE_FULL] = refused + len(request.batches)
         full = ProduceResult(Code.STORAGE_FULL, -1, ErrorDetail(text=self._space.describe()))
         answer(ProduceReply((full,) * len(request.batches)))
 

@@ -18,7 +18,7 @@ from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import Copy, PartitionIndex
 from multiraft.storage.lane import Part
 from multiraft.storage.plans import ReadPlan, StagedWrite
-from multiraft.storage.recovery import is_copied
+from multiraft.storage.recovered import is_copied
 from multiraft.storage.segment_index import HOLE_STRUCT, REPAIR_STRUCT
 from multiraft.types import Entry, EntryKind
 

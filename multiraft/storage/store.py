@@ -49,7 +49,8 @@ from multiraft.storage.plans import (
     VerifyPlan,
     plan_spans,
 )
-from multiraft.storage.recovery import Damage, Progress, recover
+from multiraft.storage.recovered import Damage, Progress
+from multiraft.storage.recovery import recover
 from multiraft.storage.repair import Repair
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail

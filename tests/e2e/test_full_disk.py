@@ -49,6 +49,7 @@ def lonely(tmp_path) -> Iterator[World]:
             world.dev.up(UP_S)
             yield world
         finally:
+            print(world.logs())  # shown when a test fails
             world.dev.down()
 
 
