@@ -103,8 +103,8 @@ BUGS: dict[str, Bug] = {
         "multiraft.storage.envelope", "replace_file", "True)", "False)",
         "a file's name is durable before its contents"),
     "votes-while-damaged": Bug(
-        "multiraft.election", "on_vote_request", "if group.quarantined or trusting:",
-        "if trusting:", "a replica that lost its log's end votes (Alagappan et al., FAST 2018)",
+        "multiraft.election", "on_vote_request", "if group.quarantined or trusting or",
+        "if trusting or", "a replica that lost its log's end votes (Alagappan et al., FAST 2018)",
         ROT),
     "doubter-is-counted": Bug(
         "multiraft.group", "Group.durable_of", "0 if member.doubt else member.match",
@@ -113,11 +113,10 @@ BUGS: dict[str, Bug] = {
         "multiraft.storage.repairer", "Repairer.step",
         "if log.doubtful and not core.is_cleared(group):", "if False:",
         "a replica comes back before its leader has cleared it", ROT),
-    "repaired-with-another-term": Bug(
-        "multiraft.storage.repair", "Repair.copies_plan",
-        "known = log.index.holds(index, term)",
-        "known = first <= index <= log.index.last_index",
-        "a peer answers with whatever it has at the index", ROT),
+    "lift-settles-the-future": Bug(
+        "multiraft.storage.group_log", "GroupLog.has_settled",
+        "first <= begin and max(begin, end) <= last", "True",
+        "damage that comes after a repair is taken for what was repaired", ROT),
     "damage-forgotten-by-restart": Bug(
         "multiraft.storage.recovery", "_Recovery._judge_damage", "log.doubt(why)", "pass",
         "a hole in the lane is taken for the end of nobody's log", ROT),
