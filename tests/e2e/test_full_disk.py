@@ -80,7 +80,8 @@ def test_a_full_disk_refuses_records_and_nothing_else(lonely):
             producer.send(Record("filling", b"%d" % number, partition=0))
     ballast = data_of(world) / "ballast"
     fill(ballast)
-    wait_for(lambda: produce_once(world, "filling") == Code.STORAGE_FULL, "records are refused")
+    wait_for(lambda: produce_once(world, "filling") == Code.STORAGE_FULL, "records are refused",
+             UP_S)
     before = read_all(world, "filling")
     assert len(before) >= 100
     world.create("while-full")  # metadata lives on what is reserved
@@ -88,11 +89,13 @@ def test_a_full_disk_refuses_records_and_nothing_else(lonely):
     fill(ballast.with_name("more"))
     world.dev.start(1)  # a start writes its boot epoch, and elects
     assert read_all(world, "filling") == before
-    wait_for(lambda: produce_once(world, "filling") == Code.STORAGE_FULL, "still refused")
+    wait_for(lambda: produce_once(world, "filling") == Code.STORAGE_FULL, "still refused",
+             UP_S)
     assert log_events(world, 1, "the disk is full")
     ballast.unlink()
     ballast.with_name("more").unlink()
-    wait_for(lambda: produce_once(world, "filling") == Code.OK, "records are taken again")
+    wait_for(lambda: produce_once(world, "filling") == Code.OK, "records are taken again",
+             UP_S)
     assert log_events(world, 1, "there is room again")
 
 
