@@ -10,15 +10,19 @@ from __future__ import annotations
 import trio
 
 from node.errors import DiskFailed
+from node.space import is_full
 
 #: How often the store is asked whether a checkpoint is due, in seconds; asking is O(1).
 ASK_S = 1.0
+#: After one for which there was no room, in seconds.
+NO_ROOM_S = 10.0
 
 
 class Checkpoints:
     """Task on the loop."""
 
-    def __init__(self, store, core, metadata_log):
+    def __init__(self, store, core, metadata_log, space=None):
+        self._space = space
         self._store = store
         self._core = core
         self._metadata_log = metadata_log
@@ -33,7 +37,10 @@ class Checkpoints:
                 try:
                     await trio.to_thread.run_sync(plan.execute)
                 except OSError as error:
-                    raise DiskFailed(f"a checkpoint could not be written: {error}") from error
+                    if not self._finds_no_room(error):
+                        raise DiskFailed(f"a checkpoint could not be written: {error}") from error
+                    await trio.sleep(NO_ROOM_S)
+                    continue
                 self._store.checkpointed(plan)
                 self.written += 1
 
@@ -43,8 +50,18 @@ class Checkpoints:
         try:
             plan.execute()
         except OSError as error:
-            raise DiskFailed(f"the last checkpoint could not be written: {error}") from error
+            if not self._finds_no_room(error):
+                raise DiskFailed(f"the last checkpoint could not be written: {error}") from error
+            return  # the next start replays more
         self._store.checkpointed(plan)
+
+    def _finds_no_room(self, error: OSError) -> bool:
+        """A checkpoint shortens recovery and nothing else: without room it waits."""
+        if self._space is None or not is_full(error):
+            return False
+        self._store.checkpoint_failed()
+        self._space.fill()
+        return True
 
     def _plan(self):
         commits = {group: self._core.commit_index(group) for group in self._core.groups()}

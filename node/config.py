@@ -13,6 +13,7 @@ from pathlib import Path
 from multiraft import _layout
 from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
+from multiraft.storage.settings import StorageSettings
 from node.errors import BadConfig
 
 
@@ -104,6 +105,7 @@ class NodeConfig:
     members: tuple[Member, ...]
     raft: RaftConfig = field(default_factory=RaftConfig)
     limits: Limits = field(default_factory=Limits)
+    storage: StorageSettings = field(default_factory=StorageSettings)
 
     @property
     def peers(self) -> tuple[Member, ...]:
@@ -125,7 +127,7 @@ def load(path: Path) -> NodeConfig:
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
     """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
-    known = {"node", "cluster", "raft", "limits"}
+    known = {"node", "cluster", "raft", "limits", "storage"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
     cluster = _table(table, "cluster")
@@ -143,7 +145,8 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         node=node, data_dir=_data_dir(node_table, relative_to), cluster_id=_cluster_id(cluster),
         groups=groups, replication_factor=factor, members=members,
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
-        limits=_section(Limits, table.get("limits", {}), "limits").validate())
+        limits=_section(Limits, table.get("limits", {}), "limits").validate(),
+        storage=_section(StorageSettings, table.get("storage", {}), "storage").validate())
 
 
 def address(text: object, where: str) -> Address:
@@ -200,10 +203,18 @@ def _cluster_id(cluster: dict) -> bytes:
 
 
 def _section(kind: type, table: dict, where: str):
-    """A dataclass of integers from a TOML table, refusing unknown keys."""
-    names = {item.name for item in fields(kind)}
-    _no_others(table, names, where)
-    return kind(**{name: _integer(table, name, 0, 2**40, where) for name in table})
+    """A dataclass of integers and text from a TOML table, refusing unknown keys."""
+    types = {item.name: item.type for item in fields(kind)}
+    _no_others(table, set(types), where)
+    return kind(**{name: _text(table, name, where) if types[name] in ("str", str)
+                   else _integer(table, name, 0, 2**40, where) for name in table})
+
+
+def _text(table: dict, name: str, where: str) -> str:
+    value = table[name]
+    if not isinstance(value, str):
+        raise BadConfig(f"{where}.{name} must be text, not {value!r}")
+    return value
 
 
 def _table(table: dict, name: str) -> dict:

@@ -33,6 +33,7 @@ from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Repairer
+from multiraft.storage.settings import RELAXED
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.frames import encode_frame
@@ -63,6 +64,7 @@ from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
 from node.session import Sessions
+from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
 from node.watchdog import Watchdog
 
@@ -77,6 +79,10 @@ class Node:
         for damage in store.damage:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
+        self.space = Space(config.data_dir, config.storage.reserved_bytes, log)
+        self.space.open()
+        self.relaxed = config.storage.durability == RELAXED
+        store.relaxed = self.relaxed
         self.plan = bootstrap.plan_of(config)
         self._create_groups()
         self._build_core()
@@ -110,7 +116,7 @@ class Node:
         self.directory = Directory(core, self.metadata_log, config)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
-                                   config.limits.append_timeout_ms_max)
+                                   config.limits.append_timeout_ms_max, self.space)
         self.fetching = Fetching(core, store.tails, store, self.directory, config.limits,
                                  self.request_round, self._damaged)
         self.roles = RoleChanges()
@@ -132,7 +138,8 @@ class Node:
         node, boot_epoch = config.node.id, self.store.boot_epoch
         self.arrivals = Arrivals()
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged),
-                               self.arrivals)
+                               self.arrivals, self.space,
+                               config.storage.flush_interval_ms if self.relaxed else 0)
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
                                self._hello("append"), config.limits.peer_outbox_bytes_max,
                                self.log)
@@ -154,8 +161,9 @@ class Node:
         self.peer_listener = PeerListener(
             core, self.rounds.request_for_core, self.liveness, config.cluster_id, node, boot_epoch,
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
-            config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk)
-        self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+            config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk,
+            self.space)
+        self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log, self.space)
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
@@ -223,6 +231,9 @@ class Node:
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
+                nursery.start_soon(self.space.run)
+                if self.relaxed:
+                    nursery.start_soon(self.disk.flush)
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
                 await nursery.start(peers.serve)
@@ -306,10 +317,17 @@ def _run(config: NodeConfig, log: logging.Logger) -> None:
 
 
 def _open_store(config: NodeConfig) -> Store:
-    """Raises ``BadDirectory``."""
+    """Raises ``BadDirectory``.  On a disk without any room the reserve makes some."""
+    identity = Identity(config.cluster_id, config.node.id, secrets.randbits(63))
     try:
-        return Store.open(str(config.data_dir), RealFilesystem(),
-                          Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
+        try:
+            return Store.open(str(config.data_dir), RealFilesystem(), identity)
+        except OSError as error:
+            reserve = config.data_dir / RESERVE_FILE
+            if not is_full(error) or not reserve.exists():
+                raise
+            reserve.unlink()
+            return Store.open(str(config.data_dir), RealFilesystem(), identity)
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
 

@@ -17,6 +17,8 @@ import socket
 import trio
 
 from multiraft.errors import ImpossibleMessage
+from multiraft.messages import Append
+from multiraft.types import EntryKind
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
@@ -31,7 +33,8 @@ class PeerListener:
 
     def __init__(self, core, request_round, liveness, cluster_id: bytes, node: int,
                  boot_epoch: int, known_nodes: frozenset[int], frame_bytes_max: int,
-                 hello_timeout_ms: int, arrivals, log, bulk=None):
+                 hello_timeout_ms: int, arrivals, log, bulk=None, space=None):
+        self._space = space
         self._core = core
         self._request_round = request_round
         self._liveness = liveness
@@ -125,6 +128,10 @@ class PeerListener:
         """All messages of one frame into the core."""
         self.frames += 1
         for message in peer_codec.decode(frame):
+            if (self._space is not None and self._space.full and type(message) is Append
+                    and any(entry.kind == EntryKind.DATA for entry in message.entries)):
+                self._space.refused += 1  # lost, which is always safe: there is no room for it
+                continue
             self._core.step(peer, message)
 
     def request_round(self) -> None:

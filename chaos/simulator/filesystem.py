@@ -146,6 +146,9 @@ class SimulatedFile:
     def size(self) -> int:
         return len(self._open_inode().view)
 
+    def reserve(self, size: int) -> None:
+        self._open_inode()
+
     def fileno(self) -> int:
         raise OSError(errno.EBADF, f"{self.path} is simulated and has no descriptor")
 
@@ -260,6 +263,21 @@ class SimulatedFilesystem:
         self.fuse = -1
         self._unseen = False
         self.locks.clear()
+
+    # ---- bit rot ---------------------------------------------------------------------------
+
+    def images(self, directory: str, suffix: str) -> dict[str, bytes]:
+        """What the disk holds for good of the files of a directory, by path."""
+        return {f"{directory}/{name}": bytes(inode.disk)
+                for name, inode in self._disk_names.get(directory, {}).items()
+                if name.endswith(suffix)}
+
+    def flip(self, path: str, at: int, bit: int) -> None:
+        """A bit changes on the disk; whoever reads the file sees it, cached or not."""
+        inode = self._disk_names[dirname(path)][basename(path)]
+        for image in (inode.disk, inode.view):
+            if at < len(image):
+                image[at] ^= 1 << bit
 
     # ---- effects ---------------------------------------------------------------------------
 

@@ -98,6 +98,24 @@ BUGS: dict[str, Bug] = {
     "replaced-without-sync": Bug(
         "multiraft.storage.envelope", "replace_file", "True)", "False)",
         "a file's name is durable before its contents"),
+    "votes-while-damaged": Bug(
+        "multiraft.election", "on_vote_request", "if group.quarantined or trusting:",
+        "if trusting:", "a replica that lost its log's end votes (Alagappan et al., FAST 2018)"),
+    "doubter-is-counted": Bug(
+        "multiraft.group", "Group.durable_of", "0 if member.doubt else member.match",
+        "member.match", "a leader counts who may have forgotten what it acknowledged"),
+    "lifted-early": Bug(
+        "multiraft.storage.repairer", "Repairer.step",
+        "if log.doubtful and not core.is_cleared(group):", "if False:",
+        "a replica comes back before its leader has cleared it"),
+    "repaired-with-another-term": Bug(
+        "multiraft.storage.repair", "Repair.copies_plan",
+        "known = log.index.holds(index, term)",
+        "known = first <= index <= log.index.last_index",
+        "a peer answers with whatever it has at the index"),
+    "damage-forgotten-by-restart": Bug(
+        "multiraft.storage.recovery", "_Recovery._judge_damage", "log.doubt(why)", "pass",
+        "a hole in the lane is taken for the end of nobody's log"),
     "unknown-producer-anywhere": Bug(
         "multiraft.tail", "PartitionTail._original", "if info.base_sequence != 0:", "if False:",
         "a producer's second batch is accepted before its first"),

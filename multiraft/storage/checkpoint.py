@@ -99,14 +99,15 @@ class Checkpoint:
 class CheckpointPlan:
     """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next plan."""
 
-    __slots__ = ("position", "encoded", "size", "_filesystem", "_directory", "_lane_start",
-                 "_records", "_extra", "_kept")
+    __slots__ = ("position", "encoded", "size", "sync_first", "_filesystem", "_directory",
+                 "_lane_start", "_records", "_extra", "_kept")
 
     def __init__(self, filesystem: Filesystem, directory: str, position: int, lane_start: int,
                  records: dict[int, GroupRecord | bytes], extra: object, kept: int):
         self.position = position
         self.encoded: dict[int, bytes] = {}
         self.size = 0
+        self.sync_first = ""  # a file whose entries it speaks of and that were not synced yet
         self._filesystem = filesystem
         self._directory = directory
         self._lane_start = lane_start
@@ -115,7 +116,13 @@ class CheckpointPlan:
         self._kept = kept
 
     def execute(self) -> None:
-        """Blocking.  Raises ``OSError``."""
+        """Blocking.  Raises ``OSError``; then the name holds what it held."""
+        if self.sync_first:
+            file = self._filesystem.open(self.sync_first)
+            try:
+                file.sync()
+            finally:
+                file.close()
         for group in sorted(self._records):
             record = self._records[group]
             self.encoded[group] = record if isinstance(record, bytes) else record.encode()
