@@ -15,6 +15,7 @@ what was synced.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.liveness import LivenessExchange
+from chaos.simulator.members import draw_members
 from chaos.simulator.rot import Place, durable_places
 from chaos.simulator.sessions import Sessions
 from chaos.simulator.witness import Witness
@@ -59,13 +61,19 @@ CONNECT_US = 2_000
 COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
+#: A voter that is removed and added again: pace and number of the steps that are tried.
+RETURN_US = 15_000
+RETURN_STEPS = 60
+#: Groups whose members change at a time.
+CHANGES_AT_ONCE = 3
 #: A scrub comes this long after the rot, or after the start of a node that has some.
 SCRUB_US = 200_000
 #: Pace of repairs.
 REPAIR_US = 50_000
 #: Events of consensus that make a line in the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
-                           "needs_snapshot", "doubt", "cleared", "repaired"})
+                           "needs_snapshot", "doubt", "cleared", "repaired", "membership",
+                           "removed", "wanted"})
 
 
 class SimulatedNode:
@@ -163,7 +171,9 @@ class SimulatedNode:
         if store.damage and not self.rotten:
             raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
         for group, members in self._voters.items():
-            store.create_group(group, INCARNATION, Configuration(members))
+            if not store.is_removed(group):
+                store.create_group(group, INCARNATION, Configuration(members))
+        self._witness.absent(self.node, store.groups)
         self._filesystem.fuse = -1
         self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng)
         self._disk.factor = self._disk_factor
@@ -344,6 +354,7 @@ class SimulatedNode:
         self.paused = False
         self._trace.line(self.node, -1, "resume")
         missed, self._missed = self._missed, deque()
+        self.later(0, self._ask_all)
         for callback, arguments in missed:
             self.later(0, callback, *arguments)
 
@@ -426,6 +437,21 @@ class SimulatedNode:
                 self._sessions.append(request)
             else:
                 self._sessions.fetch(request)
+                self._ask_index(request.group)
+
+    def _ask_all(self) -> None:
+        """Linearizable reads that waited for a process that was stopped, and that it sees before it
+        hears how long that was: a lease would answer them wrongly."""
+        if self._raft is not None:
+            for group in self.led_groups():
+                self._ask_index(group)
+            self._round()
+
+    def _ask_index(self, group: int) -> None:
+        """A linearizable read, beside each fetch that reaches a leader."""
+        if self._raft.is_leader(group):
+            with contextlib.suppress(ProposalError):
+                self._raft.read_index(group, self._witness.groups[group].commit)
 
     def _answer(self, client: int, reply: tuple) -> None:
         self._effect()
@@ -485,6 +511,8 @@ class SimulatedNode:
         self._send_all(ready.messages)
         self._effect()
         self._disk.start_next()
+        for read in ready.reads:
+            self._witness.confirmed(self.node, read.group, read.index, read.token)
         for group, first, last in ready.committed:
             self._effect()
             self._witness.committed(self.node, group, first, last)
@@ -500,11 +528,30 @@ class SimulatedNode:
                     raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
+            if event.kind == "wanted":
+                self._wanted(event.group, event.fields[0], event.fields[2])
+            if event.kind == "removed":
+                self._sessions.stepped_down(event.group)
+                self._repairer.groups.discard(event.group)
             if event.kind == "role" and event.fields[0] != Role.LEADER:
                 self._sessions.stepped_down(event.group)
             if event.kind in TRACED_EVENTS:
                 self._trace.line(self.node, event.group, event.kind,
                                  " ".join(map(str, event.fields)))
+
+    def _wanted(self, group: int, incarnation: int, term: int) -> None:
+        """A leader has this node as a member, and there is no replica here: make an empty one."""
+        store = self._store
+        if incarnation != INCARNATION or group in self._raft.groups():
+            return
+        if store.is_removed(group):
+            if term < store.tombstone(group)[0]:
+                return  # from before it was removed
+        elif group in store.groups:
+            return  # its tombstone is on its way
+        restored = store.create_group(group, INCARNATION, Configuration(()))
+        self._witness.created(self.node, group, restored)
+        self._raft.add_group(group, INCARNATION, restored, store.tails[group])
 
     # ---- disk ------------------------------------------------------------------------------
 
@@ -523,7 +570,7 @@ class SimulatedNode:
 
     def commits(self) -> dict[int, int]:
         """Commit index of each group here."""
-        return {group: self._raft.status(group).commit for group in self._voters}
+        return {group: self._raft.status(group).commit for group in self._raft.groups()}
 
     def settled(self, flights: Sequence[Flight]) -> None:
         """These writes are on the disk."""
@@ -605,7 +652,7 @@ class SimulatedNode:
         if not led:
             return
         group = rng.choice(led)
-        to = rng.choice([node for node in self._voters[group] if node != self.node])
+        to = rng.choice([node for node in self._peers])
         self._trace.line(self.node, group, "fault", f"transfer to n{to}")
         try:
             if rng.random() < 0.8:
@@ -616,11 +663,52 @@ class SimulatedNode:
             self._trace.line(self.node, group, "refused", str(error))
         self.request_round()
 
+    def change_some(self, rng: random.Random) -> None:
+        """Change the members of some of the groups led here."""
+        if self._raft is not None and not self.paused:
+            self.later(0, self._change, rng)
+
+    def _change(self, rng: random.Random) -> None:
+        led = self.led_groups()
+        for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
+            wanted = draw_members(rng, self._raft.status(group).configuration,
+                                  [self.node, *self._peers],
+                                  self._world.parameters.replication_factor)
+            self._trace.line(self.node, group, "fault", f"members {wanted}")
+            try:
+                self._raft.change_members(group, *wanted)
+            except ProposalError as error:
+                self._trace.line(self.node, group, "refused", str(error))
+        self.request_round()
+
+    def return_some(self, peer: int, rng: random.Random) -> None:
+        """Remove a voter of a group led here, and make it a voter again."""
+        if self._raft is not None and not self.paused:
+            for group in rng.sample(self.led_groups(), min(len(self.led_groups()), 2)):
+                voters = self._raft.status(group).configuration.voters
+                if peer in voters and len(voters) > 2:
+                    self.later(0, self._return, group, peer, voters, RETURN_STEPS)
+
+    def _return(self, group: int, peer: int, voters: tuple[int, ...], left: int) -> None:
+        """The next step, as soon as it is accepted; given up with the leadership."""
+        if not left or not self._raft.is_leader(group):
+            return
+        present = self._raft.status(group).configuration
+        others = tuple(node for node in voters if node != peer)
+        with contextlib.suppress(ProposalError):
+            if peer in present.learners:
+                self._raft.change_members(group, voters, ())
+                return
+            learners = () if peer in present.voters else (peer,)
+            self._raft.change_members(group, others, learners)
+        self.later(RETURN_US, self._return, group, peer, voters, left - 1)
+        self.request_round()
+
     # ---- questions of the world ------------------------------------------------------------
 
     def leads(self, group: int) -> bool:
         """Whether it believes so."""
-        return (self.is_up and group in self._voters
+        return (self.is_up and group in self._raft.groups()
                 and self._raft.leader_hint(group)[0] == self.node)
 
     def awake(self) -> list[str]:
@@ -629,7 +717,7 @@ class SimulatedNode:
             return [f"n{self.node} is not up"]
         deadline_ms = self._raft.next_deadline_ms()
         timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
-        statuses = [self._raft.status(group) for group in self._voters]
+        statuses = [self._raft.status(group) for group in self._raft.groups()]
         return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
 
     def check(self) -> None:
@@ -641,7 +729,12 @@ class SimulatedNode:
 
     def led_groups(self) -> list[int]:
         """Groups that this node leads."""
-        return [group for group in self._voters if self._raft.status(group).role is Role.LEADER]
+        return [group for group in self._raft.groups() if self._raft.is_leader(group)]
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Groups of which there is a replica here."""
+        return self._raft.groups() if self._raft is not None else ()
 
     def hint(self, group: int) -> int:
         """Who leads a group, of any group of the pool; 0 = it does not know."""
@@ -650,7 +743,7 @@ class SimulatedNode:
     def read_everything(self, partitions: dict[int, tuple[int, ...]]) -> dict[int, int]:
         """Fetch each partition here from its start; the offset after its last record."""
         ends = {}
-        for group in self._voters:
+        for group in self._raft.groups():
             for partition in partitions[group]:
                 end = 0
                 while (reached := self._sessions.read(0, group, partition, end)) > end:
@@ -669,7 +762,8 @@ def raft_config(parameters) -> RaftConfig:
         uncommitted_bytes_max=raft.uncommitted_bytes_max,
         uncommitted_entries_max=raft.uncommitted_entries_max,
         reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
-        retransmit_ms=raft.retransmit_ms).validate()
+        retransmit_ms=raft.retransmit_ms,
+        promotion_lag_entries_max=raft.promotion_lag_entries_max).validate()
 
 
 def storage_config(parameters) -> StorageConfig:

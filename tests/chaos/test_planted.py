@@ -12,8 +12,18 @@ from chaos.simulator.parameters import Parameters
 SEEDS_MAX = 80
 
 
-def dense(seed: int) -> Parameters:
+#: Bugs in what happens when members change, or when leaders are asked while others are elected.
+OF_MEMBERS = {
+    "counts-itself-when-removed", "two-voters-at-once", "old-majority-is-not-asked",
+    "configuration-when-committed", "configuration-outlives-its-entry",
+    "acknowledgement-of-an-earlier-life", "tombstone-forgets-the-vote",
+}
+
+
+def dense(seed: int, members: bool = False) -> Parameters:
     """Few groups, so that much happens to each of them."""
+    if members:
+        return Parameters.draw(seed, groups=3, safety_ms=15_000).with_members()
     return Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000)
 
 
@@ -21,7 +31,7 @@ def dense(seed: int) -> Parameters:
 def test_planted_bug_is_caught(name):
     for seed in range(1, SEEDS_MAX + 1):
         with planted.planted(name):
-            result = world.run(dense(seed))
+            result = world.run(dense(seed, name in OF_MEMBERS))
         if result.failure:
             return
     pytest.fail(f"{name} ({planted.BUGS[name].why}) was not caught by {SEEDS_MAX} seeds")
