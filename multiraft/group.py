@@ -101,7 +101,7 @@ class Group:
                  tail: Tail):
         self.host = host
         self.id = group
-        #: Of the group, in messages; of its log, in entries: they differ after a forced recovery.
+        #: In messages; entries have that of the log, which differs after a forced recovery.
         self.incarnation = restored.incarnation or incarnation
         self.log_incarnation = incarnation
         self.tail = tail
@@ -110,8 +110,8 @@ class Group:
         self.configurations = [(restored.configuration_index, restored.configuration),
                                *restored.changes]
         #: The one in force: the last, committed or not (thesis 4.1).
-        self.configuration_index, configuration = self.configurations[-1]
-        self.configuration = membership.validate(configuration)
+        self.configuration_index, self.configuration = self.configurations[-1]
+        membership.validate(self.configuration)
         #: Index of the configuration that removed an earlier life of this replica; 0 = none did.
         self.barred = restored.barred
         self.term, self.vote = restored.hard_state
@@ -164,8 +164,7 @@ class Group:
         self._office = (0, 0)
         #: (leader, digest fact) under which this follower's belief is counted.
         self._believed = (0, 0)
-        #: Nodes whose events concern this group.
-        self._shared_with: set[int] = set()
+        self._shared_with: set[int] = set()  # nodes whose events concern this group
         assert restored.hard_state.term >= self.log.last_term, (
             f"group {group}: term {self.term} is older than its log's {self.log.last_term}")
 

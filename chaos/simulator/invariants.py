@@ -185,8 +185,8 @@ class CommitOwnTermOnly(Invariant):
         if own <= len(terms):
             holders = replica.group.durable_holders(own, replica.staged.chain(own))
         self.require(replica.group.is_enough(replica, own, holders),
-                     "{} commits index {} of term {} in term {}, of which no entry is durable on a majority", replica, index,
-                     terms[index - 1], term)
+                     "{} commits index {} of term {} in term {}, of which no entry is durable on a "
+                     "majority", replica, index, terms[index - 1], term)
 
 
 class AcknowledgedIsDurable(Invariant):

@@ -1,21 +1,39 @@
-"""What the nemesis makes of a group's members.
+"""Members of the simulated groups: what the nemesis makes of them, and what a node does about it.
 
-Contract.  A pure function of the random stream and the present configuration: voters and learners
-to ask for, never nobody.  Groups wander over all nodes, about as many voters as they began with, so
-that nodes leave a group and come back to it.
+Contract.  What is asked for is a pure function of the random stream and the present configuration,
+never nobody.  Groups wander over all nodes, about as many voters as they began with, so that nodes
+leave a group and come back to it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from chaos.simulator.trace import Trace
+from chaos.simulator.witness import Witness
+from multiraft.errors import ProposalError
+from multiraft.multiraft import MultiRaft
+from multiraft.ready import Event
+from multiraft.storage.store import Store
 from multiraft.types import Configuration
+
+#: Of every group: none is created twice here.
+INCARNATION = 1
+#: Groups whose members change at a time.
+CHANGES_AT_ONCE = 3
+#: Groups to which one node returns at a time; pace and number of the steps that are tried.
+RETURNS_AT_ONCE = 2
+RETURN_US = 15_000
+RETURN_STEPS = 60
+
+Members = tuple[tuple[int, ...], tuple[int, ...]]  # voters, learners
 
 
 def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int],
-                 factor: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(voters, learners) to change to."""
+                 factor: int) -> Members:
+    """What to change to."""
     voters, learners = list(present.voters), list(present.learners)
     outsiders = [node for node in sorted(nodes) if node not in present.members()]
     kinds = ["add"] * 3 * bool(outsiders) + ["promote", "swap", "swap", "drop"] * bool(learners)
@@ -36,3 +54,57 @@ def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int
     else:
         learners.append(voters.pop(rng.randrange(len(voters))))
     return tuple(voters), tuple(learners)
+
+
+def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], factor: int,
+                   trace: Trace) -> None:
+    """Change the members of some of the groups led here."""
+    led = [group for group in raft.groups() if raft.is_leader(group)]
+    for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
+        wanted = draw_members(rng, raft.status(group).configuration, nodes, factor)
+        trace.line(raft.node, group, "fault", f"members {wanted}")
+        try:
+            raft.change_members(group, *wanted)
+        except ProposalError as error:
+            trace.line(raft.node, group, "refused", str(error))
+
+
+def groups_with(raft: MultiRaft, peer: int,
+                rng: random.Random) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(group, voters) of some groups led here that can do without ``peer`` for a while."""
+    led = [group for group in raft.groups() if raft.is_leader(group)]
+    for group in rng.sample(led, min(len(led), RETURNS_AT_ONCE)):
+        voters = raft.status(group).configuration.voters
+        if peer in voters and len(voters) > 2:
+            yield group, voters
+
+
+def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...]) -> bool:
+    """What is next for a voter that is removed and added again, if it is accepted now; whether
+    there is more to do."""
+    if not raft.is_leader(group):
+        return False
+    present = raft.status(group).configuration
+    others = tuple(node for node in voters if node != peer)
+    with contextlib.suppress(ProposalError):
+        if peer in present.learners:
+            raft.change_members(group, voters, ())
+            return False
+        raft.change_members(group, others, () if peer in present.voters else (peer,))
+    return True
+
+
+def create_wanted(store: Store, raft: MultiRaft, witness: Witness, event: Event) -> None:
+    """A leader has this node as a member, and there is no replica here: make an empty one, as the
+    real node does (``node/replicas.py``)."""
+    group, (incarnation, _, term) = event.group, event.fields
+    if incarnation != INCARNATION or group in raft.groups():
+        return
+    if store.is_removed(group):
+        if term < store.tombstone(group)[0]:
+            return  # from before it was removed
+    elif group in store.groups:
+        return  # its tombstone is on its way
+    restored = store.create_group(group, INCARNATION, Configuration(()))
+    witness.created(raft.node, group, restored)
+    raft.add_group(group, INCARNATION, restored, store.tails[group])

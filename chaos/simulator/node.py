@@ -25,7 +25,15 @@ from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.liveness import LivenessExchange
-from chaos.simulator.members import draw_members
+from chaos.simulator.members import (
+    INCARNATION,
+    RETURN_STEPS,
+    RETURN_US,
+    change_members,
+    create_wanted,
+    groups_with,
+    return_step,
+)
 from chaos.simulator.rot import Place, durable_places
 from chaos.simulator.sessions import Sessions
 from chaos.simulator.witness import Witness
@@ -52,7 +60,6 @@ if TYPE_CHECKING:
 
 CLUSTER_ID = b"simulated-------"
 DIRECTORY = "/data"
-INCARNATION = 1
 #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
 ROUND_US = 20
 #: From a peer's start to an append connection with it.
@@ -61,11 +68,6 @@ CONNECT_US = 2_000
 COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
-#: A voter that is removed and added again: pace and number of the steps that are tried.
-RETURN_US = 15_000
-RETURN_STEPS = 60
-#: Groups whose members change at a time.
-CHANGES_AT_ONCE = 3
 #: A scrub comes this long after the rot, or after the start of a node that has some.
 SCRUB_US = 200_000
 #: Pace of repairs.
@@ -529,7 +531,7 @@ class SimulatedNode:
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
             if event.kind == "wanted":
-                self._wanted(event.group, event.fields[0], event.fields[2])
+                create_wanted(self._store, self._raft, self._witness, event)
             if event.kind == "removed":
                 self._sessions.stepped_down(event.group)
                 self._repairer.groups.discard(event.group)
@@ -538,20 +540,6 @@ class SimulatedNode:
             if event.kind in TRACED_EVENTS:
                 self._trace.line(self.node, event.group, event.kind,
                                  " ".join(map(str, event.fields)))
-
-    def _wanted(self, group: int, incarnation: int, term: int) -> None:
-        """A leader has this node as a member, and there is no replica here: make an empty one."""
-        store = self._store
-        if incarnation != INCARNATION or group in self._raft.groups():
-            return
-        if store.is_removed(group):
-            if term < store.tombstone(group)[0]:
-                return  # from before it was removed
-        elif group in store.groups:
-            return  # its tombstone is on its way
-        restored = store.create_group(group, INCARNATION, Configuration(()))
-        self._witness.created(self.node, group, restored)
-        self._raft.add_group(group, INCARNATION, restored, store.tails[group])
 
     # ---- disk ------------------------------------------------------------------------------
 
@@ -669,39 +657,19 @@ class SimulatedNode:
             self.later(0, self._change, rng)
 
     def _change(self, rng: random.Random) -> None:
-        led = self.led_groups()
-        for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
-            wanted = draw_members(rng, self._raft.status(group).configuration,
-                                  [self.node, *self._peers],
-                                  self._world.parameters.replication_factor)
-            self._trace.line(self.node, group, "fault", f"members {wanted}")
-            try:
-                self._raft.change_members(group, *wanted)
-            except ProposalError as error:
-                self._trace.line(self.node, group, "refused", str(error))
+        change_members(self._raft, rng, [self.node, *self._peers],
+                       self._world.parameters.replication_factor, self._trace)
         self.request_round()
 
     def return_some(self, peer: int, rng: random.Random) -> None:
-        """Remove a voter of a group led here, and make it a voter again."""
+        """Remove a voter of groups led here, and make it a voter again."""
         if self._raft is not None and not self.paused:
-            for group in rng.sample(self.led_groups(), min(len(self.led_groups()), 2)):
-                voters = self._raft.status(group).configuration.voters
-                if peer in voters and len(voters) > 2:
-                    self.later(0, self._return, group, peer, voters, RETURN_STEPS)
+            for group, voters in groups_with(self._raft, peer, rng):
+                self.later(0, self._return, group, peer, voters, RETURN_STEPS)
 
     def _return(self, group: int, peer: int, voters: tuple[int, ...], left: int) -> None:
-        """The next step, as soon as it is accepted; given up with the leadership."""
-        if not left or not self._raft.is_leader(group):
-            return
-        present = self._raft.status(group).configuration
-        others = tuple(node for node in voters if node != peer)
-        with contextlib.suppress(ProposalError):
-            if peer in present.learners:
-                self._raft.change_members(group, voters, ())
-                return
-            learners = () if peer in present.voters else (peer,)
-            self._raft.change_members(group, others, learners)
-        self.later(RETURN_US, self._return, group, peer, voters, left - 1)
+        if left and return_step(self._raft, group, peer, voters):
+            self.later(RETURN_US, self._return, group, peer, voters, left - 1)
         self.request_round()
 
     # ---- questions of the world ------------------------------------------------------------

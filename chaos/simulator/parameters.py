@@ -129,7 +129,8 @@ class Parameters:
     def with_members(self) -> Parameters:
         """The same world, in which members change all the time."""
         kinds = tuple(kind for kind in self.faults if kind != "bit-rot")
-        return replace(self, faults=kinds + ("members", "members", "return") * max(1, len(kinds) // 2),
+        more = ("members", "members", "return") * max(1, len(kinds) // 2)
+        return replace(self, faults=kinds + more,
                        fault_interval_ms=min(self.fault_interval_ms, 400))
 
     def describe(self) -> list[str]:
@@ -143,8 +144,9 @@ class Parameters:
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
     chosen = tuple(kind for kind in FAULT_KINDS if rng.random() < share)
-    if {"members", "return"} & {*chosen} and "bit-rot" in chosen:  # what is whole is asked of one
-        gone = rng.choice((("members", "return"), ("bit-rot",)))  # set of replicas
+    if {"members", "return"} & {*chosen} and "bit-rot" in chosen:
+        # What has to be whole elsewhere is asked of one set of replicas: one of the two.
+        gone = rng.choice((("members", "return"), ("bit-rot",)))
         chosen = tuple(kind for kind in chosen if kind not in gone)
     return chosen or (rng.choice(FAULT_KINDS),)
 
