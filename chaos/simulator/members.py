@@ -108,3 +108,42 @@ def create_wanted(store: Store, raft: MultiRaft, witness: Witness, event: Event)
     restored = store.create_group(group, INCARNATION, Configuration(()))
     witness.created(raft.node, group, restored)
     raft.add_group(group, INCARNATION, restored, store.tails[group])
+
+
+class Regrouping:
+    """Part of ``SimulatedNode``."""
+
+    def change_some(self, rng: random.Random) -> None:
+        """Change the members of some of the groups led here."""
+        if self._raft is not None and not self.paused:
+            self.later(0, self._change, rng)
+
+    def _change(self, rng: random.Random) -> None:
+        change_members(self._raft, rng, [self.node, *self._peers],
+                       self._world.parameters.replication_factor, self._trace)
+        self.request_round()
+
+    def return_some(self, peer: int, rng: random.Random) -> None:
+        """Remove a voter of groups led here, and make it a voter again."""
+        if self._raft is not None and not self.paused:
+            for group, voters in groups_with(self._raft, peer, rng):
+                self.later(0, self._return, group, peer, voters, RETURN_STEPS)
+
+    def _return(self, group: int, peer: int, voters: tuple[int, ...], left: int) -> None:
+        if left and return_step(self._raft, group, peer, voters):
+            self.later(RETURN_US, self._return, group, peer, voters, left - 1)
+        self.request_round()
+
+    def _ask_all(self) -> None:
+        """Linearizable reads that waited for a process that was stopped, and that it sees before it
+        hears how long that was: a lease would answer them wrongly."""
+        if self._raft is not None:
+            for group in self.led_groups():
+                self._ask_index(group)
+            self._round()
+
+    def _ask_index(self, group: int) -> None:
+        """A linearizable read, beside each fetch that reaches a leader."""
+        if self._raft.is_leader(group):
+            with contextlib.suppress(ProposalError):
+                self._raft.read_index(group, self._witness.groups[group].commit)

@@ -97,7 +97,7 @@ class ReplicaModel:
     """One group on one node, over all its lives."""
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
-                 "pending", "applied", "buried", "durably_buried")
+                 "pending", "applied", "damaged", "buried", "durably_buried")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -110,6 +110,7 @@ class ReplicaModel:
         self.applied = 0
         #: There is a tombstone and nothing else, as staged and as durable.
         self.buried = self.durably_buried = False
+        self.damaged = False  # quarantined: whatever it led, it leads no more
 
     def __repr__(self) -> str:
         return f"n{self.node} g{self.group.group}"

@@ -15,7 +15,6 @@ what was synced.
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,34 +23,23 @@ from typing import TYPE_CHECKING
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
+from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
-from chaos.simulator.members import (
-    INCARNATION,
-    RETURN_STEPS,
-    RETURN_US,
-    change_members,
-    create_wanted,
-    groups_with,
-    return_step,
-)
-from chaos.simulator.rot import Place, durable_places
+from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
+from chaos.simulator.mending import DIRECTORY, Mending
 from chaos.simulator.sessions import Sessions
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
-from multiraft.config import RaftConfig
 from multiraft.errors import ProposalError
 from multiraft.group import Role
 from multiraft.leases import LeaseEvent, deliver
 from multiraft.messages import Append, Message
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import Envelope, Event, Ready
-from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.identity import Identity
-from multiraft.storage.plans import StagedWrite
-from multiraft.storage.repairer import Answer, Ask, Extend, Repairer, Request
-from multiraft.storage.scrub import Scrubber
+from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry
 
@@ -59,7 +47,6 @@ if TYPE_CHECKING:
     from chaos.simulator.world import World
 
 CLUSTER_ID = b"simulated-------"
-DIRECTORY = "/data"
 #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
 ROUND_US = 20
 #: From a peer's start to an append connection with it.
@@ -68,17 +55,13 @@ CONNECT_US = 2_000
 COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
-#: A scrub comes this long after the rot, or after the start of a node that has some.
-SCRUB_US = 200_000
-#: Pace of repairs.
-REPAIR_US = 50_000
 #: Events of consensus that make a line in the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
                            "needs_snapshot", "doubt", "cleared", "repaired", "membership",
                            "removed", "wanted"})
 
 
-class SimulatedNode:
+class SimulatedNode(Mending, Regrouping):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -211,96 +194,6 @@ class SimulatedNode:
                     raise
                 found.append((index, 0 if index in log.unsure else log.index.term(index)))
         return found
-
-    # ---- damage ----------------------------------------------------------------------------
-
-    def durable_places(self) -> list[Place]:
-        """Entries whose damage must be found."""
-        return durable_places(self._filesystem.images(f"{DIRECTORY}/lane-0", ".segment"))
-
-    def rot(self, path: str, at: int, bit: int) -> None:
-        """A bit of this node's disk changes."""
-        self.rotten = self._unscrubbed = True
-        self._filesystem.flip(path, at, bit)
-
-    def scrub_soon(self) -> None:
-        """Look at the whole lane in a while."""
-        self.later(SCRUB_US, self._scrub)
-
-    def _scrub(self) -> None:
-        scrubber = Scrubber(self._store)
-        while (plan := scrubber.next_plan()) is not None:
-            plan.execute()
-            for error in scrubber.done(plan):
-                self._damaged(error)
-        self._unscrubbed = False
-        self._repair_soon()
-
-    def _damaged(self, error: CorruptRange) -> None:
-        """A read found damage."""
-        if not self.rotten:
-            raise error
-        self._repairer.damaged(error)
-        self._repair_soon()
-        self.request_round()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no damage is left here."""
-        return not self.rotten or (self.is_up and not self._unscrubbed
-                                   and not self._repairer.groups)
-
-    def under_repair(self) -> list[str]:
-        """What is not whole, for people."""
-        if not self.is_up:
-            return ["is down"]
-        return [f"g{group} {self._raft.status(group).quarantined}"
-                for group in sorted(self._repairer.groups)]
-
-    def _repair_soon(self) -> None:
-        if not self._repairing and self._repairer.groups:
-            self._repairing = True
-            self.later(REPAIR_US, self._repair)
-
-    def _repair(self) -> None:
-        self._repairing = False
-        for group in sorted(self._repairer.groups):
-            action = self._repairer.step(group)
-            if isinstance(action, Ask):
-                self._send_bulk(action.peer, action.request)
-            elif isinstance(action, Extend):
-                try:
-                    self._repairer.tail_read(group, action.plan.execute())
-                except CorruptRange as error:
-                    self._damaged(error)
-        self.request_round()
-        self._repair_soon()
-
-    def _write_record(self, staged: StagedWrite) -> None:
-        self._disk.submit(Flight(None, staged, ()))
-        self._disk.start_next()
-
-    def _send_bulk(self, to: int, item: Request | Answer) -> None:
-        if to in self._connected:
-            self._network.send(self.node, to, "bulk", (item,),
-                               self._world.nodes[to].receive_bulk)
-
-    def receive_bulk(self, sender: int, frame: tuple) -> None:
-        self._arrived(self._take_bulk, sender, frame)
-
-    def _take_bulk(self, sender: int, frame: tuple) -> None:
-        for item in frame:
-            if isinstance(item, Answer):
-                self._repairer.answered(item)
-                continue
-            plans, answer = self._repairer.answer_plans(item)
-            entries: list[Entry] = []
-            for plan in plans:
-                try:
-                    entries += plan.execute()
-                except CorruptRange as error:
-                    self._damaged(error)
-            self._send_bulk(sender, answer._replace(entries=tuple(entries)))
 
     def crash(self, power: bool) -> None:
         """End this life, with or without the page cache."""
@@ -441,20 +334,6 @@ class SimulatedNode:
                 self._sessions.fetch(request)
                 self._ask_index(request.group)
 
-    def _ask_all(self) -> None:
-        """Linearizable reads that waited for a process that was stopped, and that it sees before it
-        hears how long that was: a lease would answer them wrongly."""
-        if self._raft is not None:
-            for group in self.led_groups():
-                self._ask_index(group)
-            self._round()
-
-    def _ask_index(self, group: int) -> None:
-        """A linearizable read, beside each fetch that reaches a leader."""
-        if self._raft.is_leader(group):
-            with contextlib.suppress(ProposalError):
-                self._raft.read_index(group, self._witness.groups[group].commit)
-
     def _answer(self, client: int, reply: tuple) -> None:
         self._effect()
         self._network.send(self.node, client, "client", (reply,), self._world.workload.receive)
@@ -525,7 +404,10 @@ class SimulatedNode:
         marks = self._world.marks
         for event in events:
             marks[event.kind] += 1
-            if event.kind == "quarantine":
+            if event.kind == "repaired":
+                self._witness.replica(self.node, event.group).damaged = False
+            elif event.kind == "quarantine":
+                self._witness.replica(self.node, event.group).damaged = True
                 if not self.rotten:
                     raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
                                     f"itself: {event.fields[0]}")
@@ -651,27 +533,6 @@ class SimulatedNode:
             self._trace.line(self.node, group, "refused", str(error))
         self.request_round()
 
-    def change_some(self, rng: random.Random) -> None:
-        """Change the members of some of the groups led here."""
-        if self._raft is not None and not self.paused:
-            self.later(0, self._change, rng)
-
-    def _change(self, rng: random.Random) -> None:
-        change_members(self._raft, rng, [self.node, *self._peers],
-                       self._world.parameters.replication_factor, self._trace)
-        self.request_round()
-
-    def return_some(self, peer: int, rng: random.Random) -> None:
-        """Remove a voter of groups led here, and make it a voter again."""
-        if self._raft is not None and not self.paused:
-            for group, voters in groups_with(self._raft, peer, rng):
-                self.later(0, self._return, group, peer, voters, RETURN_STEPS)
-
-    def _return(self, group: int, peer: int, voters: tuple[int, ...], left: int) -> None:
-        if left and return_step(self._raft, group, peer, voters):
-            self.later(RETURN_US, self._return, group, peer, voters, left - 1)
-        self.request_round()
-
     # ---- questions of the world ------------------------------------------------------------
 
     def leads(self, group: int) -> bool:
@@ -718,28 +579,3 @@ class SimulatedNode:
                     end = reached
                 ends[partition] = end
         return ends
-
-
-def raft_config(parameters) -> RaftConfig:
-    """The seed's overrides on the defaults."""
-    raft = parameters.raft
-    return RaftConfig(
-        append_bytes_max=raft.append_bytes_max, peer_window_bytes=raft.peer_window_bytes,
-        catch_up_append_bytes=max(1, raft.append_bytes_max // 2),
-        catch_up_window_bytes=max(1, raft.append_bytes_max // 2, raft.peer_window_bytes // 2),
-        uncommitted_bytes_max=raft.uncommitted_bytes_max,
-        uncommitted_entries_max=raft.uncommitted_entries_max,
-        reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
-        retransmit_ms=raft.retransmit_ms,
-        promotion_lag_entries_max=raft.promotion_lag_entries_max).validate()
-
-
-def storage_config(parameters) -> StorageConfig:
-    """The seed's sizes."""
-    disk = parameters.disk
-    return StorageConfig(
-        entry_bytes_max=4096, first_segment_bytes=disk.first_segment_bytes,
-        segment_bytes_max=disk.segment_bytes_max, zero_ahead_bytes=disk.zero_ahead_bytes,
-        tail_cache_bytes_max=disk.tail_cache_bytes_max, checkpoint_bytes=disk.checkpoint_bytes,
-        checkpoint_growth_factor=disk.checkpoint_growth_factor,
-        checkpoints_kept=disk.checkpoints_kept).validate()

@@ -92,6 +92,7 @@ class Recovered:
     scanned_segments: int = 0
     indexed_segments: int = 0
     copied: dict[int, int] = field(default_factory=dict)  # position -> size of what has a copy
+    holes: list[tuple[int, int]] = field(default_factory=list)  # damage of unknown ownership
     cut_at: int = -1  # lane position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it
 
@@ -355,7 +356,7 @@ class _Recovery:
             log.commit = record.commit
             log.quarantined = record.quarantined
             log.doubtful, log.lasting = record.doubtful, record.lasting
-            log.lifted = record.lifted
+            log.lifted, log.settled = record.lifted, record.settled
             log.configurations = [(record.configuration_index, record.configuration)]
             log.barred, log.removed, log.buried_at = (record.barred, record.removed,
                                                       record.buried_at)
@@ -371,8 +372,9 @@ class _Recovery:
             early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
             for copy, entry in early:
                 if log.index.first_index <= copy.index <= log.index.last_index and (
-                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure):
-                    # Dropped since then, or the drop of what stands there now is what was lost.
+                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure
+                        and log.index.position(copy.index) < copy.position):
+                    # What stands there was dropped before the copy was taken: the drop is lost.
                     log.doubt(f"the copy of entry {copy.index} contradicts the log")
                 if copy.index in log.missing:
                     self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
@@ -405,7 +407,7 @@ class _Recovery:
             log.merge_hard_state(run.hard_state)
         tail_entries = self._tail_entries.setdefault(run.group, [])
         if run.lifted > log.lifted:
-            log.lifted = run.lifted
+            log.lifted, log.settled = run.lifted, run.settled
             log.lift()
         if run.cut_from:
             if run.cut_from <= log.index.last_index + 1:
@@ -507,8 +509,9 @@ class _Recovery:
             self._result.damage.append(damage)
             why = f"lane position {broken.position} is {damage.why}"
             self._result.lane_damage = self._result.lane_damage or why
+            self._result.holes.append((broken.position, max(broken.position, broken.end)))
             for log in logs.values():
-                if broken.position >= log.lifted:
+                if not log.has_settled(broken.position, broken.end):
                     log.doubt(why)
 
     def _finish_tails(self) -> None:

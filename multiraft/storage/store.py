@@ -503,7 +503,7 @@ class Store:
         return GroupRecord(log.group, log.incarnation, configuration, log.hard_state,
                            log.index.first_index, log.index.prev_term, commit, log.quarantined,
                            tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
-                           log.lifted, configuration_index, log.barred, log.removed,
+                           log.lifted, log.settled, configuration_index, log.barred, log.removed,
                            log.buried_at, log.group_incarnation)
 
     def checkpointed(self, plan: CheckpointPlan) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from chaos.simulator import planted, world
@@ -12,7 +14,7 @@ from chaos.simulator.parameters import Parameters
 SEEDS_MAX = 80
 
 
-#: Bugs in what happens when members change, or when leaders are asked while others are elected.
+#: Bugs in what happens when members change.
 OF_MEMBERS = {
     "counts-itself-when-removed", "two-voters-at-once", "old-majority-is-not-asked",
     "configuration-when-committed", "configuration-outlives-its-entry",
@@ -20,18 +22,22 @@ OF_MEMBERS = {
 }
 
 
-def dense(seed: int, members: bool = False) -> Parameters:
+def dense(seed: int, faults: tuple[str, ...] = (), members: bool = False) -> Parameters:
     """Few groups, so that much happens to each of them."""
     if members:
         return Parameters.draw(seed, groups=3, safety_ms=15_000).with_members()
-    return Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000)
+    parameters = Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000)
+    if not faults:
+        return parameters
+    return dataclasses.replace(parameters, faults=faults, fault_interval_ms=150,
+                               fault_duration_ms=800)
 
 
 @pytest.mark.parametrize("name", sorted(planted.BUGS))
 def test_planted_bug_is_caught(name):
     for seed in range(1, SEEDS_MAX + 1):
         with planted.planted(name):
-            result = world.run(dense(seed, name in OF_MEMBERS))
+            result = world.run(dense(seed, planted.BUGS[name].faults, name in OF_MEMBERS))
         if result.failure:
             return
     pytest.fail(f"{name} ({planted.BUGS[name].why}) was not caught by {SEEDS_MAX} seeds")

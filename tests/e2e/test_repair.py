@@ -12,8 +12,7 @@ import pytest
 
 from admin_cli import dev_state
 from multiraft import core
-from multiraft.client import blocking
-from multiraft.client import Record
+from multiraft.client import Record, blocking
 from multiraft.types import EntryKind
 from multiraft.wire.messages import NodeStatus
 from tests.e2e.world import wait_for

@@ -46,8 +46,8 @@ LAYERS = (
           {"multiraft/core.py": ("os", "multiraft._core", "multiraft._reference"),
            # The twin of system calls without the GIL: gathered append, the disk queue.
            "multiraft/_reference_disk.py": ("os", "threading", "time")}),
-    Layer("`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", "multiraft.errors"),
-          ("cbor2",), PURE, {}),
+    Layer("`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", *CODEC), (), PURE,
+          {}),
     Layer("`placement`", ("placement/**.py",), ("placement.**",), ("sortedcontainers",), PURE, {}),
     Layer("`multiraft.storage`", ("multiraft/storage/**.py",),
           ("multiraft.storage.**", "multiraft", LEVEL), ("sortedcontainers", "cbor2"),
@@ -238,7 +238,8 @@ def test_the_hot_path_is_chosen_in_one_place():
 
 def test_imports_stand_at_the_top():
     lazy = ("admin_cli", "spark", "pyspark_multiraft", "benchmarks", "demo", "tests", "setup.py")
-    commands = ("node/commands.py", "chaos/commands.py")  # loaded by every start of the CLI
+    commands = ("node/commands.py", "node/log_commands.py",
+                "chaos/commands.py")  # loaded by every start of the CLI
     complaints = [f"{name}:{found.line} imports {found.module} inside a function; move it to the "
                   f"top (only the command line and Spark workers import late, to start fast)"
                   for name in tree.python_files()
