@@ -181,8 +181,17 @@ class Group:
 
     def may_campaign(self) -> bool:
         """Whether this replica may ask for votes at all."""
-        return (not self.quarantined and membership.is_voter(self.configuration, self.host.node)
-                and not self.is_barred() and self.is_held_up())
+        return (not self.quarantined and self._is_needed() and not self.is_barred()
+                and self.is_held_up())
+
+    def _is_needed(self) -> bool:
+        """Whether it is a voter, or was one before a configuration that is not known to be
+        committed: its log may be the one that commits that (thesis 4.2.2)."""
+        node = self.host.node
+        if membership.is_voter(self.configuration, node):
+            return True
+        return (self.configuration_index > self.log.commit and len(self.configurations) > 1
+                and membership.is_voter(self.configurations[-2][1], node))
 
     def is_barred(self) -> bool:
         """Whether an earlier life of this replica was removed and its log has not come to where it
@@ -202,7 +211,7 @@ class Group:
         """Whether this replica waits for a leader and cannot become one: it asks now and then what
         became of the group, because it may have been removed."""
         return not self.quarantined and (
-            self.stranger() != 0
+            self.stranger() != 0 or self.is_barred()
             or not membership.is_voter(self.configuration, self.host.node))
 
     def hard_state_is_durable(self) -> bool:

@@ -499,6 +499,8 @@ class SimulatedNode(Mending, Regrouping):
         return self._framed(message, entries)
 
     def _send_cold(self, to: int, message: Append, plan: object) -> None:
+        if not self._raft.leads(message.group, message.term):
+            return  # as the real node: it may have been removed meanwhile
         try:
             self._send(to, [self._framed(message, plan.execute())])
         except CorruptRange as error:
