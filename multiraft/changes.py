@@ -176,6 +176,7 @@ def tombstone_of(group: Group) -> Entry:
 def reincarnate(group: Group, incarnation: int, configuration: Configuration) -> None:
     """The group goes on from this replica's log in a new incarnation, with members that are named
     and not elected.  Nothing that was said in the old one counts; the term goes on."""
+    assert incarnation > group.incarnation, f"{incarnation} after {group.incarnation}"
     group.become_follower(group.term + 1, 0, "recovered by force")
     group.incarnation = incarnation
     group.barred = 0

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import changes, doubt, election, neighbours, reads, replication
+from multiraft import changes, doubt, election, neighbours, reads, replication, snapshot
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -32,13 +32,14 @@ from multiraft.messages import (
     Doubt,
     Message,
     Removed,
+    SnapshotOffer,
     TimeoutNow,
     VoteReply,
     VoteRequest,
 )
 from multiraft.neighbours import Neighbours
 from multiraft.ready import Envelope, Event, GroupWrite, Ready, Writes
-from multiraft.store import GroupRestored, LogReader
+from multiraft.store import GroupRestored, LogBounds, LogReader
 from multiraft.tail_protocol import Tail
 from multiraft.types import BatchInfo, Configuration, Entry, EntryKind
 
@@ -63,6 +64,10 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Append, _L): replication.on_append_as_leader,
     (AppendReply, _L): replication.on_append_reply,
     (TimeoutNow, _F): election.on_timeout_now,
+    (SnapshotOffer, _F): snapshot.on_offer,
+    (SnapshotOffer, _P): snapshot.on_offer,
+    (SnapshotOffer, _C): snapshot.on_offer,
+    (SnapshotOffer, _L): snapshot.on_offer_as_leader,
     (Removed, _F): changes.on_removed,
     (Removed, _P): changes.on_removed,
     (Removed, _C): changes.on_removed,
@@ -97,8 +102,7 @@ class MultiRaft:
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
         self._sequence = 0
-        #: Tombstones of removed replicas, for the next write.
-        self._tombstones: list[GroupWrite] = []
+        self._tombstones: list[GroupWrite] = []  # of removed replicas, for the next write
         #: (sequence, groups) of writes in flight.
         self._writing: deque[tuple[int, list[Group]]] = deque()
         #: (sequence, messages) that wait for a write of an earlier Ready.
@@ -117,8 +121,7 @@ class MultiRaft:
             doubt.begin(added)
 
     def remove_group(self, group: int) -> None:
-        """Forget a replica; its messages and writes in flight are ignored from now on, and the next
-        write has its tombstone."""
+        """Forget a replica and what of it is in flight; the next write has its tombstone."""
         removed = self._group(group)
         self._tombstones.append(GroupWrite(group, removed.log_incarnation, 0, (), None,
                                            changes.tombstone_of(removed)))
@@ -127,7 +130,7 @@ class MultiRaft:
         del self._groups[group]
 
     def _let_go(self) -> None:
-        """Remove the replicas that know that they are no members."""
+        """Remove those that know that they are no members."""
         for group in tuple(self._host.going.values()):
             if group.hard_state_is_durable():
                 self._neighbours.outbox += group.outbox  # a leader's last: who shall come after it
@@ -135,12 +138,9 @@ class MultiRaft:
             self._host.events.append(Event("removed", group.id, ()))
 
     def reincarnate(self, group: int, incarnation: int, configuration: Configuration) -> None:
-        """Forced recovery: the group goes on from this replica's log in a new ``incarnation``, with
-        the members that the operator named.  Entries that only others had are lost."""
-        found = self._group(group)
-        if incarnation <= found.incarnation:
-            raise ProposalError(f"group {group} is in incarnation {found.incarnation} already")
-        changes.reincarnate(found, incarnation, configuration)
+        """Forced recovery: the group goes on from this log in a new ``incarnation``, with the
+        members that the operator named (changes.py)."""
+        changes.reincarnate(self._group(group), incarnation, configuration)
 
     def _group(self, group: int) -> Group:
         found = self._groups.get(group)
@@ -215,6 +215,22 @@ class MultiRaft:
         """Storage has forgotten the entries below ``first_index``."""
         self._group(group).log.compact(first_index)
 
+    def snapshot_point(self, group: int) -> tuple[LogBounds, int, Configuration]:
+        """What a snapshot of the applied state here is installed with; see ``snapshot.point``."""
+        return snapshot.point(self._group(group))
+
+    def may_install(self, group: int, index: int, term: int) -> bool:
+        """Whether ``install_snapshot`` of applied state up to (index, term) is possible now; if
+        not, perhaps later, or it is not needed any more."""
+        found = self._groups.get(group)
+        return found is not None and snapshot.may_install(found, index, term)
+
+    def install_snapshot(self, group: int, bounds: LogBounds, configuration_index: int,
+                         configuration: Configuration, tail: Tail) -> None:
+        """The replica's log is empty and begins behind ``bounds``; what came before is applied
+        state, durable already.  Only after ``may_install`` said yes, without a call between."""
+        self._group(group).install(bounds, configuration_index, configuration, tail)
+
     # ---- proposals ----------------------------------------------------------------------------
 
     def propose(self, group: int, kind: EntryKind, payload, partition: int = 0,
@@ -256,7 +272,7 @@ class MultiRaft:
         found = self._groups.get(group)
         if found is None:
             leader, _ = self._host.hints.leader(group)
-            if leader and leader != self.node:
+            if leader not in (0, self.node):
                 raise NotLeader(group, leader)  # it was moved away from here
             raise UnknownGroup(f"group {group} is not on node {self.node}")
         if found.quarantined:
@@ -267,18 +283,15 @@ class MultiRaft:
 
     def change_members(self, group: int, voters: tuple[int, ...],
                        learners: tuple[int, ...]) -> Proposed:
-        """Make these the members of a group led here: at once when only learners change, else
-        through a joint configuration that the leader leaves by itself.  ``voters`` in the order of
-        preference.  Raises a ``ProposalError``: then nothing was appended.  What became of it is in
-        ``status``."""
+        """Make these the members of a group led here, ``voters`` in the order of preference
+        (changes.py).  Raises a ``ProposalError``; what became of it is in ``status``."""
         leading = self._leading(group)
         entry = changes.change_members(leading, tuple(voters), tuple(sorted(learners)))
         return Proposed(entry.index, entry.term, -1, False)
 
     def read_index(self, group: int, token: object) -> None:
-        """Ask for a linearizable read of a group led here: a ``ReadReady`` with this token comes
-        when a majority has confirmed, after this call, that it knows no later leader.  None comes
-        when leadership ends first (the role event says so).  Raises a ``ProposalError``."""
+        """Ask for a linearizable read of a group led here (reads.py): a ``ReadReady`` with this
+        token comes, or leadership ends.  Raises a ``ProposalError``."""
         reads.read_index(self._leading(group), token)
 
     def transfer(self, group: int, to: int) -> None:
@@ -506,6 +519,19 @@ class MultiRaft:
         """Timers that are armed: groups that are not asleep, and open questions to nodes."""
         return len(self._host.timers)
 
+    def has_group(self, group: int) -> bool:
+        """Whether this node has a replica of ``group``."""
+        return group in self._groups
+
+    def configuration(self, group: int) -> Configuration:
+        """Members of a group that is here.  Raises ``UnknownGroup``."""
+        return self._group(group).configuration
+
+    def quarantine_reason(self, group: int) -> str:
+        """Why the replica is damaged; empty when it is not, or not here."""
+        found = self._groups.get(group)
+        return found.quarantined if found is not None else ""
+
     @property
     def quarantined_count(self) -> int:
         """Replicas that are damaged.  O(groups)."""
@@ -556,12 +582,6 @@ class MultiRaft:
         if found is None or (found.leader == 0 and hint[1] > found.term):
             return hint
         return found.leader, found.term
-
-    def configuration(self, group: int) -> Configuration | None:
-        """Who counts in a group, as its replica here knows; None without one, or one that was told
-        nothing yet."""
-        found = self._groups.get(group)
-        return found.configuration if found is not None and found.configuration.voters else None
 
     def groups(self) -> tuple[int, ...]:
         """Ids of the groups here, in the order they were added."""

@@ -15,7 +15,7 @@ import uuid
 import trio
 
 from multiraft.errors import NotLeader, ProposalError
-from multiraft.types import METADATA_GROUP
+from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
@@ -31,15 +31,17 @@ from multiraft.wire.errors import (
     exception_for,
 )
 from node import metadata
+from node.behind import METADATA_WAIT_S
 from node.config import NodeConfig
+from node.group_description import describe_group
 from node.group_requests import GroupRequests
 from node.refusals import REFUSALS, refusal
 
-#: A node that is behind what its client has seen waits this long, in seconds.
-METADATA_WAIT_S = 2.0
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
 TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
+#: Groups that are counted before others get their turn.
+GROUPS_PER_TURN = 512
 #: Requests of this kind at work at a time, of all connections: each is a task.
 ADMIN_REQUESTS_MAX = 1024
 
@@ -47,10 +49,12 @@ ADMIN_REQUESTS_MAX = 1024
 class Admin:
     """Handles everything but Produce, Fetch and ListOffsets."""
 
-    def __init__(self, core, metadata_log, directory, statistics, config: NodeConfig,
-                 request_round, roles):
+    def __init__(self, core, store, metadata_log, directory, statistics, surveying,
+                 config: NodeConfig, request_round, roles):
         self._groups = GroupRequests(core, metadata_log, request_round)
         self._core = core
+        self._store = store
+        self._surveying = surveying
         self._metadata_log = metadata_log
         self._directory = directory
         self._statistics = statistics
@@ -108,7 +112,11 @@ class Admin:
                 topics.append(self._topic_metadata(topic))
         nodes = tuple(wire.NodeAddress(member.id, str(member.client_address), member.rack)
                       for member in self._config.members)
-        return wire.MetadataReply(self._config.cluster_id, nodes, tuple(topics), tuple(missing))
+        groups = dict.fromkeys(part.group for topic in topics for part in topic.partitions)
+        replicas = tuple(wire.GroupReplicas(group, self._directory.replicas(group))
+                         for group in groups)
+        return wire.MetadataReply(self._config.cluster_id, nodes, tuple(topics), tuple(missing),
+                                  replicas)
 
     def _topic_metadata(self, topic) -> wire.TopicMetadata:
         rows = []
@@ -175,10 +183,12 @@ class Admin:
         leads = {member.id: 0 for member in config.members}
         holds = dict(leads)
         for group in range(state.pool_size + 1 if state.pool_size else 0):
+            if not group % GROUPS_PER_TURN:
+                await trio.lowlevel.checkpoint()  # a pool of any size cannot stall the loop
             leader, _term = core.leader_hint(group)
             if leader in leads:
                 leads[leader] += 1
-            configuration = core.configuration(group) or state.initial_configuration(group)
+            configuration = self._configuration(group)
             for member in configuration.members():
                 holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
@@ -189,6 +199,13 @@ class Admin:
             config.cluster_id, config.node.id, nodes, config.groups, config.replication_factor,
             core.leader_hint(METADATA_GROUP)[0], state.topics_count, state.partitions_count)
 
+    def _configuration(self, group: int) -> Configuration:
+        """Who counts, as the replica here knows; without one, as it was when it was created."""
+        known = self._core.configuration(group) if self._core.has_group(group) else None
+        if known is not None and known.voters:
+            return known
+        return self._metadata_log.state.initial_configuration(group)
+
     async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
         state = self._metadata_log.state
         groups = state.pool_size + 1 if state.pool_size else 0
@@ -196,7 +213,7 @@ class Admin:
         rows = []
         for group in range(request.first, end):
             leader, term = self._core.leader_hint(group)
-            configuration = self._core.configuration(group) or state.initial_configuration(group)
+            configuration = self._configuration(group)
             rows.append(wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
                                           configuration.voters, configuration.learners))
         return wire.GroupListReply(tuple(rows), more=end < groups)
@@ -242,7 +259,11 @@ class Admin:
         return await self._groups.recover(request)
 
     async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
-        return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot())
+        survey = await self._surveying.fresh()
+        return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot(survey))
+
+    async def _group_describe(self, request: wire.GroupDescribe) -> wire.GroupDescribeReply:
+        return describe_group(self._config.node.id, self._core, self._store, request.group)
 
     _handlers = {
         wire.Metadata: _metadata, wire.CreateTopic: _create_topic,
@@ -250,5 +271,5 @@ class Admin:
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
         wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
         wire.GroupMembers: _group_members, wire.GroupRecover: _group_recover,
-        wire.NodeStatus: _node_status,
+        wire.NodeStatus: _node_status, wire.GroupDescribe: _group_describe,
     }

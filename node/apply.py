@@ -11,6 +11,7 @@ while this node has led its group without interruption since it was proposed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import trio
 
@@ -38,34 +39,53 @@ class RoleChanges:
 class Applying:
     """Consumer of events, commits and durable marks."""
 
-    def __init__(self, core, store, metadata_log, pending, fetching, sessions, roles: RoleChanges,
-                 replicas, log):
+    def __init__(self, core, store, metadata_log, pending, fetching, confirmations, sessions,
+                 roles: RoleChanges, replicas, log):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
         self._pending = pending
         self._fetching = fetching
+        self._confirmations = confirmations
         self._sessions = sessions
         self._roles = roles
         self._replicas = replicas
         self._log = log
         self.elections = 0
+        #: (group, leader): wired when there is a network.
+        self.snapshot_offered: Callable[[int, int], None]
 
     def observe(self, events: list) -> None:
         """A group that this node leads no more leaves its pending appends ambiguous; a replica that
         is damaged stays so across restarts."""
         for event in events:
             if event.kind == "role":
+                if self._log.isEnabledFor(logging.DEBUG):
+                    self._log_role(event.group, *event.fields)
                 self._role(event.group, event.fields[0] is Role.LEADER)
             elif event.kind == "wanted":
                 self._replicas.wanted(event.group, *event.fields)
             elif event.kind == "removed":
                 self._replicas.gone(event.group)
+                self._fetching.committed(event.group)  # its polls are sent to the leader
+            elif event.kind == "snapshot_offered":
+                self.snapshot_offered(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
-                    "group": event.group, "fields": list(event.fields)})
+                    **self._place(event.group), "fields": list(event.fields)})
                 if event.kind == "quarantine":
                     self._store.quarantine(event.group, event.fields[0])
+                    self._fetching.committed(event.group)  # its polls are answered QUARANTINED
+
+    def _place(self, group: int) -> dict:
+        """Group and term of a log line; an event of a whole node has neither."""
+        if group < 0:
+            return {}
+        return {"group": group, "term": self._core.leader_hint(group)[1]}
+
+    def _log_role(self, group: int, role: Role, term: int, leader: int, why: str) -> None:
+        self._log.debug("role", extra={"group": group, "term": term, "role": role.name.lower(),
+                                       "leader": leader, "reason": why})
 
     def _role(self, group: int, leads: bool) -> None:
         # As the event says, not as it is now: a leader that was deposed and won again in between
@@ -75,6 +95,7 @@ class Applying:
             self.elections += 1
         else:
             self._pending.lost(group)
+            self._confirmations.lost(group)
             self._fetching.committed(group)  # its polls are answered NOT_LEADER
         if group == METADATA_GROUP:
             self._metadata_log.role_changed(leads)
@@ -90,6 +111,12 @@ class Applying:
                 self._replicas.due = True
             self._pending.committed(group, last)
             self._fetching.committed(group)
+            if self._confirmations.waiting:
+                self._confirmations.committed(group)
+
+    def confirmed(self, reads: list) -> None:
+        """Leaders that a majority has confirmed, after this round's commits."""
+        self._confirmations.ready(reads)
 
     def durable(self) -> None:
         """Own writes became durable: acks=leader.  O(groups with such appends pending)."""
@@ -102,16 +129,16 @@ class Applying:
         return bool(self._sessions.to_flush)
 
     def next_deadline_ms(self) -> int | None:
-        """When an append or a long poll has waited long enough."""
-        pending_ms = self._pending.next_deadline_ms()
-        fetching_ms = self._fetching.next_deadline_ms()
-        if pending_ms is None or fetching_ms is None:
-            return fetching_ms if pending_ms is None else pending_ms
-        return min(pending_ms, fetching_ms)
+        """When an append, a long poll or a question has waited long enough."""
+        deadlines = [at for at in (self._pending.next_deadline_ms(),
+                                   self._fetching.next_deadline_ms(),
+                                   self._confirmations.earliest_ms) if at is not None]
+        return min(deadlines)
 
     def stop(self) -> None:
         """The node ends: what is still open is answered, as far as its outcome is known."""
         self._pending.stop()
+        self._confirmations.stop()
         self._fetching.stop()
         self._sessions.flush()
 
@@ -120,12 +147,14 @@ class Applying:
         if self._replicas.due:
             self._replicas.settle()
         self._pending.expire(now_ms)
+        if self._confirmations.earliest_ms <= now_ms:
+            self._confirmations.expire(now_ms)
         self._fetching.wake_due(now_ms)
         self._sessions.flush()
 
 
-#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have group
-#: -1 and the node as their first field.
+#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have the
+#: node as their first field.
 LOGGED_EVENTS = {"lease": logging.INFO, "restarted": logging.INFO, "discredited": logging.WARNING,
                  "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR,
                  "doubt": logging.WARNING, "repaired": logging.INFO}

@@ -36,6 +36,14 @@ class Limits:
     #: Bytes answered to one fetch, whatever the client asks: with one more batch of the largest
     #: size it stays inside a frame.
     fetch_bytes_max: int = 7 << 20
+    #: A fetch reads at most this much on the loop, of what the page cache has: copying and checking
+    #: it takes 0.1 ms, about as long as a hop to a thread and back.
+    resident_read_bytes_max: int = 1 << 20
+    #: Threads that read what is not in memory: enough to keep a disk's queue busy, and few beside
+    #: the loop, which each of them makes wait for the interpreter's lock.
+    cold_readers_max: int = 4
+    #: Bytes under way from disk at a time: four fetches of the largest size.
+    cold_read_bytes_max: int = 64 << 20
     #: Copies sent to peers that repair, in bytes per second and all together: a tenth of what a
     #: modest network carries, so that appends keep their share.
     bulk_bytes_per_second: int = 32 << 20
@@ -43,6 +51,9 @@ class Limits:
     fetch_wait_ms_max: int = 30_000
     #: An append is answered as ambiguous after at most this long.
     append_timeout_ms_max: int = 60_000
+    #: A client that ended its side of a connection gets the answers to what it had asked, if they
+    #: are there, and taken, by then: a little more than an append may take.
+    half_closed_ms_max: int = 65_000
     #: A connection that has not said hello by then is closed.
     hello_timeout_ms: int = 5_000
     #: The round loop answers the liveness thread's nudge within this, or leases end.
@@ -56,6 +67,9 @@ class Limits:
     disk_probe_ms: int = 500
     #: Handing over leadership at shutdown takes at most this long.
     shutdown_ms_max: int = 5_000
+    #: Metadata commands that stay in the log once a checkpoint holds what they did: what a node
+    #: that was away for minutes needs.  One that was away longer gets the state itself.
+    metadata_entries_kept: int = 10_000
     #: Producer ids taken from the metadata group at a time.
     producer_id_block: int = 1_000
 
@@ -68,7 +82,50 @@ class Limits:
             raise ConfigError(
                 f"connection_bytes_in_flight_max={self.connection_bytes_in_flight_max} is below "
                 f"frame_bytes_max={self.frame_bytes_max}")
+        for name in ("cold_readers_max", "cold_read_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1, or nothing "
+                                  "that is not in memory could be read")
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """What is shown over HTTP (``http.py``), and the bounds of that port."""
+
+    #: Where metrics and health are served, ``host:port``; empty = nowhere.  Nobody is asked who
+    #: they are: only addresses of a trusted network, and none unless the operator names one.
+    address: str = ""
+    #: Scrapers, probes and a person or two; more are closed at once.
+    connections_max: int = 64
+    #: A request that is not complete by then ends its connection, so that slow ones cannot hold all
+    #: places.
+    request_timeout_ms: int = 5_000
+    #: A connection kept open between two requests: longer than usual scrape intervals.
+    idle_timeout_ms: int = 75_000
+    #: Somebody who does not read the answer.
+    answer_timeout_ms: int = 10_000
+    #: All of a request's head; scrapers send a few hundred bytes.
+    head_bytes_max: int = 8_192
+    #: ``/healthz`` calls loop or disk stuck after this.  Much more than what ends leases: whoever
+    #: asks may kill the process, which helps only when nothing else does.
+    stall_ms_max: int = 10_000
+    #: ``/readyz`` calls a replica caught up that lacks at most so many entries: what is under way
+    #: at any moment under load.
+    lag_entries_max: int = 256
+
+    def validate(self) -> "HttpConfig":
+        """Raises ``BadConfig`` when the address is none, or a bound would let nobody in."""
+        self.listen_address()
+        for name in ("connections_max", "request_timeout_ms", "answer_timeout_ms",
+                     "head_bytes_max", "stall_ms_max"):
+            if not getattr(self, name):
+                raise BadConfig(f"http.{name} must be above 0")
+        return self
+
+    def listen_address(self) -> "Address | None":
+        """None = HTTP is off."""
+        return address(self.address, "http.address") if self.address else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +163,7 @@ class NodeConfig:
     raft: RaftConfig = field(default_factory=RaftConfig)
     limits: Limits = field(default_factory=Limits)
     storage: StorageSettings = field(default_factory=StorageSettings)
+    http: HttpConfig = field(default_factory=HttpConfig)
 
     @property
     def peers(self) -> tuple[Member, ...]:
@@ -127,7 +185,7 @@ def load(path: Path) -> NodeConfig:
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
     """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
-    known = {"node", "cluster", "raft", "limits", "storage"}
+    known = {"node", "cluster", "raft", "limits", "http", "storage"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
     cluster = _table(table, "cluster")
@@ -146,6 +204,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         groups=groups, replication_factor=factor, members=members,
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
         limits=_section(Limits, table.get("limits", {}), "limits").validate(),
+        http=_section(HttpConfig, table.get("http", {}), "http").validate(),
         storage=_section(StorageSettings, table.get("storage", {}), "storage").validate())
 
 
@@ -203,18 +262,22 @@ def _cluster_id(cluster: dict) -> bytes:
 
 
 def _section(kind: type, table: dict, where: str):
-    """A dataclass of integers and text from a TOML table, refusing unknown keys."""
-    types = {item.name: item.type for item in fields(kind)}
-    _no_others(table, set(types), where)
-    return kind(**{name: _text(table, name, where) if types[name] in ("str", str)
-                   else _integer(table, name, 0, 2**40, where) for name in table})
+    """A dataclass of numbers, texts and booleans from a TOML table, refusing unknown keys."""
+    if not isinstance(table, dict):
+        raise BadConfig(f"{where} must be a table, not {table!r}")
+    defaults = {item.name: item.default for item in fields(kind)}
+    _no_others(table, set(defaults), where)
+    return kind(**{name: _value(table, name, defaults[name], where) for name in table})
 
 
-def _text(table: dict, name: str, where: str) -> str:
-    value = table[name]
-    if not isinstance(value, str):
-        raise BadConfig(f"{where}.{name} must be text, not {value!r}")
-    return value
+def _value(table: dict, name: str, default: object, where: str):
+    """One value, of its default's type."""
+    if isinstance(default, int) and not isinstance(default, bool):
+        return _integer(table, name, 0, 2**40, where)
+    if type(table[name]) is not type(default):
+        expected = "true or false" if isinstance(default, bool) else "text"
+        raise BadConfig(f"{where}.{name} must be {expected}, not {table[name]!r}")
+    return table[name]
 
 
 def _table(table: dict, name: str) -> dict:

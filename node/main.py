@@ -42,40 +42,54 @@ from node import bootstrap, recover
 from node.admin import Admin
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
+from node.background import Background
+from node.behind import Behind
 from node.bulk import Bulk
 from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms
+from node.complaints import Complaints
 from node.config import NodeConfig, load
+from node.confirmations import Confirmations
 from node.directory import Directory
 from node.disk import DiskWorker
-from node.errors import BadDirectory, NodeError
+from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
+from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
 from node.lease_events import LeaseEvents
+from node.life import SERVING, STOPPING, Life
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
-from node.log import logger
+from node.log import FORMATS, LEVELS, LineWriter, logger, tell_left_out, tell_suppressed
 from node.metadata import FIRST_GROUP_INCARNATION
 from node.metadata_log import MetadataLog
+from node.offsets import Offsets
 from node.peer_listener import PeerListener
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
+from node.readable import Readable
 from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
+from node.scrub import Scrub
 from node.session import Sessions
+from node.snapshots import Snapshots
 from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
+from node.survey import Surveying, measure_space
 from node.watchdog import Watchdog
 
 
 class Node:
     """All parts of one node, wired."""
 
-    def __init__(self, config: NodeConfig, store: Store, log: logging.Logger):
+    def __init__(self, config: NodeConfig, store: Store, log: logging.Logger,
+                 life: Life | None = None, http: HttpThread | None = None):
         self.config = config
         self.store = store
         self.log = log
+        self.life = life or Life()
+        self._http = http or HttpThread(config.http, self.life)
         for damage in store.damage:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
@@ -117,21 +131,37 @@ class Node:
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
                                    config.limits.append_timeout_ms_max, self.space)
-        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits,
-                                 self.request_round, self._damaged)
+        self._build_reading()
         self.roles = RoleChanges()
         self.statistics = Statistics(self)
-        self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
-                           self.request_round, self.roles)
+        self.surveying = Surveying(core, store, config.http.lag_entries_max,
+                                   lambda: measure_space(str(config.data_dir)))
+        self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
+                           self.surveying, config, self.request_round, self.roles)
         self.sessions = Sessions(
-            producing=self.producing, fetching=self.fetching, admin=self.admin,
-            directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
-            cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
-            request_round=self.request_round, log=self.log)
+            producing=self.producing, fetching=self.fetching, offsets=self.offsets,
+            complaints=self.complaints, admin=self.admin, directory=self.directory,
+            limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX, cluster_id=config.cluster_id,
+            node=config.node.id, boot_epoch=store.boot_epoch, request_round=self.request_round,
+            log=self.log)
         self.replicas = Replicas(core, store, self.metadata_log, config.groups,
                                  self.request_round, self.log)
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
-                                 self.sessions, self.roles, self.replicas, self.log)
+                                 self.confirmations, self.sessions, self.roles, self.replicas,
+                                 self.log)
+
+    def _build_reading(self) -> None:
+        """What answers clients that read."""
+        core, store, limits = self.core, self.store, self.config.limits
+        readable = Readable(core, store.tails, self.directory)
+        self.background = Background(limits)
+        self.confirmations = Confirmations(core, store.tails, self.request_round)
+        behind = Behind(self.metadata_log, self.directory, self.background, self.request_round)
+        self.fetching = Fetching(readable, store, limits, self.confirmations, behind,
+                                 self.background, self.request_round, self._damaged)
+        self.offsets = Offsets(readable, store, self.confirmations, behind)
+        self.complaints = Complaints(readable, store, self.background, self._damaged,
+                                     self.request_round)
 
     def _build_network(self) -> None:
         config, core = self.config, self.core
@@ -164,9 +194,15 @@ class Node:
             config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk,
             self.space)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log, self.space)
+        self.snapshots = Snapshots(core, self.store, self.metadata_log, self.checkpoints, self.bulk,
+                                   config.limits.metadata_entries_kept, self.request_round,
+                                   self.log)
+        self.applying.snapshot_offered = self.snapshots.offered
+        self.snapshots.compact()  # what the checkpoint that recovery began with makes unnecessary
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
+        self.scrub = Scrub(self.store, self.disk, self._damaged, config.data_dir, config.storage)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
@@ -223,7 +259,7 @@ class Node:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.disk.run)
                 await nursery.start(self.rounds.run)
-                await nursery.start(self.fetching.run)
+                await nursery.start(self.background.run)
                 await nursery.start(self.admin.run)
                 nursery.start_soon(self.disk.prepare)
                 nursery.start_soon(self.rounds.tick)
@@ -232,13 +268,19 @@ class Node:
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
                 nursery.start_soon(self.space.run)
+                if config.storage.scrub_interval_days:
+                    nursery.start_soon(self.scrub.run)
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)
+                nursery.start_soon(self.snapshots.run)
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
+                nursery.start_soon(self.surveying.run)
+                nursery.start_soon(tell_suppressed, self.log)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
                 self.liveness.start()
+                self._show()
                 self.log.info("ready", extra={"client_address": str(config.node.client_address),
                                               "boot_epoch": self.store.boot_epoch,
                                               "groups": len(self.store.groups)})
@@ -247,9 +289,19 @@ class Node:
                 await self._hand_over()
                 nursery.cancel_scope.cancel()
 
+    def _show(self) -> None:
+        """From now on HTTP answers for this node."""
+        self.life.phase = SERVING
+        self._http.attach(Attached(
+            trio.lowlevel.current_trio_token(),
+            lambda answer: self.surveying.request(
+                lambda survey: answer(self.statistics.sample(survey))),
+            lambda: loop_silent_ms(self.liveness), lambda: disk_busy_ms(self.disk)))
+
     async def _hand_over(self) -> None:
         """Every group led here is transferred, as far as there is somebody to take it; bounded by
         ``shutdown_ms_max``.  Then what is still open is answered, and no round follows."""
+        self.life.phase = STOPPING
         self.log.info("stopping", extra={"leads": self.core.led_count})
         self.sessions.stopping = True
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
@@ -267,7 +319,8 @@ class Node:
         try:
             self.core.transfer(group, 0)
         except ProposalError as error:
-            self.log.info("transfer not possible", extra={"group": group, "reason": str(error)})
+            self.log.info("transfer not possible", extra={
+                "group": group, "term": self.core.leader_hint(group)[1], "reason": str(error)})
             return False
         return True
 
@@ -284,19 +337,31 @@ class Node:
 HAND_OVER_RETRY_S = 0.2
 
 
-def run(config_path: Path) -> int:
+def run(config_path: Path, log_format: str = "json", log_level: str = "info") -> int:
     """Run a node; returns the exit code."""
     try:
         config = load(config_path)
     except NodeError as error:
         print(f"multiraft node: {error}", file=sys.stderr)
         return error.exit_code
-    log = logger(config.node.id)
-    failures: list[NodeError] = []
+    writer = LineWriter(sys.stdout)
     try:
-        _run(config, log)
+        return _logged(config, logger(config.node.id, writer, log_format, log_level))
+    finally:
+        writer.close()
+
+
+def _logged(config: NodeConfig, log: logging.Logger) -> int:
+    failures: list[NodeError] = []
+    life = Life()
+    http = HttpThread(config.http, life)
+    try:
+        _run(config, log, life, http)
     except* NodeError as group:
         failures.extend(_leaves(group))
+    finally:
+        http.stop()
+        tell_left_out(log)
     for failure in failures:
         log.error("stopped", extra={"reason": str(failure)})
         print(f"multiraft node: {failure}", file=sys.stderr)
@@ -307,7 +372,7 @@ def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
     """Offline forced recovery of the metadata group; returns the exit code."""
     try:
         config = load(config_path)
-        store = _open_store(config)
+        store = _open_store(config, Life())
         try:
             replica = recover.inspect(store)
             print(f"metadata group on node {config.node.id}: last term {replica.last_term}, last "
@@ -317,7 +382,7 @@ def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
                 print("nothing was changed: say --accept-data-loss if the majority of these voters "
                       "is lost for good", file=sys.stderr)
                 return 1
-            incarnation = recover.recover(store, config)
+            incarnation = recover.recover(store, config, random.Random())
         finally:
             store.close()
     except NodeError as error:
@@ -327,10 +392,15 @@ def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
     return 0
 
 
-def _run(config: NodeConfig, log: logging.Logger) -> None:
+def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) -> None:
     try:
-        store = _open_store(config)
-        node = Node(config, store, log)
+        unheard = _start(http)  # before recovery, which it tells of
+        store = _open_store(config, life)
+        if unheard is not None:
+            store.close()
+            raise unheard
+        life.recovered()
+        node = Node(config, store, log, life, http)
         _settle_garbage_collection()
         trio.run(node.run)
         node.close()
@@ -340,18 +410,32 @@ def _run(config: NodeConfig, log: logging.Logger) -> None:
         raise
 
 
-def _open_store(config: NodeConfig) -> Store:
+def _start(http: HttpThread) -> BadConfig | None:
+    """Why it cannot serve, or None.  Not raised at once: who starts a second process on a data
+    directory has to hear that, and not that a port is in use, which follows from it."""
+    try:
+        http.start()
+    except BadConfig as error:
+        return error
+    return None
+
+
+def _open_store(config: NodeConfig, life: Life) -> Store:
     """Raises ``BadDirectory``.  On a disk without any room the reserve makes some."""
     identity = Identity(config.cluster_id, config.node.id, secrets.randbits(63))
+
+    def opened() -> Store:
+        return Store.open(str(config.data_dir), RealFilesystem(), identity,
+                          progress=life.recovery)
     try:
         try:
-            return Store.open(str(config.data_dir), RealFilesystem(), identity)
+            return opened()
         except OSError as error:
             reserve = config.data_dir / RESERVE_FILE
             if not is_full(error) or not reserve.exists():
                 raise
             reserve.unlink()
-            return Store.open(str(config.data_dir), RealFilesystem(), identity)
+            return opened()
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
 
@@ -388,4 +472,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser("start", help="run a node in the foreground")
     start.add_argument("--config", type=Path, required=True)
-    return run(parser.parse_args(arguments).config)
+    start.add_argument("--log-format", choices=FORMATS, default="json")
+    start.add_argument("--log-level", choices=LEVELS, default="info")
+    chosen = parser.parse_args(arguments)
+    return run(chosen.config, chosen.log_format, chosen.log_level)

@@ -7,9 +7,9 @@ nobody can tell from one directory: that is for the operator to know (docs/decis
 
 from __future__ import annotations
 
-import random
 from typing import NamedTuple
 
+from multiraft.host import Chance
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration
@@ -40,13 +40,13 @@ def inspect(store: Store) -> Replica:
                    restored.incarnation or FIRST_GROUP_INCARNATION, restored.quarantined)
 
 
-def recover(store: Store, config: NodeConfig) -> int:
+def recover(store: Store, config: NodeConfig, rng: Chance) -> int:
     """The new incarnation.  Raises ``BadDirectory``, ``OSError``."""
     replica = inspect(store)
     if replica.quarantined:
         raise BadDirectory(f"the replica is damaged: {replica.quarantined}")
     node = config.node.id
-    core = MultiRaft(node, config.raft, store, random.Random(), 0)
+    core = MultiRaft(node, config.raft, store, rng, 0)
     core.add_group(METADATA_GROUP, FIRST_GROUP_INCARNATION, store.groups[METADATA_GROUP],
                    store.tails[METADATA_GROUP])
     core.reincarnate(METADATA_GROUP, replica.incarnation + 1, Configuration((node,)))

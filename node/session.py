@@ -3,7 +3,8 @@
 Contract.  A session receives only while it may: ``in_flight_max`` unanswered requests or
 ``connection_bytes_in_flight_max`` unanswered append bytes stop the reading, which stops the sender
 through TCP.  Requests are handled in order of arrival; answers go out as they come, gathered per
-round.  A client that does not read its answers is closed when its outbox is full.
+round.  A client that does not read its answers is closed when its outbox is full.  One that ends
+its side of the stream gets the answers to what it had asked, its long polls at once.
 
 Theory.  The socket is tried first and waited for only on EAGAIN; handlers run synchronously on the
 loop, and one round is asked for after everything that has arrived was handled.
@@ -31,6 +32,7 @@ from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, Protoco
 from multiraft.wire.frames import WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
+    Complain,
     Fetch,
     Hello,
     ListOffsets,
@@ -58,6 +60,8 @@ class Answer:
 
     def refuse(self, code: Code, detail: ErrorDetail) -> None:
         """Answer with an error instead."""
+        refusals = self.session.service.refusals
+        refusals[code] = refusals.get(code, 0) + 1
         self.session.answered(self, ResponseEvent(
             self.id, code=code, error=detail,
             metadata_index=self.session.service.metadata_index), ())
@@ -86,6 +90,7 @@ class Session:
                 nursery.start_soon(self._drain, nursery.cancel_scope)
                 try:
                     await self._receive()
+                    await self._answer_rest()
                 except (OSError, ProtocolError) as error:
                     problem = error  # raised below: a nursery would wrap it into a group
                 nursery.cancel_scope.cancel()
@@ -98,8 +103,8 @@ class Session:
     def answered(self, answer: Answer, event: ResponseEvent, payload) -> None:
         """An answer is complete: it leaves with this round's flush."""
         self._bytes_in_flight -= answer.size
-        if self._closed or self._connection.state is not State.OPEN:
-            return  # the client is gone, or has ended the stream and with it what it asked for
+        if self._closed or self._connection.state is State.BROKEN:
+            return  # the client is gone
         try:
             self._outbox.push(self._encoded(event, payload))
         except OSError:
@@ -148,6 +153,20 @@ class Session:
             await self._outbox.drain()
         except OSError:
             scope.cancel()
+
+    async def _answer_rest(self) -> None:
+        """The client has ended its side: what it asked for is answered before ours ends."""
+        service, connection = self.service, self._connection
+        if connection.in_flight:
+            service.fetching.hurry(self)
+            service.request_round()
+        with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
+            while connection.in_flight and not self._closed:
+                self._resume = trio.Event()
+                await self._resume.wait()
+            if not self._closed:
+                self.flush()
+                await self._outbox.empty()
 
     async def _receive(self) -> None:
         connection = self._connection
@@ -234,7 +253,9 @@ class Session:
         elif kind is Fetch:
             service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
         elif kind is ListOffsets:
-            Answer(self, event.id)(service.fetching.offsets(request, event.metadata_index))
+            service.offsets.handle(request, Answer(self, event.id), event.metadata_index)
+        elif kind is Complain:
+            service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
 
@@ -279,10 +300,13 @@ def answer_nobody(answer: Answer):
 class Sessions:
     """What all sessions of a node share."""
 
-    def __init__(self, *, producing, fetching, admin, directory, limits, batch_bytes_max: int,
-                 cluster_id: bytes, node: int, boot_epoch: int, request_round, log):
+    def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
+                 batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
+                 request_round, log):
         self.producing = producing
         self.fetching = fetching
+        self.offsets = offsets
+        self.complaints = complaints
         self.admin = admin
         self.limits = limits
         self.batch_bytes_max = batch_bytes_max
@@ -297,6 +321,7 @@ class Sessions:
         self._log = log
         self.stopping = False  # new requests are refused, those under way are answered
         self.closed_by_error = 0
+        self.refusals: dict[int, int] = {}  # wire code -> whole requests
 
     @property
     def metadata_index(self) -> int:
