@@ -15,7 +15,7 @@ import uuid
 import trio
 
 from multiraft.errors import NotLeader, ProposalError
-from multiraft.types import METADATA_GROUP
+from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
@@ -210,7 +210,7 @@ class Admin:
             leader, _term = core.leader_hint(group)
             if leader in leads:
                 leads[leader] += 1
-            configuration = core.configuration(group) or state.initial_configuration(group)
+            configuration = self._configuration(group)
             for member in configuration.members():
                 holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
@@ -221,6 +221,13 @@ class Admin:
             config.cluster_id, config.node.id, nodes, config.groups, config.replication_factor,
             core.leader_hint(METADATA_GROUP)[0], state.topics_count, state.partitions_count)
 
+    def _configuration(self, group: int) -> Configuration:
+        """Who counts, as the replica here knows; without one, as it was when it was created."""
+        known = self._core.configuration(group) if self._core.has_group(group) else None
+        if known is not None and known.voters:
+            return known
+        return self._metadata_log.state.initial_configuration(group)
+
     async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
         state = self._metadata_log.state
         groups = state.pool_size + 1 if state.pool_size else 0
@@ -228,7 +235,7 @@ class Admin:
         rows = []
         for group in range(request.first, end):
             leader, term = self._core.leader_hint(group)
-            configuration = self._core.configuration(group) or state.initial_configuration(group)
+            configuration = self._configuration(group)
             rows.append(wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
                                           configuration.voters, configuration.learners))
         return wire.GroupListReply(tuple(rows), more=end < groups)

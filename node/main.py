@@ -38,7 +38,7 @@ from multiraft.storage.settings import RELAXED
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.messages import Hello
-from node import bootstrap
+from node import bootstrap, recover
 from node.admin import Admin
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
@@ -403,6 +403,30 @@ def _logged(config: NodeConfig, log: logging.Logger) -> int:
         log.error("stopped", extra={"reason": str(failure)})
         print(f"multiraft node: {failure}", file=sys.stderr)
     return failures[0].exit_code if failures else 0
+
+
+def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
+    """Offline forced recovery of the metadata group; returns the exit code."""
+    try:
+        config = load(config_path)
+        store = _open_store(config, Life())
+        try:
+            replica = recover.inspect(store)
+            print(f"metadata group on node {config.node.id}: last term {replica.last_term}, last "
+                  f"index {replica.last_index}, voters {', '.join(map(str, replica.voters))}, "
+                  f"incarnation {replica.incarnation}")
+            if not accept_data_loss:
+                print("nothing was changed: say --accept-data-loss if the majority of these voters "
+                      "is lost for good", file=sys.stderr)
+                return 1
+            incarnation = recover.recover(store, config, random.Random())
+        finally:
+            store.close()
+    except NodeError as error:
+        print(f"multiraft node: {error}", file=sys.stderr)
+        return error.exit_code
+    print(f"node {config.node.id} is the only voter of incarnation {incarnation}")
+    return 0
 
 
 def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) -> None:

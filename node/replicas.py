@@ -46,7 +46,7 @@ class Replicas:
         if group > max(self._pool_size, self._metadata_log.state.pool_size):
             return  # no such group: whoever says so knows metadata that are not here yet
         if group in self._core.groups():
-            if group != METADATA_GROUP or self._core.leader_hint(group)[0]:
+            if group != METADATA_GROUP or self._core.status(group).leader:
                 return  # metadata will say which incarnation counts; or this one is alive
             self._leaving.append(group)
             self.due = True
