@@ -99,7 +99,6 @@ class MultiRaft:
         self.node = node
         self.config = config.validate()
         self._host = Host(node, config, store, rng, now_ms)
-        self.timers = self._host.timers  # a driver may look at ``earliest_ms``
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
         self._sequence = 0
@@ -176,6 +175,12 @@ class MultiRaft:
         if self._neighbours.pending:
             return self._host.now_ms
         return self._host.timers.next_ms()
+
+    @property
+    def earliest_ms(self) -> int:
+        """``tick`` is not due before: a bound for whoever asks every round.  It may be early, until
+        the ``tick`` of that time."""
+        return self._host.now_ms if self._neighbours.pending else self._host.timers.earliest_ms
 
     def step(self, sender: int, message: Message) -> None:
         """``sender`` said something.  Raises ``ImpossibleMessage``; then the log is unchanged."""

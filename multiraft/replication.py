@@ -164,8 +164,8 @@ def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
     log, outbox, commit = group.log, group.outbox, group.log.commit
     append = outbox[-1].message if outbox else None
     if (type(append) is not Append or append.prev_index != prev or append.last_index != last
-            or append.commit != commit or append.term != group.term
-            or append.stamp != group.stamp):
+            or append.commit != commit or append.stamp != group.stamp
+            or append.term != group.term):
         append = Append(group.id, group.incarnation, group.term, prev, log.term_at(prev), last,
                         commit, (), group.stamp)
     outbox.append(Envelope(member.node, append))

@@ -46,11 +46,6 @@ class Timers:
                 self._heap = [(deadline, key) for key, deadline in self._deadlines.items()]
                 heapify(self._heap)
 
-    def hasten(self, now_ms: int) -> None:
-        """Have somebody look at ``now_ms`` at the latest, without a timer."""
-        if now_ms < self.earliest_ms:
-            self.earliest_ms = now_ms
-
     def cancel(self, key: int) -> None:
         """Do not fire."""
         self._deadlines.pop(key, None)

@@ -187,7 +187,7 @@ class Node:
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
-                             (core.timers, self.pending, self.fetching, self.confirmations),
+                             (core, self.pending, self.fetching, self.confirmations),
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
             core, self.rounds.request, self.liveness, self.security, node, boot_epoch,

@@ -64,8 +64,8 @@ class Outbox:
                 buffers.clear()
                 self.size = 0
                 self.sent_bytes += sent
-                break
-            self._taken(sent)
+            else:
+                self._taken(sent)
         if self._emptied is not None:
             self._emptied.set()
 

@@ -141,8 +141,8 @@ class Session:
             budget.requests -= 1
         if budget.starved:
             budget.feed()
-        if self._paused:
-            self._attention.set()
+        if self._paused or self._connection.state is State.CLOSED:
+            self._call_task()
         if event is None:
             return
         if self._closed or self._connection.state is State.BROKEN:
@@ -197,7 +197,7 @@ class Session:
 
     def fed(self) -> None:
         """There may be room for the large frame that waits."""
-        self._attention.set()
+        self._call_task()
 
     def _arrived(self) -> None:
         """The large frame is complete; what it asks for is counted from now on."""
@@ -234,7 +234,7 @@ class Session:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it is gone already
-        self._attention.set()
+        self._call_task()
 
     async def _drain(self, scope: trio.CancelScope) -> None:
         try:
@@ -260,17 +260,19 @@ class Session:
     async def _answer_rest(self) -> None:
         """The client has ended its side: what it asked for is answered before ours ends."""
         service, connection = self.service, self._connection
-        self._paused = True  # every answer wakes this task
-        if connection.in_flight:
+        if connection.in_flight and not self._closed:
             service.fetching.hurry(self)
             service.request_round()
-        with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
-            while connection.in_flight and not self._closed:
-                self._attention = trio.Event()
-                await self._attention.wait()
-            if not self._closed:
-                self.flush()
-                await self._outbox.empty()
+        try:
+            with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
+                while connection.in_flight and not self._closed:
+                    self._attention = trio.Event()
+                    await self._attention.wait()
+                if not self._closed:
+                    self.flush()
+                    await self._outbox.empty()
+        except OSError as error:
+            self._problem = error
 
     def _begin_to_listen(self) -> None:
         """The socket is read from now on."""
@@ -297,12 +299,8 @@ class Session:
     def _is_full(self) -> bool:
         """Whether more requests have to wait for answers to earlier ones."""
         return (self._connection.in_flight >= self._connection.limits.in_flight_max
-                or self._bytes_in_flight > self._bytes_in_flight_max
+                or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
                 or self._starved > 0 and not self._budget.admits(self._starved))
-
-    @property
-    def _bytes_in_flight_max(self) -> int:
-        return self.service.limits.connection_bytes_in_flight_max
 
     def receive(self) -> bool:
         """Take what is there; whether a round is due for it.  What goes wrong is kept for the
@@ -323,9 +321,10 @@ class Session:
     def _take_events(self) -> bool:
         """Handle what has arrived completely; whether there was anything."""
         connection, handled = self._connection, False
+        bytes_max = self.service.limits.connection_bytes_in_flight_max
         opening = connection.state is State.OPENING
         try:
-            while self._bytes_in_flight <= self._bytes_in_flight_max:
+            while self._bytes_in_flight <= bytes_max and not self._closed:
                 event = connection.next_event()
                 if event is NEED_DATA:
                     self._paused = False
@@ -337,34 +336,39 @@ class Session:
                     break
                 if self._reserved:
                     self._arrived()
-                self._handle(event)
                 handled = True
+                if type(event) is RequestEvent:
+                    self._handle_request(event)
+                    continue
+                self._handle(event)
                 if type(event) is ConnectionClosed or self._closed:
-                    self._pause()
+                    self._call_task()
                     break
             else:
                 self._pause()
         except (OSError, ProtocolError) as error:
             self._end(error)
         if opening:
-            self._attention.set()  # the handshake has its own patience
+            self._call_task()  # the handshake has its own patience
         if handled:
             self.events += 1
         return handled
 
+    def _call_task(self) -> None:
+        self._attention.set()
+        self.service.arrivals.turn_due = True
+
     def _pause(self) -> None:
         self._paused = True
-        self._attention.set()
+        self._call_task()
 
     def _end(self, problem: Exception) -> None:
         self._problem = problem
         self._closed = True
-        self._attention.set()
+        self._call_task()
 
     def _handle(self, event) -> None:
-        if isinstance(event, RequestEvent):
-            self._handle_request(event)
-        elif isinstance(event, Hello):
+        if isinstance(event, Hello):
             self._greet(event)
         elif isinstance(event, BadRequest):
             self._push(self._connection.send(answer_to(event)))
@@ -393,12 +397,14 @@ class Session:
                 self._refuse(event, Code.QUEUE_FULL, budget.refusal())
                 return
             service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
+            service.arrivals.turn_due = True  # a cold range is read by a task
         elif kind is ListOffsets:
             service.offsets.handle(request, Answer(self, event.id), event.metadata_index)
         elif kind is Complain:
             service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
+            service.arrivals.turn_due = True
 
     def _refuse(self, event: RequestEvent, code: Code, detail: ErrorDetail) -> None:
         """Definite, before any work is done; who wants no answer gets none."""

@@ -253,8 +253,7 @@ class Store:
         for write in writes.groups:
             log = self._logs.get(write.group) or self._log(write.group)
             assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
-            if (write.drop_from or write.hard_state is not None
-                    or write.mark is not None):
+            if write.drop_from or write.hard_state is not None or write.mark is not None:
                 _append_lane_entries(write, lane_entries)
             else:
                 lane_entries += write.entries

@@ -60,7 +60,7 @@ async def until(condition, what: str = ""):
 async def attend(arrivals, on_due=lambda: None) -> None:
     """What a node's round loop does with its arrivals: ``on_due()`` when a round is."""
     while True:
-        await arrivals.wait()
+        await trio.lowlevel.wait_readable(arrivals.file_number)
         if arrivals.poll():
             on_due()
 

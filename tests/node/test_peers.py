@@ -110,13 +110,13 @@ class Sender:
 class Receiver:
     """Node 2's peer port."""
 
-    def __init__(self, security: SecurityConfig = SecurityConfig()):
+    def __init__(self, security: SecurityConfig = SecurityConfig(), node: int = 2):
         self.core, self.rounds, self.adopted = Core(), 0, []
         self.arrivals = Arrivals()
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
-            Security(security, CLUSTER), 2, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500,
+            Security(security, CLUSTER), node, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500,
             self.arrivals, silent_log())
         self.listener = Listener(listen(self.address), self.port.handle, 100)
 
@@ -164,6 +164,39 @@ async def test_the_messages_of_a_round_are_one_frame(sender, receiver):
     assert [one.index for one in receiver.core.stepped[2][1].entries] == [10, 11]
 
 
+@in_trio
+async def test_peers_that_hear_the_same_get_the_same_frame_and_others_their_own(monkeypatch):
+    framed = []
+    real = peers_module.peer_codec.frame
+    monkeypatch.setattr(peers_module.peer_codec, "frame",
+                        lambda items, payload=(): framed.append(items) or real(items, payload))
+    receivers = Receiver(), Receiver(node=3)
+    core, store = Core(), Store()
+    introduction = functools.partial(Introduction, Security(SecurityConfig(), CLUSTER),
+                                     Hello("append", CLUSTER, 1, 1))
+    links = [PeerLink(node, "127.0.0.1", receiver.address.port, introduction, 64 << 20,
+                      silent_log()) for node, receiver in enumerate(receivers, 2)]
+    peers = Peers(links, store, core, FRAME_BYTES_MAX, lambda: None, None)
+    same, other = Append(1, 1, 1, 9, 1, 11, 0), TimeoutNow(1, 1, 1)
+    async with trio.open_nursery() as nursery:
+        for receiver in receivers:
+            await nursery.start(receiver.listener.serve)
+            nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(peers.run)
+        await until(lambda: len(core.connections) == 2)
+        peers.send([Envelope(2, same), Envelope(3, same)])
+        peers.flush()
+        peers.send([Envelope(2, REPLY), Envelope(3, REPLY), Envelope(3, other)])
+        peers.flush()
+        await until(lambda: [len(receiver.core.stepped) for receiver in receivers] == [2, 3])
+        nursery.cancel_scope.cancel()
+    assert len(framed) == 3
+    assert [[message for _sender, message in receiver.core.stepped[1:]]
+            for receiver in receivers] == [[REPLY], [REPLY, other]]
+    for receiver in receivers:
+        assert [one.index for one in receiver.core.stepped[0][1].entries] == [10, 11]
+
+
 @pair_test
 async def test_a_round_that_does_not_fit_into_a_frame_is_several_in_order(sender, receiver):
     sender.store.size = 4 << 20
@@ -206,12 +239,13 @@ async def test_a_damaged_cold_range_is_told_and_the_node_lives_on(sender, receiv
 
 @pair_test
 async def test_what_arrives_is_stepped_without_waking_a_task(sender, receiver):
+    await until(lambda: receiver.arrivals._handlers)
     sender.say(REPLY)
     while not receiver.core.stepped:
         due = receiver.arrivals.poll()  # no task of the receiver runs meanwhile
     assert due
     assert receiver.core.stepped == [(1, REPLY)]
-    assert not receiver.arrivals.poll()
+    assert receiver.arrivals.poll() is None
 
 
 @pair_test

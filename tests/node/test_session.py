@@ -282,6 +282,17 @@ async def test_what_is_not_answered_in_time_ends_with_the_connection(world, clie
     assert world.handlers.forgotten == 1 and world.sessions.closed_by_error == 0
 
 
+@session_test()
+async def test_what_is_left_to_a_task_asks_for_its_turn_and_an_append_does_not(world, client):
+    world.arrivals.turn_due = False
+    await client.begin(Produce("commit", 1000, ONE_BATCH), bytes(10))
+    await until(lambda: len(world.handlers.answers) == 1)
+    assert not world.arrivals.turn_due
+    await client.begin(ListTopics())
+    await until(lambda: len(world.handlers.answers) == 2)
+    assert world.arrivals.turn_due
+
+
 @session_test(outbox_bytes_max=1 << 20)
 async def test_a_client_that_does_not_read_its_answers_is_closed(world, client):
     for _ in range(40):
