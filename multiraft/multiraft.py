@@ -540,10 +540,6 @@ class MultiRaft:
         """Whether this node has a replica of ``group``."""
         return group in self._groups
 
-    def configuration(self, group: int) -> Configuration:
-        """Members of a group that is here.  Raises ``UnknownGroup``."""
-        return self._group(group).configuration
-
     def quarantine_reason(self, group: int) -> str:
         """Why the replica is damaged; empty when it is not, or not here."""
         found = self._groups.get(group)

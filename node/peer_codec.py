@@ -41,6 +41,8 @@ _KINDS = {code: kind for kind, code in _TYPES.items()}
 _WITH_ROWS = frozenset({6, 7, 9})
 #: A named tuple from all its fields, without the Python function in front of it.
 _new = tuple.__new__
+#: Where an append has its entries, and on the wire how many bytes they are.
+_ENTRIES_AT = 8
 
 #: Terms grow by one per election: nobody gets here.  Stamped leader epochs have 31 bits, and what a
 #: node says must leave room for the terms that it makes others go through.
@@ -55,7 +57,7 @@ _ROWS = -2  # a list, see ``_check_rows``
 _FIELDS: dict[int, tuple[int, ...]] = {
     1: (1, GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _BOOL, _BOOL),
     2: (2, GROUP_MAX, _U32, TERM_MAX, _BOOL, _BOOL),
-    _APPEND: (_APPEND, GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _U64, _U64, _U64, _U32),
+    _APPEND: (_APPEND, GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _U64, _U64, _U32, _U64),
     4: (4, GROUP_MAX, _U32, TERM_MAX, _U32, _U64, _U64, _U64, TERM_MAX, _U64),
     5: (5, GROUP_MAX, _U32, TERM_MAX),
     6: (6, _ROWS),
@@ -75,7 +77,7 @@ def encode(message, payload_bytes: int) -> list:
     """One item; ``payload_bytes`` = bytes of its entries in the payload (appends only)."""
     item = [_TYPES[type(message)], *message]
     if item[0] == _APPEND:
-        item[-2:] = message.stamp, payload_bytes  # the latter in the place of the entries
+        item[_ENTRIES_AT] = payload_bytes  # in the place of the entries
     return item
 
 
@@ -102,8 +104,8 @@ def decode(received: Frame) -> list:
         kind = _KINDS[code]
         _check(kind, item, limits)
         if code == _APPEND:
-            stamp, size = item[-2:]
-            item[-2:] = _entries(payload, at, size) if size else (), stamp
+            size = item[_ENTRIES_AT]
+            item[_ENTRIES_AT] = _entries(payload, at, size) if size else ()
             at += size
         elif code in _WITH_ROWS:
             _check_rows(kind, item)

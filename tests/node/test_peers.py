@@ -108,7 +108,7 @@ class Sender:
 
 
 class Receiver:
-    """Node 2's peer port."""
+    """The peer port of node 2, or of another."""
 
     def __init__(self, security: SecurityConfig = SecurityConfig(), node: int = 2):
         self.core, self.rounds, self.adopted = Core(), 0, []
