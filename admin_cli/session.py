@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from admin_cli.servers import Servers, find_servers
 
 Connect = Callable[[Sequence[str]], Any]  # client addresses -> a client, used with `with`
-NodeCommand = Callable[[Path], Sequence[str]]  # node.toml -> command line
+NodeCommand = Callable[..., Sequence[str]]  # node.toml, "start" or "init", options -> command line
 
 
 @dataclass(slots=True)

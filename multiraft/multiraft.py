@@ -423,6 +423,10 @@ class MultiRaft:
             return "up"
         return "down" if node in support.epochs else "unknown"
 
+    def supported_epoch(self, node: int) -> int:
+        """Boot epoch of the life of ``node`` that this node supports now; 0 = of none."""
+        return self._host.support.granted.get(node, 0)
+
     @property
     def led_version(self) -> int:
         """Version of the list of groups led here."""

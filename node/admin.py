@@ -32,6 +32,7 @@ from multiraft.wire.errors import (
 )
 from node import metadata
 from node.config import NodeConfig
+from node.known_nodes import KnownNodes
 from node.refusals import REFUSALS, refusal
 
 #: A node that is behind what its client has seen waits this long, in seconds.
@@ -47,12 +48,14 @@ class Admin:
     """Handles everything but Produce, Fetch and ListOffsets."""
 
     def __init__(self, core, metadata_log, directory, statistics, config: NodeConfig,
-                 request_round, roles):
+                 known: KnownNodes, others: dict, request_round, roles):
         self._core = core
         self._metadata_log = metadata_log
         self._directory = directory
         self._statistics = statistics
         self._config = config
+        self._known = known
+        self._others = others  # request -> its handler elsewhere
         self._request_round = request_round
         self._roles = roles
         self._nursery: trio.Nursery | None = None
@@ -83,7 +86,7 @@ class Admin:
                 raise StaleMetadata(
                     f"this node has applied metadata {self._directory.metadata_index}, the client "
                     f"has seen {event.metadata_index}")
-            answer(await self._handlers[type(event.request)](self, event.request))
+            answer(await self._handle(event.request))
         except (RequestError, AmbiguousOutcome) as error:
             answer.refuse(error.code, error.detail)
         except REFUSALS as error:
@@ -93,6 +96,10 @@ class Admin:
         finally:
             self._at_work -= 1
             self._request_round()  # its answer leaves with a round
+
+    def _handle(self, request):
+        other = self._others.get(type(request))
+        return other(request) if other is not None else self._handlers[type(request)](self, request)
 
     # ---- topics ----------------------------------------------------------------------------------
 
@@ -104,8 +111,8 @@ class Admin:
                 missing.append(name)
             else:
                 topics.append(self._topic_metadata(topic))
-        nodes = tuple(wire.NodeAddress(member.id, str(member.client_address), member.rack)
-                      for member in self._config.members)
+        nodes = tuple(wire.NodeAddress(node.id, node.client_address, node.rack)
+                      for node in self._known.nodes())
         return wire.MetadataReply(self._config.cluster_id, nodes, tuple(topics), tuple(missing))
 
     def _topic_metadata(self, topic) -> wire.TopicMetadata:
@@ -120,7 +127,7 @@ class Admin:
         return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:
-        factor = self._config.replication_factor
+        factor = self._known.facts.replication_factor
         if request.replication_factor not in (0, factor):
             raise LimitExceeded(
                 f"the replication factor belongs to the pool and is {factor} here; "
@@ -170,20 +177,21 @@ class Admin:
 
     async def _cluster_status(self, _request: wire.ClusterStatus) -> wire.ClusterStatusReply:
         state, core, config = self._metadata_log.state, self._core, self._config
-        leads = {member.id: 0 for member in config.members}
+        known = self._known.nodes()
+        leads = {node.id: 0 for node in known}
         holds = dict(leads)
         for group in range(state.pool_size + 1 if state.pool_size else 0):
             leader, _term = core.leader_hint(group)
             if leader in leads:
                 leads[leader] += 1
-            for member in state.initial_configuration(group).members():
+            for member in state.configuration(group).members():
                 holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
-            member.id, str(member.client_address), str(member.peer_address), member.rack,
-            core.node_state(member.id), holds[member.id], leads[member.id])
-            for member in config.members)
+            node.id, node.client_address, node.peer_address, node.rack, core.node_state(node.id),
+            holds[node.id], leads[node.id]) for node in known)
+        facts = self._known.facts
         return wire.ClusterStatusReply(
-            config.cluster_id, config.node.id, nodes, config.groups, config.replication_factor,
+            config.cluster_id, config.node.id, nodes, facts.groups, facts.replication_factor,
             core.leader_hint(METADATA_GROUP)[0], state.topics_count, state.partitions_count)
 
     async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
@@ -193,7 +201,7 @@ class Admin:
         rows = []
         for group in range(request.first, end):
             leader, term = self._core.leader_hint(group)
-            configuration = state.initial_configuration(group)
+            configuration = state.configuration(group)
             rows.append(wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
                                           configuration.voters, configuration.learners))
         return wire.GroupListReply(tuple(rows), more=end < groups)

@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from multiraft.leases import Answer, Liveness, Question
 from multiraft.wire import frames
 from multiraft.wire.errors import RemoteProtocolError
+from multiraft.wire.messages import Refused, read_welcome
+from multiraft.wire.schema import Malformed
 from node.clock import monotonic_ms
 
 #: A liveness frame is a handful of integers.
@@ -53,15 +55,13 @@ class Link:
 
 
 class LivenessThread:
-    """Runs ``Liveness`` against the other nodes.
+    """Runs ``Liveness`` against the other nodes.  ``hello``: the first frame of a dialled link."""
 
-    ``members``: (node id, host, port) of every peer.  ``hello``: the first frame of a dialled link.
-    """
-
-    def __init__(self, liveness: Liveness, members: list[tuple[int, str, int]], hello: list,
-                 loop_stall_ms_max: int, disk_stall_ms_max: int, disk):
+    def __init__(self, liveness: Liveness, hello: list, loop_stall_ms_max: int,
+                 disk_stall_ms_max: int, disk):
         self._liveness = liveness
-        self._members = members
+        self._members: dict[int, tuple[str, int]] = {}  # whom to dial, and where
+        self._moves: deque = deque()  # (peer, where or None): from the loop thread
         self._hello = hello
         self._loop_stall_ms_max = loop_stall_ms_max
         self._disk_stall_ms_max = disk_stall_ms_max
@@ -108,6 +108,16 @@ class LivenessThread:
         self._adopting.append((peer, sock, reader))
         self._wake()
 
+    def add(self, peer: int, host: str, port: int) -> None:
+        """Exchange questions with a peer, or with one that has moved (from the loop thread)."""
+        self._moves.append((peer, (host, port)))
+        self._wake()
+
+    def remove(self, peer: int) -> None:
+        """The peer is no node any more: its leases end (from the loop thread)."""
+        self._moves.append((peer, None))
+        self._wake()
+
     def _wake(self) -> None:
         try:
             self._waker_send.send(b"w")
@@ -149,7 +159,7 @@ class LivenessThread:
         self._publish(now_ms)
         self._liveness.expire(now_ms)
         silent_ms = SILENT_LEASES_MAX * self._liveness.lease_ms
-        for peer, host, port in self._members:
+        for peer, (host, port) in self._members.items():
             link = self._dialled.get(peer)
             if link is not None and now_ms - link.heard_ms > silent_ms:
                 self._close(link)
@@ -174,8 +184,23 @@ class LivenessThread:
             self.events.extend(events)
             os.eventfd_write(self.wake_fd, 1)
 
+    def _move(self, peer: int, where: tuple[str, int] | None) -> None:
+        """A peer is new, has moved or is gone."""
+        if peer in self._dialled:
+            self._close(self._dialled[peer])
+        self._redial_at_ms.pop(peer, None)
+        if where is not None:
+            self._members[peer] = where
+            self._liveness.add_peer(peer)
+        elif self._members.pop(peer, None) is not None:
+            if peer in self._adopted:
+                self._close(self._adopted[peer])
+            self._liveness.remove_peer(peer)
+
     def _woken(self) -> None:
         self._waker_receive.recv(4096)
+        while self._moves:
+            self._move(*self._moves.popleft())
         while self._adopting:
             peer, sock, reader = self._adopting.popleft()
             before = self._adopted.get(peer)
@@ -245,9 +270,11 @@ class LivenessThread:
     def _frame(self, link: Link, header: dict) -> None:
         now_ms = link.heard_ms = monotonic_ms()
         if link.dialled:
-            if "answer" in header:  # else it is the welcome
+            if "answer" in header:
                 self._publish(now_ms)
                 self._liveness.answered(now_ms, link.peer, _values(Answer, header["answer"]))
+            else:
+                _check_welcome(header, link.peer)
             return
         question = _values(Question, header.get("question"))
         self._publish(now_ms)
@@ -279,6 +306,18 @@ class LivenessThread:
             del links[link.peer]
         if link.dialled:
             self._redial_at_ms[link.peer] = monotonic_ms() + REDIAL_MS
+
+
+def _check_welcome(header: dict, peer: int) -> None:
+    """Somebody else's support is not the peer's.  Raises ``RemoteProtocolError``."""
+    try:
+        welcome = read_welcome(header)
+    except Malformed as error:
+        raise RemoteProtocolError(str(error)) from error
+    if isinstance(welcome, Refused):
+        raise RemoteProtocolError(f"node {peer} refuses this node: {welcome.text}")
+    if welcome.node != peer:
+        raise RemoteProtocolError(f"node {welcome.node} answers for node {peer}")
 
 
 def _values(kind: type, values: object):

@@ -20,11 +20,14 @@ import random
 import secrets
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import trio
 
+import multiraft
 from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.client import Client, blocking
 from multiraft.errors import CodecError, ProposalError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
@@ -35,27 +38,32 @@ from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.frames import encode_frame
 from multiraft.wire.messages import Hello, hello_header
-from node import bootstrap
+from node import bootstrap, setup
 from node.admin import Admin
+from node.admission import Admission
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
 from node.checkpoints import Checkpoints
-from node.clock import monotonic_ms
-from node.config import NodeConfig, load
+from node.clock import monotonic_ms, wall_ms
+from node.config import Address, NodeConfig, load
 from node.directory import Directory
 from node.disk import DiskWorker
 from node.errors import BadDirectory, NodeError
 from node.fetch import Fetching
+from node.known_nodes import KnownNodes
 from node.lease_events import LeaseEvents
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
 from node.log import logger
 from node.metadata import FIRST_GROUP_INCARNATION
 from node.metadata_log import MetadataLog
+from node.node_admin import NodeAdmin
 from node.peer_listener import PeerListener
+from node.peering import Peering
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
+from node.registration import Registration
 from node.rounds import Rounds
 from node.session import Sessions
 from node.statistics import Statistics
@@ -72,35 +80,52 @@ class Node:
         for damage in store.damage:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
-        self.plan = bootstrap.plan_of(config)
-        self._create_groups()
+        facts = setup.facts_of(RealFilesystem(), config)
+        self.plan = bootstrap.plan_of(facts)
+        self.known = KnownNodes(RealFilesystem(), str(config.data_dir), config.node.id, facts)
+        self.admission = Admission(self.known, log)
+        self.process = secrets.randbits(63)  # tells this process from a twin's
         self._build_core()
         self._build_services()
         self._build_network()
+        self._build_membership()
+        if not self.known.admission_needs:
+            self._take_part()
 
     # ---- building -----------------------------------------------------------------------------
 
-    def _create_groups(self) -> None:
-        """The groups of a new cluster; after the first start this only fills in memberships."""
-        state = bootstrap.bootstrapped(self.plan)
-        for group in state.groups_of(self.config.node.id):
-            self.store.create_group(group, FIRST_GROUP_INCARNATION,
-                                    state.initial_configuration(group))
-
-    def _build_core(self) -> None:
-        node = self.config.node.id
-        self.core = MultiRaft(node, self.config.raft, self.store, random.Random(),
-                              monotonic_ms())
+    def _take_part(self) -> None:
+        """The others know this data directory: from now on it votes and acknowledges.  Its groups
+        are those that recovery found and those of the first hour."""
+        if self.plan is not None:
+            state = bootstrap.bootstrapped(self.plan)
+            for group in state.groups_of(self.config.node.id):
+                self.store.create_group(group, FIRST_GROUP_INCARNATION,
+                                        state.initial_configuration(group))
         for group, restored in sorted(self.store.groups.items()):
             self.core.add_group(group, FIRST_GROUP_INCARNATION, restored, self.store.tails[group])
+        self.admission.taking_part.set()
+
+    async def _admitted(self) -> None:
+        """Task of a node whose data directory nobody knew when it started."""
+        await self.admission.passed()
+        self._take_part()
+        _settle_garbage_collection()
+        self.request_round()
+
+    def _build_core(self) -> None:
+        self.core = MultiRaft(self.config.node.id, self.config.raft, self.store, random.Random(),
+                              monotonic_ms())
 
     def _build_services(self) -> None:
         config, core, store = self.config, self.core, self.store
         try:
-            self.metadata_log = MetadataLog(core, store, self.plan, self.request_round)
+            self.metadata_log = MetadataLog(core, store, self.plan, self.request_round,
+                                            lambda state: self.peering.follow(state))
         except CodecError as error:
             raise BadDirectory(f"the checkpoint's metadata cannot be read: {error}") from error
-        self.directory = Directory(core, self.metadata_log, config)
+        self.known.follow(self.metadata_log.state)
+        self.directory = Directory(core, self.metadata_log, self.known)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
                                    config.limits.append_timeout_ms_max)
@@ -109,6 +134,7 @@ class Node:
         self.roles = RoleChanges()
         self.statistics = Statistics(self)
         self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
+                           self.known, NodeAdmin(core, self.metadata_log, self.known).handlers,
                            self.request_round, self.roles)
         self.sessions = Sessions(
             producing=self.producing, fetching=self.fetching, admin=self.admin,
@@ -124,17 +150,13 @@ class Node:
         self.arrivals = Arrivals()
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged),
                                self.arrivals)
-        self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
-                               self._hello("append"), config.limits.peer_outbox_bytes_max,
-                               self.log)
-                      for peer in config.peers]
-        self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
-                           self.request_round, self._damaged)
+        self.peers = Peers(self.store, core, config.raft.frame_bytes_max, self.request_round,
+                           self._damaged)
         self.liveness = LivenessThread(
-            self._leases(),
-            [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
+            Liveness(node, boot_epoch, config.raft.lease_ms, config.raft.liveness_interval_ms),
             self._hello("liveness"), config.limits.loop_stall_ms_max,
             config.limits.disk_stall_ms_max, self.disk)
+        self.peering = Peering(self.known, self.peers, self.liveness, self._link, self.log)
         self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
@@ -142,23 +164,34 @@ class Node:
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
             core, self.rounds.request_for_core, self.liveness, config.cluster_id, node, boot_epoch,
-            frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
-            config.limits.hello_timeout_ms, self.arrivals, self.log)
+            self.known, config.raft.frame_bytes_max, config.limits.hello_timeout_ms, self.arrivals,
+            self.log)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
-    def _leases(self) -> Liveness:
-        raft = self.config.raft
-        liveness = Liveness(self.config.node.id, self.store.boot_epoch, raft.lease_ms,
-                            raft.liveness_interval_ms)
-        for peer in self.config.peers:
-            liveness.add_peer(peer.id)
-        return liveness
+    def _build_membership(self) -> None:
+        config = self.config
+        self.peering.peer_listener = self.peer_listener
+        self.peering.changed()
+        record = bootstrap.record_of(config.node, self.store.incarnation, self.store.boot_epoch,
+                                     multiraft.__version__, wall_ms())
+        self.registration = Registration(
+            self.core, self.metadata_log, self.known, record, self.admission,
+            lambda addresses: Client(addresses, client_id=f"node-{config.node.id}"), self.peering,
+            self.log)
+        for difference in bootstrap.edited(config, self.known.facts):
+            self.log.warning("[cluster] differs from the cluster, which wins: the table counts for "
+                             "a new cluster only", extra={"difference": difference})
+
+    def _link(self, peer: int, where: Address) -> PeerLink:
+        return PeerLink(peer, where.host, where.port, self._hello("append"),
+                        self.config.limits.peer_outbox_bytes_max, self.admission, self.log)
 
     def _hello(self, connection: str) -> list:
-        return encode_frame(hello_header(Hello(connection, self.config.cluster_id,
-                                               self.config.node.id, self.store.boot_epoch)))
+        return encode_frame(hello_header(Hello(
+            connection, self.config.cluster_id, self.config.node.id, self.store.boot_epoch,
+            incarnation=self.store.incarnation, process=self.process)))
 
     def request_round(self) -> None:
         """A round is due."""
@@ -205,6 +238,10 @@ class Node:
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.watchdog.run)
+                nursery.start_soon(self.known.run)
+                if not self.admission.taking_part.is_set():
+                    nursery.start_soon(self._admitted)
+                nursery.start_soon(self.registration.run)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
                 self.liveness.start()
@@ -253,10 +290,28 @@ class Node:
 HAND_OVER_RETRY_S = 0.2
 
 
-def run(config_path: Path) -> int:
-    """Run a node; returns the exit code."""
+def init(config_path: Path, servers: Sequence[str] = ()) -> int:
+    """Give the data directory its identity; returns the exit code."""
     try:
         config = load(config_path)
+        found, is_new = setup.initialise(RealFilesystem(), config, servers, _connect)
+    except NodeError as error:
+        print(f"multiraft node: {error}", file=sys.stderr)
+        return error.exit_code
+    what = "is now" if is_new else "is already"
+    print(f"{config.data_dir} {what} node {found.node} of cluster {found.cluster.hex()}",
+          file=sys.stderr)
+    return 0
+
+
+def run(config_path: Path, servers: Sequence[str] = ()) -> int:
+    """Run a node; returns the exit code.  ``servers``: the cluster to join when the data directory
+    has no identity yet."""
+    try:
+        config = load(config_path)
+        if servers:
+            setup.initialise(RealFilesystem(), config, servers, _connect)
+        config = setup.resolved(config, setup.identity_of(RealFilesystem(), config))
     except NodeError as error:
         print(f"multiraft node: {error}", file=sys.stderr)
         return error.exit_code
@@ -270,6 +325,11 @@ def run(config_path: Path) -> int:
         log.error("stopped", extra={"reason": str(failure)})
         print(f"multiraft node: {failure}", file=sys.stderr)
     return failures[0].exit_code if failures else 0
+
+
+def _connect(servers: Sequence[str]) -> blocking.Client:
+    """A client for the time before there is a loop."""
+    return blocking.Client(servers, client_id="multiraft-node-init")
 
 
 def _run(config: NodeConfig, log: logging.Logger) -> None:
@@ -289,7 +349,7 @@ def _open_store(config: NodeConfig) -> Store:
     """Raises ``BadDirectory``."""
     try:
         return Store.open(str(config.data_dir), RealFilesystem(),
-                          Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
+                          Identity(config.cluster_id, config.node.id))
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
 
@@ -324,6 +384,11 @@ def main(arguments: list[str] | None = None) -> int:
     """``python -m node start --config node.toml``."""
     parser = argparse.ArgumentParser(prog="multiraft node")
     commands = parser.add_subparsers(dest="command", required=True)
-    start = commands.add_parser("start", help="run a node in the foreground")
-    start.add_argument("--config", type=Path, required=True)
-    return run(parser.parse_args(arguments).config)
+    for name, text in (("start", "run a node in the foreground"),
+                       ("init", "give a data directory its identity")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--config", type=Path, required=True)
+        command.add_argument("--join", default="", metavar="HOST:PORT[,...]")
+    parsed = parser.parse_args(arguments)
+    servers = [server for server in parsed.join.split(",") if server]
+    return (init if parsed.command == "init" else run)(parsed.config, servers)

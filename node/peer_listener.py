@@ -1,10 +1,10 @@
 """The peer port: append connections are read here, liveness connections go to their own thread.
 
-Contract.  The first frame is a ``Hello`` that names this cluster and a known node; anything else is
-refused with the reason.  After it, an append connection is a stream of peer frames: messages are
-stepped into the core in order, and a round is asked for once per receive, not per message. A frame
-that is not the protocol, an entry whose CRC fails or a message that no correct node can have sent
-ends the connection and nothing else.
+Contract.  The first frame is a ``Hello`` that names this cluster and a node that is known as it
+says (``known_nodes.py``); anything else is refused with a code and the reason.  After it, an append
+connection is a stream of peer frames: messages are stepped into the core in order, and a round is
+asked for once per receive, not per message.  A frame that is not the protocol, an entry whose CRC
+fails or a message that no correct node can have sent ends the connection and nothing else.
 
 Invariants.  One append connection per node: a new one ends the one before, which is half open or
 about to be, so that dead connections do not pile up.
@@ -22,7 +22,7 @@ from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
 from node import peer_codec
-from node.errors import NodeError
+from node.known_nodes import KnownNodes, Life, Verdict
 from node.receive import receive_some
 
 
@@ -30,7 +30,7 @@ class PeerListener:
     """Handler of the peer port's connections."""
 
     def __init__(self, core, request_round, liveness, cluster_id: bytes, node: int,
-                 boot_epoch: int, known_nodes: frozenset[int], frame_bytes_max: int,
+                 boot_epoch: int, known: KnownNodes, frame_bytes_max: int,
                  hello_timeout_ms: int, arrivals, log):
         self._core = core
         self._request_round = request_round
@@ -38,12 +38,12 @@ class PeerListener:
         self._cluster_id = cluster_id
         self._node = node
         self._boot_epoch = boot_epoch
-        self._known_nodes = known_nodes
+        self._known = known
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
         self._arrivals = arrivals
         self._log = log
-        self._receiving: dict[int, trio.CancelScope] = {}
+        self._receiving: dict[int, tuple[trio.CancelScope, int]] = {}  # with the boot epoch
         self.frames = 0
 
     async def handle(self, sock: socket.socket) -> None:
@@ -59,22 +59,27 @@ class PeerListener:
             return
         reader.limits = self._limits
         try:
-            await self._receive_alone(sock, reader, hello.node)
+            await self._receive_alone(sock, reader, hello)
         except (RemoteProtocolError, ImpossibleMessage) as error:
             self._log.warning("append connection closed", extra={"peer": hello.node,
                                                                 "reason": str(error)})
 
-    async def _receive_alone(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
+    def end(self, peer: int) -> None:
+        """The peer is no node any more: its append connection ends."""
+        if peer in self._receiving:
+            self._receiving[peer][0].cancel()
+
+    async def _receive_alone(self, sock: socket.socket, reader: FrameReader,
+                             hello: wire.Hello) -> None:
         """Receive until the end, or until the same node connects again."""
+        peer = hello.node
         with trio.CancelScope() as scope:
-            before = self._receiving.get(peer)
-            if before is not None:
-                before.cancel()
-            self._receiving[peer] = scope
+            self.end(peer)
+            mine = self._receiving[peer] = scope, hello.boot_epoch
             try:
                 await self._receive(sock, reader, peer)
             finally:
-                if self._receiving.get(peer) is scope:
+                if self._receiving.get(peer) is mine:
                     del self._receiving[peer]
 
     async def _greet(self, sock: socket.socket, reader: FrameReader) -> wire.Hello | None:
@@ -83,25 +88,35 @@ class PeerListener:
                 if not await receive_some(sock, reader):
                     return None
             hello = wire.read_hello(frame.header)
-            self._judge(hello)
-        except (Malformed, RemoteProtocolError, NodeError) as error:
-            self._log.warning("peer connection refused", extra={"reason": str(error)})
-            refused = wire.Refused(Code.INVALID_REQUEST, str(error))
+            verdict = await self._judge(hello)
+        except (Malformed, RemoteProtocolError) as error:
+            verdict = Verdict(Code.INVALID_REQUEST, str(error))
+        if verdict is not None:
+            self._log.warning("peer connection refused", extra={"reason": verdict.text})
+            refused = wire.Refused(*verdict)
             sock.send(b"".join(encode_frame(wire.refused_header(refused))))
             return None
         welcome = wire.Welcome(self._cluster_id, self._node, self._boot_epoch)
         sock.send(b"".join(encode_frame(wire.welcome_header(welcome))))
         return hello
 
-    def _judge(self, hello: wire.Hello) -> None:
+    async def _judge(self, hello: wire.Hello) -> Verdict | None:
+        """Why this peer is refused; None = it is let in, and that is noted durably."""
         if hello.version not in wire.VERSIONS_SUPPORTED:
-            raise NodeError(f"version {hello.version} is not known here")
+            return Verdict(Code.UNSUPPORTED, f"version {hello.version} is not known here")
         if hello.connection == "client":
-            raise NodeError("this is the peer port; clients use the client port")
+            return Verdict(Code.INVALID_REQUEST,
+                           "this is the peer port; clients use the client port")
         if hello.cluster != self._cluster_id:
-            raise NodeError("this node belongs to another cluster")
-        if hello.node not in self._known_nodes:
-            raise NodeError(f"node {hello.node} is no member of this cluster")
+            return Verdict(Code.WRONG_CLUSTER, "this node belongs to another cluster")
+        return (self._known.judge(hello, self._is_alive)
+                or await self._known.bind(hello, self._is_alive))
+
+    def _is_alive(self, peer: int, life: Life) -> bool:
+        """Whether that life of a peer is connected and heard of right now."""
+        receiving = self._receiving.get(peer)
+        return (receiving is not None and receiving[1] == life.boot_epoch
+                and self._core.supported_epoch(peer) == life.boot_epoch)
 
     async def _receive(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
         link = _Incoming(self, sock, reader, peer)

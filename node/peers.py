@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from typing import Protocol
 
 import trio
 
@@ -23,7 +24,7 @@ from multiraft.errors import Compacted
 from multiraft.messages import Append
 from multiraft.storage.errors import CorruptRange
 from multiraft.wire import messages as wire
-from multiraft.wire.errors import RemoteProtocolError
+from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader
 from multiraft.wire.schema import Malformed
 from node import peer_codec
@@ -34,6 +35,8 @@ from node.receive import receive_some
 #: Dialing a node that is away is repeated at this pace, in seconds.
 REDIAL_S = 0.2
 DIAL_TIMEOUT_S = 2.0
+#: A peer says welcome, or why not, within this, in seconds.
+WELCOME_TIMEOUT_S = 5.0
 #: A connection whose bytes the peer's kernel does not acknowledge for so long is dialled anew: TCP
 #: would wait ever longer, and go on waiting after the network has healed.
 UNACKNOWLEDGED_MS_MAX = 5_000
@@ -41,16 +44,29 @@ UNACKNOWLEDGED_MS_MAX = 5_000
 COLD_APPENDS_MAX = 1024
 
 
+class Gate(Protocol):
+    """Who hears how peers answer a hello."""
+
+    def welcomed(self, peer: int) -> None:
+        """The peer let this node in."""
+
+    def refused(self, peer: int, code: int, text: str) -> None:
+        """It did not; may raise a ``NodeError``, which ends the node."""
+
+
 class PeerLink:
     """The outgoing connection to one peer."""
 
-    def __init__(self, peer: int, host: str, port: int, hello: list, bytes_max: int, log):
+    def __init__(self, peer: int, host: str, port: int, hello: list, bytes_max: int, gate: Gate,
+                 log):
         self.peer = peer
         self._host = host
         self._port = port
         self._hello = hello
         self._bytes_max = bytes_max
+        self._gate = gate
         self._log = log
+        self._scope = trio.CancelScope()
         self._outbox: Outbox | None = None
         self._broken: trio.Event | None = None
         self.frames_sent = 0
@@ -80,30 +96,61 @@ class PeerLink:
             self._break()
 
     async def run(self, on_connected, on_disconnected) -> None:
-        """Dial, serve until broken, dial again; for ever."""
-        while True:
-            sock = await self._dial()
-            if sock is None:
-                await trio.sleep(REDIAL_S)
-                continue
-            self._outbox = Outbox(sock, self._bytes_max)
-            self._broken = trio.Event()
-            outbox = self._outbox
-            self.push(self._hello)
-            self.flush()
-            on_connected(self.peer)
-            try:
-                await self._serve(sock, outbox)
-            finally:
-                self._outbox = None
-                sock.close()
-                on_disconnected(self.peer)
-            await trio.sleep(REDIAL_S)  # a peer that refuses this node is not asked without end
+        """Dial, serve until broken, dial again; until ``end``."""
+        with self._scope:
+            while True:
+                sock = await self._dial()
+                if sock is not None:
+                    with sock:
+                        await self._talk(sock, on_connected, on_disconnected)
+                await trio.sleep(REDIAL_S)  # who refuses this node is not asked without end
 
-    async def _serve(self, sock: socket.socket, outbox: Outbox) -> None:
+    def end(self) -> None:
+        """The peer is dialled no more."""
+        self._scope.cancel()
+
+    async def _talk(self, sock: socket.socket, on_connected, on_disconnected) -> None:
+        """One connection from hello to end; nothing else is said before the welcome."""
+        reader = FrameReader(HANDSHAKE_LIMITS)
+        if not await self._greet(sock, reader):
+            return
+        self._gate.welcomed(self.peer)
+        outbox = self._outbox = Outbox(sock, self._bytes_max)
+        self._broken = trio.Event()
+        on_connected(self)
+        try:
+            await self._serve(sock, outbox, reader)
+        finally:
+            self._outbox = None
+            on_disconnected(self)
+
+    async def _greet(self, sock: socket.socket, reader: FrameReader) -> bool:
+        """Say hello and hear whether this node is welcome, and who answers."""
+        try:
+            sock.send(b"".join(self._hello))  # the first bytes of a connection fit into it
+            self.frames_sent += 1
+            answer = None
+            with trio.move_on_after(WELCOME_TIMEOUT_S):
+                while answer is None and await receive_some(sock, reader):
+                    if (frame := reader.next_frame()) is not None:
+                        answer = wire.read_welcome(frame.header)
+        except (OSError, RemoteProtocolError, Malformed) as error:
+            self._log.info("append connection lost", extra={"peer": self.peer,
+                                                            "reason": str(error)})
+            return False
+        if isinstance(answer, wire.Refused):
+            self._gate.refused(self.peer, answer.code, answer.text)
+        elif answer is not None and answer.node != self.peer:
+            self._gate.refused(self.peer, Code.UNKNOWN_NODE, f"node {answer.node} answers at its "
+                               f"address {self._host}:{self._port}")
+        else:
+            return answer is not None
+        return False
+
+    async def _serve(self, sock: socket.socket, outbox: Outbox, reader: FrameReader) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, outbox)
-            nursery.start_soon(self._watch, sock)
+            nursery.start_soon(self._watch, sock, reader)
             await self._broken.wait()
             nursery.cancel_scope.cancel()
 
@@ -113,17 +160,13 @@ class PeerLink:
         except OSError:
             self._break()
 
-    async def _watch(self, sock: socket.socket) -> None:
-        """The peer says only its welcome here, or why not; the end of the stream is the news."""
-        reader = FrameReader(HANDSHAKE_LIMITS)
+    async def _watch(self, sock: socket.socket, reader: FrameReader) -> None:
+        """The peer says nothing more here; the end of the stream is the news."""
         try:
             while await receive_some(sock, reader):
-                while (frame := reader.next_frame()) is not None:
-                    answer = wire.read_welcome(frame.header)
-                    if isinstance(answer, wire.Refused):
-                        self._log.warning("a peer refuses this node", extra={
-                            "peer": self.peer, "reason": answer.text})
-        except (OSError, RemoteProtocolError, Malformed) as error:
+                if reader.next_frame() is not None:
+                    raise RemoteProtocolError("a frame that nobody asked for")
+        except (OSError, RemoteProtocolError) as error:
             self._log.info("append connection lost", extra={"peer": self.peer,
                                                             "reason": str(error)})
         self._break()
@@ -156,21 +199,41 @@ class PeerLink:
 class Peers:
     """All append connections of a node."""
 
-    def __init__(self, links: list[PeerLink], store, core, frame_bytes_max: int, request_round,
-                 damaged):
-        self._links = {link.peer: link for link in links}
+    def __init__(self, store, core, frame_bytes_max: int, request_round, damaged):
+        self._links: dict[int, PeerLink] = {}
         self._store = store
         self._core = core
         self._frame_bytes_max = frame_bytes_max
         self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found what may not be
-        self._waiting: dict[int, list] = {link.peer: [] for link in links}
+        self._waiting: dict[int, list] = {}
         self._cold: deque = deque()
         self._cold_wanted = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._frames_sent_before = 0  # over links that ended
+
+    def add(self, link: PeerLink) -> None:
+        """Dial a peer from now on."""
+        assert link.peer not in self._links, f"node {link.peer} is dialled already"
+        self._links[link.peer] = link
+        self._waiting[link.peer] = []
+        if self._nursery is not None:
+            self._nursery.start_soon(link.run, self._connected, self._disconnected)
+
+    def remove(self, peer: int) -> None:
+        """Dial it no more; nothing when it is not dialled."""
+        link = self._links.pop(peer, None)
+        if link is not None:
+            del self._waiting[peer]
+            self._frames_sent_before += link.frames_sent
+            link.end()
+            if link.connected:
+                self._lost(peer)
 
     async def run(self) -> None:
         """The peer-send tasks and the cold reader."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             for link in self._links.values():
                 nursery.start_soon(link.run, self._connected, self._disconnected)
             nursery.start_soon(self._read_cold)
@@ -178,7 +241,7 @@ class Peers:
     @property
     def frames_sent(self) -> int:
         """Append frames since the start."""
-        return sum(link.frames_sent for link in self._links.values())
+        return self._frames_sent_before + sum(link.frames_sent for link in self._links.values())
 
     def send(self, envelopes: list) -> None:
         """Collect; nothing leaves before ``flush``."""
@@ -244,8 +307,9 @@ class Peers:
                 await self._send_cold(peer, message)
 
     async def _send_cold(self, peer: int, message: Append) -> None:
-        link = self._links[peer]
-        if not link.connected or not self._core.leads(message.group, message.term):
+        link = self._links.get(peer)
+        if (link is None or not link.connected
+                or not self._core.leads(message.group, message.term)):
             return
         try:
             plan = self._store.read_plan(message.group, message.prev_index + 1, message.last_index)
@@ -262,11 +326,15 @@ class Peers:
             link.push(peer_codec.frame([peer_codec.encode(message, size)], buffers))
             link.flush()
 
-    def _connected(self, peer: int) -> None:
-        self._core.connected(peer)
+    def _connected(self, link: PeerLink) -> None:
+        self._core.connected(link.peer)
         self._request_round()
 
-    def _disconnected(self, peer: int) -> None:
-        self._waiting[peer].clear()
+    def _disconnected(self, link: PeerLink) -> None:
+        if self._links.get(link.peer) is link:  # else ``remove`` has said it
+            self._waiting[link.peer].clear()
+            self._lost(link.peer)
+
+    def _lost(self, peer: int) -> None:
         self._core.disconnected(peer)
         self._request_round()

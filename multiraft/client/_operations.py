@@ -15,7 +15,7 @@ from typing import Generator, NamedTuple
 
 from multiraft.client._core import ClientCore
 from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms
-from multiraft.wire import messages
+from multiraft.wire import messages, nodes
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     AmbiguousOutcome,
@@ -174,6 +174,31 @@ class Operations:
         """-> ``NodeStatusReply`` of the node at ``address`` ("" = any)."""
         reply: NodeStatusReply = yield from self._ask(NodeStatus(), address=address)
         return reply
+
+    # ---- nodes ----
+
+    def join_cluster(self, node: nodes.NodeRow, new: bool) -> Generator:
+        """-> ``JoinClusterReply``.  Registering twice is registering once."""
+        reply: nodes.JoinClusterReply = yield from self._ask(nodes.JoinCluster(node, new))
+        return reply
+
+    def node_list(self) -> Generator:
+        """-> ``NodeListReply``."""
+        reply: nodes.NodeListReply = yield from self._ask(nodes.NodeList())
+        return reply
+
+    def node_describe(self, node: int) -> Generator:
+        """-> ``NodeDescribeReply``."""
+        reply: nodes.NodeDescribeReply = yield from self._ask(nodes.NodeDescribe(node))
+        return reply
+
+    def remove_node(self, node: int) -> Generator:
+        """-> None.  Removing twice is removing once."""
+        yield from self._ask(nodes.RemoveNode(node))
+
+    def record_members(self, record: nodes.RecordMembers) -> Generator:
+        """-> None.  What is older than what is recorded changes nothing."""
+        yield from self._ask(record)
 
     # ---- parts ----
 

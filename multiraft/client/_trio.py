@@ -33,6 +33,13 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
+from multiraft.wire.nodes import (
+    JoinClusterReply,
+    NodeDescribeReply,
+    NodeListReply,
+    NodeRow,
+    RecordMembers,
+)
 
 
 def _wall_ms() -> int:
@@ -130,6 +137,28 @@ class Client:
     async def node_status(self, address: str = "") -> NodeStatusReply:
         """Statistics of the node at ``address`` ("" = any)."""
         return await self._run(self._operations.node_status(address))
+
+    # ---- nodes ----
+
+    async def join_cluster(self, node: NodeRow, new: bool = False) -> JoinClusterReply:
+        """Register a node: ``new``, or started again."""
+        return await self._run(self._operations.join_cluster(node, new))
+
+    async def node_list(self) -> NodeListReply:
+        """All nodes, and the ids of those that were removed."""
+        return await self._run(self._operations.node_list())
+
+    async def node_describe(self, node: int) -> NodeDescribeReply:
+        """One node and its groups."""
+        return await self._run(self._operations.node_describe(node))
+
+    async def remove_node(self, node: int) -> None:
+        """Forget a node that is in no group any more, for ever."""
+        await self._run(self._operations.remove_node(node))
+
+    async def record_members(self, record: RecordMembers) -> None:
+        """Tell the metadata who is in a group; for the node that leads it."""
+        await self._run(self._operations.record_members(record))
 
     # ---- data ----
 

@@ -48,6 +48,13 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
+from multiraft.wire.nodes import (
+    JoinClusterReply,
+    NodeDescribeReply,
+    NodeListReply,
+    NodeRow,
+    RecordMembers,
+)
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
@@ -259,6 +266,28 @@ class Client:
     def node_status(self, address: str = "") -> NodeStatusReply:
         """Statistics of the node at ``address`` ("" = any)."""
         return self._run(self._operations.node_status(address))
+
+    # ---- nodes ----
+
+    def join_cluster(self, node: NodeRow, new: bool = False) -> JoinClusterReply:
+        """Register a node: ``new``, or started again."""
+        return self._run(self._operations.join_cluster(node, new))
+
+    def node_list(self) -> NodeListReply:
+        """All nodes, and the ids of those that were removed."""
+        return self._run(self._operations.node_list())
+
+    def node_describe(self, node: int) -> NodeDescribeReply:
+        """One node and its groups."""
+        return self._run(self._operations.node_describe(node))
+
+    def remove_node(self, node: int) -> None:
+        """Forget a node that is in no group any more, for ever."""
+        self._run(self._operations.remove_node(node))
+
+    def record_members(self, record: RecordMembers) -> None:
+        """Tell the metadata who is in a group; for the node that leads it."""
+        self._run(self._operations.record_members(record))
 
     # ---- data ----
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.wire import schema
+from multiraft.wire import nodes, schema
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.schema import Malformed, Shape, list_of, nullable, row
 
@@ -54,6 +54,8 @@ class Hello(NamedTuple):
     node: int = 0  # 0 = not a node
     boot_epoch: int = 0
     client_id: str = ""
+    incarnation: int = 0  # of a node's data directory
+    process: int = 0  # of a node: a random number of this very process
     version: int = PROTOCOL_VERSION
 
 
@@ -394,6 +396,7 @@ REQUESTS: dict[str, Shape] = {
         "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
     "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
     "node_status": Shape(NodeStatus, {}),
+    **nodes.REQUESTS,
 }
 
 #: op -> fields of its response.
@@ -426,6 +429,7 @@ RESPONSES: dict[str, Shape] = {
                           GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
     "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
+    **nodes.RESPONSES,
 }
 
 #: type -> op, for both directions.
@@ -433,15 +437,15 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 
 Request = (Metadata | Produce | Fetch | ListOffsets | CreateTopic | DeleteTopic | ListTopics
-           | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus)
+           | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus | nodes.Request)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | CreateTopicReply
          | DeleteTopicReply | ListTopicsReply | InitProducerReply | ClusterStatusReply
-         | GroupListReply | GroupTransferReply | NodeStatusReply)
+         | GroupListReply | GroupTransferReply | NodeStatusReply | nodes.Reply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness"),
     "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
-    "client_id": schema.text(TOPIC_NAME_MAX)})
+    "client_id": schema.text(TOPIC_NAME_MAX), "incarnation": _u64, "process": _u64})
 _WELCOME = Shape(Welcome, {
     "version": _u32, "cluster": _uuid, "node": _node, "boot_epoch": _u64,
     "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32})

@@ -40,7 +40,7 @@ def test_a_good_file_is_read_whole(tmp_path):
     assert config.data_dir == tmp_path / "data"
     assert config.cluster_id.hex() == "00112233445566778899aabbccddeeff"
     assert config.groups == 64
-    assert config.peers == ()
+    assert [member.id for member in config.members] == [1]
 
 
 @pytest.mark.parametrize(("old", "new", "says"), [

@@ -340,8 +340,8 @@ commands = st.lists(st.one_of(
     st.builds(lambda number, boot: RegisterNode(node(number, boot_epoch=boot)),
               st.integers(0, 5), st.integers(0, 3)),
     st.builds(RemoveNode, st.integers(1, 6)),
-    st.builds(RecordMembers, st.integers(0, 9), st.just(1), st.integers(0, 3),
-              st.permutations([1, 2, 3, 4]).map(lambda order: tuple(order[:3])))), max_size=40)
+    st.builds(lambda group, at, order: RecordMembers(group, 1, at, tuple(order[:3])),
+              st.integers(0, 9), st.integers(0, 3), st.permutations([1, 2, 3, 4]))), max_size=40)
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
