@@ -15,7 +15,7 @@ BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench-first-light lint fix sim clean machine missing
+.PHONY: help build test demo bench-first-light bench-node lint fix sim clean machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -33,6 +33,9 @@ demo: $(VENV)/.built-demo  ## three nodes, a real data set, a killed leader, not
 
 bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the machine can do at all
 	$(PY) -m benchmarks.bench_first_light $(ARGS)
+
+bench-node: $(VENV)/.built-dev  ## failover, return, creation, catching up, beside their targets
+	$(PY) -m benchmarks.bench_node $(ARGS)
 
 lint: $(VENV)/.built-dev  ## ruff and the rules of the house, without the rest of the tests
 	$(PY) -m ruff check .

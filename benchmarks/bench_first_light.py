@@ -155,7 +155,7 @@ def main() -> int:
         except (BenchmarkError, CommandFailed) as error:
             print(f"not measured: {error}", file=sys.stderr)
             return 1
-    show(bench.figures(), bench.remarks)
+    show("First light", bench.figures(), bench.remarks)
     return 0
 
 

@@ -36,11 +36,12 @@ class Series(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A measurement against its target.  ``compared`` is the median's ratio to the yardstick."""
+    """A measurement against its target.  ``compared`` is what is judged: the median's ratio to the
+    yardstick, or, without one, the median or the worst repetition itself."""
 
     name: str
     measured: Series
-    yardstick: Series
+    yardstick: Series | None
     compared: float
     target: float
     at_least: bool  # the target is a lower bound; else an upper one
@@ -53,13 +54,17 @@ class Figure(NamedTuple):
 
     def as_json(self) -> str:
         """One line: everything that was measured, and whether the target holds."""
-        return json.dumps({
-            "figure": self.name, "holds": self.holds, "ratio": round(self.compared, 4),
+        line = {
+            "figure": self.name, "holds": self.holds,
+            "ratio" if self.yardstick else "judged": round(self.compared, 4),
             "target": f"{'>=' if self.at_least else '<='} {self.target}",
             "median": round(self.measured.median, 4), "unit": self.measured.unit,
-            "values": [round(value, 4) for value in self.measured.values],
-            "yardstick": self.yardstick.name, "yardstick_median": round(self.yardstick.median, 4),
-            "yardstick_values": [round(value, 4) for value in self.yardstick.values]})
+            "values": [round(value, 4) for value in self.measured.values]}
+        if self.yardstick:
+            line |= {"yardstick": self.yardstick.name,
+                     "yardstick_median": round(self.yardstick.median, 4),
+                     "yardstick_values": [round(value, 4) for value in self.yardstick.values]}
+        return json.dumps(line)
 
 
 def compare(name: str, measured: Series, yardstick: Series, target: float, *,
@@ -71,17 +76,27 @@ def compare(name: str, measured: Series, yardstick: Series, target: float, *,
     return Figure(name, measured, yardstick, ratio, target, at_least)
 
 
-def show(figures: Sequence[Figure], remarks: Sequence[str]) -> None:
+def bound(name: str, measured: Series, target: float, *, at_least: bool,
+          worst: bool = False) -> Figure:
+    """A figure in its own unit: its median is judged, or with ``worst`` the worst repetition."""
+    judged = measured.median
+    if worst:
+        judged = min(measured.values) if at_least else max(measured.values)
+    return Figure(name, measured, None, judged, target, at_least)
+
+
+def show(title: str, figures: Sequence[Figure], remarks: Sequence[str]) -> None:
     """JSON lines for programs, a table for people."""
     for figure in figures:
         print(figure.as_json(), flush=True)
-    table = Table(title="First light")
-    for column in ("figure", "measured (median, spread)", "yardstick (median, spread)", "ratio",
+    table = Table(title=title)
+    for column in ("figure", "measured (median, spread)", "yardstick (median, spread)", "judged",
                    "target", ""):
         table.add_column(column, overflow="fold")
     for figure in figures:
         table.add_row(figure.name, figure.measured.as_text(),
-                      f"{figure.yardstick.name}: {figure.yardstick.as_text()}",
+                      f"{figure.yardstick.name}: {figure.yardstick.as_text()}"
+                      if figure.yardstick else "",
                       f"{figure.compared:.3g}",
                       f"{'>=' if figure.at_least else '<='} {figure.target:g}",
                       "[green]holds[/]" if figure.holds else "[red]missed[/]")

@@ -37,6 +37,11 @@ class RaftConfig:
     peer_window_bytes: int = 16 << 20
     #: Entries of one group in one peer frame; the rest goes with the next round.
     append_bytes_max: int = 4 << 20
+    #: The same two for what is committed already, of which a member that was away needs much: in
+    #: pieces that delay the appends of others by a millisecond, and so many in flight that they
+    #: still flow at some hundred MB per second.
+    catch_up_append_bytes: int = 256 << 10
+    catch_up_window_bytes: int = 2 << 20
     #: Bytes of one peer frame: several groups' appends, at least one entry of the largest size.
     frame_bytes_max: int = 32 << 20
     #: Proposed but uncommitted bytes of a group before appends are refused with QueueFull.
@@ -60,6 +65,12 @@ class RaftConfig:
         self._require(self.append_bytes_max <= self.peer_window_bytes,
                       f"append_bytes_max={self.append_bytes_max} exceeds peer_window_bytes="
                       f"{self.peer_window_bytes}")
+        self._require(self.catch_up_append_bytes <= self.catch_up_window_bytes,
+                      f"catch_up_append_bytes={self.catch_up_append_bytes} exceeds "
+                      f"catch_up_window_bytes={self.catch_up_window_bytes}")
+        self._require(self.catch_up_window_bytes <= self.peer_window_bytes,
+                      f"catch_up_window_bytes={self.catch_up_window_bytes} exceeds "
+                      f"peer_window_bytes={self.peer_window_bytes}")
         self._require(self.peer_window_bytes <= self.uncommitted_bytes_max,
                       f"peer_window_bytes={self.peer_window_bytes} exceeds uncommitted_bytes_max="
                       f"{self.uncommitted_bytes_max}")

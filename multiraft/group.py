@@ -339,11 +339,18 @@ class Group:
             self.arm_election(0)
 
     def arm_election(self, after_ms: int) -> None:
-        """Campaign at random within the spread that begins ``after_ms`` from now."""
+        """Campaign at random within this node's slice of the spread that begins ``after_ms`` from
+        now.  The slices follow the order of the voters, of those that may be alive: the preferred
+        one comes first, and two of them hardly ever campaign at once.  Who is in whose slice is
+        each node's own view; when views differ, chance decides as it does in the paper (5.2)."""
         host = self.host
         begin = max(host.now_ms + after_ms, self.abstain_until_ms)
-        spread = host.config.election_spread_ms
-        host.timers.arm(self.id, begin + (host.rng.randrange(spread) if spread else 0))
+        candidates = [node for node in membership.voters(self.configuration)
+                      if node == host.node or (node != self.leader and host.support.holds(node))]
+        slice_ms = host.config.election_spread_ms // max(1, len(candidates))
+        if host.node in candidates:
+            begin += candidates.index(host.node) * slice_ms
+        host.timers.arm(self.id, begin + (host.rng.randrange(slice_ms) if slice_ms else 0))
 
     def reexamine(self) -> None:
         """Leases or connections of a fellow member changed; find what follows.  O(members)."""

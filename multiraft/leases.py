@@ -112,11 +112,7 @@ class Liveness:
 
     def remove_peer(self, node: int) -> None:
         """``node`` left the cluster: its leases end now."""
-        peer = self._peers.pop(node)
-        if peer.granted_until_ms:
-            self._emit(LeaseEventKind.WITHDRAWN, node)
-        if peer.held_until_ms:
-            self._emit(LeaseEventKind.LOST, node)
+        self._end(node, self._peers.pop(node))
 
     def peers(self) -> tuple[int, ...]:
         """The nodes asked, in the order they were added."""
@@ -203,18 +199,31 @@ class Liveness:
             return True
         if boot_epoch < peer.boot_epoch:
             return False
-        if peer.granted_until_ms:
-            self._emit(LeaseEventKind.WITHDRAWN, node)
-        if peer.held_until_ms:
-            self._emit(LeaseEventKind.LOST, node)
+        self._end(node, peer)
         peer.boot_epoch = boot_epoch
         peer.sequence_seen = 0
-        peer.granted_until_ms = peer.held_until_ms = 0
-        peer.mismatches = 0
         peer.led_version = -1
         return True
 
     # ---- time ---------------------------------------------------------------------------------
+
+    def ended(self, node: int) -> None:
+        """The process of ``node`` has ended: its connections broke and its host says that nobody
+        listens there.  No need to wait for the lease: one more reason to think it gone, of a
+        failure detector that may always be wrong.  The next question of that life, if there is
+        one after all, begins a new lease."""
+        peer = self._peers.get(node)
+        if peer is not None:
+            self._end(node, peer)
+
+    def _end(self, node: int, peer: Peer) -> None:
+        """End the leases given and held."""
+        if peer.granted_until_ms:
+            self._emit(LeaseEventKind.WITHDRAWN, node)
+        if peer.held_until_ms:
+            self._emit(LeaseEventKind.LOST, node)
+        peer.granted_until_ms = peer.held_until_ms = 0
+        peer.mismatches = 0
 
     def expire(self, now_ms: int) -> None:
         """End the leases whose time is over.  O(peers)."""

@@ -16,6 +16,11 @@ from multiraft.quorum import Vote
 from multiraft.types import Configuration
 
 
+def voters(configuration: Configuration) -> tuple[int, ...]:
+    """Who votes in either half, in the order of preference, without repeats."""
+    return tuple(dict.fromkeys(configuration.voters + configuration.outgoing))
+
+
 def is_voter(configuration: Configuration, node: int) -> bool:
     """Whether ``node`` votes in either half of the configuration."""
     return node in configuration.voters or node in configuration.outgoing

@@ -88,10 +88,15 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
 
 def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_bytes: int) -> None:
     config = group.host.config
-    room = min(config.append_bytes_max, config.peer_window_bytes - member.inflight_bytes)
+    first = member.next_index
+    if first > group.log.commit:
+        window_bytes = config.peer_window_bytes
+        room = min(config.append_bytes_max, window_bytes - member.inflight_bytes)
+    else:  # what all others have: nobody waits for it
+        window_bytes = config.catch_up_window_bytes
+        room = min(config.catch_up_append_bytes, window_bytes - member.inflight_bytes)
     if room <= 0:
         return  # an acknowledgement makes room and looks here again
-    first = member.next_index
     if first < group.log.first_index:
         _needs_snapshot(group, member)
         return
@@ -103,7 +108,7 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
             return  # a single entry may exceed the window only when it is alone in it
     _send_append(group, member, first - 1, last)
     member.sent(last, size, group.host.now_ms)
-    if last < group.log.staged_index and member.inflight_bytes < config.peer_window_bytes:
+    if last < group.log.staged_index and member.inflight_bytes < window_bytes:
         group.touch()
 
 

@@ -11,6 +11,10 @@ Theory.  A lease is renewed only while this node is worth it: the round loop ans
 process is alive but whose loop or disk hangs stops asking *and* answering, so its groups are
 elected elsewhere (scenarios S1, S11; hashicorp/raft#503).
 
+A process that ends breaks its connections at once, and its host refuses new ones: then there is
+nothing to wait for, and the leases of that node end before their time.  Either sign alone is not
+enough: connections break for many reasons, and a refusal may come from a filter on one direction.
+
 Invariants.  At most one dialled and one adopted link per peer.  A link that stays silent is closed
 and dialled anew: after a partition TCP would go on waiting for as long as the partition lasted.
 When the thread ends without ``stop``, ``failure`` says why and ``wake_fd`` is readable: a node
@@ -38,6 +42,10 @@ from node.clock import monotonic_ms
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
 #: Dialing a node that is away is repeated at this pace.
 REDIAL_MS = 300
+#: One that worked until now is dialled at this pace, for so long: when a process ends, its ports
+#: close one after the other, and a dial may still get into a queue that nobody reads.
+INSIST_PACE_MS = 10
+INSIST_MS = 200
 #: A dialled link that brought no answer for so many leases is closed.
 SILENT_LEASES_MAX = 2
 
@@ -52,6 +60,7 @@ class Link:
     dialled: bool
     ready: bool  # connected, and for a dialled one its hello is sent
     heard_ms: int  # when it was begun or brought something
+    answered: bool = False  # a dialled one that brought an answer
 
 
 class LivenessThread:
@@ -70,6 +79,10 @@ class LivenessThread:
         self._dialled: dict[int, Link] = {}
         self._adopted: dict[int, Link] = {}
         self._redial_at_ms: dict[int, int] = {}
+        #: Peers whose address refused the last dial.
+        self._refused: set[int] = set()
+        #: Peers whose link worked and broke -> until when they are dialled at the quicker pace.
+        self._insist_until_ms: dict[int, int] = {}
         self._adopting: deque = deque()
         self._waker_receive, self._waker_send = socket.socketpair()
         self._waker_receive.setblocking(False)
@@ -141,17 +154,22 @@ class LivenessThread:
     def _run(self) -> None:
         next_turn_ms = monotonic_ms()
         while not self._stopping:
-            timeout_ms = max(0, next_turn_ms - monotonic_ms())
+            timeout_ms = max(0, min([next_turn_ms, *self._insisting()]) - monotonic_ms())
             for key, mask in self._selector.select(timeout_ms / 1000):
                 if key.data is None:
                     self._woken()
                 else:
                     self._ready(key.data, mask)
             now_ms = monotonic_ms()
-            if now_ms >= next_turn_ms:
+            if now_ms >= min([next_turn_ms, *self._insisting()]):
                 self._turn(now_ms)
                 next_turn_ms = self._liveness.next_deadline_ms(now_ms)
             self._hand_over()
+
+    def _insisting(self) -> list[int]:
+        """When those are dialled that were there a moment ago."""
+        return [self._redial_at_ms[peer] for peer in self._insist_until_ms
+                if peer not in self._dialled]
 
     def _turn(self, now_ms: int) -> None:
         """When something is due: nudge the loop, ask peers, see which leases ended."""
@@ -186,9 +204,11 @@ class LivenessThread:
 
     def _move(self, peer: int, where: tuple[str, int] | None) -> None:
         """A peer is new, has moved or is gone."""
+        self._refused.discard(peer)  # whatever was found out belongs to its old address
         if peer in self._dialled:
             self._close(self._dialled[peer])
         self._redial_at_ms.pop(peer, None)
+        self._insist_until_ms.pop(peer, None)
         if where is not None:
             self._members[peer] = where
             self._liveness.add_peer(peer)
@@ -203,18 +223,18 @@ class LivenessThread:
             self._move(*self._moves.popleft())
         while self._adopting:
             peer, sock, reader = self._adopting.popleft()
-            before = self._adopted.get(peer)
-            if before is not None:
-                self._close(before)
             sock.setblocking(False)
             reader.limits = LIVENESS_LIMITS
             link = Link(peer, sock, reader, dialled=False, ready=True, heard_ms=monotonic_ms())
+            before = self._adopted.get(peer)
             self._adopted[peer] = link
+            if before is not None:
+                self._close(before)
             self._selector.register(sock, selectors.EVENT_READ, link)
             self._take(link)  # what came with the hello
 
     def _dial(self, peer: int, host: str, port: int) -> None:
-        self._redial_at_ms[peer] = monotonic_ms() + REDIAL_MS
+        self._plan_redial(peer)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -228,6 +248,7 @@ class LivenessThread:
             error = errno.EHOSTUNREACH
         if error not in (0, errno.EINPROGRESS):
             sock.close()
+            self._not_connected(peer, error)
             return
         link = Link(peer, sock, frames.FrameReader(LIVENESS_LIMITS), dialled=True, ready=False,
                     heard_ms=monotonic_ms())
@@ -236,10 +257,13 @@ class LivenessThread:
 
     def _ready(self, link: Link, mask: int) -> None:
         if mask & selectors.EVENT_WRITE and not link.ready:
-            if link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            error = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
                 self._close(link)
+                self._not_connected(link.peer, error)
                 return
             link.ready = True
+            self._refused.discard(link.peer)
             self._selector.modify(link.sock, selectors.EVENT_READ, link)
             self._send_buffers(link, self._hello)
         if mask & selectors.EVENT_READ:
@@ -271,6 +295,7 @@ class LivenessThread:
         now_ms = link.heard_ms = monotonic_ms()
         if link.dialled:
             if "answer" in header:
+                link.answered = True
                 self._publish(now_ms)
                 self._liveness.answered(now_ms, link.peer, _values(Answer, header["answer"]))
             else:
@@ -305,7 +330,31 @@ class LivenessThread:
         if links.get(link.peer) is link:
             del links[link.peer]
         if link.dialled:
-            self._redial_at_ms[link.peer] = monotonic_ms() + REDIAL_MS
+            if link.answered:
+                self._insist_until_ms[link.peer] = monotonic_ms() + INSIST_MS
+            self._plan_redial(link.peer)
+        else:
+            self._judge_ended(link.peer)
+
+    def _plan_redial(self, peer: int) -> None:
+        now_ms = monotonic_ms()
+        if now_ms < self._insist_until_ms.get(peer, 0):
+            self._redial_at_ms[peer] = now_ms + INSIST_PACE_MS
+        else:
+            self._insist_until_ms.pop(peer, None)
+            self._redial_at_ms[peer] = now_ms + REDIAL_MS
+
+    def _not_connected(self, peer: int, error: int) -> None:
+        """A dial failed."""
+        if error == errno.ECONNREFUSED:
+            self._insist_until_ms.pop(peer, None)  # that is what it was about
+            self._refused.add(peer)
+            self._judge_ended(peer)
+
+    def _judge_ended(self, peer: int) -> None:
+        """Whether ``peer`` is not there any more: nobody listens, and nobody asks."""
+        if peer in self._refused and peer not in self._adopted and peer not in self._dialled:
+            self._liveness.ended(peer)
 
 
 def _check_welcome(header: dict, peer: int) -> None:

@@ -541,6 +541,8 @@ def raft_config(parameters) -> RaftConfig:
     raft = parameters.raft
     return RaftConfig(
         append_bytes_max=raft.append_bytes_max, peer_window_bytes=raft.peer_window_bytes,
+        catch_up_append_bytes=max(1, raft.append_bytes_max // 2),
+        catch_up_window_bytes=max(1, raft.append_bytes_max // 2, raft.peer_window_bytes // 2),
         uncommitted_bytes_max=raft.uncommitted_bytes_max,
         uncommitted_entries_max=raft.uncommitted_entries_max,
         reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.figures import Series, compare
+from benchmarks.figures import Series, bound, compare
 
 
 def series(*values: float) -> Series:
@@ -33,3 +33,12 @@ def test_the_line_for_programs_has_every_repetition():
     assert line["values"] == [1, 2, 3]
     assert line["holds"] is True
     assert line["target"] == ">= 0.1"
+
+
+def test_a_bound_is_judged_in_its_own_unit_by_the_median_or_by_the_worst():
+    times = Series("it", "s", (1.0, 1.1, 1.4))
+    assert bound("time", times, 1.2, at_least=False).holds
+    assert not bound("time", times, 1.2, at_least=False, worst=True).holds
+    assert not bound("rate", times, 1.05, at_least=True, worst=True).holds
+    line = json.loads(bound("time", times, 1.2, at_least=False, worst=True).as_json())
+    assert line["judged"] == 1.4 and "yardstick" not in line

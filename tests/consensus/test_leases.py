@@ -74,6 +74,20 @@ def test_a_one_way_link_supports_nobody_who_asks_over_it():
     assert kinds(n2) == [GRANTED]
 
 
+def test_a_process_that_ended_loses_its_leases_at_once_and_may_earn_new_ones():
+    n1, n2 = node(1), node(2)
+    ask(n1, n2, 1000), ask(n2, n1, 1000)
+    n1.events()
+    n1.ended(2)
+    assert kinds(n1) == [WITHDRAWN, LOST]
+    n1.ended(2)
+    n1.ended(9)
+    n1.expire(5000)
+    assert kinds(n1) == []
+    ask(n1, n2, 5000), ask(n2, n1, 5000)
+    assert kinds(n1) == [HELD, GRANTED]
+
+
 def test_questions_keep_the_interval():
     n1 = node(1)
     assert [len(n1.questions(now_ms)) for now_ms in (0, 1, 149, 150, 299, 300)] == [

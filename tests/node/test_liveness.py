@@ -37,6 +37,8 @@ class Side:
         self.listening = socket.create_server(("127.0.0.1", port))
         self.listening.setblocking(False)
         self.alive = True
+        self.scope = trio.CancelScope()
+        self.served = trio.Event()
         self.events: list = []
 
     def state(self, *kinds: LeaseEventKind) -> LeaseEventKind | None:
@@ -53,6 +55,20 @@ class Side:
         """This node supports the other one."""
         return self.state(LeaseEventKind.GRANTED,
                           LeaseEventKind.WITHDRAWN) is LeaseEventKind.GRANTED
+
+    async def serve(self) -> None:
+        """What the rest of the node does, until ``end``."""
+        with self.scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.loop)
+                nursery.start_soon(self.listen)
+        self.served.set()
+
+    async def end(self) -> None:
+        """The process ends: nobody listens any more, and every connection breaks."""
+        self.scope.cancel()
+        await self.served.wait()
+        self.close()
 
     async def loop(self) -> None:
         """The node's loop, as far as the thread sees it."""
@@ -93,8 +109,7 @@ class Pair:
         self._nursery_context = trio.open_nursery()
         self.nursery = await self._nursery_context.__aenter__()
         for side in self.sides:
-            self.nursery.start_soon(side.loop)
-            self.nursery.start_soon(side.listen)
+            self.nursery.start_soon(side.serve)
             side.thread.start()
         await until(lambda: all(side.holds and side.grants for side in self.sides), "leases")
         return self
@@ -109,9 +124,46 @@ class Pair:
 @in_trio
 async def test_two_nodes_support_each_other_until_one_is_gone():
     async with Pair() as pair:
-        pair.two.thread.stop()
+        await pair.two.end()
         await until(lambda: not pair.one.holds and not pair.one.grants)
-        pair.two.thread = SimpleNamespace(stop=lambda: None, wake_fd=pair.one.thread.wake_fd)
+
+
+def ended(side: Side) -> bool:
+    """Whether the thread has given its peer up."""
+    return not side.holds and not side.grants
+
+
+@in_trio
+async def test_a_process_that_ended_is_not_waited_for(monkeypatch):
+    async with Pair() as pair:
+        # The clock of the leases stands still: only what the sockets tell can end them.
+        monkeypatch.setattr(pair.one.thread._liveness, "expire", lambda now_ms: None)
+        await pair.two.end()
+        await until(lambda: ended(pair.one), "the leases of a process that ended")
+
+
+@in_trio
+async def test_a_broken_connection_alone_ends_no_lease():
+    async with Pair() as pair:
+        before = len(pair.one.events)
+        link = pair.one.thread._dialled[2]
+        link.sock.shutdown(socket.SHUT_RDWR)
+        await until(lambda: pair.one.thread._dialled.get(2) not in (None, link), "a new link")
+        await until(lambda: pair.one.thread._dialled[2].answered)
+        assert len(pair.one.events) == before
+
+
+@in_trio
+async def test_a_refusal_alone_ends_no_lease():
+    async with Pair() as pair:
+        await until(lambda: pair.one.thread._adopted.get(2), "the other direction")
+        pair.two.scope.cancel()
+        await pair.two.served.wait()
+        pair.two.listening.close()
+        pair.two.thread._loop_stall_ms_max = 1 << 40  # nobody answers its nudges any more
+        pair.one.thread._dialled[2].sock.shutdown(socket.SHUT_RDWR)
+        await until(lambda: 2 in pair.one.thread._refused, "a refusal")
+        assert pair.one.grants and 2 in pair.one.thread._adopted
 
 
 @in_trio

@@ -1,0 +1,163 @@
+"""The figures of a node that an operator keeps: failover, return, creation, catching up.
+
+    make bench-node                                  everything, about ten minutes
+    make bench-node ARGS="--only kill catch-up"      some parts
+    make bench-node ARGS="--repeat 2"                a quick look
+
+Contract.  Every part is repeated and printed with its spread beside its target.  ``drop`` needs
+root, for network namespaces; without it the part is left out and that is said.  Nothing is left
+behind: processes are ended by the pids that were started here, files are below one temporary
+directory.  The exit status says whether everything was measured, not whether targets hold: a
+machine under load is no error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from admin_cli.failures import CommandFailed
+from benchmarks import failover, recovery
+from benchmarks.figures import Figure, Series, bound, compare, show
+from benchmarks.processes import BenchmarkError
+
+GROUPS = 1024
+LOG_BYTES = 2 << 30
+MISSED_BYTES = 1 << 30
+LEASE_S = 0.6
+
+TARGET_KILL_S = 1.2
+TARGET_SILENT_S = LEASE_S + 0.7
+TARGET_START_S = 3.0
+TARGET_CREATE_S = 5.0
+TARGET_CATCH_UP_MB_PER_S = 100.0
+TARGET_P99 = 2.0
+
+
+class Bench:
+    """Runs the parts and collects what they measured."""
+
+    def __init__(self, home: Path, repeat: int):
+        self.home = home
+        self.repeat = repeat
+        self.figures: list[Figure] = []
+        self.remarks: list[str] = []
+
+    def _failover(self, name: str, fault: Callable, target_s: float, namespaces: bool) -> None:
+        """The slowest group of each repetition: all of them accept appends by then."""
+        slowest: list[float] = []
+        every: list[float] = []
+
+        def report(_name: str, times: list[float]) -> None:
+            slowest.append(times[-1])
+            every.extend(times)
+            say(f"{name}: {len(times)} groups, the last after {times[-1]:.3f} s")
+
+        with tempfile.TemporaryDirectory(dir=self.home) as directory:
+            failover.measure(Path(directory), GROUPS, self.repeat, {name: fault}, namespaces,
+                             report)
+        every.sort()
+        p99 = every[min(len(every) - 1, len(every) * 99 // 100)]
+        self.figures.append(bound(f"{name}: all groups led by the node accept appends again",
+                                  Series(name, "s", tuple(slowest)), target_s, at_least=False,
+                                  worst=True))
+        self.remarks.append(f"{name}: of {len(every):,} groups, p50 {every[len(every) // 2]:.3f} s,"
+                            f" p99 {p99:.3f} s.")
+
+    def kill(self) -> None:
+        """SIGKILL of a node that leads a third of the groups."""
+        self._failover("SIGKILL", failover.kill, TARGET_KILL_S, False)
+
+    def stop(self) -> None:
+        """SIGSTOP of such a node."""
+        self._failover("SIGSTOP", failover.stop, TARGET_SILENT_S, False)
+
+    def drop(self) -> None:
+        """Such a node's packets are dropped."""
+        if os.geteuid() != 0:
+            self.remarks.append("Dropped packets: left out, it needs root (network namespaces).")
+            return
+        self._failover("packets dropped", failover.drop, TARGET_SILENT_S, True)
+
+    def create(self) -> None:
+        """A new cluster with many groups."""
+        self._seconds(f"create {GROUPS:,} groups on three nodes",
+                      lambda directory: recovery.create_groups(directory, GROUPS), TARGET_CREATE_S)
+
+    def start(self) -> None:
+        """A node that was killed starts on a long log."""
+        self._seconds(f"ready again on {LOG_BYTES >> 30} GiB of log",
+                      lambda directory: recovery.start_with_log(directory, LOG_BYTES),
+                      TARGET_START_S)
+
+    def _seconds(self, name: str, measure: Callable[[Path], float], target_s: float) -> None:
+        values = []
+        for _ in range(self.repeat):
+            with tempfile.TemporaryDirectory(dir=self.home) as directory:
+                values.append(measure(Path(directory)))
+            say(f"{name}: {values[-1]:.3f} s")
+        self.figures.append(bound(name, Series(name, "s", tuple(values)), target_s,
+                                  at_least=False))
+
+    def catch_up(self) -> None:
+        """A follower that was away returns while appends continue."""
+        seen = []
+        for _ in range(self.repeat):
+            with tempfile.TemporaryDirectory(dir=self.home) as directory:
+                seen.append(recovery.catch_up(Path(directory), MISSED_BYTES))
+            say(f"catch-up: {seen[-1].mb_per_s:.0f} MB/s, p99 {seen[-1].p99_before_ms:.2f} ms "
+                f"before, {seen[-1].p99_during_ms:.2f} ms during")
+        self.figures.append(bound(
+            f"a follower catches up on {MISSED_BYTES >> 30} GiB",
+            Series("catch-up", "MB/s", tuple(one.mb_per_s for one in seen)),
+            TARGET_CATCH_UP_MB_PER_S, at_least=True))
+        self.figures.append(compare(
+            "p99 of appends meanwhile against before",
+            Series("during", "ms", tuple(one.p99_during_ms for one in seen)),
+            Series("before", "ms", tuple(one.p99_before_ms for one in seen)), TARGET_P99,
+            at_least=False))
+
+
+PARTS: dict[str, Callable[[Bench], None]] = {
+    "kill": Bench.kill, "stop": Bench.stop, "drop": Bench.drop, "create": Bench.create,
+    "start": Bench.start, "catch-up": Bench.catch_up}
+
+
+def say(text: str) -> None:
+    """Progress: a run takes minutes."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to measure")
+    add("--repeat", type=int, default=10, help="repetitions (default 10)")
+    add("--dir", help="where the files go (default: a new temporary directory)")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    """Measure, print, clean up."""
+    arguments = parse()
+    with tempfile.TemporaryDirectory(prefix="bench-node-", dir=arguments.dir) as home:
+        bench = Bench(Path(home), arguments.repeat)
+        try:
+            for part in arguments.only:
+                say(part)
+                PARTS[part](bench)
+        except (BenchmarkError, CommandFailed) as error:
+            print(f"not measured: {error}", file=sys.stderr)
+            return 1
+    show("The node", bench.figures, bench.remarks)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""What a node's return costs: starting on a long log, and catching up while appends continue.
+
+Contract.  ``start_with_log``: seconds from the start of a process, whose last life ended by
+SIGKILL, until it says that it is ready.  ``create_groups``: seconds from the start of three
+processes until every group of a new cluster has a leader.  ``catch_up``: MB per second that a
+follower takes which was away, and what the appends of others meanwhile cost, against the same
+appends before.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from admin_cli.dev_cluster import DevCluster
+from benchmarks.failover import cluster
+from benchmarks.processes import BenchmarkError
+from benchmarks.prober import call
+from multiraft.client import blocking
+from multiraft.errors import MultiRaftError
+from multiraft.wire import messages as wire
+
+BATCH_BYTES = 256 << 10
+RECORD_BYTES = 1024
+HANDFUL = 1000
+UP_S = 120.0
+POLL_S = 0.02
+CATCH_UP_S_MAX = 120.0
+#: Appends whose latency is watched: paced, because a node has other things to do as well.
+WATCHED_PER_S = 50
+WATCHED_S = 5.0
+GROUPS = 64
+
+
+class CatchUp(NamedTuple):
+    """One return of a follower."""
+
+    mb_per_s: float
+    p99_before_ms: float
+    p99_during_ms: float
+
+
+def create_groups(directory: Path, groups: int) -> float:
+    """Seconds until a new cluster of three nodes has all its groups, each with a leader."""
+    start = time.monotonic()
+    with cluster(directory, groups, namespaces=False):
+        return time.monotonic() - start
+
+
+def start_with_log(directory: Path, log_bytes: int) -> float:
+    """Seconds until a node that was killed is ready again on ``log_bytes`` of log."""
+    with cluster(directory, GROUPS, namespaces=False) as dev:
+        _fill(dev, "log", log_bytes)
+        dev.kill(1)
+        start = time.monotonic()
+        dev.start(1, UP_S)
+        return time.monotonic() - start
+
+
+def catch_up(directory: Path, missed_bytes: int) -> CatchUp:
+    """A follower misses ``missed_bytes`` of one partition and returns."""
+    with cluster(directory, GROUPS, namespaces=False) as dev:
+        leader = _fill(dev, "log", 4 << 20)
+        away = next(node.id for node in dev.record.nodes if node.id != leader)
+        with Watched(dev.addresses) as watched:
+            watched.wait(WATCHED_S)
+            before = watched.p99_ms()
+        dev.kill(away)
+        _fill(dev, "log", missed_bytes)
+        with Watched(dev.addresses) as watched:
+            start = time.monotonic()
+            dev.start(away, UP_S)
+            rate = _rate(dev.record.node(away).client_address, missed_bytes, start)
+            during = watched.p99_ms()
+    return CatchUp(rate, before, during)
+
+
+def _rate(address: str, missed_bytes: int, start: float) -> float:
+    """MB per second until the node's disk has what it missed, its start included."""
+    while True:
+        written = call(address, wire.NodeStatus()).status["disk_bytes"]
+        took = time.monotonic() - start
+        if written >= missed_bytes:
+            return missed_bytes / took / 1e6
+        if took > CATCH_UP_S_MAX:
+            raise BenchmarkError(f"{written} of {missed_bytes} bytes after {took:.0f} s")
+        time.sleep(POLL_S)
+
+
+def _fill(dev: DevCluster, topic: str, size: int) -> int:
+    """Append ``size`` bytes to one partition; who leads it."""
+    payload = os.urandom(RECORD_BYTES)
+    with blocking.Client(list(dev.addresses)) as client:
+        if topic not in {row.name for row in client.list_topics()}:
+            client.create_topic(topic)
+        with client.producer(acks="commit", batch_bytes=BATCH_BYTES) as producer:
+            for _ in range(size // (RECORD_BYTES * HANDFUL) + 1):
+                producer.send_many(topic, [payload] * HANDFUL)
+            producer.flush()
+        return client.describe_topic(topic).partitions[0].leader
+
+
+class Watched:
+    """Appends at a steady pace from a thread of its own, each timed."""
+
+    def __init__(self, addresses):
+        self._addresses = list(addresses)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._latencies: list[float] = []
+        self._failure: Exception | None = None
+
+    def __enter__(self) -> Watched:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def wait(self, seconds: float) -> None:
+        """Let it go on for a while."""
+        self._over.wait(seconds)
+
+    def p99_ms(self) -> float:
+        """Of what was appended so far; the first ones, on cold connections, left out."""
+        if self._failure is not None:
+            raise BenchmarkError("a watched append failed") from self._failure
+        counted = self._latencies[10:]
+        if len(counted) < 50:
+            raise BenchmarkError(f"only {len(counted)} appends were timed")
+        return statistics.quantiles(counted, n=100)[98] * 1e3
+
+    def _run(self) -> None:
+        payload = os.urandom(RECORD_BYTES)
+        try:
+            with blocking.Client(self._addresses) as client, \
+                    client.producer(acks="commit", linger_ms=0) as producer:
+                while not self._over.wait(1 / WATCHED_PER_S):
+                    start = time.perf_counter()
+                    producer.send(blocking.Record("log", payload)).wait()
+                    self._latencies.append(time.perf_counter() - start)
+        except (MultiRaftError, OSError) as error:
+            self._failure = error
