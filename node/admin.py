@@ -14,7 +14,7 @@ import uuid
 
 import trio
 
-from multiraft.errors import NotLeader, ProposalError
+from multiraft.errors import MultiRaftError, NotLeader, ProposalError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
@@ -42,6 +42,10 @@ TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
 #: Requests of this kind at work at a time, of all connections: each is a task.
 ADMIN_REQUESTS_MAX = 1024
+
+
+#: What handlers raise for requests that cannot be granted.
+REFUSED = (RequestError, AmbiguousOutcome, metadata.InvalidCommand, *REFUSALS)
 
 
 class Admin:
@@ -87,15 +91,19 @@ class Admin:
                     f"this node has applied metadata {self._directory.metadata_index}, the client "
                     f"has seen {event.metadata_index}")
             answer(await self._handle(event.request))
-        except (RequestError, AmbiguousOutcome) as error:
-            answer.refuse(error.code, error.detail)
-        except REFUSALS as error:
-            answer.refuse(*refusal(error, self._directory.leader_detail))
-        except metadata.InvalidCommand as error:
-            answer.refuse(Code.INVALID_REQUEST, ErrorDetail(text=str(error)))
+        except REFUSED as error:
+            answer.refuse(*self.refusal(error))
         finally:
             self._at_work -= 1
             self._request_round()  # its answer leaves with a round
+
+    def refusal(self, error: MultiRaftError) -> tuple[Code, ErrorDetail]:
+        """Code and detail of what a handler raised, one of ``REFUSED``."""
+        if isinstance(error, (RequestError, AmbiguousOutcome)):
+            return error.code, error.detail
+        if isinstance(error, metadata.InvalidCommand):
+            return Code.INVALID_REQUEST, ErrorDetail(text=str(error))
+        return refusal(error, self._directory.leader_detail)
 
     def _handle(self, request):
         other = self._others.get(type(request))

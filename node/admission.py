@@ -61,7 +61,7 @@ class Admission:
 
     def refused(self, peer: int, code: int, text: str) -> None:
         """``peer`` did not.  Raises ``NodeRefused``."""
-        text = f"node {peer} refuses this node: {text}"
+        text = f"node {peer}: {text}"
         check_final(code, text)
         now_ms = monotonic_ms()
         if code == Code.NODE_RUNS:
@@ -71,7 +71,7 @@ class Admission:
             self._twin_since_ms.pop(peer, None)
         if self._said.get(peer) != text:  # asked again several times a second
             self._said[peer] = text
-            self._log.warning("a peer refuses this node", extra={"peer": peer, "reason": text})
+            self._log.warning("peer not accepted", extra={"peer": peer, "reason": text})
 
     def _count(self) -> None:
         needs = self._known.admission_needs

@@ -10,61 +10,12 @@ import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from multiraft import _layout
 from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
+from multiraft.storage.config import StorageConfig
 from node.errors import BadConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one node; each is answered by a typed error that states limit and value."""
-
-    #: Client connections: each costs a socket, a task and up to two buffers.
-    connections_max: int = 4096
-    #: Requests of one connection that are not answered yet; more are not read (backpressure).
-    requests_in_flight_max: int = 256
-    #: Bytes of appends of one connection that are not answered yet; more are not read.
-    connection_bytes_in_flight_max: int = 64 << 20
-    #: One client frame: several batches of the largest size.
-    frame_bytes_max: int = 32 << 20
-    #: Answers waiting for a client that does not read; then the connection is closed.
-    outbox_bytes_max: int = 64 << 20
-    #: Frames waiting for a peer that does not read; then its connection is closed and probed anew.
-    peer_outbox_bytes_max: int = 128 << 20
-    #: Bytes answered to one fetch, whatever the client asks: with one more batch of the largest
-    #: size it stays inside a frame.
-    fetch_bytes_max: int = 7 << 20
-    #: A long poll waits at most this long.
-    fetch_wait_ms_max: int = 30_000
-    #: An append is answered as ambiguous after at most this long.
-    append_timeout_ms_max: int = 60_000
-    #: A connection that has not said hello by then is closed.
-    hello_timeout_ms: int = 5_000
-    #: The round loop answers the liveness thread's nudge within this, or leases end.
-    loop_stall_ms_max: int = 400
-    #: The oldest write in flight is younger than this, or leases end.
-    disk_stall_ms_max: int = 1_500
-    #: A group led here whose oldest append has not been committed for so long is handed to others:
-    #: several elections, well below what clients wait for an append.
-    group_stall_ms_max: int = 3_000
-    #: After this long without a write the disk is probed, so that a hung disk is noticed idle too.
-    disk_probe_ms: int = 500
-    #: Handing over leadership at shutdown takes at most this long.
-    shutdown_ms_max: int = 5_000
-    #: Producer ids taken from the metadata group at a time.
-    producer_id_block: int = 1_000
-
-    def validate(self) -> "Limits":
-        """Raises ``ConfigError`` when two limits contradict each other."""
-        if self.frame_bytes_max < 2 * _layout.BATCH_BYTES_MAX:
-            raise ConfigError(f"frame_bytes_max={self.frame_bytes_max} must hold two batches of "
-                              f"{_layout.BATCH_BYTES_MAX} bytes")
-        if self.connection_bytes_in_flight_max < self.frame_bytes_max:
-            raise ConfigError(
-                f"connection_bytes_in_flight_max={self.connection_bytes_in_flight_max} is below "
-                f"frame_bytes_max={self.frame_bytes_max}")
-        return self
+from node.limits import Limits
+from node.security import SecurityConfig, require_protection
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +54,7 @@ class NodeConfig:
     members: tuple[Member, ...]
     raft: RaftConfig = field(default_factory=RaftConfig)
     limits: Limits = field(default_factory=Limits)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
 
 
 def load(path: Path) -> NodeConfig:
@@ -119,16 +71,21 @@ def load(path: Path) -> NodeConfig:
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
     """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
-    known = {"node", "cluster", "raft", "limits"}
+    known = {"node", "cluster", "raft", "limits", "security"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
     node = _member({key: value for key, value in node_table.items() if key != "data_dir"}, "node")
     cluster_id, groups, factor, members = _cluster(table, node)
-    return NodeConfig(
+    config = NodeConfig(
         node=node, data_dir=_data_dir(node_table, relative_to), cluster_id=cluster_id,
         groups=groups, replication_factor=factor, members=members,
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
-        limits=_section(Limits, table.get("limits", {}), "limits").validate())
+        limits=_section(Limits, table.get("limits", {}), "limits").validate(),
+        security=_section(SecurityConfig, table.get("security", {}),
+                          "security").validate().relative_to(relative_to))
+    config.limits.validate_with(config.raft, StorageConfig())
+    require_protection(config.security, node.client_address.host, node.peer_address.host)
+    return config
 
 
 def _cluster(table: dict, node: Member) -> tuple[bytes, int, int, tuple[Member, ...]]:
@@ -207,10 +164,22 @@ def _cluster_id(cluster: dict) -> bytes:
 
 
 def _section(kind: type, table: dict, where: str):
-    """A dataclass of integers from a TOML table, refusing unknown keys."""
-    names = {item.name for item in fields(kind)}
-    _no_others(table, names, where)
-    return kind(**{name: _integer(table, name, 0, 2**40, where) for name in table})
+    """A dataclass of numbers, texts and booleans from a TOML table, refusing unknown keys."""
+    if not isinstance(table, dict):
+        raise BadConfig(f"{where} must be a table, not {table!r}")
+    defaults = {item.name: item.default for item in fields(kind)}
+    _no_others(table, set(defaults), where)
+    return kind(**{name: _value(table, name, defaults[name], where) for name in table})
+
+
+def _value(table: dict, name: str, default: object, where: str):
+    """One value, of its default's type."""
+    if isinstance(default, int) and not isinstance(default, bool):
+        return _integer(table, name, 0, 2**40, where)
+    if type(table[name]) is not type(default):
+        expected = "true or false" if isinstance(default, bool) else "text"
+        raise BadConfig(f"{where}.{name} must be {expected}, not {table[name]!r}")
+    return table[name]
 
 
 def _table(table: dict, name: str) -> dict:

@@ -13,6 +13,7 @@ tasks end, then a checkpoint is written.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import logging
 import os
@@ -27,8 +28,8 @@ import trio
 
 import multiraft
 from multiraft._layout import BATCH_BYTES_MAX
-from multiraft.client import Client, blocking
-from multiraft.errors import CodecError, ProposalError
+from multiraft.client import blocking
+from multiraft.errors import CodecError, ConfigError, ProposalError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
@@ -36,9 +37,8 @@ from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
-from multiraft.wire.frames import encode_frame
-from multiraft.wire.messages import Hello, hello_header
-from node import bootstrap, setup
+from multiraft.wire.messages import Hello
+from node import bootstrap, peer_requests, setup
 from node.admin import Admin
 from node.admission import Admission
 from node.apply import Applying, RoleChanges
@@ -48,8 +48,9 @@ from node.clock import monotonic_ms, wall_ms
 from node.config import Address, NodeConfig, load
 from node.directory import Directory
 from node.disk import DiskWorker
-from node.errors import BadDirectory, NodeError
+from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
+from node.handshake import Introduction
 from node.known_nodes import KnownNodes
 from node.lease_events import LeaseEvents
 from node.listener import Listener, listen
@@ -57,14 +58,17 @@ from node.liveness import LivenessThread
 from node.log import logger
 from node.metadata import FIRST_GROUP_INCARNATION
 from node.metadata_log import MetadataLog
+from node.metadata_requests import MetadataRequests
 from node.node_admin import NodeAdmin
 from node.peer_listener import PeerListener
+from node.peer_requests import PeerRequests
 from node.peering import Peering
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
 from node.registration import Registration
 from node.rounds import Rounds
+from node.security import Security
 from node.session import Sessions
 from node.statistics import Statistics
 from node.watchdog import Watchdog
@@ -73,8 +77,10 @@ from node.watchdog import Watchdog
 class Node:
     """All parts of one node, wired."""
 
-    def __init__(self, config: NodeConfig, store: Store, log: logging.Logger):
+    def __init__(self, config: NodeConfig, store: Store, security: Security,
+                 log: logging.Logger):
         self.config = config
+        self.security = security
         self.store = store
         self.log = log
         for damage in store.damage:
@@ -133,8 +139,9 @@ class Node:
                                  self.request_round, self._damaged)
         self.roles = RoleChanges()
         self.statistics = Statistics(self)
+        self.node_admin = NodeAdmin(core, self.metadata_log, self.known)
         self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
-                           self.known, NodeAdmin(core, self.metadata_log, self.known).handlers,
+                           self.known, self.node_admin.handlers,
                            self.request_round, self.roles)
         self.sessions = Sessions(
             producing=self.producing, fetching=self.fetching, admin=self.admin,
@@ -154,7 +161,7 @@ class Node:
                            self._damaged)
         self.liveness = LivenessThread(
             Liveness(node, boot_epoch, config.raft.lease_ms, config.raft.liveness_interval_ms),
-            self._hello("liveness"), config.limits.loop_stall_ms_max,
+            self._introduction("liveness"), config.limits.loop_stall_ms_max,
             config.limits.disk_stall_ms_max, self.disk)
         self.peering = Peering(self.known, self.peers, self.liveness, self._link, self.log)
         self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
@@ -163,9 +170,9 @@ class Node:
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
-            core, self.rounds.request_for_core, self.liveness, config.cluster_id, node, boot_epoch,
-            self.known, config.raft.frame_bytes_max, config.limits.hello_timeout_ms, self.arrivals,
-            self.log)
+            core, self.rounds.request_for_core, self.liveness, self.security, node, boot_epoch,
+            self.known, self._answer_peer, config.raft.frame_bytes_max,
+            config.limits.hello_timeout_ms, self.arrivals, self.log)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
@@ -176,22 +183,28 @@ class Node:
         self.peering.changed()
         record = bootstrap.record_of(config.node, self.store.incarnation, self.store.boot_epoch,
                                      multiraft.__version__, wall_ms())
-        self.registration = Registration(
-            self.core, self.metadata_log, self.known, record, self.admission,
-            lambda addresses: Client(addresses, client_id=f"node-{config.node.id}"), self.peering,
-            self.log)
+        self.requests = MetadataRequests(self.core, self.known, self.node_admin.peer_handlers,
+                                         PeerRequests(self._introduction("command")))
+        self.registration = Registration(self.requests, self.known, record, self.admission,
+                                         self.peering, self.log)
         for difference in bootstrap.edited(config, self.known.facts):
             self.log.warning("[cluster] differs from the cluster, which wins: the table counts for "
                              "a new cluster only", extra={"difference": difference})
 
     def _link(self, peer: int, where: Address) -> PeerLink:
-        return PeerLink(peer, where.host, where.port, self._hello("append"),
+        return PeerLink(peer, where.host, where.port, self._introduction("append"),
                         self.config.limits.peer_outbox_bytes_max, self.admission, self.log)
 
-    def _hello(self, connection: str) -> list:
-        return encode_frame(hello_header(Hello(
+    def _introduction(self, connection: str):
+        """(peer) -> what a connection of this class begins with."""
+        return functools.partial(Introduction, self.security, Hello(
             connection, self.config.cluster_id, self.config.node.id, self.store.boot_epoch,
-            incarnation=self.store.incarnation, process=self.process)))
+            incarnation=self.store.incarnation, process=self.process))
+
+    async def _answer_peer(self, hello: Hello, sock, reader) -> None:
+        """A connection on which a node asks something."""
+        await peer_requests.serve(hello, sock, reader, self.node_admin.peer_handlers,
+                                  self.admin.refusal)
 
     def request_round(self) -> None:
         """A round is due."""
@@ -222,9 +235,11 @@ class Node:
     async def _serve(self) -> None:
         config = self.config
         clients = Listener(listen(config.node.client_address), self.sessions.handle,
-                           config.limits.connections_max)
+                           config.limits.connections_max,
+                           config.limits.connections_per_address_max)
         peers = Listener(listen(config.node.peer_address), self.peer_listener.handle,
-                         config.limits.connections_max)
+                         config.limits.peer_connections_max,
+                         config.limits.connections_per_address_max)
         self.listeners = clients, peers
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
@@ -242,6 +257,7 @@ class Node:
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)
                 nursery.start_soon(self.registration.run)
+                await nursery.start(self._reload_security)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
                 self.liveness.start()
@@ -252,6 +268,18 @@ class Node:
                     break
                 await self._hand_over()
                 nursery.cancel_scope.cancel()
+
+    async def _reload_security(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """SIGHUP: certificates and secrets are read again, for new connections."""
+        with trio.open_signal_receiver(signal.SIGHUP) as signals:
+            task_status.started()
+            async for _signal in signals:
+                try:
+                    self.security.reload()
+                except ConfigError as error:
+                    self.log.error("security not reloaded", extra={"reason": str(error)})
+                else:
+                    self.log.info("security reloaded")
 
     async def _hand_over(self) -> None:
         """Every group led here is transferred, as far as there is somebody to take it; bounded by
@@ -334,8 +362,9 @@ def _connect(servers: Sequence[str]) -> blocking.Client:
 
 def _run(config: NodeConfig, log: logging.Logger) -> None:
     try:
+        security = _load_security(config)
         store = _open_store(config)
-        node = Node(config, store, log)
+        node = Node(config, store, security, log)
         _settle_garbage_collection()
         trio.run(node.run)
         node.close()
@@ -343,6 +372,14 @@ def _run(config: NodeConfig, log: logging.Logger) -> None:
         if not isinstance(error, NodeError) and _crashes(error):
             log.critical("crashed", exc_info=True)
         raise
+
+
+def _load_security(config: NodeConfig) -> Security:
+    """Raises ``BadConfig``."""
+    try:
+        return Security(config.security, config.cluster_id)
+    except ConfigError as error:
+        raise BadConfig(str(error)) from error
 
 
 def _open_store(config: NodeConfig) -> Store:

@@ -1,4 +1,4 @@
-"""Requests about nodes: join, list, describe, remove; and who is in a group.
+"""Requests about nodes: join, register, list, describe, remove; and who is in a group.
 
 Contract.  As ``admin.py``, which calls these handlers: changes are commands of the metadata group,
 questions are answered from this node's copy.
@@ -28,11 +28,22 @@ class NodeAdmin:
     def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
         """Request -> its handler."""
         return {wire.JoinCluster: self._join_cluster, wire.NodeList: self._node_list,
-                wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node,
-                wire.RecordMembers: self._record_members}
+                wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node}
+
+    @property
+    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """The same for what nodes ask."""
+        return {wire.RegisterNode: self.register, wire.RecordMembers: self.record_members}
 
     async def _join_cluster(self, request: wire.JoinCluster) -> wire.JoinClusterReply:
-        node = await self._propose(metadata.RegisterNode(NodeRecord(*request.node), request.new))
+        return await self._registered(metadata.RegisterNode(NodeRecord(*request.node), new=True))
+
+    async def register(self, request: wire.RegisterNode) -> wire.JoinClusterReply:
+        """A node has started."""
+        return await self._registered(metadata.RegisterNode(NodeRecord(*request.node)))
+
+    async def _registered(self, command: metadata.RegisterNode) -> wire.JoinClusterReply:
+        node = await self._propose(command)
         state, table = self._metadata_log.state, self._metadata_log.state.table
         return wire.JoinClusterReply(
             node.id, state.cluster_id, state.pool_size, state.replication_factor,
@@ -67,7 +78,8 @@ class NodeAdmin:
         await self._propose(metadata.RemoveNode(request.node))
         return wire.RemoveNodeReply()
 
-    async def _record_members(self, request: wire.RecordMembers) -> wire.RecordMembersReply:
+    async def record_members(self, request: wire.RecordMembers) -> wire.RecordMembersReply:
+        """The leader of a group says who is in it."""
         await self._propose(metadata.RecordMembers(*request))
         return wire.RecordMembersReply()
 

@@ -1,10 +1,12 @@
 """The peer port: append connections are read here, liveness connections go to their own thread.
 
-Contract.  The first frame is a ``Hello`` that names this cluster and a node that is known as it
-says (``known_nodes.py``); anything else is refused with a code and the reason.  After it, an append
-connection is a stream of peer frames: messages are stepped into the core in order, and a round is
-asked for once per receive, not per message.  A frame that is not the protocol, an entry whose CRC
-fails or a message that no correct node can have sent ends the connection and nothing else.
+Contract.  The first frame is a ``Hello`` that names this cluster.  The node that it names then has
+to prove that it is that node (``handshake.py``), and to be known as it says (``known_nodes.py``);
+anything else is refused with a code and the reason.  Until then nothing is stepped or noted, and at
+most a frame of a handshake is read.  After it, an append connection is a stream of peer frames:
+messages are stepped into the core in order, and a round is asked for once per receive, not per
+message.  A frame that is not the protocol, an entry whose CRC fails or a message that no correct
+node can have sent ends the connection and nothing else.
 
 Invariants.  One append connection per node: a new one ends the one before, which is half open or
 about to be, so that dead connections do not pile up.
@@ -21,41 +23,66 @@ from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
+from multiraft.wire.tls import TlsSocket
 from node import peer_codec
+from node.handshake import NotAccepted, Reception, check_certificate, next_header
 from node.known_nodes import KnownNodes, Life, Verdict
-from node.receive import receive_some
+from node.receive import readable, secured
+from node.security import Security
 
 
 class PeerListener:
     """Handler of the peer port's connections."""
 
-    def __init__(self, core, request_round, liveness, cluster_id: bytes, node: int,
-                 boot_epoch: int, known: KnownNodes, frame_bytes_max: int,
+    def __init__(self, core, request_round, liveness, security: Security, node: int,
+                 boot_epoch: int, known: KnownNodes, answer, frame_bytes_max: int,
                  hello_timeout_ms: int, arrivals, log):
         self._core = core
         self._request_round = request_round
         self._liveness = liveness
-        self._cluster_id = cluster_id
+        self._security = security
+        self._cluster_id = security.cluster_id
         self._node = node
         self._boot_epoch = boot_epoch
         self._known = known
+        self._answer = answer  # async (hello, socket, reader): takes a connection of class command
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
         self._arrivals = arrivals
         self._log = log
         self._receiving: dict[int, tuple[trio.CancelScope, int]] = {}  # with the boot epoch
         self.frames = 0
+        self.refused = 0
 
     async def handle(self, sock: socket.socket) -> None:
         """One connection from hello to end."""
         reader = FrameReader(HANDSHAKE_LIMITS)
         hello = None
         with trio.move_on_after(self._hello_timeout_ms / 1000):
+            if self._security.peer_server is not None:
+                sock = await self._secured(sock)
             hello = await self._greet(sock, reader)
-        if hello is None:
-            return
+        try:
+            if hello is not None:
+                await self._serve(sock, reader, hello)
+        finally:
+            sock.close()
+
+    async def _secured(self, sock: socket.socket) -> TlsSocket:
+        try:
+            return await secured(sock, self._security.peer_server)
+        except OSError as error:
+            self._note_refused(f"no TLS: {error}")
+            raise
+
+    async def _serve(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
         if hello.connection == "liveness":
-            self._liveness.adopt(hello.node, socket.socket(fileno=sock.detach()), reader)
+            moved = (sock.moved() if isinstance(sock, TlsSocket)
+                     else socket.socket(fileno=sock.detach()))
+            self._liveness.adopt(hello.node, moved, reader)
+            return
+        if hello.connection == "command":
+            await self._answer(hello, sock, reader)
             return
         reader.limits = self._limits
         try:
@@ -69,8 +96,7 @@ class PeerListener:
         if peer in self._receiving:
             self._receiving[peer][0].cancel()
 
-    async def _receive_alone(self, sock: socket.socket, reader: FrameReader,
-                             hello: wire.Hello) -> None:
+    async def _receive_alone(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
         """Receive until the end, or until the same node connects again."""
         peer = hello.node
         with trio.CancelScope() as scope:
@@ -82,35 +108,62 @@ class PeerListener:
                 if self._receiving.get(peer) is mine:
                     del self._receiving[peer]
 
-    async def _greet(self, sock: socket.socket, reader: FrameReader) -> wire.Hello | None:
+    async def _greet(self, sock, reader: FrameReader) -> wire.Hello | None:
         try:
-            while (frame := reader.next_frame()) is None:
-                if not await receive_some(sock, reader):
-                    return None
-            hello = wire.read_hello(frame.header)
-            verdict = await self._judge(hello)
+            header = await next_header(sock, reader)
+            if header is None:
+                return None
+            hello = wire.read_hello(header)
+            self._judge(hello)
+            check_certificate(sock, hello.node, self._cluster_id)
+            proof = await self._proven(sock, reader, hello)
         except (Malformed, RemoteProtocolError) as error:
-            verdict = Verdict(Code.INVALID_REQUEST, str(error))
-        if verdict is not None:
-            self._log.warning("peer connection refused", extra={"reason": verdict.text})
-            refused = wire.Refused(*verdict)
-            sock.send(b"".join(encode_frame(wire.refused_header(refused))))
+            self._refuse(sock, Verdict(Code.INVALID_REQUEST, str(error)))
             return None
-        welcome = wire.Welcome(self._cluster_id, self._node, self._boot_epoch)
+        except NotAccepted as error:
+            self._refuse(sock, Verdict(error.code, str(error)))
+            return None
+        verdict = (self._known.judge(hello, self._is_alive)
+                   or await self._known.bind(hello, self._is_alive))
+        if verdict is not None:
+            self._refuse(sock, verdict, proof)
+            return None
+        welcome = wire.Welcome(self._cluster_id, self._node, self._boot_epoch, proof=proof)
         sock.send(b"".join(encode_frame(wire.welcome_header(welcome))))
         return hello
 
-    async def _judge(self, hello: wire.Hello) -> Verdict | None:
-        """Why this peer is refused; None = it is let in, and that is noted durably."""
+    async def _proven(self, sock, reader: FrameReader, hello: wire.Hello) -> bytes | None:
+        """This node's own proof, once the other side's is there and right; None = none is asked.
+        Raises ``NotAccepted``."""
+        reception = Reception(self._security, self._node, self._boot_epoch, hello)
+        challenge = reception.challenge()
+        if not challenge:
+            return None
+        sock.send(challenge)
+        header = await next_header(sock, reader)
+        if header is None:
+            raise NotAccepted("the connection ended before the proof")
+        return reception.proven(header)
+
+    def _refuse(self, sock, verdict: Verdict, proof: bytes | None = None) -> None:
+        """Say why, with this node's proof when the other side has given its own: what ends a node
+        for good is not to be had from just anybody."""
+        self._note_refused(verdict.text)
+        refused = wire.Refused(*verdict, proof=proof)
+        sock.send(b"".join(encode_frame(wire.refused_header(refused))))
+
+    def _note_refused(self, reason: str) -> None:
+        self.refused += 1
+        self._log.warning("peer connection refused", extra={"reason": reason})
+
+    def _judge(self, hello: wire.Hello) -> None:
+        """What can be said of a hello before anything is proven.  Raises ``NotAccepted``."""
         if hello.version not in wire.VERSIONS_SUPPORTED:
-            return Verdict(Code.UNSUPPORTED, f"version {hello.version} is not known here")
+            raise NotAccepted(f"version {hello.version} is not known here", Code.UNSUPPORTED)
         if hello.connection == "client":
-            return Verdict(Code.INVALID_REQUEST,
-                           "this is the peer port; clients use the client port")
+            raise NotAccepted("this is the peer port; clients use the client port")
         if hello.cluster != self._cluster_id:
-            return Verdict(Code.WRONG_CLUSTER, "this node belongs to another cluster")
-        return (self._known.judge(hello, self._is_alive)
-                or await self._known.bind(hello, self._is_alive))
+            raise NotAccepted("this node belongs to another cluster", Code.WRONG_CLUSTER)
 
     def _is_alive(self, peer: int, life: Life) -> bool:
         """Whether that life of a peer is connected and heard of right now."""
@@ -118,13 +171,14 @@ class PeerListener:
         return (receiving is not None and receiving[1] == life.boot_epoch
                 and self._core.supported_epoch(peer) == life.boot_epoch)
 
-    async def _receive(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
-        link = _Incoming(self, sock, reader, peer)
+    async def _receive(self, sock, reader: FrameReader, peer: int) -> None:
+        kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming
+        link = kind(self, sock, reader, peer)
         self._arrivals.add(sock.fileno(), link.receive)
         try:
             link.take_frames()  # what came right behind the hello
             while not link.over:
-                await trio.lowlevel.wait_readable(sock)
+                await readable(sock)
                 link.receive()
         finally:
             if sock.fileno() != -1:
@@ -148,7 +202,7 @@ class _Incoming:
 
     __slots__ = ("_listener", "_sock", "_reader", "_peer", "over", "problem")
 
-    def __init__(self, listener: PeerListener, sock: socket.socket, reader: FrameReader, peer: int):
+    def __init__(self, listener: PeerListener, sock, reader: FrameReader, peer: int):
         self._listener = listener
         self._sock = sock
         self._reader = reader
@@ -193,3 +247,15 @@ class _Incoming:
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes the task when this was in passing
         except OSError:
             pass  # it is gone already
+
+
+class _TlsIncoming(_Incoming):
+    """The same inside TLS, where one readiness of the socket may mean several receives."""
+
+    __slots__ = ()
+
+    def receive(self) -> None:
+        """Take what is there, all of it: nothing would wake this for the rest."""
+        super().receive()
+        while self._sock.pending and not self.over:
+            super().receive()

@@ -13,7 +13,6 @@ to be matched with a request: answers are items like any others in the other dir
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from typing import Protocol
 
@@ -23,23 +22,19 @@ from multiraft.core import frame_entries
 from multiraft.errors import Compacted
 from multiraft.messages import Append
 from multiraft.storage.errors import CorruptRange
-from multiraft.wire import messages as wire
-from multiraft.wire.errors import Code, RemoteProtocolError
-from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader
-from multiraft.wire.schema import Malformed
+from multiraft.wire.errors import RemoteProtocolError
+from multiraft.wire.frames import FrameReader
 from node import peer_codec
+from node.dial import dial
 from node.errors import DiskFailed
+from node.handshake import NotAccepted, introduce
 from node.outbox import Outbox, OutboxFull
 from node.receive import receive_some
 
 #: Dialing a node that is away is repeated at this pace, in seconds.
 REDIAL_S = 0.2
-DIAL_TIMEOUT_S = 2.0
 #: A peer says welcome, or why not, within this, in seconds.
-WELCOME_TIMEOUT_S = 5.0
-#: A connection whose bytes the peer's kernel does not acknowledge for so long is dialled anew: TCP
-#: would wait ever longer, and go on waiting after the network has healed.
-UNACKNOWLEDGED_MS_MAX = 5_000
+WELCOME_TIMEOUT_S = 2.0
 #: Cold appends that wait for the reader thread; more are dropped, and asked for again by the core.
 COLD_APPENDS_MAX = 1024
 
@@ -51,18 +46,20 @@ class Gate(Protocol):
         """The peer let this node in."""
 
     def refused(self, peer: int, code: int, text: str) -> None:
-        """It did not; may raise a ``NodeError``, which ends the node."""
+        """It did not, with a wire code, or 0 when nobody says that it is the peer's; may raise a
+        ``NodeError``, which ends the node."""
 
 
 class PeerLink:
-    """The outgoing connection to one peer."""
+    """The outgoing connection to one peer.  ``introduction(peer)`` makes what a connection begins
+    with; there is none before the peer has accepted it."""
 
-    def __init__(self, peer: int, host: str, port: int, hello: list, bytes_max: int, gate: Gate,
+    def __init__(self, peer: int, host: str, port: int, introduction, bytes_max: int, gate: Gate,
                  log):
         self.peer = peer
         self._host = host
         self._port = port
-        self._hello = hello
+        self._introduction = introduction
         self._bytes_max = bytes_max
         self._gate = gate
         self._log = log
@@ -99,55 +96,51 @@ class PeerLink:
         """Dial, serve until broken, dial again; until ``end``."""
         with self._scope:
             while True:
-                sock = await self._dial()
-                if sock is not None:
-                    with sock:
-                        await self._talk(sock, on_connected, on_disconnected)
+                opened = await self._open()
+                if opened is not None:
+                    await self._talk(*opened, on_connected, on_disconnected)
                 await trio.sleep(REDIAL_S)  # who refuses this node is not asked without end
 
     def end(self) -> None:
         """The peer is dialled no more."""
         self._scope.cancel()
 
-    async def _talk(self, sock: socket.socket, on_connected, on_disconnected) -> None:
-        """One connection from hello to end; nothing else is said before the welcome."""
-        reader = FrameReader(HANDSHAKE_LIMITS)
-        if not await self._greet(sock, reader):
-            return
+    async def _talk(self, sock, reader: FrameReader, on_connected, on_disconnected) -> None:
+        """One connection that the peer has accepted, to its end."""
         self._gate.welcomed(self.peer)
-        outbox = self._outbox = Outbox(sock, self._bytes_max)
+        self._outbox = Outbox(sock, self._bytes_max)
         self._broken = trio.Event()
         on_connected(self)
         try:
-            await self._serve(sock, outbox, reader)
+            await self._serve(sock, reader, self._outbox)
         finally:
             self._outbox = None
+            sock.close()
             on_disconnected(self)
 
-    async def _greet(self, sock: socket.socket, reader: FrameReader) -> bool:
-        """Say hello and hear whether this node is welcome, and who answers."""
+    async def _open(self):
+        """A connection that the peer has accepted, and its reader; None = not now."""
+        sock = await dial(self._host, self._port)
+        if sock is None:
+            return None
+        opened, reason = None, ""
         try:
-            sock.send(b"".join(self._hello))  # the first bytes of a connection fit into it
-            self.frames_sent += 1
-            answer = None
-            with trio.move_on_after(WELCOME_TIMEOUT_S):
-                while answer is None and await receive_some(sock, reader):
-                    if (frame := reader.next_frame()) is not None:
-                        answer = wire.read_welcome(frame.header)
-        except (OSError, RemoteProtocolError, Malformed) as error:
-            self._log.info("append connection lost", extra={"peer": self.peer,
-                                                            "reason": str(error)})
-            return False
-        if isinstance(answer, wire.Refused):
-            self._gate.refused(self.peer, answer.code, answer.text)
-        elif answer is not None and answer.node != self.peer:
-            self._gate.refused(self.peer, Code.UNKNOWN_NODE, f"node {answer.node} answers at its "
-                               f"address {self._host}:{self._port}")
-        else:
-            return answer is not None
-        return False
+            with trio.move_on_after(WELCOME_TIMEOUT_S) as scope:
+                opened = await introduce(sock, self._introduction(self.peer))
+            if scope.cancelled_caught:
+                reason = f"no welcome within {WELCOME_TIMEOUT_S} s"
+        except NotAccepted as error:
+            self._gate.refused(self.peer, error.code if error.proven else 0, str(error))
+        except (OSError, RemoteProtocolError) as error:
+            reason = str(error)
+        finally:
+            if opened is None:
+                sock.close()
+        if reason:
+            self._log.info("append connection lost", extra={"peer": self.peer, "reason": reason})
+        return opened
 
-    async def _serve(self, sock: socket.socket, outbox: Outbox, reader: FrameReader) -> None:
+    async def _serve(self, sock, reader: FrameReader, outbox: Outbox) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, outbox)
             nursery.start_soon(self._watch, sock, reader)
@@ -160,40 +153,23 @@ class PeerLink:
         except OSError:
             self._break()
 
-    async def _watch(self, sock: socket.socket, reader: FrameReader) -> None:
+    async def _watch(self, sock, reader: FrameReader) -> None:
         """The peer says nothing more here; the end of the stream is the news."""
+        reason = ""
         try:
-            while await receive_some(sock, reader):
+            while not reason and await receive_some(sock, reader):
                 if reader.next_frame() is not None:
-                    raise RemoteProtocolError("a frame that nobody asked for")
+                    reason = "a frame on a connection that only this node writes to"
         except (OSError, RemoteProtocolError) as error:
-            self._log.info("append connection lost", extra={"peer": self.peer,
-                                                            "reason": str(error)})
+            reason = str(error)
+        if reason:
+            self._log.info("append connection lost", extra={"peer": self.peer, "reason": reason})
         self._break()
 
     def _break(self) -> None:
         if self._broken is not None:
             self._broken.set()
         self._outbox = None
-
-    async def _dial(self) -> socket.socket | None:
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        try:
-            sock = trio.socket.socket(family, socket.SOCK_STREAM)
-        except OSError:
-            return None  # out of descriptors: again later
-        try:
-            with trio.move_on_after(DIAL_TIMEOUT_S):
-                await sock.connect((self._host, self._port))
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS_MAX)
-                plain = socket.socket(fileno=sock.detach())
-                plain.setblocking(False)
-                return plain
-        except OSError:
-            pass  # it is away; the caller dials again
-        sock.close()
-        return None
 
 
 class Peers:

@@ -7,36 +7,33 @@ It raises ``NodeRefused`` when the metadata know the node as another one, or as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
 from multiraft.errors import MultiRaftError
-from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import Code, RequestError
-from multiraft.wire.nodes import NodeRow
+from multiraft.wire.nodes import NodeRow, RegisterNode
 from node.admission import Admission, check_final
+from node.handshake import NotAccepted
 from node.known_nodes import KnownNodes
-from node.metadata import NodeRecord, RegisterNode
+from node.metadata import NodeRecord
+from node.metadata_requests import MetadataRequests
 
-#: Pause after an attempt that nobody answered, in seconds; an attempt itself looks for the leader
-#: for several seconds.
-RETRY_S = 1.0
+#: Pause after an attempt that the metadata leader did not answer, in seconds: about an election.
+RETRY_S = 0.5
 
 
 class Registration:
-    """See the module's docstring.  ``connect(addresses)`` opens a client of the cluster."""
+    """See the module's docstring."""
 
-    def __init__(self, core, metadata_log, known: KnownNodes, record: NodeRecord,
-                 admission: Admission, connect: Callable, peering, log):
-        self._core = core
-        self._metadata_log = metadata_log
+    def __init__(self, requests: MetadataRequests, known: KnownNodes, record: NodeRecord,
+                 admission: Admission, peering, log):
+        self._requests = requests
         self._known = known
         self._record = record
         self._admission = admission
-        self._connect = connect
         self._peering = peering
         self._log = log
+        self._why = ""
 
     async def run(self) -> None:
         """Task."""
@@ -53,28 +50,20 @@ class Registration:
     async def _registered(self) -> bool:
         """One attempt.  Raises ``NodeRefused``."""
         try:
-            if self._core.is_leader(METADATA_GROUP):
-                result = await self._metadata_log.propose(RegisterNode(self._record))
-                if result.code != Code.OK:
-                    self._refused(result.code, result.error.text)
-                    return False
-                return True
-            addresses = [node.client_address for node in self._known.peers()]
-            if not addresses:
-                return False  # the only node, which does not lead yet
-            async with self._connect(addresses) as client:
-                reply = await client.join_cluster(NodeRow(*self._record))
+            reply = await self._requests.ask(RegisterNode(NodeRow(*self._record)))
         except RequestError as error:
-            self._refused(error.code, str(error))
+            check_final(error.code, f"the cluster refuses this node: {error}")
+            self._not_yet(str(error))
             return False
-        except MultiRaftError as error:
-            self._log.info("not registered yet", extra={"reason": str(error)})
+        except (NotAccepted, MultiRaftError) as error:
+            self._not_yet(str(error))
             return False
         if self._known.learn({row.id: NodeRecord(*row) for row in reply.nodes},
                              dict.fromkeys(reply.removed, 0), reply.version):
             self._peering.changed()
         return True
 
-    def _refused(self, code: Code, text: str) -> None:
-        check_final(code, f"the cluster refuses this node: {text}")
-        self._log.warning("not registered yet", extra={"reason": text})
+    def _not_yet(self, why: str) -> None:
+        if why != self._why:
+            self._why = why
+            self._log.info("not registered yet", extra={"reason": why})

@@ -129,7 +129,7 @@ def _join(config: NodeConfig, incarnation: int, servers: Sequence[str],
     record = bootstrap.record_of(config.node, incarnation, 0, multiraft.__version__)
     try:
         with connect(servers) as client:
-            reply: JoinClusterReply = client.join_cluster(NodeRow(*record), new=True)
+            reply: JoinClusterReply = client.join_cluster(NodeRow(*record))
     except RequestError as error:
         raise NodeRefused(f"the cluster at {', '.join(servers)} does not take this node: "
                           f"{error}") from error

@@ -177,9 +177,9 @@ class Operations:
 
     # ---- nodes ----
 
-    def join_cluster(self, node: nodes.NodeRow, new: bool) -> Generator:
-        """-> ``JoinClusterReply``.  Registering twice is registering once."""
-        reply: nodes.JoinClusterReply = yield from self._ask(nodes.JoinCluster(node, new))
+    def join_cluster(self, node: nodes.NodeRow) -> Generator:
+        """-> ``JoinClusterReply``.  Joining twice is joining once."""
+        reply: nodes.JoinClusterReply = yield from self._ask(nodes.JoinCluster(node))
         return reply
 
     def node_list(self) -> Generator:
@@ -195,10 +195,6 @@ class Operations:
     def remove_node(self, node: int) -> Generator:
         """-> None.  Removing twice is removing once."""
         yield from self._ask(nodes.RemoveNode(node))
-
-    def record_members(self, record: nodes.RecordMembers) -> Generator:
-        """-> None.  What is older than what is recorded changes nothing."""
-        yield from self._ask(record)
 
     # ---- parts ----
 

@@ -24,6 +24,8 @@ from multiraft.client._core import ClientCore
 from multiraft.client._network import GATHER_MAX, Link, NetworkLimits, drop_sent
 from multiraft.client._operations import Exchange, OffsetRange, Operations, TopicDescription
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.client.tls import TlsSettings
+from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
     ClusterStatusReply,
@@ -33,13 +35,8 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
-from multiraft.wire.nodes import (
-    JoinClusterReply,
-    NodeDescribeReply,
-    NodeListReply,
-    NodeRow,
-    RecordMembers,
-)
+from multiraft.wire.nodes import JoinClusterReply, NodeDescribeReply, NodeListReply, NodeRow
+from multiraft.wire.tls import TlsSocket
 
 
 def _wall_ms() -> int:
@@ -71,7 +68,11 @@ class Client:
     """A connection to a cluster, through any of its nodes; use it with ``async with``."""
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",
-                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None):
+                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None,
+                 tls: TlsSettings | None = None):
+        self._tls = tls
+        if tls is not None:
+            tls.context()  # what cannot be used is said here, not at the first connection
         self._core = ClientCore(servers, rng if rng is not None else random.Random(), 0, client_id,
                                 limits)
         self._operations = Operations(self._core)
@@ -140,9 +141,9 @@ class Client:
 
     # ---- nodes ----
 
-    async def join_cluster(self, node: NodeRow, new: bool = False) -> JoinClusterReply:
-        """Register a node: ``new``, or started again."""
-        return await self._run(self._operations.join_cluster(node, new))
+    async def join_cluster(self, node: NodeRow) -> JoinClusterReply:
+        """Make a data directory a node of the cluster."""
+        return await self._run(self._operations.join_cluster(node))
 
     async def node_list(self) -> NodeListReply:
         """All nodes, and the ids of those that were removed."""
@@ -155,10 +156,6 @@ class Client:
     async def remove_node(self, node: int) -> None:
         """Forget a node that is in no group any more, for ever."""
         await self._run(self._operations.remove_node(node))
-
-    async def record_members(self, record: RecordMembers) -> None:
-        """Tell the metadata who is in a group; for the node that leads it."""
-        await self._run(self._operations.record_members(record))
 
     # ---- data ----
 
@@ -252,23 +249,27 @@ class Client:
                 self._sockets.pop(link, None)
         self.wake()
 
-    async def _connect(self, link: Link) -> socket.socket | None:
+    async def _connect(self, link: Link) -> socket.socket | TlsSocket | None:
         timeout_ms = self._core.limits.connect_timeout_ms
         try:
             with trio.fail_after(timeout_ms / 1000):
                 stream = await trio.open_tcp_stream(link.host, link.port)
-            sock = socket.socket(fileno=stream.socket.detach())
-            sock.setblocking(False)
-            return sock
+                sock = socket.socket(fileno=stream.socket.detach())
+                sock.setblocking(False)
+                if self._tls is None:
+                    return sock
+                return await _secured(sock, self._tls, link.host)
         except trio.TooSlowError:
             why = f"no connection in {timeout_ms} ms"
         except OSError as error:
             causes = getattr(error.__cause__, "exceptions", (error,))  # one for each address tried
             why = f"cannot connect: {'; '.join(map(str, causes))}"
+        except ConfigError as error:
+            why = str(error)
         self._core.network.broken(link, why, _now_ms())
         return None
 
-    async def _talk(self, link: Link, sock: socket.socket) -> None:
+    async def _talk(self, link: Link, sock: socket.socket | TlsSocket) -> None:
         link.connected()
         talk = self._sockets[link] = _LinkSocket(self, link, sock)
         talk.flush()
@@ -283,11 +284,26 @@ class Client:
         self.wake()
 
 
+async def _secured(sock: socket.socket, tls: TlsSettings, host: str) -> TlsSocket:
+    """TLS over a connection, its handshake done; ``sock`` is closed when that fails."""
+    try:
+        secure = TlsSocket(sock, tls.context(), tls.server_name or host)
+        while not secure.handshake():
+            if secure.wants_write:
+                await trio.lowlevel.wait_writable(sock)
+            else:
+                await trio.lowlevel.wait_readable(sock)
+    except (OSError, ConfigError, trio.Cancelled):
+        sock.close()
+        raise
+    return secure
+
+
 class _LinkSocket:
     """A socket that is tried first and waited for only on EAGAIN: a small request costs one system
     call and no switch of tasks."""
 
-    def __init__(self, client: Client, link: Link, sock: socket.socket):
+    def __init__(self, client: Client, link: Link, sock: socket.socket | TlsSocket):
         self._client = client
         self._link = link
         self._sock = sock

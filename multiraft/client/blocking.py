@@ -38,6 +38,8 @@ from multiraft.client._operations import (
     TopicDescription,
 )
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.client.tls import TlsSettings
+from multiraft.errors import ConfigError
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
@@ -48,18 +50,14 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
-from multiraft.wire.nodes import (
-    JoinClusterReply,
-    NodeDescribeReply,
-    NodeListReply,
-    NodeRow,
-    RecordMembers,
-)
+from multiraft.wire.nodes import JoinClusterReply, NodeDescribeReply, NodeListReply, NodeRow
+from multiraft.wire.tls import TlsSocket
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
     "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange",
-    "PartitionDescription", "Producer", "Record", "RequestError", "TopicDescription",
+    "PartitionDescription", "Producer", "Record", "RequestError", "TlsSettings",
+    "TopicDescription",
 ]
 
 #: Nobody waits for the sockets while records are only given: look at them at least this often.
@@ -94,7 +92,7 @@ class _Socket:
         self.link = link
         self._client = client
         self._outgoing: list[Buffer] = []
-        self._sock: socket.socket | None = None
+        self._sock: socket.socket | TlsSocket | None = None
         self._connecting = True
         self._wanted = selectors.EVENT_WRITE
         self._deadline_ms = _now_ms() + client.core.limits.connect_timeout_ms
@@ -161,6 +159,9 @@ class _Socket:
         if error:
             self._connect(os.strerror(error))
             return
+        self._opened()
+
+    def _opened(self) -> None:
         self._connecting = False
         self._want(selectors.EVENT_READ)
         self.link.connected()
@@ -199,12 +200,50 @@ class _Socket:
         self.close()
 
 
+class _SecureSocket(_Socket):
+    """The same inside TLS: connected once its handshake is done."""
+
+    def _finish_connect(self) -> None:
+        if not isinstance(self._sock, TlsSocket):
+            error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                self._connect(os.strerror(error))
+                return
+            tls = self._client.tls
+            try:
+                self._sock = TlsSocket(self._sock, tls.context(),
+                                       tls.server_name or self.link.host)
+            except ConfigError as problem:
+                self._fail(str(problem))
+                return
+        try:
+            done = self._sock.handshake()
+        except OSError as problem:
+            self._fail(f"cannot connect: {problem}")
+            return
+        if done:
+            self._opened()
+        elif self._sock.wants_write:
+            self._want(selectors.EVENT_READ | selectors.EVENT_WRITE)
+        else:
+            self._want(selectors.EVENT_READ)
+
+    def _try_receive(self) -> None:
+        """All of it: nothing would wake this for what is decrypted already."""
+        super()._try_receive()
+        while self._sock is not None and self._sock.pending:
+            super()._try_receive()
+
 
 class Client:
     """A connection to a cluster, through any of its nodes; use it with ``with``."""
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",
-                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None):
+                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None,
+                 tls: TlsSettings | None = None):
+        self.tls = tls
+        if tls is not None:
+            tls.context()  # what cannot be used is said here, not at the first connection
         self.core = ClientCore(servers, rng if rng is not None else random.Random(), _now_ms(),
                                client_id, limits)
         self.selector = selectors.DefaultSelector()
@@ -269,9 +308,9 @@ class Client:
 
     # ---- nodes ----
 
-    def join_cluster(self, node: NodeRow, new: bool = False) -> JoinClusterReply:
-        """Register a node: ``new``, or started again."""
-        return self._run(self._operations.join_cluster(node, new))
+    def join_cluster(self, node: NodeRow) -> JoinClusterReply:
+        """Make a data directory a node of the cluster."""
+        return self._run(self._operations.join_cluster(node))
 
     def node_list(self) -> NodeListReply:
         """All nodes, and the ids of those that were removed."""
@@ -284,10 +323,6 @@ class Client:
     def remove_node(self, node: int) -> None:
         """Forget a node that is in no group any more, for ever."""
         self._run(self._operations.remove_node(node))
-
-    def record_members(self, record: RecordMembers) -> None:
-        """Tell the metadata who is in a group; for the node that leads it."""
-        self._run(self._operations.record_members(record))
 
     # ---- data ----
 
@@ -319,7 +354,8 @@ class Client:
         now_ms = self._turned_ms = _now_ms()
         self.core.advance(now_ms)
         for link in self.core.network.take_new_links():
-            self._sockets[link] = _Socket(self, link)
+            kind = _Socket if self.tls is None else _SecureSocket
+            self._sockets[link] = kind(self, link)
         for link, sock in list(self._sockets.items()):
             sock.tick(now_ms)
             if link.closed:

@@ -36,6 +36,8 @@ GROUPS_PER_REPLY_MAX = 10_000
 TOPIC_NAME_MAX = 249
 TEXT_MAX = 4096
 ADDRESS_MAX = 300
+#: Nonces and proofs between nodes: SHA-256.
+NONCE_BYTES = 32
 #: A long poll longer than this is asked again: half-open connections are noticed.
 WAIT_MS_MAX = 60_000
 TIMEOUT_MS_MAX = 600_000
@@ -49,7 +51,7 @@ LATEST = "latest"
 class Hello(NamedTuple):
     """First frame of each connection, from whoever opened it."""
 
-    connection: str = "client"  # "client", "append" or "liveness"; key "class" on the wire
+    connection: str = "client"  # "append", "liveness", "command" of nodes; key "class" on the wire
     cluster: bytes | None = None  # 16 bytes; null = whatever cluster answers
     node: int = 0  # 0 = not a node
     boot_epoch: int = 0
@@ -57,6 +59,21 @@ class Hello(NamedTuple):
     incarnation: int = 0  # of a node's data directory
     process: int = 0  # of a node: a random number of this very process
     version: int = PROTOCOL_VERSION
+    nonce: bytes | None = None  # of a node that can prove that it knows the cluster's secret
+
+
+class Challenge(NamedTuple):
+    """The answer of a node that wants that proof, before anything else is heard."""
+
+    node: int
+    boot_epoch: int
+    nonce: bytes
+
+
+class Proof(NamedTuple):
+    """The answer to a challenge."""
+
+    proof: bytes
 
 
 class Welcome(NamedTuple):
@@ -69,6 +86,7 @@ class Welcome(NamedTuple):
     batch_bytes_max: int = 0
     in_flight_max: int = 0
     version: int = PROTOCOL_VERSION
+    proof: bytes | None = None  # that the answering node knows the secret as well
 
 
 class Refused(NamedTuple):
@@ -77,6 +95,7 @@ class Refused(NamedTuple):
     code: int
     text: str
     versions: tuple[int, ...] = VERSIONS_SUPPORTED
+    proof: bytes | None = None  # as of a welcome, when the dialler has given its own
 
 
 # ---- rows -------------------------------------------------------------------------------------
@@ -349,6 +368,7 @@ _node = schema.integer(0, schema.I32_MAX)
 _code = schema.integer(0, schema.I16_MAX)
 _bytes_count = schema.integer(0, schema.I32_MAX)
 _uuid = schema.fixed_bytes(16)
+_nonce = schema.fixed_bytes(NONCE_BYTES)
 _name = schema.text(TOPIC_NAME_MAX)
 #: A name that is not acceptable is answered with INVALID_TOPIC_NAME by who owns the rule, so it
 #: may be somewhat longer here.
@@ -443,13 +463,18 @@ Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | CreateTo
          | GroupListReply | GroupTransferReply | NodeStatusReply | nodes.Reply)
 
 _HELLO = Shape(Hello, {
-    "version": _u32, "connection": schema.one_of("client", "append", "liveness"),
+    "version": _u32, "connection": schema.one_of("client", "append", "liveness", "command"),
     "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
-    "client_id": schema.text(TOPIC_NAME_MAX), "incarnation": _u64, "process": _u64})
+    "client_id": schema.text(TOPIC_NAME_MAX), "incarnation": _u64, "process": _u64,
+    "nonce": nullable(_nonce)})
+_CHALLENGE = Shape(Challenge, {"node": _node, "boot_epoch": _u64, "nonce": _nonce})
+_PROOF = Shape(Proof, {"proof": _nonce})
 _WELCOME = Shape(Welcome, {
     "version": _u32, "cluster": _uuid, "node": _node, "boot_epoch": _u64,
-    "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32})
-_REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u32, 100)})
+    "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32,
+    "proof": nullable(_nonce)})
+_REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u32, 100),
+                            "proof": nullable(_nonce)})
 
 # ---- values <-> header maps -------------------------------------------------------------------
 
@@ -458,6 +483,8 @@ def hello_header(hello: Hello) -> dict[str, Any]:
     """Header of the first frame."""
     fields = hello._asdict()
     fields["class"] = fields.pop("connection")
+    if hello.nonce is None:
+        del fields["nonce"]
     return {"op": "hello", **fields}
 
 
@@ -481,12 +508,45 @@ def read_hello(header: dict[str, Any]) -> Hello:
 
 def welcome_header(welcome: Welcome) -> dict[str, Any]:
     """Header of the answer that accepts."""
-    return {"op": "welcome", **welcome._asdict()}
+    fields = welcome._asdict()
+    if welcome.proof is None:
+        del fields["proof"]
+    return {"op": "welcome", **fields}
+
+
+def challenge_header(challenge: Challenge) -> dict[str, Any]:
+    """Header of the answer that wants a proof first."""
+    return {"op": "challenge", **challenge._asdict()}
+
+
+def proof_header(proof: Proof) -> dict[str, Any]:
+    """Header of the answer to a challenge."""
+    return {"op": "proof", **proof._asdict()}
+
+
+def read_proof(header: dict[str, Any]) -> Proof:
+    """What must follow a challenge.  Raises ``Malformed``."""
+    fields = dict(header)
+    if fields.pop("op", None) != "proof":
+        raise Malformed("the answer to a challenge is no proof")
+    return _PROOF.read(fields)
+
+
+def read_answer(header: dict[str, Any]) -> Challenge | Welcome | Refused:
+    """What a node may be answered to its hello.  Raises ``Malformed``."""
+    if header.get("op") != "challenge":
+        return read_welcome(header)
+    fields = dict(header)
+    del fields["op"]
+    return _CHALLENGE.read(fields)
 
 
 def refused_header(refused: Refused) -> dict[str, Any]:
     """Header of the answer that refuses; the connection is closed after it."""
-    return {"op": "refused", **refused._asdict()}
+    fields = refused._asdict()
+    if refused.proof is None:
+        del fields["proof"]
+    return {"op": "refused", **fields}
 
 
 def read_welcome(header: dict[str, Any]) -> Welcome | Refused:

@@ -1,6 +1,7 @@
 """Requests and responses about nodes: join, register, list, describe, remove, who is in a group.
 
-Contract.  As ``messages.py``, whose tables take in those of this module.
+Contract.  As ``messages.py``, whose tables take in ``REQUESTS`` and ``RESPONSES``; those that begin
+with ``PEER_`` are asked by nodes, on the peer port.
 """
 
 from __future__ import annotations
@@ -44,11 +45,16 @@ class NodeState(NamedTuple):
 
 
 class JoinCluster(NamedTuple):
-    """A node registers: with ``new``, it is to become one; without, it has started again.  Id 0 =
-    the next that is free.  Asked twice with one incarnation it is the same node."""
+    """A data directory is to become a node.  Id 0 = the next that is free.  Asked twice with one
+    incarnation it is the same node."""
 
     node: NodeRow
-    new: bool = False
+
+
+class RegisterNode(NamedTuple):
+    """A node has started; only it can say so."""
+
+    node: NodeRow
 
 
 class NodeList(NamedTuple):
@@ -121,27 +127,37 @@ _state = row(NodeState, _node, schema.one_of("up", "down", "unknown"), _u32, _u3
 
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
-    "join_cluster": Shape(JoinCluster, {"node": _node, "new": schema.boolean}),
+    "join_cluster": Shape(JoinCluster, {"node": _node}),
     "node_list": Shape(NodeList, {}),
     "node_describe": Shape(NodeDescribe, {"node": _id}),
     "remove_node": Shape(RemoveNode, {"node": _id}),
-    "record_members": Shape(RecordMembers, {
-        "group": _u32, "incarnation": _u64, "version": _u64, "voters": _ids, "learners": _ids,
-        "outgoing": _ids}),
 }
+
+_joined = Shape(JoinClusterReply, {
+    "node": _id, "cluster": schema.fixed_bytes(16), "groups": _u32, "replication_factor": _id,
+    "nodes": list_of(_node, NODES_MAX), "removed": _ids, "version": _u64})
 
 #: op -> fields of its response.
 RESPONSES: dict[str, Shape] = {
-    "join_cluster": Shape(JoinClusterReply, {
-        "node": _id, "cluster": schema.fixed_bytes(16), "groups": _u32, "replication_factor": _id,
-        "nodes": list_of(_node, NODES_MAX), "removed": _ids, "version": _u64}),
+    "join_cluster": _joined,
     "node_list": Shape(NodeListReply, {"nodes": list_of(_state, NODES_MAX), "removed": _ids}),
     "node_describe": Shape(NodeDescribeReply, {
         "node": _state, "voter_of": _groups, "learner_of": _groups, "leader_of": _groups}),
     "remove_node": Shape(RemoveNodeReply, {}),
-    "record_members": Shape(RecordMembersReply, {}),
 }
 
-Request = JoinCluster | NodeList | NodeDescribe | RemoveNode | RecordMembers
-Reply = (JoinClusterReply | NodeListReply | NodeDescribeReply | RemoveNodeReply
-         | RecordMembersReply)
+Request = JoinCluster | NodeList | NodeDescribe | RemoveNode
+Reply = JoinClusterReply | NodeListReply | NodeDescribeReply | RemoveNodeReply
+
+#: The same between nodes.
+PEER_REQUESTS: dict[str, Shape] = {
+    "register_node": Shape(RegisterNode, {"node": _node}),
+    "record_members": Shape(RecordMembers, {
+        "group": _u32, "incarnation": _u64, "version": _u64, "voters": _ids, "learners": _ids,
+        "outgoing": _ids}),
+}
+PEER_RESPONSES: dict[str, Shape] = {
+    "register_node": _joined,
+    "record_members": Shape(RecordMembersReply, {}),
+}
+PEER_OPS: dict[type, str] = {shape.kind: op for op, shape in PEER_REQUESTS.items()}

@@ -24,6 +24,7 @@ from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, Respo
 from multiraft.wire.messages import BatchPart, CreateTopic, Hello, Produce
 from node.config import NodeConfig, parse
 from node.main import Node
+from node.security import Security
 
 LIMIT_S = 20.0
 POLL_S = 0.002
@@ -99,7 +100,7 @@ def make_node(config: NodeConfig) -> Node:
     """All parts of a node on its real directory."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
-    return Node(config, store, silent_log())
+    return Node(config, store, Security(config.security, config.cluster_id), silent_log())
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,6 @@
 """Append connections: both ends over real sockets, with a core that only writes down."""
 
+import functools
 import socket
 from types import SimpleNamespace
 
@@ -21,10 +22,14 @@ from node import peers as peers_module
 from node.arrivals import Arrivals
 from node.config import Address
 from node.errors import DiskFailed
+from node.handshake import Introduction
+from node.known_nodes import KnownNodes, of_joined
 from node.listener import Listener, listen
+from node.metadata import NodeRecord
 from node.peer_listener import PeerListener
 from node.peers import PeerLink, Peers
 from node.receive import receive_some
+from node.security import Security, SecurityConfig
 from tests.node.harness import free_port, in_trio, silent_log, until
 
 CLUSTER = bytes(16)
@@ -37,13 +42,17 @@ def entry(index: int, size: int = 8) -> Entry:
 
 
 class Core:
-    """Writes down what it is told."""
+    """Writes down what it is told, and supports the lives it is told to support."""
 
     def __init__(self):
         self.stepped: list = []
         self.connections: list = []
         self.still_leads = True
         self.refuses = False
+        self.supported: dict[int, int] = {}
+
+    def supported_epoch(self, node):
+        return self.supported.get(node, 0)
 
     def step(self, sender, message):
         if self.refuses:
@@ -84,15 +93,36 @@ class Store:
         return SimpleNamespace(execute=execute)
 
 
+def hello_of(node: int, epoch: int = 1, connection: str = "append", process: int = 5) -> Hello:
+    """What a node says, whose data directory has the incarnation 100 + node."""
+    return Hello(connection, CLUSTER, node, epoch, incarnation=100 + node, process=process)
+
+
+def known_nodes(*nodes: int) -> KnownNodes:
+    """What node 2 knows of others, which are registered."""
+    records = [NodeRecord(node, 100 + node, 0, f"h:{node}", f"p:{node}") for node in nodes]
+    return KnownNodes(None, "", 2, of_joined(CLUSTER, 1, 1, records, (), 1))
+
+
 class Sender:
     """Node 1, which dials node 2."""
 
-    def __init__(self, port: int, cluster: bytes = CLUSTER, bytes_max: int = 64 << 20):
+    def __init__(self, port: int, cluster: bytes = CLUSTER, bytes_max: int = 64 << 20,
+                 security: SecurityConfig = SecurityConfig()):
         self.core, self.store, self.damage = Core(), Store(), []
-        hello = encode_frame(hello_header(Hello("append", cluster, 1, 1)))
-        self.link = PeerLink(2, "127.0.0.1", port, hello, bytes_max, silent_log())
-        self.peers = Peers([self.link], self.store, self.core, FRAME_BYTES_MAX, lambda: None,
+        introduction = functools.partial(Introduction, Security(security, cluster),
+                                         hello_of(1)._replace(cluster=cluster))
+        self.answers: list[tuple[int, int]] = []  # (peer, code), 0 = welcome
+        self.link = PeerLink(2, "127.0.0.1", port, introduction, bytes_max, self, silent_log())
+        self.peers = Peers(self.store, self.core, FRAME_BYTES_MAX, lambda: None,
                            self.damage.append)
+        self.peers.add(self.link)
+
+    def welcomed(self, peer):
+        self.answers.append((peer, 0))
+
+    def refused(self, peer, code, text):
+        self.answers.append((peer, code))
 
     def say(self, *messages) -> None:
         """What one round does."""
@@ -103,13 +133,15 @@ class Sender:
 class Receiver:
     """Node 2's peer port."""
 
-    def __init__(self):
+    def __init__(self, security: SecurityConfig = SecurityConfig()):
         self.core, self.rounds, self.adopted = Core(), 0, []
+        self.known = known_nodes(1, 3)
         self.arrivals = Arrivals()
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
-            CLUSTER, 2, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500, self.arrivals, silent_log())
+            Security(security, CLUSTER), 2, 1, self.known, None, FRAME_BYTES_MAX, 500,
+            self.arrivals, silent_log())
         self.listener = Listener(listen(self.address), self.port.handle, 100)
 
     def round(self):
@@ -147,7 +179,7 @@ def pair_test(test):
 async def test_the_messages_of_a_round_are_one_frame(sender, receiver):
     sender.say(REPLY, TimeoutNow(1, 1, 1), Append(1, 1, 1, 9, 1, 11, 0))
     await until(lambda: len(receiver.core.stepped) == 3)
-    assert sender.peers.frames_sent == 2, "the hello and one more"
+    assert sender.peers.frames_sent == 1
     assert receiver.port.frames == 1
     assert receiver.rounds == 1
     assert [message for _sender, message in receiver.core.stepped][:2] == [REPLY,
@@ -232,21 +264,23 @@ async def test_a_message_that_cannot_be_ends_the_connection_and_nothing_else(sen
 
 @pair_test
 async def test_a_newer_connection_of_the_same_node_replaces_the_older(sender, receiver):
-    with await receiver.dial(Hello("append", CLUSTER, 1, 1)):
+    with await receiver.dial(hello_of(1)):
         await until(lambda: ("down", 2) in sender.core.connections)
-        with await receiver.dial(Hello("append", CLUSTER, 3, 1)):
+        with await receiver.dial(hello_of(3)):
             await until(lambda: len(receiver.port._receiving) == 2)
 
 
 @in_trio
-@pytest.mark.parametrize(("hello", "why"), [
-    (Hello("append", bytes(15) + b"x", 1, 1), "another cluster"),
-    (Hello("append", CLUSTER, 9, 1), "no member"),
-    (Hello("append", CLUSTER, 2, 1), "no member"),
-    (Hello("client", CLUSTER), "peer port"),
-    (Hello(version=7), "version 7"),
+@pytest.mark.parametrize(("hello", "why", "code"), [
+    (hello_of(1)._replace(cluster=bytes(15) + b"x"), "another cluster", Code.WRONG_CLUSTER),
+    (hello_of(9), "no member", Code.UNKNOWN_NODE),
+    (hello_of(2), "no member", Code.UNKNOWN_NODE),
+    (hello_of(1)._replace(incarnation=7), "another data directory", Code.WRONG_INCARNATION),
+    (hello_of(1)._replace(incarnation=0), "another data directory", Code.WRONG_INCARNATION),
+    (Hello("client", CLUSTER), "peer port", Code.INVALID_REQUEST),
+    (Hello(version=7), "version 7", Code.UNSUPPORTED),
 ])
-async def test_a_stranger_is_refused_with_the_reason(hello, why):
+async def test_a_stranger_is_refused_with_the_reason(hello, why, code):
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
@@ -255,7 +289,7 @@ async def test_a_stranger_is_refused_with_the_reason(hello, why):
             while (frame := reader.next_frame()) is None:
                 assert await receive_some(sock, reader)
             refused = wire.read_welcome(frame.header)
-            assert (refused.code, why in refused.text) == (Code.INVALID_REQUEST, True)
+            assert (refused.code, why in refused.text) == (code, True)
             assert not await receive_some(sock, reader)
         nursery.cancel_scope.cancel()
 
@@ -265,7 +299,7 @@ async def test_a_liveness_connection_goes_to_its_thread_with_what_came_behind_th
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        with await receiver.dial(Hello("liveness", CLUSTER, 1, 1)) as sock:
+        with await receiver.dial(hello_of(1, connection="liveness")) as sock:
             await until(lambda: receiver.adopted)
             assert isinstance(sock, socket.socket)
         peer, adopted, reader = receiver.adopted[0]
@@ -282,9 +316,10 @@ async def test_a_peer_that_refuses_is_not_dialled_without_end(monkeypatch):
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
         nursery.start_soon(sender.peers.run)
-        await until(lambda: ("down", 2) in sender.core.connections)
+        await until(lambda: receiver.port.refused)
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert receiver.listener.accepted == 1
+        assert not sender.core.connections, "who refuses is not connected"
         nursery.cancel_scope.cancel()
 
 
@@ -304,6 +339,9 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
         nursery.start_soon(sender.peers.run)
+        for life in (1, 2):
+            await until(lambda up=2 * life - 1: len(sender.core.connections) == up)
+            sender.say(REPLY)
         await until(lambda: len(sender.core.connections) == 5)
         sender.say(REPLY)
         await until(lambda: receiver.core.stepped)
@@ -314,13 +352,17 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
 async def test_a_peer_that_does_not_read_is_dropped_at_the_limit(monkeypatch):
     monkeypatch.setattr(peers_module, "REDIAL_S", 1000)
     port = free_port()
-    with socket.create_server(("127.0.0.1", port)):
+    with socket.create_server(("127.0.0.1", port)) as listening:
         sender = Sender(port, bytes_max=8 << 20)
         sender.store.size = 4 << 20
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sender.peers.run)
+            await trio.lowlevel.wait_readable(listening)
+            deaf, _ = listening.accept()
+            deaf.send(b"".join(encode_frame(wire.welcome_header(wire.Welcome(CLUSTER, 2, 1)))))
             await until(lambda: sender.core.connections)
             for _ in range(20):
                 sender.say(Append(1, 1, 1, 9, 1, 10, 0))
             await until(lambda: sender.core.connections[-1] == ("down", 2))
+            deaf.close()
             nursery.cancel_scope.cancel()
