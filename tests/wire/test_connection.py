@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiraft.wire import messages as m
+from multiraft.wire import nodes as n
 from multiraft.wire.connection import (
     NEED_DATA,
     PAUSED,
@@ -63,6 +64,7 @@ class Pair:
         return events(self.client, b"".join(self.server.send(event, payload)), self.step)
 
 
+NODE = n.NodeRow(4, 1 << 62, 3, "h:1", "h:2", "r1", 100, "0.1.0", 1_700_000_000_000)
 EXCHANGES = [
     (m.Metadata(("a", "b")), m.MetadataReply(
         CLUSTER, (m.NodeAddress(1, "h:1", "r1"),),
@@ -79,6 +81,10 @@ EXCHANGES = [
     (m.GroupList(), m.GroupListReply((m.GroupSummary(1, 1, 4, 2, (1, 2, 3), (4,)),))),
     (m.GroupTransfer(1, 2), m.GroupTransferReply(2, 5)),
     (m.NodeStatus(), m.NodeStatusReply(1, {"rounds": 5, "lanes": [{"bytes": 3}]})),
+    (n.JoinCluster(NODE), n.JoinClusterReply(4, CLUSTER, 8, 3, (NODE,), (2,), 17)),
+    (n.NodeList(), n.NodeListReply((n.NodeState(NODE, "up", 8, 3),), (2,))),
+    (n.NodeDescribe(4), n.NodeDescribeReply(n.NodeState(NODE, "down", 8, 3), (1, 2), (0,), ())),
+    (n.RemoveNode(4), n.RemoveNodeReply()),
 ]
 
 
