@@ -48,6 +48,14 @@ class RaftConfig:
     uncommitted_bytes_max: int = 64 << 20
     #: Proposed but uncommitted entries of a group, for the same reason.
     uncommitted_entries_max: int = 1 << 16
+    #: Entries that a learner may lack when it is made a voter: what is on the way under load.  A
+    #: joint majority that waits for more would stop the group (thesis 4.2.1).
+    promotion_lag_entries_max: int = 1024
+    #: A replica without a leader that may not campaign (a learner, or one that was removed and does
+    #: not know) asks what became of its group this often: nobody waits for it.
+    bystander_retry_ms: int = 2000
+    #: Linearizable reads of one group that wait for their confirmation.
+    reads_waiting_max: int = 4096
     #: Groups that are re-examined in one round after a node was lost or came back.
     reexamine_groups_max: int = 256
 

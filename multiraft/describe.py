@@ -18,14 +18,15 @@ from multiraft.messages import (
     LedChanges,
     LedRequest,
     Message,
+    Removed,
     Status,
     TimeoutNow,
     VoteReply,
     VoteRequest,
 )
 from multiraft.neighbours import NO_GROUP
-from multiraft.ready import Committed, Event, GroupWrite, Writes
-from multiraft.types import Entry, EntryKind
+from multiraft.ready import Committed, Event, GroupWrite, ReadReady, Writes
+from multiraft.types import Configuration, Entry, EntryKind
 
 #: Bytes of a payload that are shown.
 PAYLOAD_SHOWN_MAX = 16
@@ -73,7 +74,7 @@ def _append(message: Append) -> str:
     if message.last_index > message.prev_index:
         entries = f" entries={index_range(message.prev_index + 1, message.last_index)}"
     return (f"Append term={message.term} prev={message.prev_index}@{message.prev_term}{entries} "
-            f"commit={message.commit}")
+            f"commit={message.commit}{_stamp(message)}")
 
 
 def _append_reply(message: AppendReply) -> str:
@@ -85,7 +86,25 @@ def _append_reply(message: AppendReply) -> str:
             text += f" verified={message.hint_index}"
     elif status is Status.MISMATCH:
         text += f" hint={message.hint_index}@{message.hint_term}"
-    return text
+    return text + _stamp(message)
+
+
+def _stamp(message: Append | AppendReply) -> str:
+    return f" stamp={message.stamp}" if message.stamp else ""
+
+
+def _removed(message: Removed) -> str:
+    return f"Removed term={message.term} index={message.index}{_stamp(message)}"
+
+
+def configuration(value: Configuration) -> str:
+    """``n1 n2 n3``, ``n1 n2 and n1 n3`` while joint, ``+ n4`` for learners."""
+    text = " ".join(map(node_name, value.voters))
+    if value.outgoing:
+        text += " and " + " ".join(map(node_name, value.outgoing))
+    if value.learners:
+        text += " + " + " ".join(map(node_name, value.learners))
+    return text or "nobody"
 
 
 def _timeout_now(message: TimeoutNow) -> str:
@@ -114,7 +133,8 @@ def _led_changes(message: LedChanges) -> str:
 
 _MESSAGES = {
     VoteRequest: _vote_request, VoteReply: _vote_reply, Append: _append,
-    AppendReply: _append_reply, TimeoutNow: _timeout_now, DigestQuery: _digest_query,
+    AppendReply: _append_reply, TimeoutNow: _timeout_now, Removed: _removed,
+    DigestQuery: _digest_query,
     DigestAnswer: _digest_answer, LedRequest: _led_request, LedChanges: _led_changes,
 }
 
@@ -133,6 +153,8 @@ def message(sender: int, to: int, value: Message) -> str:
 def group_write(node: int, value: GroupWrite) -> str:
     """``n1 disk <- g4 drop=3 entries=3..4 term=2 vote=n1``"""
     text = f"{node_name(node)} disk <- g{value.group}"
+    if value.mark is not None:
+        text += f" {EntryKind(value.mark.kind).name.lower()}"
     if value.drop_from:
         text += f" drop={value.drop_from}.."
     if value.entries:
@@ -150,6 +172,11 @@ def writes(node: int, value: Writes) -> Iterable[str]:
 def committed(node: int, value: Committed) -> str:
     """``n1 g4 applies 3..4``"""
     return f"{node_name(node)} g{value.group} applies {index_range(value.first, value.last)}"
+
+
+def read_ready(node: int, value: ReadReady) -> str:
+    """``n1 g4 reads a at 7``"""
+    return f"{node_name(node)} g{value.group} reads {value.token} at {value.index}"
 
 
 def event(node: int, value: Event) -> str:
@@ -170,6 +197,11 @@ def event(node: int, value: Event) -> str:
         epoch = f" (life {fields[2]})" if len(fields) > 2 else ""
         side = "to" if fields[1] in ("granted", "withdrawn") else "from"
         return f"{where} lease {side} {node_name(fields[0])} {fields[1]}{epoch}"
+    if value.kind == "membership":
+        return f"{where} members {configuration(fields[0])} (at {fields[1]})"
+    if value.kind == "wanted":
+        incarnation, sender, term = fields
+        return f"{where} wanted by {node_name(sender)} incarnation={incarnation} term={term}"
     if value.kind == "transfer":
         return f"{where} transfer to {node_name(fields[0])} {fields[1]}"
     if value.kind in ("restarted", "discredited"):

@@ -15,7 +15,6 @@ from __future__ import annotations
 from multiraft import membership
 from multiraft.group import Group, Role
 from multiraft.messages import TimeoutNow, VoteReply, VoteRequest
-from multiraft.progress import Progress
 from multiraft.quorum import Vote
 from multiraft.types import Entry, EntryKind
 
@@ -34,6 +33,8 @@ def on_election_timer(group: Group) -> None:
         ask_for_pre_votes(group)
     elif group.role is not Role.FOLLOWER:
         group.become_follower(group.term, 0, "not held up")
+    elif group.is_bystander():
+        _ask_around(group)
 
 
 def ask_for_pre_votes(group: Group) -> None:
@@ -45,6 +46,14 @@ def ask_for_pre_votes(group: Group) -> None:
     group.arm_election(host.config.election_retry_ms)
     _request_votes(group, group.term + 1, pre=True, transfer=False)
     _judge(group)
+
+
+def _ask_around(group: Group) -> None:
+    """Ask what became of the group, as a pre-vote whose answers count for nothing: it changes
+    nothing, a leader that hears it knows who is here, or says that nobody waits for this one."""
+    config = group.host.config
+    _request_votes(group, group.term + 1, pre=True, transfer=False)
+    group.arm_election(config.bystander_retry_ms)
 
 
 def campaign(group: Group, transfer: bool = False) -> None:
@@ -64,6 +73,9 @@ def _request_votes(group: Group, term: int, pre: bool, transfer: bool) -> None:
     for node in group.configuration.members():
         if node != group.host.node and membership.is_voter(group.configuration, node):
             group.send(node, request)
+    stranger = group.stranger() if pre else 0
+    if stranger:
+        group.send(stranger, request)  # it leads, and will say that this is no member any more
 
 
 def on_hard_state_durable(group: Group) -> None:
@@ -76,7 +88,7 @@ def on_hard_state_durable(group: Group) -> None:
 def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
     """Grant or refuse (paper 5.2, 5.4.1).  A refusal out of trust leaves the term alone."""
     trusting = (not request.transfer and group.leader != sender and group.trusts_leader())
-    if group.quarantined or trusting:
+    if group.quarantined or trusting or group.is_barred():
         _answer(group, sender, request, False)
     elif request.pre:
         _answer(group, sender, request, request.term > group.term
@@ -149,11 +161,12 @@ def _become_leader(group: Group) -> None:
     next_index = group.log.last_index + 1
     for node in group.configuration.members():
         if node != host.node:
-            group.progress[node] = Progress(node, next_index, host.support.held.get(node, 0),
-                                            host.support.connections.get(node, 0), host.now_ms)
+            group.seat(node, 0)
     group.term_start = next_index
+    group.changing = (bool(group.configuration.outgoing)
+                      or group.configuration_index > group.log.commit)
     group.enter(Role.LEADER, host.node)
-    group.append(Entry(EntryKind.NOOP, group.id, group.incarnation, group.term, next_index))
+    group.append(Entry(EntryKind.NOOP, group.id, group.log_incarnation, group.term, next_index))
     group.wake()
 
 

@@ -17,6 +17,10 @@
     |  |  +- OutOfOrderSequence a batch before it is missing
     |  +- PartitionSealed       the partition is not (any more) in this group
     |  +- UnknownPartition      not open in this group
+    |  +- MembershipError       a change of members that cannot begin
+    |     +- ChangeOpen         another one is under way
+    |     +- MemberLags         a new voter lacks entries, with their number
+    |     +- InvalidMembers     the members asked for are none, or those that are
     +- Compacted                below the log's first index
     +- ImpossibleMessage        no correct node can have sent it
     +- ConfigError              a limit contradicts another
@@ -105,6 +109,29 @@ class PartitionSealed(ProposalError):
 
 class UnknownPartition(ProposalError):
     """The partition is not open in this group."""
+
+
+class MembershipError(ProposalError):
+    """A change of members that cannot begin (now)."""
+
+
+class ChangeOpen(MembershipError):
+    """One change at a time: another one is not through yet."""
+
+
+class MemberLags(MembershipError):
+    """A node that shall vote does not have (nearly) all entries yet."""
+
+    def __init__(self, node: int, entries: int, limit: int):
+        super().__init__(f"node {node} lacks {entries} entries, at most {limit} may be missing for "
+                         f"a voter")
+        self.node = node
+        self.entries = entries
+        self.limit = limit
+
+
+class InvalidMembers(MembershipError):
+    """Members that a group cannot have, or has already."""
 
 
 class Compacted(MultiRaftError):

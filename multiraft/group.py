@@ -29,16 +29,19 @@ from typing import NamedTuple, Protocol
 from multiraft import digest, membership
 from multiraft.config import RaftConfig
 from multiraft.digest import LedSum
-from multiraft.hints import LedChanges
+from multiraft.hints import Hints, LedChanges
 from multiraft.log import GroupLog
 from multiraft.messages import AppendReply, GroupMessage, Status
 from multiraft.progress import Progress, ProgressState
-from multiraft.ready import Committed, Envelope, Event, GroupWrite, Ready
+from multiraft.ready import Committed, Envelope, Event, GroupWrite, ReadReady, Ready
 from multiraft.store import GroupRestored, LogReader
 from multiraft.support import Support
 from multiraft.tail_protocol import Tail
 from multiraft.timers import Timers
 from multiraft.types import Configuration, Entry, HardState
+
+#: Why a replica says nothing any more that is no member.
+REMOVED = "removed"
 
 
 class Role(enum.IntEnum):
@@ -62,7 +65,8 @@ class Host:
     """What the groups of one node share."""
 
     __slots__ = ("node", "config", "store", "rng", "now_ms", "support", "timers", "led", "believed",
-                 "led_changes", "digests_version", "dirty", "events", "written_sequence")
+                 "led_changes", "hints", "shared", "digests_version", "dirty", "going", "reads",
+                 "events", "written_sequence")
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance,
                  now_ms: int):
@@ -78,10 +82,17 @@ class Host:
         #: peer -> sum over the groups here that are believed to be led there
         self.believed: dict[int, LedSum] = {}
         self.led_changes = LedChanges()
+        self.hints = Hints()
+        #: node -> groups here that it is a member of
+        self.shared: dict[int, dict[int, None]] = {}
         #: Grows whenever a sum in ``led`` or ``believed`` changes.
         self.digests_version = 0
         #: Groups that may have something for the next Ready, in the order they were touched.
         self.dirty: dict[int, "Group"] = {}
+        #: Groups that know they are removed; the next Ready lets them go.
+        self.going: dict[int, "Group"] = {}
+        #: Reads that were confirmed, for the next Ready.
+        self.reads: list[ReadReady] = []
         self.events: list[Event] = []
         self.written_sequence = 0
 
@@ -118,26 +129,40 @@ class GroupStatus(NamedTuple):
     transferee: int
     uncommitted_bytes: int
     members: tuple[MemberStatus, ...]
+    configuration_index: int = 0  # of the entry that put it in force; 0 = as created
 
 
 class Group:
     """State of one replica."""
 
-    __slots__ = ("host", "id", "incarnation", "tail", "log", "configuration", "term", "vote",
+    __slots__ = ("host", "id", "incarnation", "log_incarnation", "tail", "log", "configuration",
+                 "configuration_index", "configurations", "barred", "term", "vote", "stamp",
                  "hard_state_unstaged", "hard_state_sequence", "role", "leader", "leader_credit",
                  "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
                  "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
-                 "abstain_until_ms", "quarantined", "outbox", "_office", "_believed")
+                 "abstain_until_ms", "quarantined", "outbox", "mark", "changing", "departed",
+                 "reads", "_office", "_believed", "_shared_with")
 
     def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
                  tail: Tail):
         self.host = host
         self.id = group
-        self.incarnation = incarnation
+        #: Of the group, in messages; of its log, in entries: they differ after a forced recovery.
+        self.incarnation = restored.incarnation or incarnation
+        self.log_incarnation = incarnation
         self.tail = tail
         self.log = GroupLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
-        self.configuration = membership.validate(restored.configuration)
+        #: (index, configuration): the last one that is committed and those above, ascending.
+        self.configurations = [(restored.configuration_index, restored.configuration),
+                               *restored.changes]
+        #: The one in force: the last, committed or not (thesis 4.1).
+        self.configuration_index, configuration = self.configurations[-1]
+        self.configuration = membership.validate(configuration)
+        #: Index of the configuration that removed an earlier life of this replica; 0 = none did.
+        self.barred = restored.barred
         self.term, self.vote = restored.hard_state
+        #: Leader: how many questions it has asked in its term.  Else: the highest heard in it.
+        self.stamp = 0
         #: Term or vote changed and no write has it yet.
         self.hard_state_unstaged = False
         #: The write that has it; durable once ``host.written_sequence`` is there.
@@ -166,10 +191,20 @@ class Group:
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
         self.outbox: list[Envelope] = []
+        #: Lane record that comes before all else in the next write.
+        self.mark: Entry | None = None
+        #: Leader: the configuration in force is not the end of its change, or not committed.
+        self.changing = False
+        #: Leader: who was a member, to be told when the configuration without it is committed.
+        self.departed: dict[int, None] = {}
+        #: Leader: reads that wait for their confirmation; None = there was none in this office.
+        self.reads = None
         #: (term, digest fact) under which this leader is published.
         self._office = (0, 0)
         #: (leader, digest fact) under which this follower's belief is counted.
         self._believed = (0, 0)
+        #: Nodes whose events concern this group.
+        self._shared_with: set[int] = set()
         assert restored.hard_state.term >= self.log.last_term, (
             f"group {group}: term {self.term} is older than its log's {self.log.last_term}")
 
@@ -188,7 +223,28 @@ class Group:
     def may_campaign(self) -> bool:
         """Whether this replica may ask for votes at all."""
         return (not self.quarantined and membership.is_voter(self.configuration, self.host.node)
-                and self.is_held_up())
+                and not self.is_barred() and self.is_held_up())
+
+    def is_barred(self) -> bool:
+        """Whether an earlier life of this replica was removed and its log has not come to where it
+        was added again: what it said and forgot could still be counted with."""
+        return self.barred > 0 and (self.configuration_index <= self.barred
+                                    or self.host.node not in self.configuration.members())
+
+    def stranger(self) -> int:
+        """A node that is known to lead this group and is no voter as far as this replica knows:
+        what it knows is old.  0 = none."""
+        leader, term = self.host.hints.leader(self.id)
+        if leader == 0 or term < self.term or membership.is_voter(self.configuration, leader):
+            return 0
+        return leader
+
+    def is_bystander(self) -> bool:
+        """Whether this replica waits for a leader and cannot become one: it asks now and then what
+        became of the group, because it may have been removed."""
+        return not self.quarantined and (
+            self.stranger() != 0
+            or not membership.is_voter(self.configuration, self.host.node))
 
     def hard_state_is_durable(self) -> bool:
         """Whether this term and vote survive a crash."""
@@ -219,7 +275,7 @@ class Group:
     def reply_append(self, to: int, status: Status, hint: tuple[int, int] = (0, 0)) -> None:
         """Answer an append with anything but a plain acknowledgement."""
         self.send(to, AppendReply(self.id, self.incarnation, self.term, status, 0,
-                                  self.log.commit, *hint))
+                                  self.log.commit, *hint, self.stamp))
 
     # ---- transitions --------------------------------------------------------------------------
 
@@ -231,6 +287,7 @@ class Group:
         if term > self.term:
             self.verified = self.log.commit
             self.ack_to = 0
+            self.stamp = 0
         self.term, self.vote = term, vote
         self.hard_state_unstaged = True
         self.emit("hard_state", term, vote)
@@ -281,6 +338,9 @@ class Group:
         self.uncommitted_bytes = 0
         self.notice_due = False
         self.transferee = 0
+        self.changing = False
+        self.departed = {}
+        self.reads = None
 
     def _publish_belief(self) -> None:
         leader = self.leader if self.role is Role.FOLLOWER else 0
@@ -294,6 +354,8 @@ class Group:
         if leader:
             self.host.believed.setdefault(leader, LedSum()).add(self.id, belief[1])
         self._believed = belief
+        if leader not in self._shared_with:
+            self.share(self.configuration.members())
 
     def append(self, entry: Entry) -> None:
         """Add an entry to log and tail; it is written by the next ``Ready``."""
@@ -307,7 +369,81 @@ class Group:
         assert self.verified < first_gone, f"{first_gone} is verified ({self.verified})"
         self.log.truncate(first_gone)
         self.tail.truncate(first_gone)
+        if self.configuration_index >= first_gone:
+            while self.configurations[-1][0] >= first_gone:
+                self.configurations.pop()
+            self._put_in_force()
         self.touch()
+
+    # ---- members ------------------------------------------------------------------------------
+
+    def adopt(self, index: int, configuration: Configuration) -> None:
+        """``configuration`` is in the log at ``index``: it counts from now on (thesis 4.1)."""
+        kept = self.configurations
+        while len(kept) > 1 and kept[1][0] <= self.log.commit:
+            del kept[0]
+        kept.append((index, configuration))
+        self._put_in_force()
+
+    def replace_configuration(self, configuration: Configuration) -> None:
+        """Forced recovery: these are the members, whatever the log says."""
+        self.configurations = [(self.configuration_index, configuration)]
+        self._put_in_force()
+
+    def _put_in_force(self) -> None:
+        self.configuration_index, self.configuration = self.configurations[-1]
+        self.share(self.configuration.members())
+        self.emit("membership", self.configuration, self.configuration_index)
+        if self.role is Role.LEADER:
+            self._reseat()
+        else:
+            self.rearm()
+
+    def share(self, members: tuple[int, ...]) -> None:
+        """Events about these nodes concern this group, and those about its leader, which a replica
+        that was just created does not know as a member."""
+        wanted = {*members, self.leader} - {0, self.host.node}
+        shared = self.host.shared
+        for node in self._shared_with - wanted:
+            del shared[node][self.id]
+        for node in wanted - self._shared_with:
+            shared.setdefault(node, {})[self.id] = None
+        self._shared_with = wanted
+
+    def _reseat(self) -> None:
+        """A leader's members changed: progress and digests follow."""
+        host = self.host
+        members = self.configuration.members()
+        host.digests_version += 1
+        self.changing = True
+        for node in [node for node in self.progress if node not in members]:
+            del self.progress[node]
+            host.led[node].remove(self.id, self._office[1])
+            self.departed[node] = None
+        for node in members:
+            if node != host.node and node not in self.progress:
+                self.stamp += 1
+                self.seat(node, self.stamp)
+                host.led.setdefault(node, LedSum()).add(self.id, self._office[1])
+                self.departed.pop(node, None)
+        if self.transferee not in self.progress:
+            self.transferee = 0
+
+    def seat(self, node: int, since: int) -> None:
+        """A leader begins to serve a member, of which it knows nothing."""
+        support = self.host.support
+        self.progress[node] = Progress(node, self.log.last_index + 1, support.held.get(node, 0),
+                                       support.connections.get(node, 0), self.host.now_ms, since)
+
+    def go(self, why: str, index: int) -> None:
+        """This replica is no member any more by the configuration at ``index``, for sure.  It says
+        nothing from now on, and the next ``ready`` lets it go."""
+        self.barred = max(self.barred, index)
+        self.quarantined = REMOVED
+        self.ack_to = 0
+        self.become_follower(self.term, 0, why)
+        self.host.timers.cancel(self.id)
+        self.host.going[self.id] = self
 
     def quarantine(self, why: str) -> None:
         """Neither vote nor lead nor acknowledge from now on."""
@@ -321,10 +457,11 @@ class Group:
 
     def leave(self) -> None:
         """This replica is removed from the node: withdraw what it told others."""
-        self.quarantined = "removed"
-        self.become_follower(self.term, 0, "removed")
+        self.quarantined = REMOVED
+        self.become_follower(self.term, 0, REMOVED)
         self.host.timers.cancel(self.id)
         self.host.dirty.pop(self.id, None)
+        self.host.going.pop(self.id, None)
 
     # ---- timers and re-examination ------------------------------------------------------------
 
@@ -333,7 +470,7 @@ class Group:
         timers = self.host.timers
         if self.role is not Role.FOLLOWER:
             return
-        if self.trusts_leader() or not self.may_campaign():
+        if self.trusts_leader() or not (self.may_campaign() or self.is_bystander()):
             timers.cancel(self.id)
         elif timers.deadline(self.id) is None:
             self.arm_election(0)
@@ -390,22 +527,24 @@ class Group:
         """Whether the next write contains something of this group."""
         return bool(self.log.unstaged or self.log.drop_from or self.hard_state_unstaged)
 
+
     def take_write(self, sequence: int) -> GroupWrite:
         """What goes into the write ``sequence``."""
         drop_from, entries = self.log.take(sequence)
+        mark, self.mark = self.mark, None
         hard_state = None
         if self.hard_state_unstaged:
             hard_state = HardState(self.term, self.vote)
             self.hard_state_unstaged = False
             self.hard_state_sequence = sequence
-        return GroupWrite(self.id, self.incarnation, drop_from, entries, hard_state)
+        return GroupWrite(self.id, self.log_incarnation, drop_from, entries, hard_state, mark)
 
     def acknowledge(self) -> None:
         """Answer the leader: what is verified *and* durable, never more (scenario S3)."""
         log = self.log
         self.outbox.append(Envelope(self.ack_to, AppendReply(
             self.id, self.incarnation, self.term, Status.OK, min(self.verified, log.durable_index),
-            log.commit, self.verified)))
+            log.commit, self.verified, 0, self.stamp)))
         self.ack_to = 0
 
     def hand_out_committed(self, ready: Ready) -> None:
@@ -428,7 +567,7 @@ class Group:
             log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.quarantined, self.host.timers.deadline(self.id) is None, self.transferee,
-            self.uncommitted_bytes, members)
+            self.uncommitted_bytes, members, self.configuration_index)
 
     def _check(self) -> None:
         """Every invariant; O(members + elections)."""
@@ -442,6 +581,11 @@ class Group:
         assert not leading or self._office[0] == self.term, f"term {self.term}: {self._office}"
         assert leading or not self.progress, "progress without leading"
         assert not (leading and self.quarantined), "a quarantined leader"
+        index, configuration = self.configurations[-1]
+        assert (index, configuration) == (self.configuration_index, self.configuration)
+        assert index <= self.log.last_index, f"configuration at {index}"
+        others = {*configuration.members()} - {self.host.node}
+        assert not leading or others == {*self.progress}, f"progress of {[*self.progress]}"
         for member in self.progress.values():
             member._check()
             assert member.match <= self.log.last_index, f"match {member.match}"

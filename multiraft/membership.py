@@ -3,17 +3,32 @@
 Contract.  Pure functions over ``types.Configuration``.  While ``outgoing`` is not empty a decision
 needs a majority of ``voters`` *and* of ``outgoing`` (thesis 4.3).  Learners receive entries and
 count for nothing.
+    A voter that is to become a learner stands in ``outgoing`` and ``learners`` at once: it votes
+until the joint state is left.  A configuration without anybody is that of a replica that was just
+created and has not been told anything yet.
 Elsewhere.  Majorities of one set: quorum.py.  MEMBERSHIP entries change a group's configuration the
-moment they are in its log: ``Group.adopt`` is the one place where that will happen.
+moment they are in its log: ``Group.adopt``.  Who may change what when: changes.py.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from multiraft import quorum
+from multiraft.errors import CorruptEntry
 from multiraft.quorum import Vote
 from multiraft.types import Configuration
+
+#: Version of a MEMBERSHIP payload.
+VERSION = 1
+#: version, padding, number of voters, learners and outgoing voters; then their ids as u32.
+_HEAD = struct.Struct("<BxHHH")
+_ID_BYTES = 4
+
+#: Members of one group: the metadata group has every node of the cluster, and a payload with a
+#: lying count must not allocate.
+MEMBERS_MAX = 4096
 
 
 def voters(configuration: Configuration) -> tuple[int, ...]:
@@ -59,9 +74,64 @@ def validate(configuration: Configuration) -> Configuration:
             raise ValueError(f"{name} {nodes} repeat a node")
         if any(node <= 0 for node in nodes):
             raise ValueError(f"{name} {nodes} hold a number that is no node id")
-    if not configuration.voters:
+    if not configuration.voters and any(configuration):
         raise ValueError("a configuration needs a voter")
-    doubled = [node for node in configuration.learners if is_voter(configuration, node)]
+    doubled = [node for node in configuration.learners if node in configuration.voters]
     if doubled:
         raise ValueError(f"nodes {doubled} are voters and learners at once")
+    count = len(configuration.members())
+    if count > MEMBERS_MAX:
+        raise ValueError(f"{count} members exceed the limit of {MEMBERS_MAX}")
     return configuration
+
+
+# ---- change ------------------------------------------------------------------------------------
+
+
+def entered(configuration: Configuration, voters: tuple[int, ...],
+            learners: tuple[int, ...]) -> Configuration:
+    """What is written first on the way to these members: joint when voters change."""
+    if set(voters) == set(configuration.voters):
+        return Configuration(configuration.voters, learners)
+    return Configuration(voters, learners, configuration.voters)
+
+
+def left(configuration: Configuration) -> Configuration:
+    """What a joint configuration leads to."""
+    return Configuration(configuration.voters, configuration.learners)
+
+
+# ---- bytes -------------------------------------------------------------------------------------
+
+
+def encode(configuration: Configuration) -> bytes:
+    """Payload of a MEMBERSHIP entry."""
+    head = _HEAD.pack(VERSION, *map(len, configuration))
+    return head + b"".join(node.to_bytes(_ID_BYTES, "little")
+                           for nodes in configuration for node in nodes)
+
+
+def decode(payload) -> Configuration:
+    """Inverse of ``encode``.  Raises ``CorruptEntry``."""
+    if len(payload) < _HEAD.size:
+        raise CorruptEntry(f"a configuration of {len(payload)} bytes")
+    version, *counts = _HEAD.unpack_from(payload)
+    if version != VERSION:
+        raise CorruptEntry(f"a configuration of version {version}, known is {VERSION}")
+    if len(payload) != _HEAD.size + _ID_BYTES * sum(counts):
+        raise CorruptEntry(f"{len(payload)} bytes for a configuration of {counts} nodes")
+    ids = struct.unpack_from(f"<{sum(counts)}I", payload, _HEAD.size)
+    voters, learners = ids[:counts[0]], ids[counts[0]:counts[0] + counts[1]]
+    try:
+        return validate(Configuration(voters, learners, ids[counts[0] + counts[1]:]))
+    except ValueError as error:
+        raise CorruptEntry(f"not a configuration: {error}") from error
+
+
+def fault(payload) -> str:
+    """Why a MEMBERSHIP payload is not one; empty when it is."""
+    try:
+        decode(payload)
+    except CorruptEntry as error:
+        return str(error)
+    return ""

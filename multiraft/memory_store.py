@@ -9,31 +9,41 @@ replace it, because both are in one write.
 
 from __future__ import annotations
 
+from multiraft import marks, membership
 from multiraft.errors import Compacted
 from multiraft.log import framed_bytes
 from multiraft.ready import GroupWrite, Writes
 from multiraft.store import GroupRestored, LogBounds
-from multiraft.types import Configuration, Entry, HardState
+from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 
 class GroupImage:
     """One group's entries and hard state, once in memory and once on the disk."""
 
-    __slots__ = ("incarnation", "configuration", "first_index", "prev_term", "entries",
-                 "hard_state", "applied", "quarantined")
+    __slots__ = ("incarnation", "configuration", "configuration_index", "first_index", "prev_term",
+                 "entries", "hard_state", "applied", "quarantined", "barred", "removed",
+                 "group_incarnation")
 
     def __init__(self, incarnation: int, configuration: Configuration):
         self.incarnation = incarnation
-        self.configuration = configuration
+        self.configuration = configuration  # before the first of ``entries``
+        self.configuration_index = 0
         self.first_index = 1
         self.prev_term = 0
         self.entries: list[Entry] = []
         self.hard_state = HardState(0, 0)
         self.applied = 0
         self.quarantined = ""
+        self.barred = 0
+        self.removed = False
+        self.group_incarnation = 0
 
     def write(self, write: GroupWrite) -> None:
         """The effect of one group's part of a write."""
+        if write.mark is not None:
+            self._take_mark(write.mark)
+        elif write.entries or write.hard_state is not None:
+            self.removed = False  # it was created anew
         if write.drop_from:
             del self.entries[write.drop_from - self.first_index:]
         for entry in write.entries:
@@ -41,6 +51,26 @@ class GroupImage:
             self.entries.append(entry)
         if write.hard_state is not None:
             self.hard_state = write.hard_state
+
+    def _take_mark(self, mark: Entry) -> None:
+        if mark.kind == EntryKind.TOMBSTONE:
+            left = marks.parse_tombstone(mark.index, mark.payload)
+            self.__init__(self.incarnation, Configuration(()))
+            self.hard_state, self.barred = left.hard_state, left.barred
+            self.group_incarnation = left.incarnation
+            self.removed = True
+        else:
+            new = marks.parse_reincarnation(mark.payload)
+            self.group_incarnation, self.configuration = new
+            self.configuration_index = self.first_index + len(self.entries) - 1
+            self.barred = 0
+
+    def changes(self) -> list[tuple[int, Configuration]]:
+        """(index, configuration), the one before the first entry included."""
+        return [(self.configuration_index, self.configuration),
+                *[(entry.index, membership.decode(entry.payload)) for entry in self.entries
+                  if entry.kind == EntryKind.MEMBERSHIP
+                  and entry.index > self.configuration_index]]
 
     def copy(self) -> "GroupImage":
         twin = GroupImage(self.incarnation, self.configuration)
@@ -59,13 +89,18 @@ class MemoryStore:
         self._staged: list[Writes] = []
 
     def create_group(self, group: int, incarnation: int, configuration: Configuration) -> None:
-        """An empty group, durable at once."""
-        assert group not in self._disk, f"group {group} exists"
-        self._memory[group] = GroupImage(incarnation, configuration)
-        self._disk[group] = GroupImage(incarnation, configuration)
+        """An empty group, durable at once; what its tombstone remembers stays."""
+        known = self._memory.get(group)
+        if known is None:
+            self._memory[group] = GroupImage(incarnation, configuration)
+            self._disk[group] = GroupImage(incarnation, configuration)
+            return
+        assert known.removed, f"group {group} exists"
+        known.removed = False
+        known.configuration = configuration
 
     def groups(self) -> tuple[int, ...]:
-        return tuple(self._memory)
+        return tuple(group for group, image in self._memory.items() if not image.removed)
 
     def incarnation(self, group: int) -> int:
         return self._memory[group].incarnation
@@ -108,6 +143,8 @@ class MemoryStore:
             gone = first_index - image.first_index
             if gone > 0:
                 image.prev_term = image.entries[gone - 1].term
+                image.configuration_index, image.configuration = [
+                    change for change in image.changes() if change[0] < first_index][-1]
                 del image.entries[:gone]
                 image.first_index = first_index
 
@@ -115,15 +152,26 @@ class MemoryStore:
 
     def restored(self, group: int) -> GroupRestored:
         """What recovery would find: input of ``MultiRaft.add_group``."""
-        image = self._disk[group]
+        return self._restored(self._disk[group])
+
+    def created(self, group: int) -> GroupRestored:
+        """The same of a group that was just created, whose tombstone may not be executed yet."""
+        return self._restored(self._memory[group])
+
+    def _restored(self, image: GroupImage) -> GroupRestored:
         runs: list[tuple[int, int]] = []
         for entry in image.entries:
             if not runs or runs[-1][1] != entry.term:
                 runs.append((entry.index, entry.term))
         bounds = LogBounds(image.first_index, image.prev_term,
                            image.first_index + len(image.entries) - 1)
+        changes = image.changes()
+        while len(changes) > 1 and changes[1][0] <= image.applied:
+            del changes[0]
+        index, configuration = changes[0]
         return GroupRestored(bounds, tuple(runs), image.hard_state, image.applied, image.applied,
-                             image.configuration, image.quarantined)
+                             configuration, image.quarantined, index, tuple(changes[1:]),
+                             image.barred, image.group_incarnation)
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
         """Entries first..last; None when some of them are gone.  O(last - first)."""

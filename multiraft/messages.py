@@ -54,7 +54,8 @@ class VoteReply(NamedTuple):
 
 class Append(NamedTuple):
     """AppendEntries (paper 5.3).  ``entries`` is empty on an outgoing one until the driver fills
-    it.  ``last_index == prev_index`` = probe or commit notice."""
+    it.  ``last_index == prev_index`` = probe or commit notice.  ``stamp``: how many questions this
+    leader has asked in its term so far (who was added, who leads); answers echo the highest."""
 
     group: int
     incarnation: int
@@ -64,6 +65,7 @@ class Append(NamedTuple):
     last_index: int
     commit: int  # never above what the receiver will have verified: it caps it itself
     entries: tuple[Entry, ...] = ()
+    stamp: int = 0
 
 
 class AppendReply(NamedTuple):
@@ -72,7 +74,8 @@ class AppendReply(NamedTuple):
     On OK ``hint_index`` is the last index verified here, durable or not: flow control, it tells a
     prober what need not be sent again and commits nothing.
     On MISMATCH ``hint_index``/``hint_term`` are the last entry here that may match (thesis 3.5,
-    etcd-io/raft's findConflictByTerm)."""
+    etcd-io/raft's findConflictByTerm).
+    ``stamp``: the highest of this term's appends that was heard before this was said."""
 
     group: int
     incarnation: int
@@ -82,6 +85,7 @@ class AppendReply(NamedTuple):
     commit: int
     hint_index: int = 0
     hint_term: int = 0
+    stamp: int = 0
 
 
 class TimeoutNow(NamedTuple):
@@ -90,6 +94,18 @@ class TimeoutNow(NamedTuple):
     group: int
     incarnation: int
     term: int
+
+
+class Removed(NamedTuple):
+    """From the leader of ``term`` to a node that is no member: by the committed configuration at
+    ``index`` the group lives without it.  ``stamp``: the leader's at that moment, so that a replica
+    that was added again knows this for old."""
+
+    group: int
+    incarnation: int
+    term: int
+    stamp: int
+    index: int
 
 
 class DigestQuery(NamedTuple):
@@ -120,7 +136,7 @@ class LedChanges(NamedTuple):
     changes: tuple[tuple[int, int, int, bool], ...]  # (group, incarnation, term, leads)
 
 
-GroupMessage = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow]
+GroupMessage = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow, Removed]
 #: Between nodes, about no group in particular.
 NodeMessage = Union[DigestQuery, DigestAnswer, LedRequest, LedChanges]
 Message = Union[GroupMessage, NodeMessage]

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import election, neighbours, replication
+from multiraft import changes, election, neighbours, reads, replication
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -28,15 +28,16 @@ from multiraft.messages import (
     Append,
     AppendReply,
     Message,
+    Removed,
     TimeoutNow,
     VoteReply,
     VoteRequest,
 )
 from multiraft.neighbours import Neighbours
-from multiraft.ready import Envelope, Ready, Writes
+from multiraft.ready import Envelope, Event, GroupWrite, Ready, Writes
 from multiraft.store import GroupRestored, LogReader
 from multiraft.tail_protocol import Tail
-from multiraft.types import BatchInfo, Entry, EntryKind
+from multiraft.types import BatchInfo, Configuration, Entry, EntryKind
 
 Handler = Callable[[Group, int, Message], None]
 
@@ -48,7 +49,7 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (VoteRequest, _F): election.on_vote_request,
     (VoteRequest, _P): election.on_vote_request,
     (VoteRequest, _C): election.on_vote_request,
-    (VoteRequest, _L): election.on_vote_request,
+    (VoteRequest, _L): changes.on_vote_request_as_leader,
     (VoteReply, _F): election.on_vote_reply,  # for its term only
     (VoteReply, _P): election.on_vote_reply,
     (VoteReply, _C): election.on_vote_reply,
@@ -59,9 +60,12 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Append, _L): replication.on_append_as_leader,
     (AppendReply, _L): replication.on_append_reply,
     (TimeoutNow, _F): election.on_timeout_now,
+    (Removed, _F): changes.on_removed,
+    (Removed, _P): changes.on_removed,
+    (Removed, _C): changes.on_removed,
 }
 
-#: Kinds a driver may propose.  MEMBERSHIP comes with membership change, NOOP is the leader's own.
+#: Kinds a driver may propose.  MEMBERSHIP comes with ``change_members``, NOOP is the leader's own.
 PROPOSABLE = frozenset({EntryKind.PARTITION_OPEN, EntryKind.PARTITION_SEAL, EntryKind.LOG_START,
                         EntryKind.METADATA})
 
@@ -88,6 +92,8 @@ class MultiRaft:
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
         self._sequence = 0
+        #: Tombstones of removed replicas, for the next write.
+        self._tombstones: list[GroupWrite] = []
         #: (sequence, groups) of writes in flight.
         self._writing: deque[tuple[int, list[Group]]] = deque()
         #: (sequence, messages) that wait for a write of an earlier Ready.
@@ -104,11 +110,30 @@ class MultiRaft:
         added.touch()
 
     def remove_group(self, group: int) -> None:
-        """Forget a replica; its messages and writes in flight are ignored from now on."""
+        """Forget a replica; its messages and writes in flight are ignored from now on, and the next
+        write has its tombstone."""
         removed = self._group(group)
+        self._tombstones.append(GroupWrite(group, removed.log_incarnation, 0, (), None,
+                                           changes.tombstone_of(removed)))
         removed.leave()
         self._neighbours.unshare(removed)
         del self._groups[group]
+
+    def _let_go(self) -> None:
+        """Remove the replicas that know that they are no members."""
+        for group in tuple(self._host.going.values()):
+            if group.hard_state_is_durable():
+                self._neighbours.outbox += group.outbox  # a leader's last: who shall come after it
+            self.remove_group(group.id)
+            self._host.events.append(Event("removed", group.id, ()))
+
+    def reincarnate(self, group: int, incarnation: int, configuration: Configuration) -> None:
+        """Forced recovery: the group goes on from this replica's log in a new ``incarnation``, with
+        the members that the operator named.  Entries that only others had are lost."""
+        found = self._group(group)
+        if incarnation <= found.incarnation:
+            raise ProposalError(f"group {group} is in incarnation {found.incarnation} already")
+        changes.reincarnate(found, incarnation, configuration)
 
     def _group(self, group: int) -> Group:
         found = self._groups.get(group)
@@ -191,8 +216,8 @@ class MultiRaft:
         assert kind in PROPOSABLE, f"{kind!r} is not for drivers to propose"
         leading = self._leading(group)
         log = leading.log
-        entry = Entry(kind, group, leading.incarnation, leading.term, log.last_index + 1, partition,
-                      base_offset, payload)
+        entry = Entry(kind, group, leading.log_incarnation, leading.term, log.last_index + 1,
+                      partition, base_offset, payload)
         size = framed_bytes(entry)
         replication.check_room(leading, size)
         why = leading.tail.verify(entry)
@@ -212,7 +237,7 @@ class MultiRaft:
             term = log.term_at(index) if index >= log.first_index else 0
             return Proposed(index, term, admitted.base_offset, True)
         base_offset, term = admitted.base_offset, leading.term
-        entry = Entry(EntryKind.DATA, group, leading.incarnation, term, log.last_index + 1,
+        entry = Entry(EntryKind.DATA, group, leading.log_incarnation, term, log.last_index + 1,
                       partition, base_offset, payload, info)
         size = framed_bytes(entry)
         replication.check_room(leading, size)
@@ -227,6 +252,22 @@ class MultiRaft:
         if found.role is not Role.LEADER:
             raise NotLeader(group, self.leader_hint(group)[0])
         return found
+
+    def change_members(self, group: int, voters: tuple[int, ...],
+                       learners: tuple[int, ...]) -> Proposed:
+        """Make these the members of a group led here: at once when only learners change, else
+        through a joint configuration that the leader leaves by itself.  ``voters`` in the order of
+        preference.  Raises a ``ProposalError``: then nothing was appended.  What became of it is in
+        ``status``."""
+        leading = self._leading(group)
+        entry = changes.change_members(leading, tuple(voters), tuple(sorted(learners)))
+        return Proposed(entry.index, entry.term, -1, False)
+
+    def read_index(self, group: int, token: object) -> None:
+        """Ask for a linearizable read of a group led here: a ``ReadReady`` with this token comes
+        when a majority has confirmed, after this call, that it knows no later leader.  None comes
+        when leadership ends first (the role event says so).  Raises a ``ProposalError``."""
+        reads.read_index(self._leading(group), token)
 
     def transfer(self, group: int, to: int) -> None:
         """Hand the group to ``to``, 0 = to the voter that is furthest.  Raises ``ProposalError``
@@ -308,8 +349,9 @@ class MultiRaft:
     @property
     def has_work(self) -> bool:
         """Whether ``ready`` has anything to hand out; what timers will bring is not counted."""
-        return bool(self._host.dirty or self._host.events or self._neighbours.outbox
-                    or self._neighbours.pending)
+        host = self._host
+        return bool(host.dirty or host.events or self._neighbours.outbox
+                    or self._neighbours.pending or host.going or host.reads or self._tombstones)
 
     def ready(self, with_writes: bool = True) -> Ready:
         """Everything that must now happen.  ``with_writes=False`` while a write is in flight leaves
@@ -319,14 +361,18 @@ class MultiRaft:
         host = self._host
         if self._neighbours.pending:
             self._neighbours.reexamine_some()
+        if host.going:
+            self._let_go()
         if self._neighbours.outbox:
             ready.messages = self._neighbours.outbox
             self._neighbours.outbox = []
-        if host.dirty:
+        if host.dirty or (self._tombstones and with_writes):
             dirty, host.dirty = host.dirty, {}
             sequence = self._sequence + 1
             writing: list[Group] = []
-            group_writes = []
+            group_writes: list[GroupWrite] = []
+            if with_writes and self._tombstones:
+                group_writes, self._tombstones = self._tombstones, []
             for group in dirty.values():
                 fresh: tuple[Entry, ...] = ()
                 fresh_bytes = 0
@@ -346,10 +392,12 @@ class MultiRaft:
                 if group.outbox:
                     self._release(group, ready, sequence)
                 group.hand_out_committed(ready)
-            if writing:
+            if group_writes:
                 self._sequence = sequence
                 self._writing.append((sequence, writing))
                 ready.writes = Writes(sequence, tuple(group_writes))
+        if host.reads:
+            ready.reads, host.reads = host.reads, []
         if host.events:
             ready.events, host.events = host.events, []
         return ready

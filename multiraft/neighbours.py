@@ -21,7 +21,6 @@ from collections.abc import Callable
 from multiraft.digest import BUCKETS
 from multiraft.errors import ImpossibleMessage
 from multiraft.group import Group, Host, Role
-from multiraft.hints import Hints
 from multiraft.messages import (
     Append,
     AppendReply,
@@ -49,10 +48,9 @@ class Neighbours:
     def __init__(self, host: Host, groups: dict[int, Group]):
         self._host = host
         self._groups = groups
-        self.hints = Hints()
+        self.hints = host.hints
         self.outbox: list[Envelope] = []
-        #: node -> groups here that it is a member of
-        self._shared: dict[int, dict[int, None]] = {}
+        self._shared = host.shared
         #: Groups to re-examine, oldest first.
         self.pending: dict[int, None] = {}
 
@@ -60,16 +58,12 @@ class Neighbours:
 
     def share(self, group: Group) -> None:
         """A group was added here."""
-        for node in group.configuration.members():
-            if node != self._host.node:
-                self._shared.setdefault(node, {})[group.id] = None
+        group.share(group.configuration.members())
         self.pending[group.id] = None
 
     def unshare(self, group: Group) -> None:
         """A group was removed here."""
-        for node in group.configuration.members():
-            if node != self._host.node:
-                del self._shared[node][group.id]
+        group.share(())
         self.pending.pop(group.id, None)
 
     def _queue(self, node: int) -> None:
@@ -137,7 +131,11 @@ class Neighbours:
         alone (scenarios S36, S37).  Answers are not answered."""
         if isinstance(message, Append):
             self._send(sender, AppendReply(message.group, message.incarnation, message.term,
-                                           Status.UNKNOWN_GROUP, 0, 0))
+                                           Status.UNKNOWN_GROUP, 0, 0, 0, 0, message.stamp))
+            known = self._groups.get(message.group)
+            if known is None or known.incarnation < message.incarnation:
+                self._host.events.append(Event(
+                    "wanted", message.group, (message.incarnation, sender, message.term)))
         elif isinstance(message, VoteRequest):
             self._send(sender, VoteReply(message.group, message.incarnation, 0, False,
                                          message.pre))
@@ -246,6 +244,9 @@ class Neighbours:
             return  # an answer to an earlier question, or from an earlier life
         for change in answer.changes:
             self.hints.learn(sender, change)
+            group = self._groups.get(change[0])
+            if group is not None:
+                group.rearm()  # it may have been removed, and have nobody else to ask
         self.hints.copied[sender] = answer.version
         self.hints.announced[sender] = max(answer.version, self.hints.announced.get(sender, 0))
         if answer.version > answer.since:  # else it lives anew: the timer asks again

@@ -34,9 +34,10 @@ class Progress:
 
     __slots__ = ("node", "state", "match", "next_index", "inflight", "inflight_bytes",
                  "commit_sent", "commit_known", "progressed_ms", "probe_sent", "boot_epoch",
-                 "connection")
+                 "connection", "since", "stamp_sent", "stamp_heard")
 
-    def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int):
+    def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
+                 since: int = 0):
         self.node = node
         self.state = ProgressState.PROBE
         #: Highest index verified to match and durable there.
@@ -58,6 +59,12 @@ class Progress:
         self.boot_epoch = boot_epoch
         #: Number of the connection that carries the in-flight items.
         self.connection = connection
+        #: The leader's stamp when it was added: what it says below that it said in an earlier life,
+        #: which acknowledged what this one may not have.
+        self.since = since
+        #: Stamp of the last append to it, and the highest it answered.
+        self.stamp_sent = 0
+        self.stamp_heard = 0
 
     def become_probe(self, next_index: int) -> None:
         """Ask where the logs meet; forget what is in flight."""

@@ -27,13 +27,15 @@ class Envelope(NamedTuple):
 class GroupWrite(NamedTuple):
     """What one group adds to the lane in this round, in this order: the suffix drop (durable before
     anything overwrites it, which holds because both are in one append-only stream), the entries,
-    the hard state."""
+    the hard state.  ``mark`` comes before all: a TOMBSTONE ends the replica's life, a REINCARNATION
+    gives its log to a new incarnation of the group."""
 
     group: int
-    incarnation: int
+    incarnation: int  # of the log
     drop_from: int  # first index that is gone; 0 = nothing dropped
     entries: tuple[Entry, ...]
     hard_state: HardState | None
+    mark: Entry | None = None
 
 
 class Writes(NamedTuple):
@@ -52,6 +54,15 @@ class Committed(NamedTuple):
     last: int
 
 
+class ReadReady(NamedTuple):
+    """A read that was asked for with ``token`` may be answered from applied state at ``index`` or
+    later: whatever was acknowledged before it was asked is in there."""
+
+    group: int
+    token: object
+    index: int
+
+
 class Event(NamedTuple):
     """Something a person or a test wants to see; ``multiraft.describe`` turns it into text."""
 
@@ -68,7 +79,7 @@ class Ready:
     writes                one append and one fsync for all groups; None = nothing to write
     messages_after_write  grants and vote requests of this round: only once ``writes`` is durable
     committed             apply, then answer the waiting clients
-    reads                 linearizable reads now safe to serve (ReadIndex; next issue)
+    reads                 linearizable reads that may be answered (ReadIndex, thesis 6.4)
     events                frozen trace values
     """
 
@@ -76,7 +87,7 @@ class Ready:
     writes: Writes | None = None
     messages_after_write: list[Envelope] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
-    reads: list = field(default_factory=list)
+    reads: list[ReadReady] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
     def __bool__(self) -> bool:

@@ -14,14 +14,14 @@ not armed again: the group sleeps.
 
 from __future__ import annotations
 
-from multiraft import election, membership
+from multiraft import changes, election, membership, reads
 from multiraft.errors import ImpossibleMessage, QueueFull
-from multiraft.group import Group, Role
+from multiraft.group import REMOVED, Group, Role
 from multiraft.log import framed_bytes
 from multiraft.messages import Append, AppendReply, Status
 from multiraft.progress import Progress, ProgressState
 from multiraft.ready import Envelope
-from multiraft.types import Entry
+from multiraft.types import Entry, EntryKind
 
 #: A probe carries entries only up to this: where the logs meet is not known yet, so most of what is
 #: sent may be sent in vain, but a new leader's first entry should not wait a round trip.
@@ -30,6 +30,7 @@ PROBE_BYTES_MAX = 64 << 10
 #: A member that does not know the group is asked again after this many ``retransmit_ms``.
 ABSENT_PATIENCE = 4
 
+_MEMBERSHIP = int(EntryKind.MEMBERSHIP)
 _PROBE = ProgressState.PROBE
 _REPLICATE = ProgressState.REPLICATE
 
@@ -68,6 +69,8 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
     staged = group.log.staged_index
     commit = group.log.commit
     connections = group.host.support.connections
+    if group.reads is not None:
+        reads.begin(group)
     for member in group.progress.values():
         connection = connections.get(member.node)
         if connection is None:
@@ -83,6 +86,8 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
                 _send_append(group, member, member.next_index - 1, member.next_index - 1)
         elif member.state is _PROBE and not member.probe_sent:
             _probe(group, member, fresh)
+        if group.reads is not None and reads.is_unanswered(group, member):
+            _ask(group, member)
     group.notice_due = False
 
 
@@ -144,11 +149,20 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
     member.probe_sent = True
 
 
+def _ask(group: Group, member: Progress) -> None:
+    """An append without entries: who answers it knows no later leader."""
+    prev = member.next_index - 1
+    if member.state in (_PROBE, _REPLICATE) and prev >= group.log.first_index - 1:
+        _send_append(group, member, prev, prev)
+
+
 def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
     log = group.log
     group.outbox.append(Envelope(member.node, Append(
-        group.id, group.incarnation, group.term, prev, log.term_at(prev), last, log.commit)))
+        group.id, group.incarnation, group.term, prev, log.term_at(prev), last, log.commit, (),
+        group.stamp)))
     member.commit_sent = log.commit
+    member.stamp_sent = group.stamp
 
 
 def _needs_snapshot(group: Group, member: Progress) -> None:
@@ -164,12 +178,20 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
     """A member answered this leader."""
     member = group.progress.get(sender)
     if member is None:
+        if reply.term <= group.term and reply.status != Status.UNKNOWN_GROUP:
+            changes.tell_removed(group, sender)
         return  # not a member (any more): its terms and indexes are none of ours
     if reply.term > group.term:
         group.become_follower(reply.term, 0, "higher term")
         return
     if reply.term < group.term:
         return  # an answer to an earlier term of this node
+    if reply.stamp < member.since:
+        return  # said before it was added (again): by an earlier life of that replica
+    if reply.stamp > member.stamp_heard:
+        member.stamp_heard = reply.stamp
+        if group.reads is not None:
+            reads.on_heard(group)
     status = reply.status
     if status == Status.OK:
         _on_acknowledged(group, member, reply)
@@ -240,6 +262,8 @@ def maybe_commit(group: Group) -> None:
         host = group.host
         host.timers.arm(group.id, host.now_ms + host.config.commit_notice_ms)
     group.touch()
+    if group.changing:
+        changes.on_commit(group)
 
 
 # ---- leader: timer -----------------------------------------------------------------------------
@@ -253,6 +277,9 @@ def on_leader_timer(group: Group) -> None:
         election.give_up_transfer(group)
     group.notice_due = True
     again_ms = group.transfer_deadline_ms if group.transferee else 0
+    if group.reads is not None and reads.ask_again(group):
+        due_ms = now_ms + host.config.retransmit_ms
+        again_ms = min(again_ms, due_ms) if again_ms else due_ms
     for member in group.progress.values():
         if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
             continue
@@ -289,10 +316,13 @@ def on_append(group: Group, sender: int, append: Append) -> None:
     if append.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(append.term, sender)
     group.heard_ms = group.host.now_ms
+    if append.stamp > group.stamp:
+        group.stamp = append.stamp
     if group.quarantined:
-        group.reply_append(sender, Status.QUARANTINED)
+        if group.quarantined is not REMOVED:
+            group.reply_append(sender, Status.QUARANTINED)
         return
-    fault = _fault(append)
+    fault = _fault(append, group.log_incarnation)
     if fault:
         group.emit("drop", sender, fault)
         return
@@ -324,13 +354,14 @@ def on_append_as_leader(group: Group, sender: int, append: Append) -> None:
     on_append(group, sender, append)
 
 
-def _fault(append: Append) -> str:
-    """Why the range and the entries do not belong together; empty when they do."""
+def _fault(append: Append, incarnation: int) -> str:
+    """Why the range and the entries (of a log of that incarnation) do not belong together; empty
+    when they do."""
     index, term = append.prev_index, append.prev_term
     for entry in append.entries:
         index += 1
         if (entry.index != index or entry.term < term or entry.group != append.group
-                or entry.incarnation != append.incarnation):
+                or entry.incarnation != incarnation):
             return f"{entry!r} at {index}@{term}"
         term = entry.term
     if index != append.last_index or term > append.term:
@@ -354,12 +385,16 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
             group.truncate(first)
     for entry in entries[skip:] if skip else entries:
         why = tail.verify(entry)
+        if entry.kind == _MEMBERSHIP and not why:
+            why = membership.fault(entry.payload)
         if why:
             group.quarantine(f"entry {entry.index}@{entry.term} of node {sender}: {why}")
             group.reply_append(sender, Status.GONE_WRONG)
             return False
         log.append(entry)
         tail.append(entry)
+        if entry.kind == _MEMBERSHIP:
+            group.adopt(entry.index, membership.decode(entry.payload))
     group.touch()
     return True
 

@@ -29,8 +29,12 @@ class GroupRestored(NamedTuple):
     hard_state: HardState
     commit: int  # known committed (from a checkpoint); 0 = unknown
     applied: int  # applied state restored up to here; <= commit
-    configuration: Configuration
+    configuration: Configuration  # in force at ``applied``
     quarantined: str = ""  # why, or empty
+    configuration_index: int = 0  # of the entry that says so; 0 = as created
+    changes: tuple[tuple[int, Configuration], ...] = ()  # (index, configuration) above, ascending
+    barred: int = 0  # no vote before a configuration above this index has this node in it
+    incarnation: int = 0  # of the group, where it differs from the log's; 0 = it does not
 
 
 class LogReader(Protocol):

@@ -32,9 +32,10 @@ _TYPES: dict[type, int] = {
     m.DigestAnswer: 7,
     m.LedRequest: 8,
     m.LedChanges: 9,
+    m.Removed: 10,
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
-_APPEND_FIELDS = 7  # without the entries
+_APPEND_FIELDS = 7  # before the entries
 
 #: Terms grow by one per election: nobody gets here.  Stamped leader epochs have 31 bits, and what a
 #: node says must leave room for the terms that it makes others go through.
@@ -49,13 +50,14 @@ _ROWS = -2  # a list, see ``_checked_rows``
 _FIELDS: dict[int, tuple[int, ...]] = {
     1: (GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _BOOL, _BOOL),
     2: (GROUP_MAX, _U32, TERM_MAX, _BOOL, _BOOL),
-    _APPEND: (GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _U64, _U64, _U32),
-    4: (GROUP_MAX, _U32, TERM_MAX, _U32, _U64, _U64, _U64, TERM_MAX),
+    _APPEND: (GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _U64, _U64, _U64, _U32),
+    4: (GROUP_MAX, _U32, TERM_MAX, _U32, _U64, _U64, _U64, TERM_MAX, _U64),
     5: (GROUP_MAX, _U32, TERM_MAX),
     6: (_ROWS,),
     7: (_ROWS, _ROWS),
     8: (_U64,),
     9: (_U64, _U64, _ROWS),
+    10: (GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
 }
 _LED = (GROUP_MAX, _U32, TERM_MAX)
 _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)
@@ -65,7 +67,7 @@ def encode(message, payload_bytes: int) -> list:
     """One item; ``payload_bytes`` = bytes of its entries in the payload (appends only)."""
     code = _TYPES[type(message)]
     if code == _APPEND:
-        return [code, *message[:_APPEND_FIELDS], payload_bytes]
+        return [code, *message[:_APPEND_FIELDS], message.stamp, payload_bytes]
     return [code, *message]
 
 
@@ -106,7 +108,7 @@ def _decode_item(item: object, payload: memoryview, at: int):
 
 
 def _decode_append(fields: list, payload: memoryview, at: int) -> tuple[m.Append, int]:
-    size = fields.pop()
+    size, stamp = fields.pop(), fields.pop()
     if size > len(payload) - at:
         raise RemoteProtocolError(f"an append names {size} bytes, {len(payload) - at} are there")
     entries = ()
@@ -115,7 +117,7 @@ def _decode_append(fields: list, payload: memoryview, at: int) -> tuple[m.Append
             entries = tuple(parse_entries(payload[at:at + size]))
         except CorruptEntry as error:
             raise RemoteProtocolError(f"an entry from a peer: {error}") from error
-    return m.Append(*fields, entries), at + size
+    return m.Append(*fields, entries, stamp), at + size
 
 
 def _check(name: str, fields: object, limits: tuple[int, ...]) -> None:

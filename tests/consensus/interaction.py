@@ -19,6 +19,7 @@ from multiraft.multiraft import MultiRaft
 from multiraft.ready import Envelope, Ready
 from multiraft.tail_protocol import NullTail
 from multiraft.types import Configuration, EntryKind
+from tests.consensus.member_verbs import MemberVerbs
 from tests.datadriven import Command, ScriptError
 
 #: Bound on ``settle``.
@@ -48,7 +49,7 @@ class Node:
         self.supports: list[int] = []
 
 
-class Interaction:
+class Interaction(MemberVerbs):
     """The verbs."""
 
     def __init__(self) -> None:
@@ -97,6 +98,7 @@ class Interaction:
         for committed in ready.committed:
             self.lines.append(describe.committed(node.id, committed))
             node.core.applied(committed.group, committed.last)
+        self.lines += [describe.read_ready(node.id, read) for read in ready.reads]
 
     def transmit(self, node: Node, envelope: Envelope) -> None:
         message = envelope.message
@@ -132,8 +134,8 @@ class Interaction:
 
     def do_cluster(self, command: Command) -> list[str] | None:
         """cluster nodes=3 groups=1 seed=1 [replicas=R] [append=BYTES] [window=BYTES]
-        [catch_up=BYTES] [uncommitted=BYTES] [reexamine=N]: nodes that support and reach each
-        other."""
+        [catch_up=BYTES] [uncommitted=BYTES] [reexamine=N] [lag=N]: nodes that support and
+        reach each other."""
         nodes = command.number("nodes", 3)
         self.seed = command.number("seed", 1)
         uncommitted = command.number("uncommitted", 1 << 16)
@@ -144,7 +146,8 @@ class Interaction:
             catch_up_append_bytes=command.number("catch_up", append),
             catch_up_window_bytes=command.number("catch_up", window),
             uncommitted_bytes_max=uncommitted,
-            reexamine_groups_max=command.number("reexamine", 256))
+            reexamine_groups_max=command.number("reexamine", 256),
+            promotion_lag_entries_max=command.number("lag", 2))
         self.nodes = {id_: Node(id_) for id_ in range(1, nodes + 1)}
         replicas = command.number("replicas", nodes)
         for group in range(1, command.number("groups", 1) + 1):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft import describe, election, messages, multiraft, neighbours
+from multiraft import changes, describe, election, messages, multiraft, neighbours
 from multiraft.digest import BUCKETS, LedSum, fact
 from multiraft.group import Role
 from multiraft.hints import Hints, LedChanges
-from multiraft.messages import Append, AppendReply, TimeoutNow, VoteReply, VoteRequest
+from multiraft.messages import Append, AppendReply, Removed, TimeoutNow, VoteReply, VoteRequest
 from multiraft.progress import Progress, ProgressState
 from multiraft.timers import SLACK, Timers
 
@@ -26,6 +26,7 @@ IGNORED = {
     (TimeoutNow, Role.PRE_CANDIDATE): "it asks for votes already",
     (TimeoutNow, Role.CANDIDATE): "it asks for votes already",
     (TimeoutNow, Role.LEADER): "it leads already",
+    (Removed, Role.LEADER): "who leads is a member, or finds out by itself",
 }
 
 
@@ -39,7 +40,8 @@ def test_every_message_is_handled_or_ignored_on_purpose_in_every_role():
 
 
 def test_every_handler_belongs_to_the_message_it_is_registered_for():
-    assert multiraft.HANDLERS[VoteRequest, Role.LEADER] is election.on_vote_request
+    assert multiraft.HANDLERS[VoteRequest, Role.FOLLOWER] is election.on_vote_request
+    assert multiraft.HANDLERS[VoteRequest, Role.LEADER] is changes.on_vote_request_as_leader
     assert multiraft.HANDLERS[VoteReply, Role.CANDIDATE] is election.on_vote_reply
     assert multiraft.HANDLERS[Append, Role.LEADER].__name__ == "on_append_as_leader"
 

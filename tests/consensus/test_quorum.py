@@ -67,8 +67,9 @@ def test_a_joint_configuration_needs_both_halves(voters, outgoing, match, votes)
 
 
 @pytest.mark.parametrize("wrong", [
-    Configuration(()), Configuration((1, 1)), Configuration((1, 0)), Configuration((1, 2), (2,)),
-    Configuration((1,), (2,), (2,))])
+    Configuration((), (1,)), Configuration((), (), (1,)), Configuration((1, 1)),
+    Configuration((1, 0)), Configuration((1, 2), (2,)),
+    Configuration(tuple(range(1, membership.MEMBERS_MAX + 2)))])
 def test_wrong_configurations_are_refused(wrong):
     with pytest.raises(ValueError):
         membership.validate(wrong)

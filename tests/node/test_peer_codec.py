@@ -25,9 +25,10 @@ changes = st.tuples(groups, u32, terms, st.booleans())
 MESSAGES = {
     m.VoteRequest: st.builds(m.VoteRequest, *head, u64, terms, st.booleans(), st.booleans()),
     m.VoteReply: st.builds(m.VoteReply, *head, st.booleans(), st.booleans()),
-    m.Append: st.builds(m.Append, *head, u64, terms, u64, u64, st.just(())),
-    m.AppendReply: st.builds(m.AppendReply, *head, u32, u64, u64, u64, terms),
+    m.Append: st.builds(m.Append, *head, u64, terms, u64, u64, st.just(()), u64),
+    m.AppendReply: st.builds(m.AppendReply, *head, u32, u64, u64, u64, terms, u64),
     m.TimeoutNow: st.builds(m.TimeoutNow, *head),
+    m.Removed: st.builds(m.Removed, *head, u64, u64),
     m.DigestQuery: st.builds(m.DigestQuery, st.lists(u64, min_size=BUCKETS, max_size=BUCKETS)
                              .map(tuple)),
     m.DigestAnswer: st.builds(m.DigestAnswer, st.lists(st.integers(0, BUCKETS - 1), unique=True)

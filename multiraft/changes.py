@@ -1,0 +1,174 @@
+"""Change of members: what a leader writes, when it goes on by itself, who is told.
+
+Contract.  ``change_members`` begins a change or refuses it; everything after that follows from
+commits (``on_commit``), under whatever leader.  One change at a time.
+Invariants.  A configuration counts from the moment it is in the log, committed or not, and goes
+with a dropped suffix (``Group.adopt``, ``Group.truncate``); no entry follows an uncommitted
+configuration with another one.  A leader counts itself only when it is a voter.
+Theory.  Thesis 4.3: voters change through a joint configuration in which both majorities decide, so
+any number of them may change at once, and a leader leaves the joint state as soon as it is
+committed.  Learners count for nothing and change in one step.  A change begins only when an entry
+of the leader's own term is committed (Ongaro 2015, the flaw of single-server changes; scenario
+S29).  A leader that is not among the new voters manages the group until they have committed that,
+without counting itself, then calls upon the best of them (thesis 4.2.2, scenario S30).
+    Whoever is no member any more is told by the leader, when the configuration without it is
+committed and whenever it asks: nobody else knows for sure (scenario S38).
+"""
+
+from __future__ import annotations
+
+from multiraft import election, membership
+from multiraft.errors import ChangeOpen, InvalidMembers, MemberLags, MembershipError
+from multiraft.group import Group, Role
+from multiraft.log import framed_bytes
+from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
+from multiraft.messages import Removed, VoteRequest
+from multiraft.progress import ProgressState
+from multiraft.types import Configuration, Entry, EntryKind, HardState
+
+
+def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, ...]) -> Entry:
+    """Begin to make these the members of a group that is led here; the entry that does.  Raises
+    ``MembershipError``; nothing was appended then."""
+    current = group.configuration
+    if group.transferee:
+        raise ChangeOpen(f"group {group.id} is being handed to node {group.transferee}")
+    if is_open(group):
+        raise ChangeOpen(f"group {group.id} is changing its members at index "
+                         f"{group.configuration_index}")
+    if group.log.commit < group.term_start:
+        raise ChangeOpen(f"group {group.id} has committed nothing in term {group.term} yet")
+    if not voters:
+        raise InvalidMembers(f"group {group.id} needs a voter")
+    try:
+        changed = membership.validate(membership.entered(current, voters, learners))
+    except ValueError as error:
+        raise InvalidMembers(f"group {group.id}: {error}") from error
+    if (set(voters), set(learners)) == (set(current.voters), set(current.learners)):
+        raise InvalidMembers(f"these are the members of group {group.id}")
+    for node in voters:
+        if node not in current.voters:
+            _check_new_voter(group, node)
+    if not membership.supported(changed, group.host.support.holds):
+        raise MembershipError(f"too few of the voters {voters} of group {group.id} are reached")
+    return _append(group, changed)
+
+
+def is_open(group: Group) -> bool:
+    """Whether a change is not through: joint, or not committed."""
+    return bool(group.configuration.outgoing) or group.configuration_index > group.log.commit
+
+
+def _check_new_voter(group: Group, node: int) -> None:
+    """Only a learner that has nearly everything becomes a voter: a majority that waits for it would
+    stop the group (thesis 4.2.1)."""
+    limit = group.host.config.promotion_lag_entries_max
+    member = group.progress.get(node)
+    if node not in group.configuration.learners or member is None:
+        raise InvalidMembers(f"node {node} must be a learner of group {group.id} before it can be "
+                             f"a voter")
+    lacks = group.log.last_index - member.match
+    if member.state is not ProgressState.REPLICATE or lacks > limit:
+        raise MemberLags(node, lacks, limit)
+    if member.match < group.configuration_index:  # until then it votes for nobody (``is_barred``)
+        raise MemberLags(node, lacks, lacks - 1)
+
+
+def _append(group: Group, configuration: Configuration) -> Entry:
+    entry = Entry(EntryKind.MEMBERSHIP, group.id, group.log_incarnation, group.term,
+                  group.log.last_index + 1, payload=membership.encode(configuration))
+    group.append(entry)
+    group.uncommitted_bytes += framed_bytes(entry)
+    group.adopt(entry.index, configuration)
+    group.wake()
+    return entry
+
+
+def on_commit(group: Group) -> None:
+    """The commit index moved while a change is open: go on when it is the change that is
+    committed."""
+    commit = group.log.commit
+    if commit < group.configuration_index or commit < group.term_start:
+        return
+    if group.configuration.outgoing:
+        _append(group, membership.left(group.configuration))
+        return
+    group.changing = False
+    departed, group.departed = group.departed, {}
+    for node in departed:
+        tell_removed(group, node)
+    if group.host.node not in group.configuration.members():
+        election.resign(group, "removed")
+        group.go("removed", group.configuration_index)
+    elif not membership.is_voter(group.configuration, group.host.node):
+        election.resign(group, "no voter any more")
+
+
+# ---- who is no member any more -----------------------------------------------------------------
+
+
+def tell_removed(group: Group, node: int) -> None:
+    """This leader tells a node that the group lives without it, if that is committed."""
+    if not is_open(group):
+        group.send(node, Removed(group.id, group.incarnation, group.term, group.stamp,
+                                 group.configuration_index))
+
+
+def on_vote_request_as_leader(group: Group, sender: int, request: VoteRequest) -> None:
+    """Somebody asks for votes, or what became of its group."""
+    member = group.progress.get(sender)
+    if member is None:
+        _on_stranger(group, sender, request.term - request.pre)
+        if group.role is not Role.LEADER:
+            return
+    elif member.state is ProgressState.ABSENT:
+        member.retreat()  # it has the group now
+        group.touch()
+    election.on_vote_request(group, sender, request)
+
+
+def _on_stranger(group: Group, sender: int, term: int) -> None:
+    """A replica that is no member asks.  When it is in a later term (it campaigned while it was one
+    and nobody heard) it would not believe this leader: a new election brings the terms together,
+    once, because what is no member wins no pre-vote."""
+    if is_open(group):
+        return  # it asks again
+    if term > group.term:
+        group.become_follower(term, 0, "a removed replica is in a later term")
+    else:
+        tell_removed(group, sender)
+
+
+def on_removed(group: Group, sender: int, message: Removed) -> None:
+    """The leader says that this replica is no member.  It is old news when this replica has heard
+    more from that leader since, or has a later configuration with itself in it."""
+    if (message.term, message.stamp) < (group.term, group.stamp):
+        return
+    if (group.configuration_index >= message.index
+            and group.host.node in group.configuration.members()):
+        return
+    group.go(f"removed by n{sender}", message.index)
+
+
+# ---- the end of a life, and a new one ----------------------------------------------------------
+
+
+def tombstone_of(group: Group) -> Entry:
+    """What has to be remembered of a replica when it is gone: its hard state, and from where on a
+    configuration with this node in it means its next life.  Who was not told (``go``) goes by the
+    end of its log: what it acknowledged is below."""
+    barred = group.barred if group.id in group.host.going else group.log.last_index
+    return tombstone(group.id, group.log_incarnation,
+                     Tombstone(HardState(group.term, group.vote), max(barred, group.barred),
+                               group.incarnation))
+
+
+def reincarnate(group: Group, incarnation: int, configuration: Configuration) -> None:
+    """The group goes on from this replica's log in a new incarnation, with members that are named
+    and not elected.  Nothing that was said in the old one counts; the term goes on."""
+    group.become_follower(group.term + 1, 0, "recovered by force")
+    group.incarnation = incarnation
+    group.barred = 0
+    group.mark = reincarnation(group.id, group.log_incarnation,
+                               Reincarnation(incarnation, configuration))
+    group.replace_configuration(configuration)

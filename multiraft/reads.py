@@ -1,0 +1,98 @@
+"""Linearizable reads without an entry: who still leads, asked after the read was (thesis 6.4).
+
+Contract.  ``read_index`` queues a token; ``begin`` (once per round and touched group) starts one
+round of questions for all that wait; ``on_heard`` ends it when a majority has answered.
+Invariants.  A token's index is the commit index of a leader that had committed in its own term,
+taken after the read was asked for; it is handed out only when a majority of voters has answered an
+append that was sent after that.  A lease never answers for them: leases are clocks.
+Theory.  The question is the stamp that every append carries and every answer echoes; a member that
+answers a stamp was in this leader's term when it got it, so no later leader had committed anything
+before the read was asked.  One round is under way at a time; what is asked meanwhile is in the
+next.
+"""
+
+from __future__ import annotations
+
+from multiraft import membership
+from multiraft.errors import QueueFull
+from multiraft.group import Group
+from multiraft.progress import Progress
+from multiraft.ready import ReadReady
+
+
+class Reads:
+    """The reads of a leader, while it leads."""
+
+    __slots__ = ("waiting", "asked", "stamp", "index")
+
+    def __init__(self) -> None:
+        #: Tokens for the next round.
+        self.waiting: list[object] = []
+        #: Tokens of the round that is under way.
+        self.asked: list[object] = []
+        #: What the round's appends carry.
+        self.stamp = 0
+        #: The commit index when it began.
+        self.index = 0
+
+
+def read_index(group: Group, token: object) -> None:
+    """Queue a read at the leader.  Raises ``QueueFull``."""
+    if group.reads is None:
+        group.reads = Reads()
+    waiting = group.reads.waiting
+    limit = group.host.config.reads_waiting_max
+    if len(waiting) >= limit:
+        raise QueueFull("reads_waiting_max", limit, len(waiting) + 1)
+    waiting.append(token)
+    group.wake()
+
+
+def begin(group: Group) -> None:
+    """Begin a round when none is under way and a read waits; not before this term's first commit,
+    because until then the commit index may be behind what was acknowledged."""
+    reads = group.reads
+    if reads.asked or not reads.waiting or group.log.commit < group.term_start:
+        return
+    group.stamp += 1
+    reads.stamp, reads.index = group.stamp, group.log.commit
+    reads.asked, reads.waiting = reads.waiting, []
+    _confirm(group)
+
+
+def is_unanswered(group: Group, member: Progress) -> bool:
+    """Whether the round that is under way has not been sent to this voter."""
+    reads = group.reads
+    return (bool(reads.asked) and member.stamp_sent < reads.stamp
+            and membership.is_voter(group.configuration, member.node))
+
+
+def on_heard(group: Group) -> None:
+    """A member answered a higher stamp than before."""
+    if group.reads.asked:
+        _confirm(group)
+
+
+def _confirm(group: Group) -> None:
+    reads = group.reads
+
+    def answered(node: int) -> bool:
+        return (node == group.host.node
+                or group.progress[node].stamp_heard >= reads.stamp)
+
+    if membership.supported(group.configuration, answered):
+        group.host.reads += [ReadReady(group.id, token, reads.index) for token in reads.asked]
+        reads.asked = []
+        if reads.waiting:
+            group.touch()
+
+
+def ask_again(group: Group) -> bool:
+    """Answers are overdue: ask those again who have not answered; whether there is anybody."""
+    reads = group.reads
+    if not reads.asked:
+        return bool(reads.waiting)
+    for member in group.progress.values():
+        if member.stamp_heard < reads.stamp:
+            member.stamp_sent = 0
+    return True
