@@ -11,6 +11,7 @@ while this node has led its group without interruption since it was proposed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import trio
 
@@ -39,7 +40,7 @@ class Applying:
     """Consumer of events, commits and durable marks."""
 
     def __init__(self, core, store, metadata_log, pending, fetching, sessions, roles: RoleChanges,
-                 log):
+                 log, members_changed: Callable[[int], None] = lambda _group: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -48,6 +49,7 @@ class Applying:
         self._sessions = sessions
         self._roles = roles
         self._log = log
+        self._members_changed = members_changed  # who reports the members of groups led here
         self.elections = 0
 
     def observe(self, events: list) -> None:
@@ -56,6 +58,8 @@ class Applying:
         for event in events:
             if event.kind == "role":
                 self._role(event.group, event.fields[0] is Role.LEADER)
+            elif event.kind == "membership":
+                self._members_changed(event.group)
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
                     "group": event.group, "fields": list(event.fields)})
@@ -68,6 +72,7 @@ class Applying:
         self._roles.tell()
         if leads:
             self.elections += 1
+            self._members_changed(group)
         else:
             self._pending.lost(group)
             self._fetching.committed(group)  # its polls are answered NOT_LEADER

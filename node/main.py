@@ -52,10 +52,12 @@ from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
 from node.handshake import Introduction
 from node.known_nodes import KnownNodes
+from node.learners import MetadataLearners
 from node.lease_events import LeaseEvents
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
 from node.log import logger
+from node.member_reports import MemberReports
 from node.metadata import FIRST_GROUP_INCARNATION
 from node.metadata_log import MetadataLog
 from node.metadata_requests import MetadataRequests
@@ -148,8 +150,10 @@ class Node:
             directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
             cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
             request_round=self.request_round, log=self.log)
+        self.member_reports = MemberReports(core, self.metadata_log, lambda: self.requests)
+        self.learners = MetadataLearners(core, self.metadata_log, self.request_round, self.log)
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
-                                 self.sessions, self.roles, self.log)
+                                 self.sessions, self.roles, self.log, self.member_reports.note)
 
     def _build_network(self) -> None:
         config, core = self.config, self.core
@@ -257,6 +261,8 @@ class Node:
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)
                 nursery.start_soon(self.registration.run)
+                nursery.start_soon(self.member_reports.run)
+                nursery.start_soon(self.learners.run)
                 await nursery.start(self._reload_security)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)

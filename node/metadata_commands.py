@@ -99,8 +99,7 @@ class RemoveNode(NamedTuple):
 
 
 class RecordMembers(NamedTuple):
-    """The members of a group, as its leader knows them to be committed at its commit index
-    ``version``."""
+    """The members of a group, as the entry at index ``version`` made them; it is committed."""
 
     group: int
     incarnation: int

@@ -30,8 +30,8 @@ GROUPS_NAMED = 8
 
 
 class Members(NamedTuple):
-    """The configuration of a group as its leader recorded it: the one in force at commit index
-    ``version`` of that life of the group."""
+    """The configuration of a group as its leader recorded it, committed at index ``version`` in
+    that life of the group."""
 
     incarnation: int
     version: int

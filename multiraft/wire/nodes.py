@@ -72,8 +72,8 @@ class RemoveNode(NamedTuple):
 
 
 class RecordMembers(NamedTuple):
-    """The leader of ``group`` tells the metadata its members, committed at its commit index
-    ``version``."""
+    """The leader of ``group`` tells the metadata its members, as the committed entry at index
+    ``version`` made them."""
 
     group: int
     incarnation: int

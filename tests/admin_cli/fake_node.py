@@ -1,8 +1,8 @@
 """A process that behaves like a node as far as `multiraft dev` can see, and misbehaves on request.
 
 Run as ``fake_node.py start --config node.toml``; ``init`` does nothing.  A file ``behaviour``
-beside the configuration makes it misbehave: ``die`` (writes a reason, exits 3), ``silent`` (never gets
-ready), ``stubborn`` (ignores SIGTERM).
+beside the configuration makes it misbehave: ``die`` (writes a reason, exits 3), ``silent`` (never
+gets ready), ``stubborn`` (ignores SIGTERM).
 """
 
 import json
