@@ -147,6 +147,8 @@ def on_removed(group: Group, sender: int, message: Removed) -> None:
     if (group.configuration_index >= message.index
             and group.host.node in group.configuration.members()):
         return
+    if message.term > group.term:  # what it forgets must not follow a leader from before that
+        group.become_follower(message.term, 0, "higher term")
     group.go(f"removed by n{sender}", message.index)
 
 
@@ -169,6 +171,6 @@ def reincarnate(group: Group, incarnation: int, configuration: Configuration) ->
     group.become_follower(group.term + 1, 0, "recovered by force")
     group.incarnation = incarnation
     group.barred = 0
-    group.mark = reincarnation(group.id, group.log_incarnation,
+    group.mark = reincarnation(group.id, group.log_incarnation, group.log.last_index,
                                Reincarnation(incarnation, configuration))
     group.replace_configuration(configuration)

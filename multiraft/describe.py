@@ -13,8 +13,10 @@ from multiraft.leases import LeaseEvent
 from multiraft.messages import (
     Append,
     AppendReply,
+    Cleared,
     DigestAnswer,
     DigestQuery,
+    Doubt,
     LedChanges,
     LedRequest,
     Message,
@@ -111,6 +113,14 @@ def _timeout_now(message: TimeoutNow) -> str:
     return f"TimeoutNow term={message.term}"
 
 
+def _doubt(message: Doubt) -> str:
+    return f"Doubt term={message.term} episode={message.episode}"
+
+
+def _cleared(message: Cleared) -> str:
+    return f"Cleared term={message.term} episode={message.episode} index={message.index}"
+
+
 def _digest_query(message: DigestQuery) -> str:
     filled = sum(1 for bucket in message.buckets if bucket)
     return f"DigestQuery {filled} buckets filled"
@@ -133,7 +143,8 @@ def _led_changes(message: LedChanges) -> str:
 
 _MESSAGES = {
     VoteRequest: _vote_request, VoteReply: _vote_reply, Append: _append,
-    AppendReply: _append_reply, TimeoutNow: _timeout_now, Removed: _removed,
+    AppendReply: _append_reply, TimeoutNow: _timeout_now, Removed: _removed, Doubt: _doubt,
+    Cleared: _cleared,
     DigestQuery: _digest_query,
     DigestAnswer: _digest_answer, LedRequest: _led_request, LedChanges: _led_changes,
 }

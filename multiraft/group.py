@@ -24,20 +24,17 @@ multiraft.py.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from multiraft import digest, membership
-from multiraft.config import RaftConfig
 from multiraft.digest import LedSum
-from multiraft.hints import Hints, LedChanges
+from multiraft.host import Host
 from multiraft.log import GroupLog
 from multiraft.messages import AppendReply, GroupMessage, Status
 from multiraft.progress import Progress, ProgressState
-from multiraft.ready import Committed, Envelope, Event, GroupWrite, ReadReady, Ready
-from multiraft.store import GroupRestored, LogReader
-from multiraft.support import Support
+from multiraft.ready import Committed, Envelope, Event, GroupWrite, Ready
+from multiraft.store import GroupRestored
 from multiraft.tail_protocol import Tail
-from multiraft.timers import Timers
 from multiraft.types import Configuration, Entry, HardState
 
 #: Why a replica says nothing any more that is no member.
@@ -51,50 +48,6 @@ class Role(enum.IntEnum):
     PRE_CANDIDATE = 1
     CANDIDATE = 2
     LEADER = 3
-
-
-class Chance(Protocol):
-    """What the core needs of a ``random.Random``, which the driver seeds and passes in."""
-
-    def randrange(self, stop: int) -> int:
-        """A number in [0, stop)."""
-        ...
-
-
-class Host:
-    """What the groups of one node share."""
-
-    __slots__ = ("node", "config", "store", "rng", "now_ms", "support", "timers", "led", "believed",
-                 "led_changes", "hints", "shared", "digests_version", "dirty", "going", "reads",
-                 "events", "written_sequence")
-
-    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance,
-                 now_ms: int):
-        self.node = node
-        self.config = config
-        self.store = store
-        self.rng = rng
-        self.now_ms = now_ms
-        self.support = Support(node)
-        self.timers = Timers()
-        #: peer -> sum over the groups led here that it is a member of
-        self.led: dict[int, LedSum] = {}
-        #: peer -> sum over the groups here that are believed to be led there
-        self.believed: dict[int, LedSum] = {}
-        self.led_changes = LedChanges()
-        self.hints = Hints()
-        #: node -> groups here that it is a member of
-        self.shared: dict[int, dict[int, None]] = {}
-        #: Grows whenever a sum in ``led`` or ``believed`` changes.
-        self.digests_version = 0
-        #: Groups that may have something for the next Ready, in the order they were touched.
-        self.dirty: dict[int, "Group"] = {}
-        #: Groups that know they are removed; the next Ready lets them go.
-        self.going: dict[int, "Group"] = {}
-        #: Reads that were confirmed, for the next Ready.
-        self.reads: list[ReadReady] = []
-        self.events: list[Event] = []
-        self.written_sequence = 0
 
 
 class MemberStatus(NamedTuple):
@@ -140,8 +93,8 @@ class Group:
                  "hard_state_unstaged", "hard_state_sequence", "role", "leader", "leader_credit",
                  "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
                  "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
-                 "abstain_until_ms", "quarantined", "outbox", "mark", "changing", "departed",
-                 "reads", "_office", "_believed", "_shared_with")
+                 "abstain_until_ms", "quarantined", "episode", "cleared", "doubters", "outbox",
+                 "mark", "changing", "departed", "reads", "_office", "_believed", "_shared_with")
 
     def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
                  tail: Tail):
@@ -190,6 +143,13 @@ class Group:
         #: No campaign before: it resigned, and others shall have a chance.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
+        #: In quarantine and yet following, because the log's end is unknown (``doubt.py``): a
+        #: number drawn for this time; 0 = not so.
+        self.episode = 0
+        #: (term, index, reached): what the leader said against the doubt.
+        self.cleared = (0, 0, False)
+        #: Members that this leader does not count because they doubt themselves.
+        self.doubters = 0
         self.outbox: list[Envelope] = []
         #: Lane record that comes before all else in the next write.
         self.mark: Entry | None = None
@@ -255,7 +215,12 @@ class Group:
         """Highest index that is known durable on a member."""
         if node == self.host.node:
             return self.log.durable_index
-        return self.progress[node].match
+        member = self.progress[node]
+        return 0 if member.doubt else member.match
+
+    def is_held(self) -> bool:
+        """Whether it is quarantined and takes no entries either."""
+        return bool(self.quarantined) and not self.episode
 
     # ---- small effects ------------------------------------------------------------------------
 
@@ -335,6 +300,7 @@ class Group:
         self._office = (0, 0)
         self.verified = max(self.verified, self.log.commit)  # a leader verifies nothing, it knows
         self.progress = {}
+        self.doubters = 0
         self.uncommitted_bytes = 0
         self.notice_due = False
         self.transferee = 0
@@ -417,7 +383,7 @@ class Group:
         host.digests_version += 1
         self.changing = True
         for node in [node for node in self.progress if node not in members]:
-            del self.progress[node]
+            self.doubters -= self.progress.pop(node).doubt != 0
             host.led[node].remove(self.id, self._office[1])
             self.departed[node] = None
         for node in members:
@@ -440,6 +406,7 @@ class Group:
         nothing from now on, and the next ``ready`` lets it go."""
         self.barred = max(self.barred, index)
         self.quarantined = REMOVED
+        self.episode = 0
         self.ack_to = 0
         self.become_follower(self.term, 0, why)
         self.host.timers.cancel(self.id)
@@ -447,13 +414,23 @@ class Group:
 
     def quarantine(self, why: str) -> None:
         """Neither vote nor lead nor acknowledge from now on."""
-        if self.quarantined:
+        if self.is_held():
             return
         self.quarantined = why
+        self.episode = 0
         self.emit("quarantine", why)
         self.ack_to = 0
         self.become_follower(self.term, 0 if self.role is Role.LEADER else self.leader,
                              "quarantined")
+
+    def repaired(self) -> None:
+        """Nothing is missing any more, durably: be a member like any other again."""
+        self.quarantined = ""
+        self.episode = 0
+        self.emit("repaired")
+        self.ack_to = self.leader if self.leader != self.host.node else 0
+        self.rearm()
+        self.touch()
 
     def leave(self) -> None:
         """This replica is removed from the node: withdraw what it told others."""
@@ -543,8 +520,9 @@ class Group:
         """Answer the leader: what is verified *and* durable, never more (scenario S3)."""
         log = self.log
         self.outbox.append(Envelope(self.ack_to, AppendReply(
-            self.id, self.incarnation, self.term, Status.OK, min(self.verified, log.durable_index),
-            log.commit, self.verified, 0, self.stamp)))
+            self.id, self.incarnation, self.term,
+            Status.DOUBTFUL if self.quarantined else Status.OK,
+            min(self.verified, log.durable_index), log.commit, self.verified, 0, self.stamp)))
         self.ack_to = 0
 
     def hand_out_committed(self, ready: Ready) -> None:

@@ -3,7 +3,7 @@
 Contract.  Entries without an index in the group's log, written through ``GroupWrite.mark``.
 Theory.  A replica that was removed may be added again.  Its log is gone by then, but not what it
 said: it voted, and it acknowledged entries, and majorities were counted with that.  So the
-tombstone keeps its hard state and the configuration that removed it, and the replica that is created
+tombstone keeps its hard state and which configuration removed it, and the replica that is created
 in its place votes for nobody before its log has a later one with itself in it (docs/divergence.md).
 """
 
@@ -41,9 +41,10 @@ def tombstone(group: int, log_incarnation: int, value: Tombstone) -> Entry:
                  payload=_TOMBSTONE.pack(*value.hard_state, value.incarnation))
 
 
-def reincarnation(group: int, log_incarnation: int, value: Reincarnation) -> Entry:
-    """As a lane record."""
-    return Entry(EntryKind.REINCARNATION, group, log_incarnation, 0, 0,
+def reincarnation(group: int, log_incarnation: int, last_index: int,
+                  value: Reincarnation) -> Entry:
+    """As a lane record, behind the entry with that index."""
+    return Entry(EntryKind.REINCARNATION, group, log_incarnation, 0, last_index,
                  payload=_REINCARNATION.pack(value.incarnation)
                  + membership.encode(value.configuration))
 

@@ -170,8 +170,9 @@ class MemoryStore:
             del changes[0]
         index, configuration = changes[0]
         return GroupRestored(bounds, tuple(runs), image.hard_state, image.applied, image.applied,
-                             configuration, image.quarantined, index, tuple(changes[1:]),
-                             image.barred, image.group_incarnation)
+                             configuration, image.quarantined, configuration_index=index,
+                             changes=tuple(changes[1:]), barred=image.barred,
+                             incarnation=image.group_incarnation)
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
         """Entries first..last; None when some of them are gone.  O(last - first)."""

@@ -25,6 +25,7 @@ class Status(enum.IntEnum):
     UNKNOWN_GROUP = 2  # no such group, or another incarnation of it
     QUARANTINED = 3  # damaged below the durable mark: neither votes nor acknowledges
     GONE_WRONG = 4  # entries contradict my tail state (base offset): corruption, group stops
+    DOUBTFUL = 5  # I follow, and do not count: my log's end was lost (see ``Doubt``)
 
 
 class VoteRequest(NamedTuple):
@@ -108,6 +109,29 @@ class Removed(NamedTuple):
     index: int
 
 
+class Doubt(NamedTuple):
+    """To the leader: I may have forgotten what I acknowledged and whom I voted for.  Count nothing
+    of mine until an entry that you propose from now on is committed without me, and tell me its
+    index.  ``episode`` is drawn anew each time that a replica begins to doubt."""
+
+    group: int
+    incarnation: int
+    term: int
+    episode: int
+
+
+class Cleared(NamedTuple):
+    """The leader's answer to ``Doubt``: whoever holds everything up to ``index``, which was
+    proposed in this term after the doubt of ``episode`` was heard and is committed without the
+    doubter, may be counted again (docs/decisions/0009)."""
+
+    group: int
+    incarnation: int
+    term: int
+    episode: int
+    index: int
+
+
 class DigestQuery(NamedTuple):
     """From a follower's node to a leader's: what I believe you lead among my groups, by bucket
     (``digest.BUCKETS`` sums).  Sent when two digests in a row differed."""
@@ -136,7 +160,8 @@ class LedChanges(NamedTuple):
     changes: tuple[tuple[int, int, int, bool], ...]  # (group, incarnation, term, leads)
 
 
-GroupMessage = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow, Removed]
+GroupMessage = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow, Removed, Doubt,
+                     Cleared]
 #: Between nodes, about no group in particular.
 NodeMessage = Union[DigestQuery, DigestAnswer, LedRequest, LedChanges]
 Message = Union[GroupMessage, NodeMessage]

@@ -18,15 +18,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import changes, election, neighbours, reads, replication
+from multiraft import changes, doubt, election, neighbours, reads, replication
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
-from multiraft.group import Chance, Group, GroupStatus, Host, Role
+from multiraft.group import Group, GroupStatus, Role
+from multiraft.host import Chance, Host
 from multiraft.log import framed_bytes
 from multiraft.messages import (
     Append,
     AppendReply,
+    Cleared,
+    Doubt,
     Message,
     Removed,
     TimeoutNow,
@@ -63,6 +66,8 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Removed, _F): changes.on_removed,
     (Removed, _P): changes.on_removed,
     (Removed, _C): changes.on_removed,
+    (Doubt, _L): doubt.on_doubt,
+    (Cleared, _F): doubt.on_cleared,
 }
 
 #: Kinds a driver may propose.  MEMBERSHIP comes with ``change_members``, NOOP is the leader's own.
@@ -108,6 +113,8 @@ class MultiRaft:
         self._groups[group] = added
         self._neighbours.share(added)
         added.touch()
+        if restored.doubtful:
+            doubt.begin(added)
 
     def remove_group(self, group: int) -> None:
         """Forget a replica; its messages and writes in flight are ignored from now on, and the next
@@ -309,6 +316,34 @@ class MultiRaft:
     def quarantine(self, group: int, why: str) -> None:
         """The replica is damaged: it neither votes, leads nor acknowledges."""
         self._group(group).quarantine(why)
+
+    def follow(self, group: int) -> None:
+        """A quarantined replica has all entries that it knows of, but does not know its log's end:
+        it follows, uncounted, until its leader clears it (event ``cleared``)."""
+        doubt.begin(self._group(group))
+
+    def may_forget(self, group: int, first_gone: int) -> bool:
+        """Whether nothing from ``first_gone`` on is known to be committed, or to be what the
+        present leader has."""
+        found = self._group(group)
+        return found.is_held() and max(found.log.commit, found.verified) < first_gone
+
+    def forget(self, group: int, first_gone: int) -> None:
+        """A quarantined replica gives up its log from ``first_gone`` on, because its leader has
+        not got what is damaged there."""
+        self._group(group).truncate(first_gone)
+
+    def is_following(self, group: int) -> bool:
+        """Whether the replica is quarantined and follows."""
+        return self._group(group).episode != 0
+
+    def is_cleared(self, group: int) -> bool:
+        """Whether its leader has cleared it, so that it may be ``repaired``."""
+        return self._group(group).cleared[2]
+
+    def repaired(self, group: int) -> None:
+        """The replica has all of its log again, and the store has said so durably."""
+        self._group(group).repaired()
 
     # ---- node events --------------------------------------------------------------------------
 

@@ -20,7 +20,8 @@ from collections.abc import Callable
 
 from multiraft.digest import BUCKETS
 from multiraft.errors import ImpossibleMessage
-from multiraft.group import Group, Host, Role
+from multiraft.group import Group, Role
+from multiraft.host import Host
 from multiraft.messages import (
     Append,
     AppendReply,

@@ -5,7 +5,7 @@ Transitions.
     REPLICATE -> PROBE   mismatch, silence, or another connection: in-flight items count as lost
     any -> SNAPSHOT      what it lacks is compacted away (sending one is for the next issue)
     any -> ABSENT        it does not know the group (yet); asked again at leisure
-    any -> OUT           it is quarantined; only a new life of its node changes that
+    any -> OUT           it is quarantined; asked again at great leisure
     any -> PROBE         a new boot epoch of its node: what was known may be gone
 Invariants.  match < next_index;  inflight_bytes is the sum over inflight;  inflight indexes ascend.
 Theory.  ``match`` is durable and verified, the only number that commits anything, and never goes
@@ -34,7 +34,7 @@ class Progress:
 
     __slots__ = ("node", "state", "match", "next_index", "inflight", "inflight_bytes",
                  "commit_sent", "commit_known", "progressed_ms", "probe_sent", "boot_epoch",
-                 "connection", "since", "stamp_sent", "stamp_heard")
+                 "connection", "since", "stamp_sent", "stamp_heard", "doubt", "barrier")
 
     def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
                  since: int = 0):
@@ -65,6 +65,11 @@ class Progress:
         #: Stamp of the last append to it, and the highest it answered.
         self.stamp_sent = 0
         self.stamp_heard = 0
+        #: Episode in which it doubts its own log (``doubt.py``): it is fed and not counted; 0 = it
+        #: does not.
+        self.doubt = 0
+        #: Its acknowledgements count again from this index on.
+        self.barrier = 0
 
     def become_probe(self, next_index: int) -> None:
         """Ask where the logs meet; forget what is in flight."""
@@ -115,7 +120,7 @@ class Progress:
 
     def has_all(self, last_index: int, commit: int) -> bool:
         """Whether it acknowledged the whole log *and* knows the commit index."""
-        return self.match == last_index and self.commit_known == commit
+        return self.match == last_index and self.commit_known == commit and not self.doubt
 
     def _check(self) -> None:
         assert self.match < self.next_index, f"match {self.match}, next {self.next_index}"

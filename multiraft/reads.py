@@ -7,8 +7,8 @@ taken after the read was asked for; it is handed out only when a majority of vot
 append that was sent after that.  A lease never answers for them: leases are clocks.
 Theory.  The question is the stamp that every append carries and every answer echoes; a member that
 answers a stamp was in this leader's term when it got it, so no later leader had committed anything
-before the read was asked.  One round is under way at a time; what is asked meanwhile is in the
-next.
+before the read was asked.  One that may have forgotten a term (``doubt.py``) does not answer OK.
+One round is under way at a time; what is asked meanwhile is in the next.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ not armed again: the group sleeps.
 
 from __future__ import annotations
 
-from multiraft import changes, election, membership, reads
+from multiraft import changes, doubt, election, membership, reads
 from multiraft.errors import ImpossibleMessage, QueueFull
 from multiraft.group import REMOVED, Group, Role
 from multiraft.log import framed_bytes
@@ -29,6 +29,9 @@ PROBE_BYTES_MAX = 64 << 10
 
 #: A member that does not know the group is asked again after this many ``retransmit_ms``.
 ABSENT_PATIENCE = 4
+#: One that is quarantined is asked again after this many: it says so when it is repaired, and that
+#: message may get lost.
+OUT_PATIENCE = 16
 
 _MEMBERSHIP = int(EntryKind.MEMBERSHIP)
 _PROBE = ProgressState.PROBE
@@ -188,12 +191,12 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
         return  # an answer to an earlier term of this node
     if reply.stamp < member.since:
         return  # said before it was added (again): by an earlier life of that replica
-    if reply.stamp > member.stamp_heard:
+    if reply.stamp > member.stamp_heard and reply.status == Status.OK:
         member.stamp_heard = reply.stamp
         if group.reads is not None:
             reads.on_heard(group)
     status = reply.status
-    if status == Status.OK:
+    if status == Status.OK or status == Status.DOUBTFUL:
         _on_acknowledged(group, member, reply)
     elif status == Status.MISMATCH:
         _on_mismatch(group, member, reply)
@@ -207,6 +210,8 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     log = group.log
     if reply.match > log.last_index:
         group.emit("drop", member.node, f"acknowledges {reply.match} of {log.last_index}")
+        return
+    if (member.doubt or reply.status) and not doubt.may_feed(group, member, reply):
         return
     news = member.acknowledged(reply.match, group.host.now_ms)
     # Assigned, not maximised: after a restart the member knows less, and has to be told again.
@@ -258,6 +263,8 @@ def maybe_commit(group: Group) -> None:
         group.uncommitted_bytes -= group.host.store.bytes_between(group.id, first_own, index)
         assert group.uncommitted_bytes >= 0, f"uncommitted {group.uncommitted_bytes} B"
     log.commit_to(index)
+    if group.doubters:
+        doubt.clear_some(group)
     if group.progress:
         host = group.host
         host.timers.arm(group.id, host.now_ms + host.config.commit_notice_ms)
@@ -286,6 +293,8 @@ def on_leader_timer(group: Group) -> None:
         patience_ms = host.config.retransmit_ms
         if member.state is ProgressState.ABSENT:
             patience_ms *= ABSENT_PATIENCE
+        elif member.state is ProgressState.OUT:
+            patience_ms *= OUT_PATIENCE
         if now_ms - member.progressed_ms >= patience_ms:
             member.retreat()
             member.progressed_ms = now_ms
@@ -302,7 +311,7 @@ def _is_reachable(group: Group, member: Progress) -> bool:
     """Whether asking again makes sense; if not, the member's return re-examines the group."""
     support = group.host.support
     return (member.node in support.held and member.node in support.connections
-            and member.state not in (ProgressState.OUT, ProgressState.SNAPSHOT))
+            and member.state is not ProgressState.SNAPSHOT)
 
 
 # ---- follower ----------------------------------------------------------------------------------
@@ -318,7 +327,7 @@ def on_append(group: Group, sender: int, append: Append) -> None:
     group.heard_ms = group.host.now_ms
     if append.stamp > group.stamp:
         group.stamp = append.stamp
-    if group.quarantined:
+    if group.quarantined and not doubt.may_accept(group, sender):
         if group.quarantined is not REMOVED:
             group.reply_append(sender, Status.QUARANTINED)
         return
@@ -336,7 +345,7 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         raise ImpossibleMessage(f"group {group.id}: node {sender} has term {append.prev_term} at "
                                 f"{prev}, committed here is term {log.term_at(prev)}")
     appended = bool(append.entries) and _accept(group, sender, append.entries)
-    if group.quarantined:
+    if group.is_held():
         return
     if append.last_index > group.verified:
         group.verified = append.last_index
@@ -418,8 +427,10 @@ def on_written(group: Group, durable_before: int) -> None:
     there."""
     if group.role is Role.LEADER:
         maybe_commit(group)
-    elif group.leader and not group.quarantined and durable_before < group.verified:
+    elif group.leader and not group.is_held() and durable_before < group.verified:
         group.ack_to = group.leader
         group.touch()
+        if group.episode:
+            doubt.reconsider(group)
     if group.log.commit > group.log.handed_index:
         group.touch()  # what was committed without this disk may be applied now

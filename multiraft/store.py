@@ -31,6 +31,7 @@ class GroupRestored(NamedTuple):
     applied: int  # applied state restored up to here; <= commit
     configuration: Configuration  # in force at ``applied``
     quarantined: str = ""  # why, or empty
+    doubtful: bool = False  # quarantined, and may follow a leader until that one clears it
     configuration_index: int = 0  # of the entry that says so; 0 = as created
     changes: tuple[tuple[int, Configuration], ...] = ()  # (index, configuration) above, ascending
     barred: int = 0  # no vote before a configuration above this index has this node in it

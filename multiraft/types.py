@@ -40,6 +40,8 @@ class EntryKind(enum.IntEnum):
     GAP = 19  # stands for removed entries, keeps (index, term)
     TOMBSTONE = 20  # the replica was removed; term, index = where its log ended (marks.py)
     REINCARNATION = 21  # the group goes on from this log in a new incarnation (marks.py)
+    REPAIR = 24  # the entry right behind this one is a copy of a damaged one (term, index)
+    LIFT = 25  # no damage before this place of the lane concerns the group any more
 
 
 LAST_INDEXED_KIND = EntryKind.METADATA

@@ -124,4 +124,5 @@ class Applying:
 #: Events an operator wants to read about, and how loud they are.  Those of whole nodes have group
 #: -1 and the node as their first field.
 LOGGED_EVENTS = {"lease": logging.INFO, "restarted": logging.INFO, "discredited": logging.WARNING,
-                 "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR}
+                 "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR,
+                 "doubt": logging.WARNING, "repaired": logging.INFO}

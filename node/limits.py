@@ -62,6 +62,9 @@ class Limits:
     #: Bytes answered to one fetch, whatever the client asks: with one more batch of the largest
     #: size it stays inside a frame.
     fetch_bytes_max: int = 7 << 20
+    #: Copies sent to peers that repair, in bytes per second and all together: a tenth of what a
+    #: modest network carries, so that appends keep their share.
+    bulk_bytes_per_second: int = 32 << 20
     #: A long poll waits at most this long.
     fetch_wait_ms_max: int = 30_000
     #: An append is answered as ambiguous after at most this long.

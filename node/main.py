@@ -35,14 +35,17 @@ from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
+from multiraft.storage.plans import StagedWrite
+from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.messages import Hello
-from node import bootstrap, peer_requests, setup
+from node import bootstrap, setup
 from node.admin import Admin
 from node.admission import Admission
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
+from node.bulk import Bulk
 from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms, wall_ms
 from node.config import Address, NodeConfig, load
@@ -69,6 +72,7 @@ from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
 from node.registration import Registration
+from node.repair import Repairs
 from node.rounds import Rounds
 from node.security import Security
 from node.session import Sessions
@@ -163,6 +167,8 @@ class Node:
                                self.arrivals)
         self.peers = Peers(self.store, core, config.raft.frame_bytes_max, self.request_round,
                            self._damaged)
+        self.bulk = Bulk(self.peers.dial, self._introduction("bulk"), config.raft.frame_bytes_max,
+                         config.limits.bulk_bytes_per_second)
         self.liveness = LivenessThread(
             Liveness(node, boot_epoch, config.raft.lease_ms, config.raft.liveness_interval_ms),
             self._introduction("liveness"), config.limits.loop_stall_ms_max,
@@ -175,9 +181,11 @@ class Node:
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
             core, self.rounds.request_for_core, self.liveness, self.security, node, boot_epoch,
-            self.known, self._answer_peer, config.raft.frame_bytes_max,
-            config.limits.hello_timeout_ms, self.arrivals, self.log)
+            self.known, config.raft.frame_bytes_max, config.limits.hello_timeout_ms, self.arrivals,
+            self.log, self.bulk)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+        self.repairer = Repairer(node, self.store, core, self._write_record)
+        self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
@@ -187,8 +195,9 @@ class Node:
         self.peering.changed()
         record = bootstrap.record_of(config.node, self.store.incarnation, self.store.boot_epoch,
                                      multiraft.__version__, wall_ms())
-        self.requests = MetadataRequests(self.core, self.known, self.node_admin.peer_handlers,
-                                         PeerRequests(self._introduction("command")))
+        self.requests = MetadataRequests(
+            self.core, self.node_admin.peer_handlers,
+            PeerRequests(self.bulk, self.node_admin.peer_handlers, self.admin.refusal))
         self.registration = Registration(self.requests, self.known, record, self.admission,
                                          self.peering, self.log)
         for difference in bootstrap.edited(config, self.known.facts):
@@ -205,11 +214,6 @@ class Node:
             connection, self.config.cluster_id, self.config.node.id, self.store.boot_epoch,
             incarnation=self.store.incarnation, process=self.process))
 
-    async def _answer_peer(self, hello: Hello, sock, reader) -> None:
-        """A connection on which a node asks something."""
-        await peer_requests.serve(hello, sock, reader, self.node_admin.peer_handlers,
-                                  self.admin.refusal)
-
     def request_round(self) -> None:
         """A round is due."""
         self.rounds.request()
@@ -224,8 +228,12 @@ class Node:
 
     def _damaged(self, error: CorruptRange) -> None:
         """A cold read found a damaged entry: this replica is out, the others serve the group."""
-        self.core.quarantine(error.group, str(error))
-        self.request_round()
+        self.repairs.damaged(error)
+
+    def _write_record(self, staged: StagedWrite) -> None:
+        """An entry of the lane's own, written between rounds."""
+        self.disk.submit(staged)
+        self.disk.start_next()
 
     # ---- running ------------------------------------------------------------------------------
 
@@ -256,6 +264,8 @@ class Node:
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
+                nursery.start_soon(self.repairs.run)
+                nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
                 nursery.start_soon(self.known.run)
                 if not self.admission.taking_part.is_set():

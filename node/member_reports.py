@@ -14,7 +14,6 @@ import trio
 
 from multiraft.errors import MultiRaftError
 from multiraft.wire.nodes import RecordMembers
-from node.handshake import NotAccepted
 from node.metadata_requests import MetadataRequests
 
 #: Pause when a report could not be given, or a configuration is not committed yet, in seconds.
@@ -65,7 +64,7 @@ class MemberReports:
             return False
         try:
             await self._ask().ask(record)
-        except (NotAccepted, MultiRaftError):
+        except MultiRaftError:
             return False  # the metadata group is electing, or away: level-triggered
         self.reported += 1
         return True

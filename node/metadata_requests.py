@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import LeaderUnknown
-from node.config import address
-from node.known_nodes import KnownNodes
 from node.peer_requests import Handlers, PeerRequests
 
 
 class MetadataRequests:
     """See the module's docstring.  ``handlers`` are this node's own."""
 
-    def __init__(self, core, known: KnownNodes, handlers: Handlers, peers: PeerRequests):
+    def __init__(self, core, handlers: Handlers, peers: PeerRequests):
         self._core = core
-        self._known = known
         self._handlers = handlers
         self._peers = peers
 
@@ -27,8 +24,6 @@ class MetadataRequests:
         if self._core.is_leader(METADATA_GROUP):
             return await self._handlers[type(request)](request)
         leader, _term = self._core.leader_hint(METADATA_GROUP)
-        node = self._known.facts.nodes.get(leader)
-        if node is None or leader == self._core.node:
+        if leader in (0, self._core.node):
             raise LeaderUnknown("the metadata group has no leader that this node knows of")
-        where = address(node.peer_address, f"the peer address of node {leader}")
-        return await self._peers.ask(where, leader, request)
+        return await self._peers.ask(leader, request)

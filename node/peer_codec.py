@@ -33,6 +33,8 @@ _TYPES: dict[type, int] = {
     m.LedRequest: 8,
     m.LedChanges: 9,
     m.Removed: 10,
+    m.Doubt: 20,
+    m.Cleared: 21,
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
 _APPEND_FIELDS = 7  # before the entries
@@ -58,6 +60,8 @@ _FIELDS: dict[int, tuple[int, ...]] = {
     8: (_U64,),
     9: (_U64, _U64, _ROWS),
     10: (GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
+    20: (GROUP_MAX, _U32, TERM_MAX, _U64),
+    21: (GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
 }
 _LED = (GROUP_MAX, _U32, TERM_MAX)
 _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)

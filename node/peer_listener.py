@@ -35,8 +35,8 @@ class PeerListener:
     """Handler of the peer port's connections."""
 
     def __init__(self, core, request_round, liveness, security: Security, node: int,
-                 boot_epoch: int, known: KnownNodes, answer, frame_bytes_max: int,
-                 hello_timeout_ms: int, arrivals, log):
+                 boot_epoch: int, known: KnownNodes, frame_bytes_max: int, hello_timeout_ms: int,
+                 arrivals, log, bulk=None):
         self._core = core
         self._request_round = request_round
         self._liveness = liveness
@@ -45,10 +45,10 @@ class PeerListener:
         self._node = node
         self._boot_epoch = boot_epoch
         self._known = known
-        self._answer = answer  # async (hello, socket, reader): takes a connection of class command
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
         self._arrivals = arrivals
+        self._bulk = bulk
         self._log = log
         self._receiving: dict[int, tuple[trio.CancelScope, int]] = {}  # with the boot epoch
         self.frames = 0
@@ -81,8 +81,8 @@ class PeerListener:
                      else socket.socket(fileno=sock.detach()))
             self._liveness.adopt(hello.node, moved, reader)
             return
-        if hello.connection == "command":
-            await self._answer(hello, sock, reader)
+        if hello.connection == "bulk":
+            await self._bulk.serve(sock, reader, hello.node)
             return
         reader.limits = self._limits
         try:

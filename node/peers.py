@@ -13,6 +13,7 @@ to be matched with a request: answers are items like any others in the other dir
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from typing import Protocol
 
@@ -118,9 +119,13 @@ class PeerLink:
             sock.close()
             on_disconnected(self)
 
+    async def dial(self) -> socket.socket | None:
+        """A new connection to the peer, on which nothing was said yet; None = it is away."""
+        return await dial(self._host, self._port)
+
     async def _open(self):
         """A connection that the peer has accepted, and its reader; None = not now."""
-        sock = await dial(self._host, self._port)
+        sock = await self.dial()
         if sock is None:
             return None
         opened, reason = None, ""
@@ -213,6 +218,11 @@ class Peers:
             for link in self._links.values():
                 nursery.start_soon(link.run, self._connected, self._disconnected)
             nursery.start_soon(self._read_cold)
+
+    async def dial(self, peer: int) -> socket.socket | None:
+        """A connection to a peer for something else than appends; None = it is away."""
+        link = self._links.get(peer)
+        return await link.dial() if link is not None else None
 
     @property
     def frames_sent(self) -> int:

@@ -13,7 +13,6 @@ from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import Code, RequestError
 from multiraft.wire.nodes import NodeRow, RegisterNode
 from node.admission import Admission, check_final
-from node.handshake import NotAccepted
 from node.known_nodes import KnownNodes
 from node.metadata import NodeRecord
 from node.metadata_requests import MetadataRequests
@@ -55,7 +54,7 @@ class Registration:
             check_final(error.code, f"the cluster refuses this node: {error}")
             self._not_yet(str(error))
             return False
-        except (NotAccepted, MultiRaftError) as error:
+        except MultiRaftError as error:
             self._not_yet(str(error))
             return False
         if self._known.learn({row.id: NodeRecord(*row) for row in reply.nodes},

@@ -193,8 +193,9 @@ class Rounds:
         """Called by the disk worker: these staged writes are durable."""
         for one in staged:
             self._store.finish(one)
-        self._durable_sequence = staged[-1].sequence
-        self._core.written(self._durable_sequence)
+        if staged[-1].sequence > self._durable_sequence:  # else: only records of the lane's own
+            self._durable_sequence = staged[-1].sequence
+            self._core.written(self._durable_sequence)
         self._applier.durable()
         held, released = self._held, False
         while held and held[0][0] <= self._durable_sequence:

@@ -89,7 +89,8 @@ BUGS: dict[str, Bug] = {
         "readers see records that may be lost (redpanda #14794)"),
     "sleep-with-lagging-member": Bug(
         "multiraft.progress", "Progress.has_all",
-        "return self.match == last_index and self.commit_known == commit", "return True",
+        "return self.match == last_index and self.commit_known == commit and not self.doubt",
+        "return True",
         "a group falls asleep while a member lacks entries (TiKV #9022)"),
     "lost-wake-up": Bug(
         "multiraft.neighbours", "Neighbours.lease_held", "self._queue(node)", "pass",

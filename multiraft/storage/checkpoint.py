@@ -26,7 +26,9 @@ from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, HardState
 
 CHECKPOINT_MAGIC = b"MRCKPT\x00\x01"
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
+#: Version 1 has no field behind the tail in its group records, version 2 has all of them.
+CHECKPOINT_VERSIONS_READ = (1, CHECKPOINT_VERSION)
 CHECKPOINT_PREFIX = "checkpoint-"
 
 #: Ending of a checkpoint that was found damaged and set aside.
@@ -45,21 +47,37 @@ class GroupRecord(NamedTuple):
     commit: int
     quarantined: str
     tail: object  # PartitionTail.snapshot()
+    missing: tuple[tuple[int, int], ...] = ()  # (index, lane position of its damage)
+    doubtful: bool = False
+    lasting: bool = False
+    lifted: int = 0  # lane position: damage before it is settled for this group
+    configuration_index: int = 0  # of the entry that says who the members are
+    barred: int = 0  # see ``marks.Tombstone``
+    removed: bool = False  # a tombstone is all there is
+    buried_at: int = 0  # lane position of the last tombstone
+    group_incarnation: int = 0  # of the group, where it differs from the log's
 
     def encode(self) -> bytes:
         return cbor2.dumps([self.group, self.incarnation, list(map(list, self.configuration)),
                             list(self.hard_state), self.first_index, self.prev_term, self.commit,
-                            self.quarantined, self.tail])
+                            self.quarantined, self.tail, list(map(list, self.missing)),
+                            self.doubtful, self.lasting, self.lifted, self.configuration_index,
+                            self.barred, self.removed, self.buried_at, self.group_incarnation])
 
     @classmethod
     def decode(cls, data: bytes) -> GroupRecord:
         """Raises ``ValueError`` or ``TypeError`` when it is not what ``encode`` returns."""
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
-         quarantined, tail) = cbor2.loads(data)
+         quarantined, tail, *later) = cbor2.loads(data)
+        (missing, doubtful, lasting, lifted, configuration_index, barred, removed, buried_at,
+         group_incarnation) = later or ((), False, False, 0, 0, 0, False, 0, 0)
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(int(group), int(incarnation), Configuration(voters, learners, outgoing),
                    HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
-                   str(quarantined), tail)
+                   str(quarantined), tail,
+                   tuple((int(index), int(position)) for index, position in missing),
+                   bool(doubtful), bool(lasting), int(lifted), int(configuration_index),
+                   int(barred), bool(removed), int(buried_at), int(group_incarnation))
 
 
 @dataclass(slots=True)
@@ -123,7 +141,7 @@ def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
 
 def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
     """Raises ``CorruptFile`` or ``UnknownFormat``."""
-    body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, CHECKPOINT_VERSION)
+    body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:
         position, lane_start, encoded, extra = cbor2.loads(body)
         records = {record.group: record for record in map(GroupRecord.decode, encoded)}

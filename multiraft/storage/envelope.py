@@ -30,8 +30,8 @@ def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: byt
     return _HEAD.size + len(body) + _CRC.size
 
 
-def read_envelope(filesystem: Filesystem, path: str, magic: bytes, version: int) -> bytes:
-    """The body.  Raises ``CorruptFile`` or ``UnknownFormat``."""
+def read_envelope(filesystem: Filesystem, path: str, magic: bytes, *versions: int) -> bytes:
+    """The body, of one of ``versions``.  Raises ``CorruptFile`` or ``UnknownFormat``."""
     size = filesystem.size(path)
     if not _HEAD.size + _CRC.size <= size <= ENVELOPE_BYTES_LIMIT:
         raise CorruptFile(path, f"its size is {size}")
@@ -49,8 +49,8 @@ def read_envelope(filesystem: Filesystem, path: str, magic: bytes, version: int)
     crc, = _CRC.unpack_from(view, size - _CRC.size)
     if core.crc32c(view[:-_CRC.size]) != crc:
         raise CorruptFile(path, "its CRC does not match")
-    if found_version != version:
-        raise UnknownFormat(path, found_version, version)
+    if found_version not in versions:
+        raise UnknownFormat(path, found_version, versions[-1])
     if _HEAD.size + length + _CRC.size != size:
         raise CorruptFile(path, f"its body of {length} bytes does not fit its size {size}")
     return data[_HEAD.size:-_CRC.size]

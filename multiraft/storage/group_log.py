@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.filesystem import Buffer
-from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.types import Configuration, Entry, HardState
 
@@ -29,35 +30,107 @@ class CachedEntry(NamedTuple):
 class GroupLog:
     """State of one group's log in this store."""
 
-    __slots__ = ("group", "incarnation", "configuration", "hard_state", "index", "partitions",
-                 "cached", "commit", "quarantined", "record_key", "record")
+    __slots__ = ("group", "incarnation", "configurations", "barred", "removed", "buried_at",
+                 "group_incarnation", "record_before", "hard_state", "index", "partitions",
+                 "cached", "commit", "quarantined", "missing", "doubtful", "lasting", "lifted",
+                 "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
         self.group = group
         self.incarnation = incarnation
-        self.configuration = configuration
+        #: (index, configuration): the one in force where applied state is, and those above.
+        self.configurations = [(0, configuration)]
+        self.barred = 0  # see ``marks.Tombstone``
+        self.removed = False  # a tombstone is all there is
+        self.buried_at = 0  # lane position of the last tombstone: what is before it is not the log's
+        self.group_incarnation = 0  # of the group, where it differs from the log's
+        self.record_before = b""  # for checkpoints while the tombstone is not durable
         self.hard_state = NO_HARD_STATE
         self.index = GroupIndex()
         self.partitions: dict[int, PartitionIndex] = {}
         self.cached: dict[int, CachedEntry] = {}
         self.commit = 0  # as the last checkpoint knew it
         self.quarantined = ""  # why, or empty
+        #: Entries that exist and cannot be read: index -> lane position of the damage, 0 = unknown.
+        self.missing: dict[int, int] = {}
+        self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
+        self.lasting = False  # no repair lifts the quarantine
+        self.lifted = 0  # lane position: damage before it is settled for this group
+        self.broken = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
         self.record = b""  # encoded for the last checkpoint
+
+    @property
+    def configuration(self) -> Configuration:
+        """The one in force, as far as the log says."""
+        return self.configurations[-1][1]
+
+    def create_with(self, configuration: Configuration) -> None:
+        """Who the members were before the first entry."""
+        if self.configurations[0] == (0, NO_CONFIGURATION) and not self.barred:
+            self.configurations[0] = (0, configuration)
+
+    def configuration_at(self, applied: int) -> tuple[int, Configuration]:
+        """(index, configuration) in force at the applied index; earlier ones are forgotten."""
+        kept = self.configurations
+        while len(kept) > 1 and kept[1][0] <= applied:
+            del kept[0]
+        return kept[0]
+
+    def bury(self, left: Tombstone, position: int) -> None:
+        """A tombstone at that place of the lane: nothing before it is the log's any more."""
+        self.__init__(self.group, self.incarnation)
+        self.hard_state, self.barred = left.hard_state, left.barred
+        self.group_incarnation = left.incarnation
+        self.removed = True
+        self.buried_at = self.lifted = position
+
+    def reincarnate(self, new: Reincarnation, index: int) -> None:
+        """The group goes on from this log, whose last index that is, in a new incarnation."""
+        self.group_incarnation = new.incarnation
+        self.configurations = [(index, new.configuration)]
+        self.barred = 0
 
     def bounds(self) -> LogBounds:
         return LogBounds(self.index.first_index, self.index.prev_term, self.index.last_index)
 
     def restored(self, applied: int) -> GroupRestored:
         last = self.index.last_index
+        index, configuration = self.configurations[0]
         return GroupRestored(self.bounds(), self.index.term_runs(), self.hard_state,
-                             min(self.commit, last), min(applied, last), self.configuration,
-                             self.quarantined)
+                             min(self.commit, last), min(applied, last), configuration,
+                             self.quarantined,
+                             self.doubtful and not self.missing and not self.lasting,
+                             index, tuple(self.configurations[1:]), self.barred,
+                             self.group_incarnation)
 
     def quarantine(self, why: str) -> None:
         """The first reason stays."""
         self.quarantined = self.quarantined or why
+
+    def doubt(self, why: str) -> None:
+        """More may be lost than can be named."""
+        self.quarantine(why)
+        self.doubtful = True
+
+    def quarantine_for_good(self, why: str) -> None:
+        """No repair helps: the replica has to be removed and added anew."""
+        self.quarantine(why)
+        self.lasting = True
+
+    def lift(self) -> None:
+        """Nothing is wrong any more."""
+        self.quarantined = ""
+        self.doubtful = self.lasting = False
+
+    def repair(self, copy: Copy) -> bool:
+        """Take the entry from its copy, if it is in the log at all; whether it is."""
+        if not self.index.holds(copy.index, copy.term):
+            return False
+        self.index.replace(copy.index, copy.position, copy.size)
+        self.missing.pop(copy.index, None)
+        return True
 
     def merge_hard_state(self, found: HardState) -> None:
         """A later term wins; within a term a vote is final, so any vote beats none."""
@@ -76,5 +149,9 @@ class GroupLog:
         for index in range(first_gone, self.index.last_index + 1):
             self.cached.pop(index, None)
         self.index.cut(first_gone)
+        while len(self.configurations) > 1 and self.configurations[-1][0] >= first_gone:
+            self.configurations.pop()
+        for gone in [index for index in self.missing if index >= first_gone]:
+            del self.missing[gone]
         for partition in self.partitions.values():
             partition.cut(first_gone)

@@ -14,11 +14,29 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from typing import NamedTuple
 
+from multiraft import _layout
 from multiraft.errors import Compacted
 
 assert sys.byteorder == "little", "index files hold the arrays' own little-endian bytes"
 assert array("Q").itemsize == 8, "index files hold 64-bit numbers"
+
+
+#: The place of an entry that is known to exist and cannot be read: no entry stands at a lane's
+#: first byte.
+NOWHERE = 0
+
+
+class Copy(NamedTuple):
+    """An entry that was written once more because its first place is damaged."""
+
+    index: int
+    term: int
+    position: int
+    size: int
+    damaged: int  # lane position of the damaged one; 0 = unknown
+    damaged_size: int
 
 
 class GroupIndex:
@@ -33,6 +51,9 @@ class GroupIndex:
         self._ends = array("Q")  # framed bytes of the entries up to and including this one
         self._run_starts: list[int] = []  # first index of each run of equal terms, ascending
         self._run_terms: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._positions)
 
     @property
     def last_index(self) -> int:
@@ -52,6 +73,25 @@ class GroupIndex:
             terms.append(term)
         ends.append(ends[-1] + size if ends else size)
         positions.append(position)
+
+    def fill(self, first: int) -> None:
+        """Entries up to ``first`` (exclusive) existed and are lost: they have the term of the last
+        one, an unknown place, and for now the size of an empty entry."""
+        for index in range(self.last_index + 1, first):
+            self.append(index, self.last_term, NOWHERE, _layout.ENTRY_HEADER_BYTES)
+
+    def replace(self, index: int, position: int, size: int) -> None:
+        """The entry is to be found elsewhere from now on.  O(1), O(n) when its size differs."""
+        slot, ends = self._slot(index), self._ends
+        change = size - self.size(index)
+        self._positions[slot] = position
+        if change:
+            for at in range(slot, len(ends)):
+                ends[at] += change
+
+    def holds(self, index: int, term: int) -> bool:
+        """Whether the log has that entry, readable or not.  O(log n)."""
+        return self.first_index <= index <= self.last_index and self.term(index) == term
 
     def extend(self, later: GroupIndex) -> None:
         """Join the entries that follow ours.  O(len(later))."""
@@ -132,7 +172,7 @@ class GroupIndex:
         """Every invariant.  O(n)."""
         assert len(self._positions) == len(self._ends)
         assert all(a < b for a, b in zip(self._ends, self._ends[1:]))
-        assert all(a < b for a, b in zip(self._positions, self._positions[1:]))
+        assert len({*self._positions} - {NOWHERE}) + self._positions.count(NOWHERE) == len(self)
         assert all(a < b for a, b in zip(self._run_starts, self._run_starts[1:]))
         assert all(a < b for a, b in zip(self._run_terms, self._run_terms[1:]))
         assert bool(self._positions) == bool(self._run_starts)
@@ -190,6 +230,20 @@ class PartitionIndex:
             del self._bases[kept:]
             del self._indexes[kept:]
             del self._latest[kept:]
+
+    def repair(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> None:
+        """What a batch says that could not be read before: known fields stay, others are filled in.
+        O(n)."""
+        slot = bisect_left(self._indexes, index)
+        if slot == len(self._indexes) or self._indexes[slot] != index:
+            self._bases.insert(slot, base_offset)
+            self._indexes.insert(slot, index)
+            self._latest.insert(slot, self._latest[slot - 1] if slot else max_timestamp_ms)
+        if slot == len(self._bases) - 1:
+            self.end_offset = base_offset + count
+        while slot < len(self._latest) and self._latest[slot] < max_timestamp_ms:
+            self._latest[slot] = max_timestamp_ms
+            slot += 1
 
     def find(self, offset: int) -> int:
         """Slot of the batch that holds ``offset``, or of the last one before it; -1 = none."""

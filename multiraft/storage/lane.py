@@ -173,6 +173,15 @@ class Lane:
             at += count
         return placed
 
+    def place_whole(self, entries: list[Entry]) -> Placed:
+        """As ``place``, all in one segment: entries that explain each other."""
+        total = sum((_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
+                    for entry in entries)
+        if (self._active is None
+                or total > self._active.start + self._active.capacity - self.position):
+            self._roll()
+        return self.place(entries)
+
     def _fitting(self, sizes: list[int], at: int) -> int:
         """How many of the entries from ``at`` on the active segment can take."""
         if self._active is None:

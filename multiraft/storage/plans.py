@@ -11,7 +11,7 @@ entry.  A failing disk raises the ``OSError`` it raised, and the node stops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from multiraft import core
@@ -35,10 +35,12 @@ class StagedWrite:
     """One round's append.  ``execute`` it, or, when ``native_ready``, write and sync ``parts`` one
     after the other in order; then ``Store.finish``."""
 
-    __slots__ = ("sequence", "end", "_filesystem", "_lane", "_parts")
+    __slots__ = ("sequence", "end", "then", "_filesystem", "_lane", "_parts")
 
-    def __init__(self, sequence: int, filesystem: Filesystem, lane: Lane, parts: list[Part]):
+    def __init__(self, sequence: int, filesystem: Filesystem, lane: Lane, parts: list[Part],
+                 then: Callable[[], None] | None = None):
         self.sequence = sequence
+        self.then = then  # what follows from its being durable; for records of no round
         self.end = parts[-1].end if parts else lane.position  # lane position after the round
         self._filesystem = filesystem
         self._lane = lane
@@ -134,7 +136,8 @@ def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int]],
     spans: list[Span] = []
     segment, end, start, wanted = None, -1, 0, []
     for index, position, size in places:
-        if segment is None or not (position - end <= gap_bytes_max
+        # A repaired entry stands elsewhere than its neighbours.
+        if segment is None or not (0 <= position - end <= gap_bytes_max
                                    and position < segment.start + segment.capacity):
             if segment is not None:
                 spans.append(Span(segment.path, start - segment.start, end - start, wanted))
@@ -149,18 +152,21 @@ def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int]],
 class ReadPlan:
     """Entries of a group that are no longer in memory, and those behind them that are."""
 
-    __slots__ = ("group", "incarnation", "spans", "hot", "_filesystem")
+    __slots__ = ("group", "incarnation", "spans", "hot", "lost", "_filesystem")
 
     def __init__(self, group: int, incarnation: int, spans: list[Span], filesystem: Filesystem,
-                 hot: tuple[Entry, ...] = ()):
+                 hot: tuple[Entry, ...] = (), lost: int = 0):
         self.group = group
         self.incarnation = incarnation
         self.spans = spans
         self.hot = hot
+        self.lost = lost  # an entry of the range that is known to be damaged; 0 = none
         self._filesystem = filesystem
 
     def execute(self) -> tuple[Entry, ...]:
         """Blocking, verified.  Raises ``CorruptRange`` naming the first damaged entry."""
+        if self.lost:
+            raise CorruptRange(self.group, self.lost, "known to be damaged")
         entries: list[Entry] = []
         for span in self.spans:
             data = memoryview(self._read(span))

@@ -34,16 +34,19 @@ page cache may show bytes that are not on disk and call them clean (Rebello et a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
-from multiraft import _layout
-from multiraft.storage.checkpoint import Checkpoint
+from multiraft import _layout, membership
+from multiraft.errors import CorruptEntry
+from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.group_log import GroupLog
-from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.lane import (
     SEGMENT_SUFFIX,
     Lane,
@@ -60,7 +63,7 @@ from multiraft.storage.segment_index import (
     scan_segment,
 )
 from multiraft.tail import PartitionTail
-from multiraft.types import Entry
+from multiraft.types import Entry, EntryKind
 
 _HEADER_BYTES = _layout.SEGMENT_HEADER_BYTES
 
@@ -119,6 +122,9 @@ class _Recovery:
         self._applied = checkpoint.applied()
         self._result = Recovered()
         self._tail_entries: dict[int, list[Entry]] = {}
+        self._buried: dict[int, int] = {}  # group -> position of a tombstone behind the checkpoint
+        self._found_damage: list[tuple[Break, Damage]] = []
+        self._copied: dict[int, int] = {}  # lane position -> size of damage that has a copy
 
     def run(self) -> Recovered:
         found = [self._examine(*item) for item in self._segment_files()]
@@ -130,6 +136,7 @@ class _Recovery:
         found = self._remove_empty_end(found, durable)
         self._settle(found, durable)
         self._join(found)
+        self._judge_damage()
         self._finish_tails()
         self._resume(found, durable)
         return self._result
@@ -192,13 +199,14 @@ class _Recovery:
             index = read_index_file(self._filesystem, segment)
         except (CorruptFile, UnknownFormat):
             return None  # a cache: scanned and written anew
-        if size < index.end - index.start or index.touches_above(self._applied):
+        if size < index.end - index.start or index.touches_above(
+                self._applied, self._checkpoint.position):
             return None
         return index
 
     def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
         data = file.read(length, 0)
-        scan = scan_segment(data, segment.start, seed, self._applied)
+        scan = scan_segment(data, segment.start, seed, self._applied, self._checkpoint.position)
         segment.end = scan.index.end
         self._result.scanned_bytes += len(data)
         self._result.scanned_segments += 1
@@ -254,11 +262,8 @@ class _Recovery:
         if broken.reason == "payload":
             kind = "payload"
         why = f"unreadable below the durable mark: {broken.reason}"
-        self._result.damage.append(Damage(kind, path, broken.position, broken.group, broken.index,
-                                          why))
-        if broken.group < 0:
-            self._result.lane_damage = (self._result.lane_damage
-                                        or f"lane position {broken.position} is {why}")
+        damage = Damage(kind, path, broken.position, broken.group, broken.index, why)
+        self._found_damage.append((broken, damage))
 
     # ---- cutting --------------------------------------------------------------------------------
 
@@ -347,10 +352,18 @@ class _Recovery:
             log.index = GroupIndex(record.first_index, record.prev_term)
             log.commit = record.commit
             log.quarantined = record.quarantined
+            log.doubtful, log.lasting = record.doubtful, record.lasting
+            log.lifted = record.lifted
+            log.configurations = [(record.configuration_index, record.configuration)]
+            log.barred, log.removed, log.buried_at = (record.barred, record.removed,
+                                                      record.buried_at)
+            log.group_incarnation = record.group_incarnation
             self._result.logs[record.group] = log
         for each in found:
             for run in each.scan.index.runs.values():
                 self._join_run(each.segment, run)
+        for record in self._checkpoint.records.values():
+            self._miss_again(record)
 
     def _join_run(self, segment: Segment, run: GroupRun) -> None:
         log = self._result.logs.get(run.group)
@@ -359,27 +372,83 @@ class _Recovery:
         if log is None or run.incarnation > log.incarnation:
             log = self._result.logs[run.group] = GroupLog(run.group, run.incarnation)
             self._tail_entries[run.group] = []
+        if segment.end <= log.buried_at:
+            return  # of an earlier life of the replica
+        self._join_marks(log, run)
         if run.hard_state is not None:
             log.merge_hard_state(run.hard_state)
         tail_entries = self._tail_entries.setdefault(run.group, [])
+        if run.lifted > log.lifted:
+            log.lifted = run.lifted
+            log.lift()
         if run.cut_from:
+            if run.cut_from <= log.index.last_index + 1:
+                log.broken = ""
             log.cut(run.cut_from)
             while tail_entries and tail_entries[-1].index >= run.cut_from:
                 tail_entries.pop()
-        if run.index is not None and run.last_index >= run.index.first_index:
+        if run.index is not None and run.last_index >= run.index.first_index and not log.broken:
             self._extend(segment, log, run, tail_entries)
+        for copy in run.copies:
+            self._take_copy(log, copy, run.copied.get(copy.index), tail_entries)
         if run.broken:
             self._note_log(segment, log, run.broken)
+
+    def _join_marks(self, log: GroupLog, run: GroupRun) -> None:
+        """The end of the replica's life and the group's new one, where the checkpoint does not know
+        of them already."""
+        if run.buried is not None:
+            self._tail_entries[run.group] = []
+            if run.buried_at > log.buried_at:
+                log.bury(run.buried, run.buried_at)
+                self._buried[run.group] = run.buried_at
+        if run.reborn is not None and (run.reborn_at[0] >= self._checkpoint.position
+                                       or run.group not in self._checkpoint.records):
+            log.reincarnate(run.reborn, run.reborn_at[1])
+        if run.index is not None or run.hard_state is not None or run.reborn is not None:
+            log.removed = run.removed
+
+    def _take_copy(self, log: GroupLog, copy: Copy, entry: Entry | None,
+                   tail_entries: list[Entry]) -> None:
+        self._copied[copy.damaged] = copy.damaged_size
+        if not log.repair(copy) or entry is None:
+            return
+        if entry.batch is not None:
+            partition = log.partitions.setdefault(entry.partition,
+                                                  PartitionIndex(entry.partition, log.group))
+            partition.repair(entry.base_offset, entry.batch.count, entry.index,
+                             entry.batch.max_timestamp_ms)
+        if entry.index <= self._applied.get((log.group, log.incarnation), 0):
+            return
+        slot = bisect_left(tail_entries, entry.index, key=attrgetter("index"))
+        known = slot < len(tail_entries) and tail_entries[slot].index == entry.index
+        tail_entries[slot:slot + known] = [entry]
+
+    def _miss_again(self, record: GroupRecord) -> None:
+        """What was missing when the checkpoint was written still is, unless the lane has its copy
+        or it was dropped.  An index file does not tell."""
+        log = self._result.logs[record.group]
+        if log.incarnation != record.incarnation:
+            return
+        for index, position in record.missing:
+            in_log = log.index.first_index <= index <= log.index.last_index
+            if in_log and log.index.position(index) in (position, NOWHERE):
+                log.missing[index] = position
 
     def _extend(self, segment: Segment, log: GroupLog, run: GroupRun,
                 tail_entries: list[Entry]) -> None:
         index, last = run.index, log.index.last_index
         first_term = index.term(index.first_index)
+        if index.first_index > last + 1 and first_term == log.index.last_term:
+            log.missing.update(dict.fromkeys(range(last + 1, index.first_index), NOWHERE))
+            log.index.fill(index.first_index)
+            last = log.index.last_index
         if index.first_index != last + 1 or first_term < log.index.last_term:
             self._note_log(segment, log, f"index {index.first_index}, term {first_term} after "
                            f"index {last}, term {log.index.last_term}")
             return
         log.index.extend(index)
+        log.missing.update(run.missing)
         for partition, batches in run.partitions.items():
             known = log.partitions.get(partition)
             if known is None:
@@ -390,39 +459,75 @@ class _Recovery:
     def _note_log(self, segment: Segment, log: GroupLog, why: str) -> None:
         self._result.damage.append(Damage("log", segment.path, segment.start, log.group,
                                           log.index.last_index + 1, why))
-        log.quarantine(why)
+        log.broken = why
+
+    def _judge_damage(self) -> None:
+        """What was repaired or dropped since is history.  Of a hole that is not, nobody knows what
+        stood there: every group may have lost its end, but for those that were cleared since."""
+        logs = self._result.logs
+        for broken, damage in self._found_damage:
+            if broken.group >= 0:
+                log = logs.get(broken.group)
+                if log is not None and log.missing.get(broken.index) == broken.position:
+                    self._result.damage.append(damage)
+                continue
+            at = broken.position
+            while at < broken.end and self._copied.get(at):
+                at += self._copied[at]
+            if broken.end and at >= broken.end:
+                continue
+            self._result.damage.append(damage)
+            why = f"lane position {broken.position} is {damage.why}"
+            self._result.lane_damage = self._result.lane_damage or why
+            for log in logs.values():
+                if broken.position >= log.lifted:
+                    log.doubt(why)
 
     def _finish_tails(self) -> None:
         """Replay what the checkpoint's applied state does not have, and mark what is damaged."""
-        lane_damage = self._result.lane_damage
-        by_group = {found.group: found.why for found in reversed(self._result.damage)
-                    if found.kind == "payload"}
         for group, log in self._result.logs.items():
             log.lift_term()
-            if lane_damage:
-                log.quarantine(lane_damage)
-            if group in by_group:
-                log.quarantine(by_group[group])
+            if log.missing:
+                log.quarantine(f"entry {min(log.missing)} cannot be read"
+                               + f" and {len(log.missing) - 1} more" * (len(log.missing) > 1))
+            if log.broken:
+                log.doubt(log.broken)
             record = self._checkpoint.records.get(group)
-            if record is not None and record.incarnation == log.incarnation:
+            if (record is not None and record.incarnation == log.incarnation
+                    and group not in self._buried):
                 tail = self._checkpoint.tails[group]
             else:
                 tail = PartitionTail(group)
             self._result.tails[group] = tail
+            self._find_configurations(log)
             why = self._replay(log, tail)
             if why:
                 self._result.damage.append(Damage("log", self._lane.directory, 0, group,
                                                   tail.last_index + 1, why))
-                log.quarantine(why)
+                log.quarantine_for_good(why)
+
+    def _find_configurations(self, log: GroupLog) -> None:
+        """Membership entries above the applied state: what is in the log counts (thesis 4.1)."""
+        for entry in self._tail_entries.get(log.group, ()):
+            if (entry.kind == EntryKind.MEMBERSHIP
+                    and log.configurations[-1][0] < entry.index <= log.index.last_index):
+                try:
+                    log.configurations.append((entry.index, membership.decode(entry.payload)))
+                except CorruptEntry as error:
+                    log.quarantine_for_good(f"entry {entry.index}: {error}")
 
     def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
-        """Why the tail does not reach the log's end, or empty."""
+        """Why the tail does not reach the log's end, or empty.  It stops before a missing entry and
+        goes on when that is repaired."""
+        first_missing = min((index for index in log.missing if index > tail.last_index), default=0)
         for entry in self._tail_entries.get(log.group, ()):
+            if 0 < first_missing <= entry.index:
+                return ""
             why = tail.verify(entry)
             if why:
                 return why
             tail.append(entry)
-        if tail.last_index != log.index.last_index:
+        if tail.last_index != log.index.last_index and tail.last_index + 1 != first_missing:
             return (f"applied state and entries reach index {tail.last_index}, the log "
                     f"{log.index.last_index}")
         return ""

@@ -18,16 +18,18 @@ from typing import NamedTuple
 
 import cbor2
 
-from multiraft import _layout, core
+from multiraft import _layout, core, membership
+from multiraft.errors import CorruptEntry
+from multiraft.marks import Reincarnation, Tombstone, parse_reincarnation, parse_tombstone
 from multiraft.storage.envelope import read_envelope, write_envelope
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
-from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
 from multiraft.storage.lane import Segment, index_path
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 
 _HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 _ALIGN = _layout.ENTRY_ALIGNMENT - 1
@@ -52,6 +54,11 @@ class Break(NamedTuple):
     reason: str  # of core.Scan, or "payload" (an intact header over a damaged batch)
     group: int  # of a damaged payload; -1 = unknown
     index: int
+    end: int = 0  # lane position where it goes on; 0 = nobody knows
+
+
+#: Payload of a REPAIR entry: place and framed size of the damaged entry.
+REPAIR_STRUCT = struct.Struct("<QQ")
 
 
 @dataclass(slots=True)
@@ -66,18 +73,34 @@ class GroupRun:
     hard_state: HardState | None = None
     broken: str = ""  # why the run ends before the segment does
     tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
+    missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
+    copies: list[Copy] = field(default_factory=list)
+    copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
+    lifted: int = 0  # lane position of the last LIFT
+    buried: Tombstone | None = None  # the last one
+    buried_at: int = 0  # its lane position
+    removed: bool = False  # nothing of the group follows it
+    reborn: Reincarnation | None = None  # the last one
+    reborn_at: tuple[int, int] = (0, 0)  # its lane position, the log's last index there
 
     @property
     def last_index(self) -> int:
         return self.index.last_index if self.index is not None else 0
 
     def add(self, entry: Entry, position: int, size: int, applied: int) -> None:
-        """The next entry of the group in lane order."""
+        """The next entry of the group in lane order.
+
+        Where entries are missing between two of the same term, that is what they were of: whoever
+        has both got them from the leader of that term, and its log holds nothing else between
+        (Log Matching, paper 5.3)."""
         index = self.index
         if self.broken:
             return
         if index is None:
             index = self.index = GroupIndex(entry.index)
+        elif entry.index > index.last_index + 1 and entry.term == index.last_term:
+            self.missing.update(dict.fromkeys(range(index.last_index + 1, entry.index), 0))
+            index.fill(entry.index)
         elif entry.index != index.last_index + 1 or entry.term < index.last_term:
             self.broken = (f"index {entry.index}, term {entry.term} after index "
                            f"{index.last_index}, term {index.last_term}")
@@ -94,16 +117,32 @@ class GroupRun:
             self.tail_entries.append(entry)
 
     def drop(self, first_gone: int) -> None:
-        """A suffix drop in lane order."""
+        """A suffix drop in lane order.  What is appended behind it follows again, whatever was
+        found before."""
         if self.index is None or first_gone < self.index.first_index:
             self.cut_from = min(self.cut_from or first_gone, first_gone)
             self.index = None
-        elif first_gone <= self.index.last_index:
+            self.broken = ""
+        elif first_gone <= self.index.last_index + 1:
             self.index.cut(first_gone)
+            self.broken = ""
+        for gone in [index for index in self.missing if index >= first_gone]:
+            del self.missing[gone]
         for partition in self.partitions.values():
             partition.cut(first_gone)
         while self.tail_entries and self.tail_entries[-1].index >= first_gone:
             self.tail_entries.pop()
+
+    def bury(self, left: Tombstone, position: int) -> None:
+        """A tombstone in lane order: nothing before it is the log's any more."""
+        self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
+                      buried=left, buried_at=position, removed=True)
+
+    def repair(self, copy: Copy, entry: Entry) -> None:
+        """A copy in lane order; of an entry of this segment, or of an earlier one.  One that is not
+        in the log (any more) is of no use, and does no harm."""
+        self.copies.append(copy)
+        self.copied[copy.index] = entry
 
 
 @dataclass(slots=True)
@@ -118,10 +157,11 @@ class SegmentIndex:
     highest_durable: int = 0
     runs: dict[int, GroupRun] = field(default_factory=dict)
 
-    def touches_above(self, applied: Applied) -> bool:
-        """Whether a group has entries here above its applied index: its tail needs them."""
-        return any(run.last_index > applied.get((run.group, run.incarnation), 0)
-                   for run in self.runs.values())
+    def touches_above(self, applied: Applied, position: int) -> bool:
+        """Whether a group has entries here above its applied index: its tail needs them.  A life of
+        a replica that began after the checkpoint, which stands at ``position``, needs all."""
+        return any(run.buried_at >= position > 0 or max([run.last_index, *(copy.index for copy in run.copies)])
+                   > applied.get((run.group, run.incarnation), 0) for run in self.runs.values())
 
 
 @dataclass(slots=True)
@@ -136,18 +176,20 @@ class SegmentScan:
 # ---- scanning ----------------------------------------------------------------------------------
 
 
-def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | None) -> SegmentScan:
+def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | None,
+                 known_to: int = 0) -> SegmentScan:
     """Every intact entry of a segment, in order, across damaged places.
 
     ``data``: the file's bytes up to where entries are wanted; ``seed``: None when the segment's own
     header is damaged, the chain then starts with the first entry that is found; ``applied``: per
-    group, the index above which entries are collected for the tail, None = collect nothing.
+    group, the index above which entries are collected for the tail, None = collect nothing; it goes
+    back to 0 where a replica's life ends behind ``known_to``, the checkpoint's lane position.
     """
-    scanner = _Scanner(data, start, applied)
+    scanner = _Scanner(data, start, applied, known_to)
     at = _layout.SEGMENT_HEADER_BYTES
     if seed is None:
-        scanner.skip(Break(start, "segment header", -1, 0))
         at = scanner.resume(at)
+        scanner.skip(Break(start, "segment header", -1, 0, start + max(at, 0)))
         if at < 0:
             at = _layout.SEGMENT_HEADER_BYTES
             return scanner.finish(at, 0, 0)
@@ -162,14 +204,15 @@ def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | N
         at = scanner.resume(stopped + _layout.ENTRY_ALIGNMENT * (scan.reason == "chain"))
         if at < 0:
             return scanner.finish(stopped, seed or 0, scan.last_crc)
-        scanner.skip(Break(start + stopped, scan.reason, -1, 0))
+        scanner.skip(Break(start + stopped, scan.reason, -1, 0, start + at))
         prev_crc = scanner.prev_crc_at(at)
 
 
 class _Scanner:
     """Gathers what the scan of one segment yields."""
 
-    def __init__(self, data: bytes, start: int, applied: Applied | None):
+    def __init__(self, data: bytes, start: int, applied: Applied | None, known_to: int):
+        self._known_to = known_to
         self._data = data
         self._view = memoryview(data)
         self._start = start
@@ -178,6 +221,7 @@ class _Scanner:
         self._breaks: list[Break] = []
         self._first_durable = -1
         self._durable = 0  # of the last entry: marks never fall along a lane
+        self._repair: core.ScannedEntry | None = None  # its copy comes next
 
     def take(self, entries: list[core.ScannedEntry]) -> None:
         for found in entries:
@@ -198,19 +242,57 @@ class _Scanner:
 
     def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
         kind = found.kind
+        if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
+            self._take_mark(run, found)
+            return
+        if kind <= LAST_INDEXED_KIND or kind == EntryKind.HARD_STATE:
+            run.removed = False
         if kind <= LAST_INDEXED_KIND:
             applied = _NEVER
             if self._applied is not None:
                 applied = self._applied.get((found.group, found.incarnation), 0)
             size = (found.length + _ALIGN) & ~_ALIGN
             position = self._start + found.at
-            run.add(self._entry(found, found.index > applied), position, size, applied)
+            entry = self._entry(found, found.index > applied)
+            repair, self._repair = self._repair, None
+            if repair is not None and _is_copy(repair, found):
+                damaged = REPAIR_STRUCT.unpack_from(self._data, repair.at + _HEADER_BYTES)
+                if found.payload_intact:
+                    run.repair(Copy(found.index, found.term, position, size, *damaged), entry)
+                else:
+                    run.missing[found.index] = position
+                    self._breaks.append(Break(position, "payload", found.group, found.index,
+                                              position + size))
+                return
+            run.add(entry, position, size, applied)
             if not found.payload_intact:
-                self._breaks.append(Break(position, "payload", found.group, found.index))
+                self._breaks.append(Break(position, "payload", found.group, found.index,
+                                          position + size))
+                if run.last_index == found.index:
+                    run.missing[found.index] = position
         elif kind == EntryKind.SUFFIX_DROP:
             run.drop(found.index)
         elif kind == EntryKind.HARD_STATE:
             run.hard_state = HardState(found.term, self._vote(found))
+        elif kind == EntryKind.REPAIR:
+            self._repair = found
+        elif kind == EntryKind.LIFT:
+            run.lifted = self._start + found.at
+
+    def _take_mark(self, run: GroupRun, found: core.ScannedEntry) -> None:
+        """The end of the replica's life, or a new life of its group."""
+        position = self._start + found.at
+        payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
+        try:
+            if found.kind == EntryKind.TOMBSTONE:
+                run.bury(parse_tombstone(found.index, payload), position)
+                if self._applied is not None and position >= self._known_to:
+                    self._applied.pop((found.group, found.incarnation), None)
+            else:
+                run.reborn = parse_reincarnation(payload)
+                run.reborn_at = (position, found.index)
+        except CorruptEntry as error:
+            run.broken = str(error)
 
     def _vote(self, found: core.ScannedEntry) -> int:
         if found.length != _HEADER_BYTES + _U32.size:
@@ -262,6 +344,11 @@ class _Scanner:
         return SegmentScan(index, self._breaks, not _all_zeros(self._data, at))
 
 
+def _is_copy(repair: core.ScannedEntry, found: core.ScannedEntry) -> bool:
+    return ((repair.group, repair.incarnation, repair.term, repair.index)
+            == (found.group, found.incarnation, found.term, found.index))
+
+
 def _all_zeros(data: bytes, at: int) -> bool:
     while at < len(data):
         piece = data[at:at + len(_ZEROS)]
@@ -301,7 +388,7 @@ def decode(path: str, body: bytes) -> SegmentIndex:
     try:
         start, seed, end, last_crc, first_durable, highest_durable, runs = cbor2.loads(body)
         unpacked = {run.group: run for run in map(_unpack_run, runs)}
-    except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
+    except (cbor2.CBORDecodeError, CorruptEntry, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error
     return SegmentIndex(start, seed, end, last_crc, first_durable, highest_durable, unpacked)
 
@@ -310,13 +397,28 @@ def _pack_run(run: GroupRun) -> list:
     partitions = [run.partitions[partition].pack() for partition in sorted(run.partitions)]
     return [run.group, run.incarnation, run.cut_from,
             run.index.pack() if run.index is not None else None, partitions,
-            list(run.hard_state) if run.hard_state is not None else None]
+            list(run.hard_state) if run.hard_state is not None else None,
+            list(map(list, run.copies)), run.lifted, *_pack_marks(run)]
+
+
+def _pack_marks(run: GroupRun) -> list:
+    buried, reborn = run.buried, run.reborn
+    return [[*buried.hard_state, buried.barred, buried.incarnation] if buried else None,
+            run.buried_at, run.removed,
+            [reborn.incarnation, membership.encode(reborn.configuration)] if reborn else None,
+            list(run.reborn_at)]
 
 
 def _unpack_run(fields: list) -> GroupRun:
-    group, incarnation, cut_from, index, partitions, hard_state = fields
+    group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, *later = fields
+    buried, buried_at, removed, reborn, reborn_at = later
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
     return GroupRun(group, incarnation, cut_from,
                     GroupIndex.unpack(index) if index is not None else None,
                     {partition.partition: partition for partition in unpacked},
-                    HardState(*hard_state) if hard_state is not None else None)
+                    HardState(*hard_state) if hard_state is not None else None,
+                    copies=[Copy(*copy) for copy in copies], lifted=lifted,
+                    buried=Tombstone(HardState(*buried[:2]), *buried[2:]) if buried else None,
+                    buried_at=buried_at, removed=removed,
+                    reborn=Reincarnation(reborn[0], membership.decode(reborn[1])) if reborn
+                    else None, reborn_at=tuple(reborn_at))

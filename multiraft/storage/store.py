@@ -21,8 +21,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from multiraft import _layout
+from multiraft import _layout, membership
 from multiraft.errors import UnknownGroup
+from multiraft.marks import parse_reincarnation, parse_tombstone
 from multiraft.ready import GroupWrite, Writes
 from multiraft.storage.cache import TailCache
 from multiraft.storage.checkpoint import (
@@ -48,6 +49,7 @@ from multiraft.storage.plans import (
     plan_spans,
 )
 from multiraft.storage.recovery import Damage, recover
+from multiraft.storage.repair import Repair
 from multiraft.store import GroupRestored
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind
@@ -81,6 +83,7 @@ class Store:
         self.damage: list[Damage] = []
         self.extra: object = None  # what the last checkpoint carried for the node
         self.recovered = None  # recovery.Recovered: figures of the last recovery
+        self.repair = Repair(self)
         self._filesystem = filesystem
         self._lock = lock
         self._logs: dict[int, GroupLog] = {}
@@ -140,7 +143,8 @@ class Store:
         self._checkpoint_position = checkpoint.position
         for group in sorted(found.logs):
             log = found.logs[group]
-            self.groups[group] = log.restored(self.tails[group].applied_index)
+            if not log.removed:
+                self.groups[group] = log.restored(self.tails[group].applied_index)
             for partition in log.partitions.values():
                 self._partitions.setdefault(partition.partition, []).append(partition)
 
@@ -154,7 +158,8 @@ class Store:
 
     def create_group(self, group: int, incarnation: int,
                      configuration: Configuration) -> GroupRestored:
-        """Know a group from now on; memory only, an unused group owns nothing on disk.
+        """Know a group from now on; memory only, an unused group owns nothing on disk.  Where the
+        replica was removed an empty one takes its place that remembers what its tombstone says.
 
         A group that recovery found keeps its log; its configuration is filled in when the lane does
         not have it.  A later incarnation replaces the known one and its log.  Raises
@@ -168,12 +173,37 @@ class Store:
             if log is not None:
                 self._forget(log)
             log = self._logs[group] = GroupLog(group, incarnation, configuration)
-            log.quarantined = self._lane_damage
+            if self._lane_damage:
+                log.doubt(self._lane_damage)
             self.tails[group] = PartitionTail(group)
-        elif not log.configuration.voters:
-            log.configuration = configuration
+        else:
+            log.removed = False
+            log.create_with(configuration)
         self.groups[group] = log.restored(self.tails[group].applied_index)
         return self.groups[group]
+
+    def is_removed(self, group: int) -> bool:
+        """Whether a tombstone is all there is of the group here: only its leader can ask for a new
+        replica."""
+        log = self._logs.get(group)
+        return log is not None and log.removed
+
+    def tombstone(self, group: int) -> tuple[int, int]:
+        """(term that its replica was in, incarnation of the group or 0) of a removed group."""
+        log = self._log(group)
+        return log.hard_state.term, log.group_incarnation
+
+    def _take_mark(self, log: GroupLog, mark: Entry, position: int) -> None:
+        """The replica's life ends, or that of its group begins anew."""
+        if mark.kind == EntryKind.REINCARNATION:
+            log.reincarnate(parse_reincarnation(mark.payload), mark.index)
+            return
+        before = log.record_before or log.record
+        self._forget(log)
+        log.bury(parse_tombstone(mark.index, mark.payload), position)
+        log.record_before = before
+        self.tails[log.group] = PartitionTail(log.group)
+        self.groups.pop(log.group, None)
 
     def _forget(self, log: GroupLog) -> None:
         log.cached.clear()
@@ -181,9 +211,12 @@ class Store:
             self._partitions[partition.partition].remove(partition)
 
     def quarantine(self, group: int, why: str) -> None:
-        """Remember that a replica is damaged (a cold read found it), across restarts from the next
-        checkpoint on."""
-        self._log(group).quarantine(why)
+        """Remember that consensus put a replica out, across restarts from the next checkpoint on.
+        If no damage explains it, its log contradicts its leader's: no repair helps."""
+        log = self._log(group)
+        if not log.missing and not log.doubtful:
+            log.quarantine_for_good(why)
+        log.quarantine(why)
 
     def _log(self, group: int) -> GroupLog:
         log = self._logs.get(group)
@@ -214,6 +247,9 @@ class Store:
 
     def _index(self, log: GroupLog, write: GroupWrite, placed: Placed, at: int) -> int:
         """Index one group's part of a round, whose first lane entry is number ``at``."""
+        if write.mark is not None:
+            self._take_mark(log, write.mark, placed.positions[at])
+            at += 1
         if write.drop_from:
             log.cut(write.drop_from)
             at += 1
@@ -223,6 +259,8 @@ class Store:
             append(entry.index, entry.term, position, size)
             if entry.kind == EntryKind.DATA:
                 self._index_batch(log, entry)
+            elif entry.kind == EntryKind.MEMBERSHIP:
+                log.configurations.append((entry.index, membership.decode(entry.payload)))
             buffers, slot = framed[at]
             add(log, entry, buffers, slot, position + size)
             at += 1
@@ -251,10 +289,13 @@ class Store:
 
     def finish(self, staged: StagedWrite) -> None:
         """The round is durable.  Rounds are finished in order."""
-        assert staged.sequence > self._finished_sequence, f"round {staged.sequence} finished twice"
+        assert staged.sequence > self._finished_sequence or staged.then is not None, (
+            f"round {staged.sequence} finished twice")
         self._finished_sequence = staged.sequence
         self._sealed += self._lane.settle(staged.end)
         self._cache.evict(self._lane.durable)
+        if staged.then is not None:
+            staged.then()
 
     @property
     def durable_position(self) -> int:
@@ -329,6 +370,8 @@ class Store:
         return self._read_plan(log, range(first, cold), hot)
 
     def _read_plan(self, log: GroupLog, indexes, hot: tuple[Entry, ...] = ()) -> ReadPlan:
+        if log.missing and (lost := next(filter(log.missing.__contains__, indexes), 0)):
+            return ReadPlan(log.group, log.incarnation, [], self._filesystem, (), lost)
         places = [(index, log.index.position(index), log.index.size(index)) for index in indexes]
         spans = plan_spans(self._lane, places, self.config.read_gap_bytes_max)
         return ReadPlan(log.group, log.incarnation, spans, self._filesystem, hot)
@@ -415,7 +458,12 @@ class Store:
         self._checkpoint_in_flight = True
         records: dict[int, GroupRecord | bytes] = {}
         for group in sorted(self._logs):
-            records[group] = self._record(self._logs[group], commits.get(group, 0))
+            log = self._logs[group]
+            if log.buried_at < self._lane.durable or not log.buried_at:
+                log.record_before = b""
+                records[group] = self._record(log, commits.get(group, 0))
+            elif log.record_before:  # a tombstone that is not durable has not happened
+                records[group] = log.record_before
         lane_start = self._lane.segments[0].start if self._lane.segments else self._lane.position
         return CheckpointPlan(self._filesystem, self.directory, self._lane.durable, lane_start,
                               records, extra, self.config.checkpoints_kept)
@@ -426,14 +474,19 @@ class Store:
         # What is committed but not on this disk yet stays out: a crash may bring back what stood
         # there before, and the checkpoint would call it committed.
         commit = max(min(commit, tail.applied_index), log.commit)
-        key = (log.incarnation, log.configuration, log.hard_state, log.index.first_index, commit,
-               log.quarantined, tail.applied_index)
+        configuration_index, configuration = log.configuration_at(tail.applied_index)
+        key = (log.incarnation, configuration_index, configuration, log.hard_state, log.index.first_index, commit,
+               log.quarantined, tail.applied_index, tuple(log.missing.items()), log.doubtful,
+               log.lasting, log.lifted, log.barred, log.removed, log.buried_at,
+               log.group_incarnation)
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
-        return GroupRecord(log.group, log.incarnation, log.configuration, log.hard_state,
+        return GroupRecord(log.group, log.incarnation, configuration, log.hard_state,
                            log.index.first_index, log.index.prev_term, commit, log.quarantined,
-                           tail.snapshot())
+                           tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
+                           log.lifted, configuration_index, log.barred, log.removed,
+                           log.buried_at, log.group_incarnation)
 
     def checkpointed(self, plan: CheckpointPlan) -> None:
         """The plan was executed: the checkpoint is durable."""
@@ -446,7 +499,9 @@ class Store:
 
 
 def _append_lane_entries(write: GroupWrite, entries: list[Entry]) -> None:
-    """One group's part of a round as lane entries: drop, entries, hard state."""
+    """One group's part of a round as lane entries: mark, drop, entries, hard state."""
+    if write.mark is not None:
+        entries.append(write.mark)
     if write.drop_from:
         entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
                              write.drop_from))

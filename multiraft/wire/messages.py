@@ -51,7 +51,7 @@ LATEST = "latest"
 class Hello(NamedTuple):
     """First frame of each connection, from whoever opened it."""
 
-    connection: str = "client"  # "append", "liveness", "command" of nodes; key "class" on the wire
+    connection: str = "client"  # or "append", "liveness", "bulk"; key "class" on the wire
     cluster: bytes | None = None  # 16 bytes; null = whatever cluster answers
     node: int = 0  # 0 = not a node
     boot_epoch: int = 0
@@ -463,7 +463,7 @@ Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | CreateTo
          | GroupListReply | GroupTransferReply | NodeStatusReply | nodes.Reply)
 
 _HELLO = Shape(Hello, {
-    "version": _u32, "connection": schema.one_of("client", "append", "liveness", "command"),
+    "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),
     "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
     "client_id": schema.text(TOPIC_NAME_MAX), "incarnation": _u64, "process": _u64,
     "nonce": nullable(_nonce)})

@@ -12,7 +12,16 @@ from multiraft import changes, describe, election, messages, multiraft, neighbou
 from multiraft.digest import BUCKETS, LedSum, fact
 from multiraft.group import Role
 from multiraft.hints import Hints, LedChanges
-from multiraft.messages import Append, AppendReply, Removed, TimeoutNow, VoteReply, VoteRequest
+from multiraft.messages import (
+    Append,
+    AppendReply,
+    Cleared,
+    Doubt,
+    Removed,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
 from multiraft.progress import Progress, ProgressState
 from multiraft.timers import SLACK, Timers
 
@@ -27,6 +36,12 @@ IGNORED = {
     (TimeoutNow, Role.CANDIDATE): "it asks for votes already",
     (TimeoutNow, Role.LEADER): "it leads already",
     (Removed, Role.LEADER): "who leads is a member, or finds out by itself",
+    (Doubt, Role.FOLLOWER): "said to a leader that leads no more",
+    (Doubt, Role.PRE_CANDIDATE): "said to a leader that leads no more",
+    (Doubt, Role.CANDIDATE): "said to a leader that leads no more",
+    (Cleared, Role.PRE_CANDIDATE): "a doubter asks for no votes: it was cleared before",
+    (Cleared, Role.CANDIDATE): "a doubter asks for no votes: it was cleared before",
+    (Cleared, Role.LEADER): "a doubter does not lead: it was cleared before",
 }
 
 

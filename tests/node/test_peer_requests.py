@@ -1,7 +1,6 @@
-"""What nodes ask each other: one question, one answer, and only about themselves."""
+"""What nodes ask each other for the metadata: one question, one answer, about themselves."""
 
 import functools
-from types import SimpleNamespace
 
 import pytest
 import trio
@@ -11,9 +10,11 @@ from multiraft.wire import nodes as wire
 from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, LeaderUnknown
 from multiraft.wire.errors import NotLeader as NotLeaderThere
 from multiraft.wire.messages import Hello
-from node import peer_requests
+from node import bulk as bulk_module
+from node.bulk import Bulk
 from node.config import Address
-from node.handshake import Introduction, NotAccepted
+from node.dial import dial
+from node.handshake import Introduction
 from node.listener import Listener, listen
 from node.metadata_requests import MetadataRequests
 from node.peer_listener import PeerListener
@@ -27,50 +28,58 @@ SECURITY = Security(SecurityConfig(), CLUSTER)
 RECORD = wire.RecordMembers(3, 1, 17, (1, 2), (3,))
 
 
+def refusal(error):
+    """As ``Admin.refusal``."""
+    if isinstance(error, NotLeader):
+        return Code.NOT_LEADER, ErrorDetail(str(error), leader=3)
+    return error.code, error.detail
+
+
 class Answering:
     """Node 2's peer port, with handlers that write down what they were asked."""
 
     def __init__(self):
         self.asked: list = []
         self.problem: Exception | None = None
+        self.silent = False
         self.address = Address("127.0.0.1", free_port())
-        self.port = PeerListener(Core(), None, None, SECURITY, 2, 1, known_nodes(1, 3),
-                                 self.answer, 1 << 20, 500, None, silent_log())
-        self.listener = Listener(listen(self.address), self.port.handle, 10)
-
-    async def answer(self, hello, sock, reader):
+        self.bulk = Bulk(None, None, 1 << 20, 1 << 30)
         handlers = {wire.RecordMembers: self.handle, wire.RegisterNode: self.handle}
-        await peer_requests.serve(hello, sock, reader, handlers, self.refusal)
+        PeerRequests(self.bulk, handlers, refusal)
+        self.port = PeerListener(Core(), None, None, SECURITY, 2, 1, known_nodes(1, 3), 1 << 20,
+                                 500, None, silent_log(), self.bulk)
+        self.listener = Listener(listen(self.address), self.port.handle, 10)
 
     async def handle(self, request):
         self.asked.append(request)
+        if self.silent:
+            await trio.sleep_forever()
         if self.problem is not None:
             raise self.problem
         if type(request) is wire.RegisterNode:
             return wire.JoinClusterReply(1, CLUSTER, 8, 3, (NODE,), (), 5)
         return wire.RecordMembersReply()
 
-    @staticmethod
-    def refusal(error):
-        if isinstance(error, NotLeader):
-            return Code.NOT_LEADER, ErrorDetail(str(error), leader=3)
-        return error.code, error.detail
+    def asking(self, hello: Hello) -> PeerRequests:
+        """The asking side: the node that says ``hello``."""
+        async def reach(_peer):
+            return await dial(self.address.host, self.address.port)
 
-
-def asking(hello: Hello) -> PeerRequests:
-    """The asking side of the node that says ``hello``."""
-    return PeerRequests(functools.partial(Introduction, SECURITY, hello))
+        bulk = Bulk(reach, functools.partial(Introduction, SECURITY, hello), 1 << 20, 1 << 30)
+        self.nursery.start_soon(bulk.close_idle)
+        return PeerRequests(bulk, {}, refusal)
 
 
 def served(test):
-    """A test with a node that answers."""
+    """A test with a node that answers, and the asking side of node 1."""
 
     @in_trio
     async def run():
         node = Answering()
         async with trio.open_nursery() as nursery:
             await nursery.start(node.listener.serve)
-            await test(node)
+            node.nursery = nursery
+            await test(node, node.asking(hello_of(1, connection="bulk")))
             nursery.cancel_scope.cancel()
 
     run.__name__ = test.__name__
@@ -78,54 +87,43 @@ def served(test):
 
 
 @served
-async def test_a_question_is_answered(node):
-    requests = asking(hello_of(1, connection="command"))
-    assert await requests.ask(node.address, 2, RECORD) == wire.RecordMembersReply()
+async def test_a_question_is_answered(node, requests):
+    assert await requests.ask(2, RECORD) == wire.RecordMembersReply()
     assert node.asked == [RECORD]
     mine = wire.RegisterNode(NODE._replace(id=1, incarnation=101))
-    assert (await requests.ask(node.address, 2, mine)).nodes == (NODE,)
+    assert (await requests.ask(2, mine)).nodes == (NODE,)
 
 
 @served
-async def test_nobody_registers_another_node(node):
-    requests = asking(hello_of(1, connection="command"))
-    for other in (NODE._replace(id=3, incarnation=103), NODE._replace(id=1, incarnation=7)):
-        with pytest.raises(Exception, match="nobody but itself"):
-            await requests.ask(node.address, 2, wire.RegisterNode(other))
+async def test_nobody_registers_another_node(node, requests):
+    with pytest.raises(AmbiguousOutcome):
+        await requests.ask(2, wire.RegisterNode(NODE._replace(id=3, incarnation=103)))
     assert not node.asked
 
 
 @served
-async def test_a_refusal_comes_as_its_type_with_the_leader(node):
+async def test_a_refusal_comes_as_its_type_with_the_leader(node, requests):
     node.problem = NotLeader(0, 3)
     with pytest.raises(NotLeaderThere) as raised:
-        await asking(hello_of(1, connection="command")).ask(node.address, 2, RECORD)
+        await requests.ask(2, RECORD)
     assert raised.value.detail.leader == 3
 
 
 @served
-async def test_a_stranger_asks_nothing(node):
-    with pytest.raises(NotAccepted, match="another data directory"):
-        await asking(hello_of(1, connection="command")._replace(incarnation=8)).ask(
-            node.address, 2, RECORD)
+async def test_a_stranger_asks_nothing(node, _requests):
+    stranger = node.asking(hello_of(1, connection="bulk")._replace(incarnation=8))
+    with pytest.raises(AmbiguousOutcome, match="another data directory"):
+        await stranger.ask(2, RECORD)
     assert not node.asked
 
 
 @served
-async def test_a_node_that_does_not_answer_leaves_it_open(node):
-    async def silent(_hello, _sock, _reader):
-        await trio.sleep_forever()
-
-    node.port._answer = silent
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(AmbiguousOutcome, match="no answer"):
-        patch.setattr(peer_requests, "ASK_TIMEOUT_S", 0.1)
-        await asking(hello_of(1, connection="command")).ask(node.address, 2, RECORD)
-
-
-@in_trio
-async def test_a_node_that_is_away_was_asked_nothing():
-    with pytest.raises(LeaderUnknown, match="cannot be reached"):
-        await asking(hello_of(1)).ask(Address("127.0.0.1", free_port()), 2, RECORD)
+async def test_a_node_that_does_not_answer_leaves_it_open(node, requests):
+    node.silent = True
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(AmbiguousOutcome, match="too slow"):
+        patch.setattr(bulk_module, "ANSWER_TIMEOUT_S", 0.1)
+        await requests.ask(2, RECORD)
+    assert node.asked
 
 
 # ---- the metadata leader -------------------------------------------------------------------------
@@ -145,26 +143,23 @@ class Hints:
     def leader_hint(self, _group):
         return self.leader, 5
 
+    async def ask(self, peer, _request):
+        return f"node {peer}"
+
+
+async def here(_request):
+    return "this node"
+
 
 @in_trio
-@pytest.mark.parametrize(("leader", "answered"), [(1, "here"), (3, "there")])
+@pytest.mark.parametrize(("leader", "answered"), [(1, "this node"), (3, "node 3")])
 async def test_the_metadata_leader_is_asked_wherever_it_is(leader, answered):
-    async def here(_request):
-        return "here"
-
-    async def there(address, peer, _request):
-        assert (str(address), peer) == ("h:3", 3)
-        return "there"
-
-    known = known_nodes(1, 3)
-    known.facts.nodes[3] = known.facts.nodes[3]._replace(peer_address="h:3")
-    requests = MetadataRequests(Hints(leader), known, {wire.RecordMembers: here},
-                                SimpleNamespace(ask=there))
+    core = Hints(leader)
+    requests = MetadataRequests(core, {wire.RecordMembers: here}, core)
     assert await requests.ask(RECORD) == answered
 
 
 @in_trio
-@pytest.mark.parametrize("leader", [0, 9])
-async def test_without_a_leader_that_is_known_nobody_is_asked(leader):
+async def test_without_a_leader_nobody_is_asked():
     with pytest.raises(LeaderUnknown):
-        await MetadataRequests(Hints(leader), known_nodes(1, 3), {}, None).ask(RECORD)
+        await MetadataRequests(Hints(0), {}, None).ask(RECORD)

@@ -140,7 +140,7 @@ class Receiver:
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
-            Security(security, CLUSTER), 2, 1, self.known, None, FRAME_BYTES_MAX, 500,
+            Security(security, CLUSTER), 2, 1, self.known, FRAME_BYTES_MAX, 500,
             self.arrivals, silent_log())
         self.listener = Listener(listen(self.address), self.port.handle, 100)
 

@@ -107,7 +107,7 @@ def test_a_damaged_batch_quarantines_its_group_only_and_is_never_served():
     store = open_store(disk.filesystem, DIRECTORY)
     found, = store.damage
     assert (found.kind, found.group, found.index) == ("payload", 1, 3)
-    assert "payload" in store.groups[1].quarantined
+    assert "entry 3" in store.groups[1].quarantined
     assert store.groups[2].quarantined == ""
     assert store.groups[1].bounds.last_index == 5
     with pytest.raises(CorruptRange, match="group 1, index 3"):

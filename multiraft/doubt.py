@@ -1,0 +1,132 @@
+"""A replica that lost the end of its log: how it comes to be counted again.
+
+Contract.  A *doubtful* replica is quarantined: it neither votes nor leads, and what it says counts
+for nothing.  But it follows: it takes a leader's entries, and answers ``DOUBTFUL`` with the index
+up to which it has them, so that the leader can feed it.  With each answer it states its ``Doubt``
+until the leader answers ``Cleared``.
+
+Theory.  It may have forgotten entries that it acknowledged, a term that it was in and a vote that
+it gave.  Leader L of term T, when it hears the doubt, stops counting the replica and proposes an
+entry.  When that entry is committed, a majority M without the doubter held term T *after* all that
+was forgotten had happened.  Whoever was elected in a later term with the forgotten vote needed a
+majority too; a member of both refused him, because his log, at the time of that vote, could not
+have that entry.  So nothing that rests on the forgotten vote will happen, and all that was ever
+committed by a forgotten acknowledgement is in the log of L below that entry.  A replica that holds
+L's log up to it, and votes no more in T, is as good as one that never forgot.  The whole argument,
+and what was rejected: docs/decisions/0009.
+
+Invariants.  A leader clears a doubt only by an entry proposed after it heard of this very episode:
+what it committed before may rest on what the doubter forgot.  From a doubter only acknowledgements
+at or above that entry count; older ones are from before.
+"""
+
+from __future__ import annotations
+
+from multiraft.group import Group
+from multiraft.log import framed_bytes
+from multiraft.messages import AppendReply, Cleared, Doubt, Status
+from multiraft.progress import Progress
+from multiraft.types import Entry, EntryKind
+
+#: Numbers of episodes are drawn below this: none comes twice.
+EPISODES = 1 << 62
+
+
+# ---- the doubter -------------------------------------------------------------------------------
+
+
+def begin(group: Group) -> None:
+    """Follow from now on.  What stands behind the known end of the log is dropped on the disk
+    first: it may come to light again."""
+    assert group.quarantined, f"group {group.id} has nothing to doubt"
+    group.episode = 1 + group.host.rng.randrange(EPISODES)
+    group.cleared = (0, 0, False)
+    group.log.drop_from = group.log.drop_from or group.log.staged_index + 1
+    group.emit("doubt", group.log.last_index)
+    group.touch()
+
+
+def may_accept(group: Group, sender: int) -> bool:
+    """Whether entries of ``sender`` are taken though the replica is quarantined."""
+    if not group.episode:
+        return False
+    if not group.cleared[2]:
+        group.send(sender, Doubt(group.id, group.incarnation, group.term, group.episode))
+    return True
+
+
+def on_cleared(group: Group, sender: int, cleared: Cleared) -> None:
+    """The leader committed an entry without this replica."""
+    if (cleared.term == group.term and sender == group.leader and group.episode
+            and cleared.episode == group.episode and not group.cleared[2]):
+        group.cleared = (cleared.term, cleared.index, False)
+        reconsider(group)
+
+
+def reconsider(group: Group) -> None:
+    """Whether the log has reached what the leader named; then the driver makes that durable."""
+    term, index, reached = group.cleared
+    if reached or term != group.term or not index:
+        return
+    if min(group.verified, group.log.durable_index) >= index:
+        group.cleared = (term, index, True)
+        if group.vote == 0:
+            # It may have voted in this term, and must not vote again.
+            group.set_hard_state(group.term, group.leader)
+        group.emit("cleared", index)
+        group.touch()
+
+
+# ---- its leader --------------------------------------------------------------------------------
+
+
+def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
+    """A member asks not to be counted."""
+    member = group.progress.get(sender)
+    if member is None:
+        return
+    if doubt.term > group.term:
+        group.become_follower(doubt.term, 0, "higher term")
+        return
+    if doubt.term < group.term:
+        return
+    if doubt.episode == member.doubt:
+        if group.log.commit >= member.barrier:
+            _clear(group, member)
+        return
+    group.doubters += member.doubt == 0
+    member.doubt = doubt.episode
+    member.barrier = group.log.last_index + 1
+    member.match = 0  # whatever it acknowledged, it may have forgotten
+    member.commit_known = 0
+    member.retreat()
+    group.emit("member", member.node, "doubtful")
+    entry = Entry(EntryKind.NOOP, group.id, group.log_incarnation, group.term, member.barrier)
+    group.append(entry)
+    group.uncommitted_bytes += framed_bytes(entry)
+    group.wake()
+
+
+def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
+    """Whether an acknowledgement moves the member's progress.  One that is no ``DOUBTFUL`` and
+    reaches the barrier ends the doubt."""
+    if reply.status == Status.DOUBTFUL:
+        return member.doubt != 0
+    if reply.match < member.barrier:
+        return False  # from before it doubted
+    member.doubt = 0
+    group.doubters -= 1
+    group.emit("member", member.node, "cleared")
+    return True
+
+
+def clear_some(group: Group) -> None:
+    """The commit index moved: tell the doubters whose entry it passed."""
+    for member in group.progress.values():
+        if member.doubt and group.log.commit >= member.barrier:
+            _clear(group, member)
+
+
+def _clear(group: Group, member: Progress) -> None:
+    group.send(member.node, Cleared(group.id, group.incarnation, group.term, member.doubt,
+                                    member.barrier))

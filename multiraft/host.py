@@ -1,0 +1,63 @@
+"""What the groups of one node share: leases, timers, digests, and what the next Ready takes.
+
+Contract.  A table that ``MultiRaft`` makes and its groups change; no decision is made here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from multiraft.config import RaftConfig
+from multiraft.digest import LedSum
+from multiraft.hints import Hints, LedChanges
+from multiraft.ready import Event, ReadReady
+from multiraft.store import LogReader
+from multiraft.support import Support
+from multiraft.timers import Timers
+
+if TYPE_CHECKING:
+    from multiraft.group import Group
+
+
+class Chance(Protocol):
+    """What the core needs of a ``random.Random``, which the driver seeds and passes in."""
+
+    def randrange(self, stop: int) -> int:
+        """A number in [0, stop)."""
+        ...
+
+
+class Host:
+    """What the groups of one node share."""
+
+    __slots__ = ("node", "config", "store", "rng", "now_ms", "support", "timers", "led", "believed",
+                 "led_changes", "hints", "shared", "digests_version", "dirty", "going", "reads",
+                 "events", "written_sequence")
+
+    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance,
+                 now_ms: int):
+        self.node = node
+        self.config = config
+        self.store = store
+        self.rng = rng
+        self.now_ms = now_ms
+        self.support = Support(node)
+        self.timers = Timers()
+        #: peer -> sum over the groups led here that it is a member of
+        self.led: dict[int, LedSum] = {}
+        #: peer -> sum over the groups here that are believed to be led there
+        self.believed: dict[int, LedSum] = {}
+        self.led_changes = LedChanges()
+        self.hints = Hints()
+        #: node -> groups here that it is a member of
+        self.shared: dict[int, dict[int, None]] = {}
+        #: Grows whenever a sum in ``led`` or ``believed`` changes.
+        self.digests_version = 0
+        #: Groups that may have something for the next Ready, in the order they were touched.
+        self.dirty: dict[int, Group] = {}
+        #: Groups that know they are removed; the next Ready lets them go.
+        self.going: dict[int, Group] = {}
+        #: Reads that were confirmed, for the next Ready.
+        self.reads: list[ReadReady] = []
+        self.events: list[Event] = []
+        self.written_sequence = 0

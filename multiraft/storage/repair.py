@@ -1,0 +1,170 @@
+"""What a store can do about damage: name it, take copies, hand copies out, say that it is settled.
+
+Contract.  ``Store.repair``, a part of the store with the store's contract: on the loop, memory
+only, blocking work as plans.  Copies and lifts are lane entries of their own, written between
+rounds; they are in use when they are durable.  Who asks whom, and when: ``repairer.py``.
+
+Invariants.  An entry is replaced by one of the same group, incarnation, index and term only, which
+is the same entry (Log Matching, paper 5.3).  A quarantine is lifted on disk before it is lifted in
+memory, and never while an entry is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from multiraft.storage.group_log import GroupLog
+from multiraft.storage.index import Copy, PartitionIndex
+from multiraft.storage.lane import Part
+from multiraft.storage.plans import ReadPlan, StagedWrite
+from multiraft.storage.segment_index import REPAIR_STRUCT
+from multiraft.types import Entry, EntryKind
+
+if TYPE_CHECKING:
+    from multiraft.storage.store import Store
+
+#: Read at once to move a tail on after a repair.
+TAIL_PLAN_BYTES = 4 << 20
+
+
+class Repair:
+    """The store's own hand in repairing it."""
+
+    def __init__(self, store: Store):
+        self.entries_repaired = 0  # copies taken from peers since the start
+        self._store = store
+
+    def damaged(self, group: int, index: int, why: str) -> bool:
+        """A durable entry cannot be read, or not as it was written: it is missing from now on, and
+        the replica quarantined.  Whether that is news."""
+        log = self._store._log(group)
+        first, last = log.index.first_index, log.index.last_index
+        if index in log.missing or not first <= index <= last:
+            return False
+        for hot in [hot for hot in log.cached if hot <= index]:
+            del log.cached[hot]
+        log.missing[index] = log.index.position(index)
+        log.quarantine(f"entry {index}: {why}")
+        return True
+
+    def quarantined(self, group: int) -> GroupLog | None:
+        """The group's log when its replica is quarantined, for whoever repairs it; else None."""
+        log = self._store._logs.get(group)
+        return log if log is not None and log.quarantined else None
+
+    def incarnation(self, group: int) -> int:
+        """Of the group's log here; 0 = there is none."""
+        log = self._store._logs.get(group)
+        return log.incarnation if log is not None else 0
+
+    def quarantined_groups(self) -> Iterator[int]:
+        """Groups whose replica is quarantined.  O(groups)."""
+        return (group for group, log in self._store._logs.items() if log.quarantined)
+
+    def absent(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of the (index, term) that this log does not hold, though it has not been
+        compacted so far."""
+        index = self._store._log(group).index
+        return [(at, term) for at, term in wanted
+                if at >= index.first_index and not index.holds(at, term)]
+
+    def copies_plan(self, group: int, wanted: Sequence[tuple[int, int]],
+                    bytes_max: int) -> list[ReadPlan]:
+        """For a peer: plans that read those of the (index, term) that stand in this log too, one
+        each, as many as fit into ``bytes_max`` and at least one.  O(wanted)."""
+        log, plans, total = self._store._log(group), [], 0
+        for index, term in wanted:
+            if not log.index.holds(index, term) or index in log.missing:
+                continue
+            total += log.index.size(index)
+            if plans and total > bytes_max:
+                break
+            plans.append(self._store.read_plan(group, index, index))
+        return plans
+
+    def stage_copies(self, group: int, entries: Sequence[Entry],
+                     then: Callable[[], None]) -> StagedWrite | None:
+        """Write copies of missing entries, as peers gave them; in use once that is durable, right
+        before ``then`` is called.  A copy of what is not missing (any more) is left out; None when
+        nothing is left."""
+        log = self._store._log(group)
+        parts: list[Part] = []
+        copies: list[tuple[Copy, Entry]] = []
+        for entry in entries:
+            if (entry.index not in log.missing or entry.incarnation != log.incarnation
+                    or not log.index.holds(entry.index, entry.term)):
+                continue
+            damaged = log.missing[entry.index]
+            size = log.index.size(entry.index) if damaged else 0
+            mark = Entry(EntryKind.REPAIR, group, log.incarnation, entry.term, entry.index,
+                         payload=REPAIR_STRUCT.pack(damaged, size))
+            placed = self._store._lane.place_whole([mark, entry])
+            parts += placed.parts
+            copies.append((Copy(entry.index, entry.term, placed.positions[1], placed.sizes[1],
+                                damaged, size), entry))
+        if not parts:
+            return None
+        return self._stage_records(parts, lambda: self._use(log, copies, then))
+
+    def _use(self, log: GroupLog, copies: list[tuple[Copy, Entry]],
+             then: Callable[[], None]) -> None:
+        for copy, entry in copies:
+            if log.repair(copy):
+                self.entries_repaired += 1
+                if entry.kind == EntryKind.DATA:
+                    self._repair_batch(log, entry)
+        then()
+
+    def _repair_batch(self, log: GroupLog, entry: Entry) -> None:
+        partition = log.partitions.get(entry.partition)
+        if partition is None:
+            partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
+            self._store._partitions.setdefault(entry.partition, []).append(partition)
+        partition.repair(entry.base_offset, entry.batch.count, entry.index,
+                         entry.batch.max_timestamp_ms)
+
+    def _stage_records(self, parts: list[Part], then: Callable[[], None]) -> StagedWrite:
+        """A write of the lane's own records, between two rounds."""
+        return StagedWrite(self._store._staged_sequence, self._store._filesystem, self._store._lane, parts, then)
+
+    def tail_plan(self, group: int) -> ReadPlan | None:
+        """Entries that the tail could not be moved over because one of them was missing, a bounded
+        number; None when it is at the log's end."""
+        log, tail = self._store._log(group), self._store.tails[group]
+        last = log.index.last_index
+        if tail.last_index >= last:
+            return None
+        first = tail.last_index + 1
+        return self._store.read_plan(group, first, log.index.last_within(first, TAIL_PLAN_BYTES))
+
+    def extend_tail(self, group: int, entries: Sequence[Entry]) -> str:
+        """Move the tail over what ``tail_plan`` read; why it cannot be, or empty."""
+        tail = self._store.tails[group]
+        for entry in entries:
+            why = tail.verify(entry)
+            if why:
+                self._store._log(group).quarantine_for_good(why)
+                return why
+            tail.append(entry)
+        return ""
+
+    def expect_clearance(self, group: int) -> None:
+        """More may be lost than is missing: only a leader can clear it."""
+        log = self._store._log(group)
+        log.doubt(log.quarantined)
+
+    def stage_lift(self, group: int, then: Callable[[], None]) -> StagedWrite:
+        """Write that all damage so far is settled for the group; lifted once that is durable, right
+        before ``then`` is called, unless another entry was found missing meanwhile."""
+        log = self._store._log(group)
+        placed = self._store._lane.place_whole([Entry(EntryKind.LIFT, group, log.incarnation,
+                                               log.index.last_term, 0)])
+        return self._stage_records(placed.parts,
+                                   lambda: self._lift(log, placed.positions[0], then))
+
+    def _lift(self, log: GroupLog, position: int, then: Callable[[], None]) -> None:
+        log.lifted = position
+        if not log.missing:
+            log.lift()
+        then()

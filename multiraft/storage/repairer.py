@@ -1,0 +1,169 @@
+"""Bringing quarantined replicas of a node back: what is to be done next, for whoever can do it.
+
+Contract.  Level-triggered and without I/O: the driver calls ``step`` for each group of ``groups``
+every now and then, does what it returns, and hands the result to ``answered`` or ``tail_read``.
+Doing nothing, twice or too late is safe.  ``submit`` takes a staged write to the disk.
+
+Theory.  Missing entries are asked for by (index, term) from any member that has them, not only from
+the leader: with the damage of every replica in another place (helix) there may be none.  An entry
+that a leader does not have was never committed, and is given up.  Then the tail is moved over what
+was repaired.  A replica that may have lost more than it can name then follows its leader until it
+is cleared (``multiraft.doubt``).  Last, the store writes that the damage is settled, and consensus
+takes the replica back (docs/decisions/0009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from multiraft.multiraft import MultiRaft
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.plans import ReadPlan, StagedWrite
+from multiraft.storage.store import Store
+from multiraft.types import Entry
+
+#: Entries asked for at a time, and bytes answered at a time: a repair moves on in steps that delay
+#: nobody, and a lost answer costs little.
+ENTRIES_PER_REQUEST = 64
+ANSWER_BYTES_MAX = 4 << 20
+
+
+class Request(NamedTuple):
+    """Who has one of these entries?"""
+
+    group: int
+    incarnation: int
+    wanted: tuple[tuple[int, int], ...]  # (index, term)
+
+
+class Answer(NamedTuple):
+    """What one member has, and what it does not hold."""
+
+    group: int
+    incarnation: int
+    entries: tuple[Entry, ...]
+    absent: tuple[tuple[int, int], ...]
+    leads: bool  # it leads the group and has committed in its term: what it lacks is not committed
+
+
+class Ask(NamedTuple):
+    """To be done: send the request to the peer, give its answer to ``answered``."""
+
+    peer: int
+    request: Request
+
+
+class Extend(NamedTuple):
+    """To be done: execute the plan on a thread, give its entries to ``tail_read``."""
+
+    group: int
+    plan: ReadPlan
+
+
+class Repairer:
+    """One node's."""
+
+    def __init__(self, node: int, store: Store, core: MultiRaft,
+                 submit: Callable[[StagedWrite], None]):
+        self.groups: set[int] = {*store.repair.quarantined_groups()}
+        self.repaired = 0  # replicas that came back since the start
+        self._node = node
+        self._store = store
+        self._core = core
+        self._submit = submit
+        self._turn: dict[int, int] = {}  # group -> how often somebody was asked
+        self._writing: set[int] = set()
+
+    # ---- damage --------------------------------------------------------------------------------
+
+    def damaged(self, error: CorruptRange) -> None:
+        """An entry that was durable cannot be read: its replica is out until it is repaired."""
+        if self._store.repair.damaged(error.group, error.index, error.why):
+            self._core.quarantine(error.group, str(error))
+            self.groups.add(error.group)
+
+    # ---- repair --------------------------------------------------------------------------------
+
+    def step(self, group: int) -> Ask | Extend | None:
+        """What is to be done for a group of ``groups`` now; None = wait."""
+        repair, core = self._store.repair, self._core
+        log = repair.quarantined(group)
+        if log is None or log.lasting:
+            self.groups.discard(group)
+            return None
+        if group in self._writing:
+            return None
+        if log.missing:
+            return self._ask(group)
+        plan = repair.tail_plan(group)
+        if plan is not None:
+            return Extend(group, plan)
+        if log.doubtful and not core.is_cleared(group):
+            if not core.is_following(group):
+                core.follow(group)
+            return None
+        self._writing.add(group)
+        self._submit(repair.stage_lift(group, lambda: self._lifted(group)))
+        return None
+
+    def _ask(self, group: int) -> Ask | None:
+        log = self._store.repair.quarantined(group)
+        others = [peer for peer in self._core.status(group).configuration.members()
+                  if peer != self._node]
+        if not others:
+            return None
+        turn = self._turn[group] = self._turn.get(group, 0) + 1
+        wanted = sorted(log.missing)[:ENTRIES_PER_REQUEST]
+        return Ask(others[turn % len(others)],
+                   Request(group, log.incarnation,
+                           tuple((index, log.index.term(index)) for index in wanted)))
+
+    def answered(self, answer: Answer) -> None:
+        """A peer answered; its entries are intact as far as their checksums say."""
+        group, core = answer.group, self._core
+        log = self._store.repair.quarantined(group)
+        if log is None or answer.incarnation != log.incarnation or group in self._writing:
+            return
+        given = [entry for entry in answer.entries
+                 if (entry.group, entry.incarnation) == (group, log.incarnation)]
+        staged = self._store.repair.stage_copies(group, given, lambda: self._wrote(group))
+        if staged is not None:
+            self._writing.add(group)
+            self._submit(staged)
+            return
+        gone = [index for index, term in answer.absent
+                if index in log.missing and log.index.holds(index, term)]
+        if answer.leads and gone and core.may_forget(group, min(gone)):
+            self._store.repair.expect_clearance(group)
+            core.forget(group, min(gone))
+
+    def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
+        """What ``Extend`` asked for was read."""
+        if self._store.repair.quarantined(group) is not None:
+            self._store.repair.extend_tail(group, entries)
+
+    def _wrote(self, group: int) -> None:
+        self._writing.discard(group)
+
+    def _lifted(self, group: int) -> None:
+        """On disk it is a good replica again, unless other damage was found meanwhile."""
+        self._writing.discard(group)
+        if self._store.repair.quarantined(group) is None:
+            self.groups.discard(group)
+            self.repaired += 1
+            self._core.repaired(group)
+
+    # ---- for others ----------------------------------------------------------------------------
+
+    def answer_plans(self, request: Request) -> tuple[list[ReadPlan], Answer] | None:
+        """The plans that read what a peer asked for, and the answer but for their entries.  None =
+        no such group here."""
+        group = request.group
+        known = self._store.repair.incarnation(group)
+        if known != request.incarnation:
+            return None
+        wanted = request.wanted[:ENTRIES_PER_REQUEST]
+        plans = self._store.repair.copies_plan(group, wanted, ANSWER_BYTES_MAX)
+        absent = tuple(self._store.repair.absent(group, wanted))
+        return plans, Answer(group, known, (), absent, self._core.is_settled(group))

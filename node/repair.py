@@ -1,0 +1,147 @@
+"""Repair of damaged replicas from their peers, over bulk connections.
+
+Contract.  ``damaged`` takes note of what a read found; ``run`` is the task that asks peers for
+copies, one request at a time, until nothing is quarantined that can be repaired; ``answer`` serves
+the others.  What is to be done next is decided in ``multiraft.storage.repairer``; here it is done.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from multiraft.core import frame_entries, parse_entries
+from multiraft.errors import Compacted, CorruptEntry
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.repairer import ENTRIES_PER_REQUEST, Answer, Ask, Extend, Repairer, Request
+from multiraft.wire.schema import Malformed
+from node.bulk import Bulk, NoAnswer
+from node.errors import DiskFailed
+
+OPERATION = "repair"
+#: Between two turns over the groups that are under repair, in seconds: peers that are away and
+#: leaders that have to commit something take about as long.
+TURN_S = 0.1
+_U64 = (1 << 64) - 1
+
+
+class Repairs:
+    """Task on the loop."""
+
+    def __init__(self, repairer: Repairer, bulk: Bulk, request_round, log: logging.Logger):
+        self._repairer = repairer
+        self._bulk = bulk
+        self._request_round = request_round
+        self._log = log
+        self._wanted = trio.Event()
+        self.found = 0  # entries that were found damaged since the start
+        bulk.handlers[OPERATION] = self.answer
+
+    @property
+    def waiting(self) -> int:
+        """Replicas under repair."""
+        return len(self._repairer.groups)
+
+    @property
+    def repaired(self) -> int:
+        """Replicas that came back since the start."""
+        return self._repairer.repaired
+
+    def damaged(self, error: CorruptRange) -> None:
+        """A read found a damaged entry: its replica is out until it has a copy from a peer."""
+        self.found += 1
+        self._repairer.damaged(error)
+        self._wanted.set()
+        self._request_round()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._repairer.groups:
+            self._wanted.set()
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            while self._repairer.groups:
+                for group in sorted(self._repairer.groups):
+                    await self._step(group)
+                self._request_round()
+                await trio.sleep(TURN_S)
+
+    async def _step(self, group: int) -> None:
+        action = self._repairer.step(group)
+        if isinstance(action, Ask):
+            await self._ask(action)
+        elif isinstance(action, Extend):
+            try:
+                entries = await trio.to_thread.run_sync(action.plan.execute)
+            except CorruptRange as error:
+                self.damaged(error)
+                return
+            except OSError as error:
+                raise DiskFailed(f"the lane cannot be read: {error}") from error
+            self._repairer.tail_read(group, entries)
+
+    async def _ask(self, ask: Ask) -> None:
+        request = ask.request
+        try:
+            frame = await self._bulk.ask(ask.peer, {
+                "op": OPERATION, "group": request.group, "incarnation": request.incarnation,
+                "wanted": list(map(list, request.wanted))})
+            answer = _read_answer(request, frame.header, frame.payload)
+        except (NoAnswer, Malformed) as error:
+            self._log.info("repair not answered", extra={"group": request.group, "peer": ask.peer,
+                                                         "reason": str(error)})
+            return
+        if answer is not None:
+            self._repairer.answered(answer)
+
+    async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
+        """What this node has of what a peer lacks.  Raises ``Malformed``."""
+        request = _read_request(header)
+        found = self._repairer.answer_plans(request)
+        if found is None:
+            return {"op": OPERATION, "known": False}, []
+        plans, answer = found
+        entries = []
+        for plan in plans:
+            try:
+                entries += await trio.to_thread.run_sync(plan.execute)
+            except CorruptRange as error:
+                self.damaged(error)
+            except Compacted:
+                continue
+            except OSError as error:
+                raise DiskFailed(f"the lane cannot be read: {error}") from error
+        buffers = frame_entries(entries, 0, 0)[0] if entries else []
+        return {"op": OPERATION, "known": True, "leads": answer.leads,
+                "absent": list(map(list, answer.absent))}, buffers
+
+
+def _read_request(header: dict) -> Request:
+    group, incarnation = header.get("group"), header.get("incarnation")
+    if type(group) is not int or type(incarnation) is not int:
+        raise Malformed("a repair request without group and incarnation")
+    return Request(group, incarnation, _places(header.get("wanted")))
+
+
+def _read_answer(request: Request, header: dict, payload: memoryview) -> Answer | None:
+    """None = the peer does not know the group.  Raises ``Malformed``."""
+    if header.get("op") != OPERATION or not header.get("known"):
+        return None
+    try:
+        entries = tuple(parse_entries(payload)) if len(payload) else ()
+    except CorruptEntry as error:
+        raise Malformed(f"a copy from a peer: {error}") from error
+    return Answer(request.group, request.incarnation, entries, _places(header.get("absent")),
+                  header.get("leads") is True)
+
+
+def _places(rows: object) -> tuple[tuple[int, int], ...]:
+    if type(rows) is not list or len(rows) > ENTRIES_PER_REQUEST:
+        raise Malformed(f"more than {ENTRIES_PER_REQUEST} entries in a repair")
+    for row in rows:
+        if (type(row) is not list or len(row) != 2
+                or not all(type(value) is int and 0 <= value <= _U64 for value in row)):
+            raise Malformed(f"no (index, term): {row!r:.60}")
+    return tuple((index, term) for index, term in rows)

@@ -1,0 +1,161 @@
+"""A replica that lost its log's end follows, counts for nothing, and comes back only when cleared."""
+
+from __future__ import annotations
+
+import pytest
+
+from multiraft.messages import AppendReply, Cleared, Doubt, Status
+from multiraft.types import HardState
+from tests.consensus.cluster import Cluster
+
+GROUP = 1
+
+
+def established(nodes: int = 3, entries: int = 5) -> tuple[Cluster, int]:
+    """A cluster with a leader and some committed entries."""
+    cluster = Cluster(nodes=nodes)
+    cluster.run(3000)
+    for number in range(entries):
+        cluster.propose(b"%d" % number)
+    cluster.run(1000)
+    return cluster, cluster.leader()
+
+
+def lose_end(cluster: Cluster, id_: int, keep: int, forget_vote: bool = False) -> None:
+    """The node restarts with the first ``keep`` entries of its log, not knowing what it lost."""
+    cluster.crash(id_)
+    store = cluster.nodes[id_].store
+    for image in (store._disk[GROUP], store._memory[GROUP]):
+        del image.entries[keep:]
+        image.applied = min(image.applied, keep)
+        image.quarantined = "its end is lost"
+        if forget_vote:
+            last = image.entries[-1].term if image.entries else 0
+            image.hard_state = HardState(last, 0)
+    honest = type(store).restored
+    store.restored = lambda group: honest(store, group)._replace(doubtful=True)
+    cluster.start(id_)
+    del store.restored
+
+
+def status(cluster: Cluster, id_: int):
+    return cluster.nodes[id_].core.status(GROUP)
+
+
+def events(cluster: Cluster, id_: int, kind: str) -> list:
+    return [event for event in cluster.nodes[id_].events if event.kind == kind]
+
+
+def other_than(cluster: Cluster, *ids: int) -> int:
+    return next(id_ for id_ in cluster.nodes if id_ not in ids)
+
+
+def test_a_doubter_is_fed_and_cleared_by_an_entry_committed_without_it():
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    before = status(cluster, leader).last_index
+    lose_end(cluster, doubter, keep=2, forget_vote=True)
+    cluster.run(2000)
+    assert status(cluster, doubter).quarantined
+    assert len(events(cluster, doubter, "cleared")) == 1
+    (barrier,) = events(cluster, doubter, "cleared")[0].fields
+    assert barrier > before
+    assert status(cluster, doubter).last_index == status(cluster, leader).last_index
+    assert status(cluster, doubter).vote != 0  # it may not vote again in this term
+    cluster.nodes[doubter].core.repaired(GROUP)
+    cluster.run(1000)
+    assert status(cluster, doubter).quarantined == ""
+    matches = {member.node: member.match for member in status(cluster, leader).members}
+    assert matches[doubter] == status(cluster, leader).last_index
+
+
+def test_a_doubter_counts_for_no_commit():
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    third = other_than(cluster, leader, doubter)
+    lose_end(cluster, doubter, keep=2)
+    cluster.crash(third)
+    commit = status(cluster, leader).commit
+    cluster.propose(b"counted by the doubter alone", node=leader)
+    cluster.settle()
+    assert status(cluster, doubter).last_index > commit
+    assert status(cluster, leader).commit == commit
+    assert events(cluster, doubter, "cleared") == []
+
+
+def test_a_doubter_votes_for_nobody():
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    lose_end(cluster, doubter, keep=2)
+    cluster.crash(leader)
+    cluster.run(20_000)
+    assert cluster.leader() == 0
+
+
+def test_an_acknowledgement_from_before_the_loss_does_not_count_after_it():
+    cluster, leader = established(nodes=5)
+    doubter = other_than(cluster, leader)
+    core = cluster.nodes[leader].core
+    lose_end(cluster, doubter, keep=2)
+    core.step(doubter, Doubt(GROUP, 1, status(cluster, leader).term, 77))
+    stale = AppendReply(GROUP, 1, status(cluster, leader).term, Status.OK,
+                        status(cluster, leader).commit, 0, 0, 0)
+    core.step(doubter, stale)
+    member = next(member for member in status(cluster, leader).members if member.node == doubter)
+    assert member.match == 0
+
+
+def test_a_clearance_of_another_episode_clears_nothing():
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    cluster.cut |= {(doubter, leader)}
+    lose_end(cluster, doubter, keep=2)
+    cluster.run(300)
+    term = status(cluster, doubter).term
+    cluster.nodes[doubter].core.step(leader, Cleared(GROUP, 1, term, 4711, 1))
+    cluster.drain(doubter)
+    assert events(cluster, doubter, "cleared") == []
+
+
+def test_each_leader_clears_anew():
+    cluster, leader = established(nodes=5)
+    doubter = other_than(cluster, leader)
+    cluster.cut |= {(leader, doubter)}  # the old leader's clearance never arrives
+    lose_end(cluster, doubter, keep=2)
+    cluster.run(1000)
+    assert events(cluster, doubter, "cleared") == []
+    cluster.crash(leader)
+    cluster.run(5000)
+    assert cluster.leader() not in (0, leader, doubter)
+    assert len(events(cluster, doubter, "cleared")) == 1
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_what_a_held_replica_lacks_does_not_move_until_it_is_repaired(nodes):
+    cluster, leader = established(nodes=nodes)
+    held = other_than(cluster, leader)
+    cluster.nodes[held].core.quarantine(GROUP, "entry 3 is damaged")
+    cluster.drain(held)
+    last = status(cluster, held).last_index
+    cluster.propose(b"not for the held one", node=leader)
+    cluster.run(1000)
+    assert status(cluster, held).last_index == last
+    cluster.nodes[held].core.repaired(GROUP)
+    cluster.run(1000)
+    assert status(cluster, held).last_index == last + 1
+    assert status(cluster, held).quarantined == ""
+
+
+def test_a_lost_notice_of_repair_is_made_up_for_by_asking_again():
+    cluster, leader = established()
+    held = other_than(cluster, leader)
+    cluster.nodes[held].core.quarantine(GROUP, "entry 3 is damaged")
+    cluster.drain(held)
+    cluster.propose(b"answered by a refusal", node=leader)
+    cluster.run(500)
+    cluster.cut |= {(held, leader)}
+    cluster.nodes[held].core.repaired(GROUP)
+    cluster.settle()
+    cluster.cut.clear()
+    cluster.run(20_000)
+    assert status(cluster, held).last_index == status(cluster, leader).last_index

@@ -1,0 +1,186 @@
+"""Who the members are, and what is left of a replica that was removed, across restarts.
+
+Every story is told with a restart after each of its rounds and with checkpoints and sealed segments
+in between: what recovery finds must not depend on where they fall.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from multiraft import marks, membership
+from multiraft.marks import Reincarnation, Tombstone
+from multiraft.ready import GroupWrite
+from multiraft.storage.errors import StaleIncarnation
+from multiraft.types import Configuration, Entry, EntryKind, HardState
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_entry,
+    open_store,
+    seal,
+    write,
+)
+
+PARTITION = 11
+JOINT = Configuration((1, 2, 4), (), (1, 2, 3))
+LEFT = Configuration((1, 2, 4), (5,))
+NOBODY = Configuration(())
+
+
+def member_entry(index: int, configuration: Configuration, term: int = 1) -> Entry:
+    return Entry(EntryKind.MEMBERSHIP, 1, 1, term, index, payload=membership.encode(configuration))
+
+
+def tombstone(barred: int, term: int = 3, vote: int = 2, incarnation: int = 0) -> GroupWrite:
+    left = Tombstone(HardState(term, vote), barred, incarnation)
+    return GroupWrite(1, 1, 0, (), None, marks.tombstone(1, 1, left))
+
+
+class Story:
+    """A store that is restarted, checkpointed and sealed when the test says."""
+
+    def __init__(self, disk, restarts: bool, checkpoints: bool):
+        self.filesystem, self.directory = disk
+        self.restarts, self.checkpoints = restarts, checkpoints
+        self.sequence = 0
+        self.store = None
+        self.open()
+
+    def open(self) -> None:
+        self.store = open_store(self.filesystem, self.directory)
+        assert self.store.damage == []
+        self.rounds = Rounds(self.store)
+
+    def restart(self) -> None:
+        self.store.close()
+        self.open()
+
+    def run(self, *writes: GroupWrite) -> None:
+        self.rounds.run(*writes)
+        if self.checkpoints:
+            seal(self.store)
+            checkpoint(self.store)
+        if self.restarts:
+            self.restart()
+
+    def apply(self, entries, upto: int) -> None:
+        """The tail takes what a restart would replay, and applies it."""
+        tail = self.store.tails[1]
+        for entry in entries:
+            if entry.index > tail.last_index:
+                tail.append(entry)
+        tail.apply(upto)
+
+
+ways = pytest.mark.parametrize(("restarts", "checkpoints"), [
+    (False, False), (True, False), (False, True), (True, True)])
+
+
+@ways
+def test_configurations_are_those_of_the_log(disk, restarts, checkpoints):
+    story = Story(disk, restarts, checkpoints)
+    story.store.create_group(1, 1, VOTERS)
+    entries = [noop_entry(1, 1, 1), member_entry(2, JOINT), member_entry(3, LEFT)]
+    for entry in entries:
+        story.run(write(1, entry))
+        story.store.create_group(1, 1, VOTERS)  # as each start of a node does
+    story.restart()
+    restored = story.store.create_group(1, 1, VOTERS)
+    assert (restored.configuration_index, restored.configuration) == (0, VOTERS)
+    assert restored.changes == ((2, JOINT), (3, LEFT))
+    story.apply(entries, 2)
+    story.run(write(1, drop_from=3))
+    story.apply(entries[:2], 2)
+    checkpoint(story.store)
+    story.restart()
+    restored = story.store.create_group(1, 1, VOTERS)
+    assert (restored.configuration_index, restored.configuration) == (2, JOINT)
+    assert restored.changes == ()
+
+
+@ways
+def test_a_tombstone_is_all_that_is_left_and_stays(disk, restarts, checkpoints):
+    story = Story(disk, restarts, checkpoints)
+    story.store.create_group(1, 1, VOTERS)
+    story.store.create_group(2, 1, VOTERS)
+    story.run(write(1, open_entry(1, 1, 1, PARTITION),
+                    data_entry(1, 2, 1, PARTITION, 0, [b"gone"])),
+              write(2, noop_entry(2, 1, 1)))
+    story.run(write(1, hard_state=HardState(3, 2)))
+    story.run(tombstone(barred=9))
+    story.restart()
+    assert sorted(story.store.groups) == [2]
+    assert story.store.is_removed(1)
+    assert story.store.tombstone(1) == (3, 0)
+    assert story.store.fetch(PARTITION, 0, 1 << 20, 1 << 30).next_offset == 0
+    with pytest.raises(StaleIncarnation):
+        story.store.create_group(1, 0, NOBODY)
+    restored = story.store.create_group(1, 1, NOBODY)
+    assert (restored.hard_state, restored.barred) == (HardState(3, 2), 9)
+    assert (restored.bounds.last_index, restored.configuration) == (0, NOBODY)
+
+
+@ways
+def test_a_second_life_is_not_mixed_with_the_first(disk, restarts, checkpoints):
+    story = Story(disk, restarts, checkpoints)
+    story.store.create_group(1, 1, VOTERS)
+    for index in range(1, 60):
+        story.run(write(1, noop_entry(1, index, 1)))
+    story.run(tombstone(barred=60))
+    second = [open_entry(1, 1, 1, PARTITION), data_entry(1, 2, 1, PARTITION, 0, [b"new"]),
+              member_entry(3, LEFT)]
+    story.store.create_group(1, 1, NOBODY)
+    for entry in second:
+        story.run(write(1, entry))
+    story.restart()
+    restored = story.store.groups[1]
+    assert restored.bounds.last_index == 3
+    assert (restored.hard_state, restored.barred) == (HardState(3, 2), 60)
+    assert (restored.configuration, restored.changes) == (NOBODY, ((3, LEFT),))
+    assert story.store.tails[1].last_index == 3
+    story.apply(second, 3)
+    story.run(write(1, noop_entry(1, 4, 3)))
+    story.apply([noop_entry(1, 4, 3)], 3)
+    checkpoint(story.store, {1: 3})
+    story.run(write(1, noop_entry(1, 5, 3)))
+    story.restart()
+    restored = story.store.groups[1]
+    assert (restored.bounds.last_index, restored.applied) == (5, 3)
+    assert (restored.configuration_index, restored.configuration) == (3, LEFT)
+    assert story.store.fetch(PARTITION, 0, 1 << 20, 1 << 30).next_offset == 1
+
+
+def test_a_tombstone_that_is_not_durable_has_not_happened(disk):
+    story = Story(disk, False, False)
+    story.store.create_group(1, 1, VOTERS)
+    entries = [noop_entry(1, 1, 1), noop_entry(1, 2, 1)]
+    story.run(write(1, *entries))
+    story.apply(entries, 2)
+    checkpoint(story.store, {1: 2})
+    story.rounds.stage(tombstone(barred=9))
+    assert story.store.is_removed(1)
+    checkpoint(story.store)
+    story.restart()
+    restored = story.store.groups[1]
+    assert (restored.bounds.last_index, restored.applied, restored.barred) == (2, 2, 0)
+
+
+@ways
+def test_a_log_goes_on_in_a_new_incarnation_of_its_group(disk, restarts, checkpoints):
+    story = Story(disk, restarts, checkpoints)
+    story.store.create_group(1, 1, VOTERS)
+    alone = Configuration((1,))
+    story.run(write(1, noop_entry(1, 1, 1), member_entry(2, LEFT)))
+    mark = marks.reincarnation(1, 1, 2, Reincarnation(7, alone))
+    story.run(GroupWrite(1, 1, 0, (), HardState(5, 0), mark))
+    story.run(write(1, noop_entry(1, 3, 5), member_entry(4, VOTERS, term=5)))
+    story.restart()
+    restored = story.store.create_group(1, 1, VOTERS)
+    assert (restored.incarnation, restored.bounds.last_index) == (7, 4)
+    assert (restored.configuration_index, restored.configuration) == (2, alone)
+    assert restored.changes == ((4, VOTERS),)
+    assert restored.hard_state == HardState(5, 0)
