@@ -130,6 +130,81 @@ def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
     return reply.leader, reply.term
 
 
+def try_members(client: Any, found: Any, voters: tuple[int, ...],
+                learners: tuple[int, ...]) -> None:
+    """Begins a change of members; not being the time for it is no error, and somebody else's
+    change in between neither: the caller looks again."""
+    with contextlib.suppress(wire.TimedOut, wire.LeaderUnknown, wire.AmbiguousOutcome):
+        client.group_members(found.group, voters, learners, found.index)
+
+
+def kind_of(found: Any, node: int) -> str:
+    """What a node is in a group."""
+    if node in found.voters:
+        return "voter" if node in found.outgoing or not found.outgoing else "becomes voter"
+    return "learner" if node in found.learners and node not in found.outgoing else "is removed"
+
+
+def members_json(found: Any) -> dict[str, Any]:
+    """The members of a group: the shape of the JSON."""
+    return {"group": found.group, "incarnation": found.incarnation, "leader": found.leader,
+            "term": found.term, "last_index": found.last_index, "commit": found.commit,
+            "configuration_index": found.index, "change_is_open": found.is_open,
+            "voters": list(found.voters), "learners": list(found.learners),
+            "outgoing": list(found.outgoing),
+            "members": [row._asdict() for row in found.rows]}
+
+
+def recovery_report(client: Any, group: int) -> dict[str, Any]:
+    """What is left of a group, asked of every node itself, and which replica is the best: the last
+    term first, then the last index (the order in which Raft compares logs)."""
+    replicas, unreachable = [], []
+    for node in client.cluster_status().nodes:
+        try:
+            found = client.group_replica(group, node.client_address)
+        except (wire.LeaderUnknown, wire.NotLeader):
+            continue  # it has none
+        except (wire.RequestError, blocking.NoNodeAnswered):
+            unreachable.append(node.id)
+            continue
+        replicas.append(found)
+    incarnation = max((found.incarnation for found in replicas), default=0)
+    replicas = [found for found in replicas if found.incarnation == incarnation]
+    sound = [found for found in replicas if not found.quarantined]
+    best = max(sound, key=lambda found: (found.last_term, found.last_index, -found.node),
+               default=None)
+    voters = {*best.voters, *best.outgoing} if best is not None else set()
+    answering = voters & {found.node for found in sound}
+    return {
+        "group": group, "present_incarnation": incarnation,
+        "survivor": best.node if best is not None else None,
+        "last_term": best.last_term if best is not None else 0,
+        "last_index": best.last_index if best is not None else 0,
+        "replicas": [{"node": found.node, "state": "damaged" if found.quarantined else "sound",
+                      "last_term": found.last_term, "last_index": found.last_index,
+                      "commit": found.commit} for found in replicas],
+        "unreachable": unreachable, "missing": sorted(voters - answering),
+        "has_majority": bool(voters) and len(answering) > len(voters) // 2,
+        "partitions": _partitions_of(client, group)}
+
+
+def _partitions_of(client: Any, group: int) -> int:
+    """How many partitions have their records in a group."""
+    count = 0
+    for topic in client.list_topics():
+        count += sum(part.group == group for part in client.topic_metadata(topic.name).partitions)
+    return count
+
+
+def recover(client: Any, report: dict[str, Any]) -> int:
+    """Forced recovery from the replica that the report names; the new incarnation."""
+    if report["has_majority"]:
+        raise CommandFailed(f"a majority of the voters of group {report['group']} answers; it needs"
+                            f" no recovery.", "If it has no leader, give it a moment.")
+    return client.group_recover(report["group"], report["survivor"],
+                                report["present_incarnation"] + 1).incarnation
+
+
 def cluster_status(client: Any) -> dict[str, Any]:
     """Nodes, and the groups that lack a leader or a member: the shape of the JSON."""
     status = client.cluster_status()

@@ -31,7 +31,7 @@ COMMANDS = {
     "produce": ("admin_cli.produce:produce", "Append records to a topic: a line is a record."),
     "consume": ("admin_cli.consume:consume", "Read the records of a topic."),
     "cluster": ("admin_cli.cluster:cluster", "The nodes and what they lead."),
-    "group": ("admin_cli.cluster:group", "The Raft groups and who leads them."),
+    "group": ("admin_cli.groups:group", "The Raft groups: who leads, who the members are."),
     "node": ("admin_cli.nodes:node", "The nodes of a cluster; run one."),
     "completion": ("admin_cli.completion:completion", "Shell completion for bash, zsh and fish."),
     "version": ("admin_cli.version:version", "Versions of what is installed."),
@@ -55,7 +55,7 @@ ELSEWHERE = {
 ELSEWHERE_BELOW = {
     "ls": "list", "show": "describe", "get": "describe", "info": "describe", "inspect": "describe",
     "add": "create", "new": "create", "rm": "delete", "remove": "delete", "del": "delete",
-    "move": "transfer", "elect": "transfer", "health": "status", "nodes": "status",
+    "elect": "transfer", "health": "status", "nodes": "status",
     "list-nodes": "status", "ps": "status", "destroy": "down", "restart": "start",
 }
 

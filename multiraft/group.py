@@ -83,6 +83,7 @@ class GroupStatus(NamedTuple):
     uncommitted_bytes: int
     members: tuple[MemberStatus, ...]
     configuration_index: int = 0  # of the entry that put it in force; 0 = as created
+    last_term: int = 0
 
 
 class Group:
@@ -545,7 +546,7 @@ class Group:
             log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.quarantined, self.host.timers.deadline(self.id) is None, self.transferee,
-            self.uncommitted_bytes, members, self.configuration_index)
+            self.uncommitted_bytes, members, self.configuration_index, log.last_term)
 
     def _check(self) -> None:
         """Every invariant; O(members + elections)."""

@@ -253,7 +253,12 @@ class MultiRaft:
         return Proposed(entry.index, term, base_offset, False)
 
     def _leading(self, group: int) -> Group:
-        found = self._group(group)
+        found = self._groups.get(group)
+        if found is None:
+            leader, _ = self._host.hints.leader(group)
+            if leader and leader != self.node:
+                raise NotLeader(group, leader)  # it was moved away from here
+            raise UnknownGroup(f"group {group} is not on node {self.node}")
         if found.quarantined:
             raise GroupQuarantined(f"group {group} on node {self.node}: {found.quarantined}")
         if found.role is not Role.LEADER:
@@ -548,6 +553,12 @@ class MultiRaft:
         if found is None or (found.leader == 0 and hint[1] > found.term):
             return hint
         return found.leader, found.term
+
+    def configuration(self, group: int) -> Configuration | None:
+        """Who counts in a group, as its replica here knows; None without one, or one that was told
+        nothing yet."""
+        found = self._groups.get(group)
+        return found.configuration if found is not None and found.configuration.voters else None
 
     def groups(self) -> tuple[int, ...]:
         """Ids of the groups here, in the order they were added."""

@@ -32,6 +32,7 @@ from multiraft.wire.errors import (
 )
 from node import metadata
 from node.config import NodeConfig
+from node.group_requests import GroupRequests
 from node.known_nodes import KnownNodes
 from node.refusals import REFUSALS, refusal
 
@@ -53,6 +54,7 @@ class Admin:
 
     def __init__(self, core, metadata_log, directory, statistics, config: NodeConfig,
                  known: KnownNodes, others: dict, request_round, roles):
+        self._groups = GroupRequests(core, metadata_log, request_round)
         self._core = core
         self._metadata_log = metadata_log
         self._directory = directory
@@ -192,7 +194,8 @@ class Admin:
             leader, _term = core.leader_hint(group)
             if leader in leads:
                 leads[leader] += 1
-            for member in state.configuration(group).members():
+            configuration = core.configuration(group) or state.configuration(group)
+            for member in configuration.members():
                 holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
             node.id, node.client_address, node.peer_address, node.rack, core.node_state(node.id),
@@ -209,7 +212,7 @@ class Admin:
         rows = []
         for group in range(request.first, end):
             leader, term = self._core.leader_hint(group)
-            configuration = state.configuration(group)
+            configuration = self._core.configuration(group) or state.configuration(group)
             rows.append(wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
                                           configuration.voters, configuration.learners))
         return wire.GroupListReply(tuple(rows), more=end < groups)
@@ -248,6 +251,12 @@ class Admin:
                 await self._roles.wait(TRANSFER_RETRY_S)
         raise TimedOut(why)
 
+    async def _group_members(self, request: wire.GroupMembers) -> wire.GroupMembersReply:
+        return await self._groups.members(request)
+
+    async def _group_recover(self, request: wire.GroupRecover) -> wire.GroupRecoverReply:
+        return await self._groups.recover(request)
+
     async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
         return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot())
 
@@ -256,5 +265,6 @@ class Admin:
         wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
         wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
+        wire.GroupMembers: _group_members, wire.GroupRecover: _group_recover,
         wire.NodeStatus: _node_status,
     }

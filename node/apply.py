@@ -40,7 +40,7 @@ class Applying:
     """Consumer of events, commits and durable marks."""
 
     def __init__(self, core, store, metadata_log, pending, fetching, sessions, roles: RoleChanges,
-                 log, members_changed: Callable[[int], None] = lambda _group: None):
+                 replicas, log, members_changed: Callable[[int], None] = lambda _group: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -48,6 +48,7 @@ class Applying:
         self._fetching = fetching
         self._sessions = sessions
         self._roles = roles
+        self._replicas = replicas
         self._log = log
         self._members_changed = members_changed  # who reports the members of groups led here
         self.elections = 0
@@ -60,6 +61,10 @@ class Applying:
                 self._role(event.group, event.fields[0] is Role.LEADER)
             elif event.kind == "membership":
                 self._members_changed(event.group)
+            elif event.kind == "wanted":
+                self._replicas.wanted(event.group, *event.fields)
+            elif event.kind == "removed":
+                self._replicas.gone(event.group)
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
                     "group": event.group, "fields": list(event.fields)})
@@ -87,6 +92,7 @@ class Applying:
             self._core.applied(group, last)
             if group == METADATA_GROUP:
                 self._metadata_log.lead()
+                self._replicas.due = True
             self._pending.committed(group, last)
             self._fetching.committed(group)
 
@@ -116,6 +122,8 @@ class Applying:
 
     def answer(self, now_ms: int) -> None:
         """Deadlines, woken polls, and everything to the sockets."""
+        if self._replicas.due:
+            self._replicas.settle()
         self._pending.expire(now_ms)
         self._fetching.wake_due(now_ms)
         self._sessions.flush()

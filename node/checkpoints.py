@@ -47,5 +47,5 @@ class Checkpoints:
         self._store.checkpointed(plan)
 
     def _plan(self):
-        commits = {group: self._core.commit_index(group) for group in self._store.groups}
+        commits = {group: self._core.commit_index(group) for group in self._core.groups()}
         return self._store.checkpoint_plan(commits, self._metadata_log.state.snapshot())

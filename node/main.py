@@ -73,6 +73,7 @@ from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
 from node.registration import Registration
 from node.repair import Repairs
+from node.replicas import Replicas
 from node.rounds import Rounds
 from node.security import Security
 from node.session import Sessions
@@ -108,10 +109,12 @@ class Node:
 
     def _take_part(self) -> None:
         """The others know this data directory: from now on it votes and acknowledges.  Its groups
-        are those that recovery found and those of the first hour."""
+        are those that recovery found and those of the first hour, but for those it has left."""
         if self.plan is not None:
             state = bootstrap.bootstrapped(self.plan)
             for group in state.groups_of(self.config.node.id):
+                if self.store.is_removed(group):
+                    continue  # its leader asks, if it is to have one again
                 self.store.create_group(group, FIRST_GROUP_INCARNATION,
                                         state.initial_configuration(group))
         for group, restored in sorted(self.store.groups.items()):
@@ -156,8 +159,12 @@ class Node:
             request_round=self.request_round, log=self.log)
         self.member_reports = MemberReports(core, self.metadata_log, lambda: self.requests)
         self.learners = MetadataLearners(core, self.metadata_log, self.request_round, self.log)
+        self.replicas = Replicas(core, store, self.metadata_log, self.known.facts.groups,
+                                 self.request_round, self.log)
+        self.replicas.takes_part = self.admission.taking_part.is_set
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
-                                 self.sessions, self.roles, self.log, self.member_reports.note)
+                                 self.sessions, self.roles, self.replicas, self.log,
+                                 self.member_reports.note)
 
     def _build_network(self) -> None:
         config, core = self.config, self.core
@@ -185,6 +192,7 @@ class Node:
             self.log, self.bulk)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
         self.repairer = Repairer(node, self.store, core, self._write_record)
+        self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)

@@ -40,6 +40,7 @@ from node.metadata_commands import (
     InvalidCommand,
     NodeRecord,
     RecordMembers,
+    RecoverGroup,
     RegisterNode,
     RemoveNode,
     decode_command,
@@ -65,6 +66,7 @@ __all__ = [
     "ProducerIdentity",
     "ProducerIds",
     "RecordMembers",
+    "RecoverGroup",
     "RegisterNode",
     "RemoveNode",
     "Result",
@@ -160,7 +162,8 @@ class MetadataState:
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
                  "partitions_count", "table", "_group_counts", "_next_incarnation",
-                 "_next_producer_id", "_topics", "_by_incarnation", "_chains", "_producer_epochs")
+                 "_next_producer_id", "_topics", "_by_incarnation", "_chains", "_producer_epochs",
+                 "_recovered")
 
     def __init__(self) -> None:
         self.version = 0
@@ -179,6 +182,8 @@ class MetadataState:
         self._chains: dict[int, tuple[ChainLink, ...]] = {}
         #: producer id -> epoch, the one bumped longest ago first
         self._producer_epochs: dict[int, int] = {}
+        #: group -> (incarnation, the node whose replica it goes on from), after forced recoveries
+        self._recovered: dict[int, tuple[int, int]] = {}
 
     # ---- commands -------------------------------------------------------------------------------
 
@@ -296,6 +301,34 @@ class MetadataState:
         self._remember_epoch(producer, latest + 1)
         return Result(Code.OK, ProducerIdentity(producer, latest + 1))
 
+    def _recover_group(self, command: RecoverGroup) -> Result:
+        group, survivor, incarnation = command
+        if not 0 < group <= self.pool_size:
+            return refused(Code.INVALID_REQUEST, f"there is no group {group} to recover")
+        if self.node(survivor) is None:
+            return refused(Code.INVALID_REQUEST, f"there is no node {survivor}")
+        if self._recovered.get(group) == (incarnation, survivor):
+            return Result(Code.OK, incarnation)  # proposed twice
+        present = self.recovered(group)[0]
+        if incarnation != present + 1:
+            return refused(Code.INVALID_REQUEST, f"group {group} is in incarnation {present}: the "
+                           f"next one is {present + 1}, not {incarnation}")
+        self._recovered[group] = (incarnation, survivor)
+        return Result(Code.OK, incarnation)
+
+    def recovered(self, group: int) -> tuple[int, int]:
+        """(incarnation of a group, the node it was recovered from or 0)."""
+        return self._recovered.get(group, (FIRST_GROUP_INCARNATION, 0))
+
+    @property
+    def recoveries(self) -> int:
+        """Grows with each forced recovery."""
+        return sum(incarnation for incarnation, _ in self._recovered.values())
+
+    def recovered_groups(self) -> tuple[tuple[int, tuple[int, int]], ...]:
+        """(group, (incarnation, survivor)) of all groups that were ever recovered by force."""
+        return tuple(self._recovered.items())
+
     def _remember_epoch(self, producer: int, epoch: int) -> None:
         epochs = self._producer_epochs
         if epochs.pop(producer, None) is None and len(epochs) >= PRODUCER_EPOCHS_MAX:
@@ -384,6 +417,7 @@ class MetadataState:
             "topics": list(dict.values(self._by_incarnation)),  # in order of creation
             "chains": list(self._chains.items()),
             "producer_epochs": list(self._producer_epochs.items()),
+            "recovered": list(self._recovered.items()),
         }
 
     @classmethod
@@ -417,6 +451,7 @@ class MetadataState:
                         for incarnation, chain in snapshot["chains"]}
         self._producer_epochs = {producer: epoch
                                  for producer, epoch in snapshot["producer_epochs"]}
+        self._recovered = {group: tuple(row) for group, row in snapshot.get("recovered", ())}
 
     def _check(self) -> None:
         """Every invariant.  O(partitions); for tests and the simulator."""
@@ -467,4 +502,5 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     DeleteTopic: MetadataState._delete_topic,
     AllocateProducerIds: MetadataState._allocate_producer_ids,
     BumpProducerEpoch: MetadataState._bump_producer_epoch,
+    RecoverGroup: MetadataState._recover_group,
 }

@@ -139,8 +139,17 @@ class BumpProducerEpoch(NamedTuple):
     producer_epoch: int = -1
 
 
+class RecoverGroup(NamedTuple):
+    """Forced recovery: the group goes on from the replica of node ``survivor``, as its only voter,
+    in ``incarnation``, which must be the one after the present one."""
+
+    group: int
+    survivor: int
+    incarnation: int
+
+
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
-           | AllocateProducerIds | BumpProducerEpoch)
+           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup)
 
 _u64 = schema.integer(0, schema.U64_MAX)
 _node_id = schema.integer(1, NODE_ID_MAX)
@@ -184,6 +193,9 @@ COMMANDS: dict[str, Shape] = {
     "bump_producer_epoch": Shape(BumpProducerEpoch, {
         "producer_id": schema.integer(0, schema.I64_MAX),
         "producer_epoch": schema.integer(-1, schema.I16_MAX)}),
+    "recover_group": Shape(RecoverGroup, {
+        "group": schema.integer(0, POOL_SIZE_MAX), "survivor": _node_id,
+        "incarnation": schema.integer(1, schema.U32_MAX)}),
 }
 
 _OPS: dict[type, str] = {shape.kind: op for op, shape in COMMANDS.items()}

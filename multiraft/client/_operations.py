@@ -33,6 +33,10 @@ from multiraft.wire.messages import (
     CreateTopic,
     DeleteTopic,
     GroupList,
+    GroupMembers,
+    GroupMembersReply,
+    GroupRecover,
+    GroupRecoverReply,
     GroupSummary,
     GroupTransfer,
     GroupTransferReply,
@@ -139,6 +143,10 @@ class Operations:
                 part.partition, part.incarnation, part.group, leader, epoch, start, end))
         return TopicDescription(topic.name, topic.id, topic.incarnation, tuple(partitions))
 
+    def topic_metadata(self, name: str) -> Generator:
+        """-> ``TopicMetadata``."""
+        return (yield from self._topic(name))
+
     def list_offsets(self, name: str) -> Generator:
         """-> {partition: ``OffsetRange``}.  Raises when a partition's leader does not answer."""
         topic = yield from self._topic(name)
@@ -168,6 +176,25 @@ class Operations:
     def group_transfer(self, group: int, to: int) -> Generator:
         """-> ``GroupTransferReply``."""
         reply: GroupTransferReply = yield from self._ask(GroupTransfer(group, to))
+        return reply
+
+    def group_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...],
+                      expected_index: int) -> Generator:
+        """-> ``GroupMembersReply`` of the leader."""
+        reply: GroupMembersReply = yield from self._ask(
+            GroupMembers(group, voters, learners, expected_index), repeatable=not voters)
+        return reply
+
+    def group_replica(self, group: int, address: str) -> Generator:
+        """-> ``GroupMembersReply`` of the node at ``address``."""
+        reply: GroupMembersReply = yield from self._ask(GroupMembers(group, local=True),
+                                                        address=address)
+        return reply
+
+    def group_recover(self, group: int, survivor: int, incarnation: int) -> Generator:
+        """-> ``GroupRecoverReply``."""
+        reply: GroupRecoverReply = yield from self._ask(
+            GroupRecover(group, survivor, incarnation), repeatable=False)
         return reply
 
     def node_status(self, address: str) -> Generator:

@@ -29,6 +29,8 @@ from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
     ClusterStatusReply,
+    GroupMembersReply,
+    GroupRecoverReply,
     GroupSummary,
     GroupTransferReply,
     NodeStatusReply,
@@ -117,6 +119,11 @@ class Client:
         """Partitions, leaders and offsets of a topic."""
         return await self._run(self._operations.describe_topic(name))
 
+    async def topic_metadata(self, name: str) -> TopicMetadata:
+        """Where the partitions of a topic are, as the node that answers knows; nobody else is
+        asked."""
+        return await self._run(self._operations.topic_metadata(name))
+
     async def list_offsets(self, name: str) -> dict[int, OffsetRange]:
         """First and next offset of each partition."""
         return await self._run(self._operations.list_offsets(name))
@@ -134,6 +141,22 @@ class Client:
     async def group_transfer(self, group: int, to: int = 0) -> GroupTransferReply:
         """Hand leadership of ``group`` to node ``to`` (0 = whoever is furthest)."""
         return await self._run(self._operations.group_transfer(group, to))
+
+    async def group_members(self, group: int, voters: tuple[int, ...] = (),
+                      learners: tuple[int, ...] = (),
+                      expected_index: int = -1) -> GroupMembersReply:
+        """The members of ``group`` as its leader sees them; with ``voters``, begin to make these
+        and ``learners`` the members."""
+        return await self._run(self._operations.group_members(group, voters, learners,
+                                                         expected_index))
+
+    async def group_replica(self, group: int, address: str) -> GroupMembersReply:
+        """The replica of ``group`` on the node at ``address``."""
+        return await self._run(self._operations.group_replica(group, address))
+
+    async def group_recover(self, group: int, survivor: int, incarnation: int) -> GroupRecoverReply:
+        """Forced recovery: see docs/decisions/0007."""
+        return await self._run(self._operations.group_recover(group, survivor, incarnation))
 
     async def node_status(self, address: str = "") -> NodeStatusReply:
         """Statistics of the node at ``address`` ("" = any)."""

@@ -44,6 +44,8 @@ from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
     ClusterStatusReply,
+    GroupMembersReply,
+    GroupRecoverReply,
     GroupSummary,
     GroupTransferReply,
     NodeStatusReply,
@@ -284,6 +286,11 @@ class Client:
         """Partitions, leaders and offsets of a topic."""
         return self._run(self._operations.describe_topic(name))
 
+    def topic_metadata(self, name: str) -> TopicMetadata:
+        """Where the partitions of a topic are, as the node that answers knows; nobody else is
+        asked."""
+        return self._run(self._operations.topic_metadata(name))
+
     def list_offsets(self, name: str) -> dict[int, OffsetRange]:
         """First and next offset of each partition."""
         return self._run(self._operations.list_offsets(name))
@@ -301,6 +308,22 @@ class Client:
     def group_transfer(self, group: int, to: int = 0) -> GroupTransferReply:
         """Hand leadership of ``group`` to node ``to`` (0 = whoever is furthest)."""
         return self._run(self._operations.group_transfer(group, to))
+
+    def group_members(self, group: int, voters: tuple[int, ...] = (),
+                      learners: tuple[int, ...] = (),
+                      expected_index: int = -1) -> GroupMembersReply:
+        """The members of ``group`` as its leader sees them; with ``voters``, begin to make these
+        and ``learners`` the members."""
+        return self._run(self._operations.group_members(group, voters, learners,
+                                                         expected_index))
+
+    def group_replica(self, group: int, address: str) -> GroupMembersReply:
+        """The replica of ``group`` on the node at ``address``."""
+        return self._run(self._operations.group_replica(group, address))
+
+    def group_recover(self, group: int, survivor: int, incarnation: int) -> GroupRecoverReply:
+        """Forced recovery: see docs/decisions/0007."""
+        return self._run(self._operations.group_recover(group, survivor, incarnation))
 
     def node_status(self, address: str = "") -> NodeStatusReply:
         """Statistics of the node at ``address`` ("" = any)."""

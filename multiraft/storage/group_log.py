@@ -43,7 +43,7 @@ class GroupLog:
         self.configurations = [(0, configuration)]
         self.barred = 0  # see ``marks.Tombstone``
         self.removed = False  # a tombstone is all there is
-        self.buried_at = 0  # lane position of the last tombstone: what is before it is not the log's
+        self.buried_at = 0  # lane position of the last tombstone: the log begins after it
         self.group_incarnation = 0  # of the group, where it differs from the log's
         self.record_before = b""  # for checkpoints while the tombstone is not durable
         self.hard_state = NO_HARD_STATE

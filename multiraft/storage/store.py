@@ -475,8 +475,9 @@ class Store:
         # there before, and the checkpoint would call it committed.
         commit = max(min(commit, tail.applied_index), log.commit)
         configuration_index, configuration = log.configuration_at(tail.applied_index)
-        key = (log.incarnation, configuration_index, configuration, log.hard_state, log.index.first_index, commit,
-               log.quarantined, tail.applied_index, tuple(log.missing.items()), log.doubtful,
+        key = (log.incarnation, configuration_index, configuration, log.hard_state,
+               log.index.first_index, commit, log.quarantined, tail.applied_index,
+               tuple(log.missing.items()), log.doubtful,
                log.lasting, log.lifted, log.barred, log.removed, log.buried_at,
                log.group_incarnation)
         if key == log.record_key and log.record:

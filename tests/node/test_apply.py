@@ -27,7 +27,8 @@ class World:
                  next_deadline_ms=lambda: self.deadlines[0]),
             part(committed=self.note("woken"), wake_due=self.note("wake"),
                  stop=self.note("stop fetching"), next_deadline_ms=lambda: self.deadlines[1]),
-            part(flush=self.note("flush")), RoleChanges(), silent_log())
+            part(flush=self.note("flush")), RoleChanges(), SimpleNamespace(due=False),
+            silent_log())
         self.deadlines: list[int | None] = [None, None]
 
     def note(self, name: str):

@@ -21,6 +21,8 @@ def made(kind: type) -> Exception:
         return kind(3, 2)
     if kind is errors.QueueFull:
         return kind("bytes", 10, 11)
+    if kind is errors.MemberLags:
+        return kind(4, 11, 10)
     return kind("why")
 
 

@@ -1,0 +1,281 @@
+"""`multiraft group`: who leads, who the members are, moving a replica, forced recovery.
+
+Contract.  A change of members is begun by one request and goes on by itself; the commands here look
+again until it is through, so that one which was interrupted is finished by running it again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from admin_cli import connection
+from admin_cli.failures import CommandFailed, ExitCode, NotFound
+from admin_cli.main import HelpfulGroup
+from admin_cli.options import json_option, servers_option
+from admin_cli.output import note, plural, print_json, print_table, progress_bar
+from admin_cli.session import Session
+
+#: How often a change that is under way is looked at.
+LOOK_S = 0.2
+#: A change that does not get on for so long (nobody catches up, nothing commits) is left to itself.
+PATIENCE_S = 60.0
+
+
+@click.group(cls=HelpfulGroup)
+def group() -> None:
+    """The Raft groups: who leads them, who their members are."""
+
+
+@group.command("list")
+@json_option
+@servers_option
+@click.pass_obj
+def list_(session: Session, as_json: bool) -> None:
+    """List the groups; group 0 is the metadata group."""
+    with connection.open_session(session) as client:
+        rows = connection.groups(client)
+    if as_json:
+        print_json({"groups": [row._asdict() for row in rows]})
+        return
+    print_table(("group", "leader", "term", "voters", "learners"),
+                [(row.group, row.leader, row.term, ", ".join(map(str, row.voters)),
+                  ", ".join(map(str, row.learners)) or None) for row in rows])
+
+
+@group.command()
+@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=0))
+@click.argument("node", metavar="[NODE]", type=click.IntRange(min=1), required=False)
+@click.option("--to", type=click.IntRange(min=1), help="The same as NODE.")
+@json_option
+@servers_option
+@click.pass_obj
+def transfer(session: Session, group_id: int, node: int | None, to: int | None,
+             as_json: bool) -> None:
+    """Hand the leadership of GROUP to NODE (default: whichever member is furthest).
+
+    Moves no data; appends to the group pause for the time of one round trip.
+    """
+    if node is not None and to is not None and node != to:
+        raise click.UsageError(f"NODE says {node} and --to says {to}.")
+    with connection.open_session(session) as client:
+        rows = {row.group: row for row in connection.groups(client)}
+        if group_id not in rows:
+            raise NotFound(f"there is no group {group_id}; they are numbered 0 to {max(rows)}.",
+                           "`multiraft group list` shows them.")
+        target = node or to or 0
+        if target and target not in rows[group_id].voters:
+            voters = ", ".join(map(str, rows[group_id].voters))
+            raise NotFound(f"node {target} is not a voter of group {group_id}.",
+                           f"Its voters are {voters}.")
+        leader, term = connection.group_transfer(client, group_id, target)
+    if as_json:
+        print_json({"group": group_id, "leader": leader, "term": term})
+    else:
+        note(f"Group {group_id} is led by node {leader}.")
+
+
+@group.command()
+@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=0))
+@click.option("--add-learner", "add", multiple=True, type=click.IntRange(min=1), metavar="NODE",
+              help="Becomes a learner: gets everything, counts for nothing.")
+@click.option("--promote", multiple=True, type=click.IntRange(min=1), metavar="NODE",
+              help="A learner that has caught up becomes a voter.")
+@click.option("--demote", multiple=True, type=click.IntRange(min=1), metavar="NODE",
+              help="A voter becomes a learner.")
+@click.option("--remove", multiple=True, type=click.IntRange(min=1), metavar="NODE",
+              help="Is no member any more; its replica is deleted.")
+@json_option
+@servers_option
+@click.pass_obj
+def members(session: Session, group_id: int, add: tuple[int, ...], promote: tuple[int, ...],
+            demote: tuple[int, ...], remove: tuple[int, ...], as_json: bool) -> None:
+    """Show the members of GROUP, or change them.
+
+    All that is asked for is one change: voters change through a joint configuration in which both
+    majorities decide. The command waits until it is through.
+    """
+    with connection.open_session(session) as client:
+        found = _members(client, group_id)
+        if add or promote or demote or remove:
+            voters, learners = changed(found, add, promote, demote, remove)
+            _change(client, found, voters, learners)
+            found = _settled(client, group_id)
+    _show(found, as_json)
+
+
+def changed(found: Any, add: tuple[int, ...], promote: tuple[int, ...], demote: tuple[int, ...],
+            remove: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Voters and learners after the change; raises ``CommandFailed`` when it makes no sense."""
+    for nodes, known, what in ((promote, found.learners, "a learner"),
+                               (demote, found.voters, "a voter"),
+                               (remove, found.voters + found.learners, "a member")):
+        for node in nodes:
+            if node not in known:
+                raise CommandFailed(f"node {node} is not {what} of group {found.group}.",
+                                    f"`multiraft group members {found.group}` shows them.")
+    voters = [node for node in (*found.voters, *promote) if node not in (*demote, *remove)]
+    learners = [node for node in (*found.learners, *demote, *add)
+                if node not in (*voters, *remove)]
+    return tuple(dict.fromkeys(voters)), tuple(sorted({*learners}))
+
+
+@group.command()
+@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=0))
+@click.option("--from", "source", required=True, type=click.IntRange(min=1), metavar="NODE",
+              help="The voter whose place is taken.")
+@click.option("--to", "target", required=True, type=click.IntRange(min=1), metavar="NODE",
+              help="The node that takes it.")
+@json_option
+@servers_option
+@click.pass_obj
+def move(session: Session, group_id: int, source: int, target: int, as_json: bool) -> None:
+    """Move a replica of GROUP from one node to another.
+
+    The new node becomes a learner, catches up, and takes the old one's vote in one joint change;
+    the old replica is deleted. Nothing stops meanwhile. Interrupted, it goes on when the command is
+    run again.
+    """
+    if source == target:
+        raise click.UsageError(f"--from and --to are both {source}.")
+    with connection.open_session(session) as client:
+        _require_node(client, target)
+        found = _members(client, group_id)
+        if source not in found.voters + found.outgoing and target not in found.voters:
+            raise CommandFailed(f"node {source} is not a voter of group {group_id}.",
+                                f"`multiraft group members {group_id}` shows them.")
+        with progress_bar(hidden=as_json) as bar:
+            task = bar.add_task(f"group {group_id}", total=None)
+            found = _move(client, found, source, target,
+                          lambda text, have, total: bar.update(
+                              task, description=text, completed=have, total=total))
+    _show(found, as_json)
+
+
+def _move(client: Any, found: Any, source: int, target: int, say) -> Any:
+    """Look, do what is next, look again; ends when the target votes and the source does not."""
+    progress, moved_s = None, time.monotonic()
+    while target not in found.voters or source in found.voters + found.outgoing or found.is_open:
+        have = next((row.match for row in found.rows if row.node == target), 0)
+        say(f"node {target}: entry {have:,} of {found.last_index:,}", have, found.last_index)
+        if not found.is_open:
+            _next_step(client, found, source, target)
+        if (found.index, have) != progress:
+            progress, moved_s = (found.index, have), time.monotonic()
+        elif time.monotonic() - moved_s > PATIENCE_S:
+            raise CommandFailed(
+                f"group {found.group}: node {target} has {have:,} of {found.last_index:,} entries "
+                f"and does not get on.", "Is it up? Run the command again when it is.")
+        time.sleep(LOOK_S)
+        found = _members(client, found.group)
+    return found
+
+
+def _next_step(client: Any, found: Any, source: int, target: int) -> None:
+    """What brings the group nearer; a refusal means that it is not time yet."""
+    voters = tuple(target if node == source else node for node in found.voters)
+    if target in found.voters:
+        voters = tuple(node for node in found.voters if node != source)
+    learners = tuple(node for node in found.learners if node != target)
+    if target not in found.voters + found.learners:
+        voters, learners = found.voters, (*found.learners, target)
+    connection.try_members(client, found, voters, learners)
+
+
+@group.command()
+@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=1))
+@click.option("--accept-data-loss", is_flag=True,
+              help="Do it. Entries that only the lost replicas had are gone for good.")
+@json_option
+@servers_option
+@click.pass_obj
+def recover(session: Session, group_id: int, accept_data_loss: bool, as_json: bool) -> None:
+    """Go on with GROUP from one replica, when its majority is lost for good.
+
+    Without --accept-data-loss nothing is changed: the command shows the replicas that answer, which
+    one it would take, and what may be lost, and exits with 1. With it that replica becomes the only
+    voter in a new incarnation of the group; add members with `group members`. If the lost nodes
+    come back, their replicas of this group are deleted.
+    """
+    with connection.open_session(session) as client:
+        report = connection.recovery_report(client, group_id)
+        if accept_data_loss and report["survivor"] is not None:
+            report["incarnation"] = connection.recover(client, report)
+    if as_json:
+        print_json(report)
+    else:
+        _show_report(report)
+    if report["survivor"] is None:
+        raise CommandFailed(f"no replica of group {group_id} answers: there is nothing to go on "
+                            f"from.", "Start a node that has one.")
+    if not accept_data_loss:
+        raise CommandFailed("nothing was changed.",
+                            "Start the missing nodes, if they can be. If they are lost for good, "
+                            "say --accept-data-loss.", ExitCode.FAILED)
+    if not as_json:
+        note(f"Group {group_id} goes on from node {report['survivor']} in incarnation "
+             f"{report['incarnation']}. Add members: multiraft group members {group_id} "
+             f"--add-learner NODE")
+
+
+def _show_report(report: dict[str, Any]) -> None:
+    print_table(("node", "replica", "last term", "last index", "committed there"),
+                [(row["node"], row["state"], row["last_term"], row["last_index"], row["commit"])
+                 for row in report["replicas"]])
+    lost = ", ".join(map(str, report["missing"])) or "none"
+    click.echo(f"\nvoters that do not answer: {lost}")
+    if report["has_majority"]:
+        click.echo("a majority of the voters answers: the group needs no recovery")
+    if report["survivor"] is not None:
+        click.echo(f"the best replica is on node {report['survivor']}. Lost would be whatever only "
+                   f"the missing ones have: all that was appended behind index "
+                   f"{report['last_index']:,}, acknowledged or not, of any of the "
+                   f"{plural(report['partitions'], 'partition')} of this group")
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _members(client: Any, group_id: int) -> Any:
+    rows = {row.group for row in connection.groups(client)}
+    if group_id not in rows:
+        raise NotFound(f"there is no group {group_id}; they are numbered 0 to {max(rows)}.",
+                       "`multiraft group list` shows them.")
+    return client.group_members(group_id)
+
+
+def _require_node(client: Any, node: int) -> None:
+    known = [row.id for row in client.cluster_status().nodes]
+    if node not in known:
+        raise NotFound(f"there is no node {node}.", f"There are {', '.join(map(str, known))}.")
+
+
+def _change(client: Any, found: Any, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
+    if ({*voters}, {*learners}) != ({*found.voters}, {*found.learners}):
+        client.group_members(found.group, voters, learners, found.index)
+
+
+def _settled(client: Any, group_id: int) -> Any:
+    """The members when no change is open."""
+    end_s = time.monotonic() + PATIENCE_S
+    while (found := client.group_members(group_id)).is_open:
+        if time.monotonic() > end_s:
+            raise CommandFailed(f"group {group_id}: the change at index {found.index} is not "
+                                f"committed yet.", "It goes on by itself when a majority is up.")
+        time.sleep(LOOK_S)
+    return found
+
+
+def _show(found: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(connection.members_json(found))
+        return
+    has = {row.node: row for row in found.rows}
+    print_table(("node", "member", "state", "entries", "of"), [
+        (node, connection.kind_of(found, node),
+         "leader" if node == found.leader else has[node].state if node in has else None,
+         found.last_index if node == found.leader else has[node].match if node in has else None,
+         found.last_index)
+        for node in sorted({*found.voters, *found.learners, *found.outgoing})])
