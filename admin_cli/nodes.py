@@ -7,17 +7,23 @@ Contract.  The commands that ask a cluster are here; those that work on a node's
 from __future__ import annotations
 
 import importlib.metadata
+import time
 from datetime import datetime, timezone
 from typing import Any
 
 import click
 
 from admin_cli import connection
-from admin_cli.failures import CommandFailed
+from admin_cli.failures import CommandFailed, NotFound
+from admin_cli.groups import LOOK_S, change_members, move_replica
 from admin_cli.main import ENTRY_POINT_GROUP, HelpfulGroup, load_plugin
 from admin_cli.options import json_option, servers_option
-from admin_cli.output import note, print_json, print_table
+from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
+
+#: The members of a group are recorded within a moment of the change, unless the metadata group is
+#: electing.
+RECORDS_S = 20.0
 
 
 class NodeGroup(HelpfulGroup):
@@ -122,9 +128,94 @@ def remove(session: Session, node_id: int, as_json: bool) -> None:
         note(f"Removed node {node_id}.")
 
 
-def require_known(client: Any, node_id: int) -> None:
-    """Raises ``CommandFailed`` when there is no such node."""
+@node.command()
+@click.argument("old", type=click.IntRange(min=1))
+@click.argument("new", type=click.IntRange(min=1))
+@json_option
+@servers_option
+@click.pass_obj
+def replace(session: Session, old: int, new: int, as_json: bool) -> None:
+    """Move every replica of node OLD to node NEW; OLD may be dead.
+
+    One group after the other: NEW becomes a learner, catches up, and takes OLD's vote in one
+    change. Nothing stops meanwhile. Interrupted, it goes on when the command is run again. Then
+    `node remove OLD` forgets the old node.
+    """
+    if old == new:
+        raise click.UsageError(f"OLD and NEW are both {old}.")
+    with connection.open_session(session) as client:
+        require_known(client, old, new)
+        moved, skipped = _replace(client, old, new, as_json)
+    if as_json:
+        print_json({"from": old, "to": new, "moved": moved, "skipped": skipped})
+    for one in skipped:
+        note(f"Group {one['group']} was left alone: {one['why']}.")
+    if skipped:
+        raise CommandFailed(
+            f"{plural(len(moved), 'group')} moved, {plural(len(skipped), 'group')} left alone.",
+            f"Move those to another node: multiraft group move GROUP --from {old} --to OTHER")
+    if not as_json:
+        note(f"Moved {plural(len(moved), 'group')} from node {old} to node {new}. Forget the old "
+             f"node with: multiraft node remove {old}")
+
+
+def _replace(client: Any, old: int, new: int,
+             quiet: bool) -> tuple[list[int], list[dict[str, Any]]]:
+    """Group by group; what was moved, and what could not be."""
+    moved: list[int] = []
+    skipped: list[dict[str, Any]] = []
+    wanted = _groups_to_move(client, old)
+    with progress_bar(hidden=quiet) as bar:
+        groups_done = bar.add_task("groups", total=len(wanted))
+        entries = bar.add_task("", total=None)
+        for group in wanted:
+            found = client.group_members(group)
+            why = _obstacle(found, old, new)
+            if why:
+                skipped.append({"group": group, "why": why})
+            elif old in found.voters + found.outgoing:
+                move_replica(client, found, old, new, lambda text, have, total, group=group:
+                             bar.update(entries, description=f"group {group}, {text}",
+                                        completed=have, total=total))
+                moved.append(group)
+            elif old in found.learners:
+                learners = {*found.learners, new} - {old}
+                change_members(client, found, found.voters, tuple(sorted(learners)))
+                moved.append(group)
+            bar.advance(groups_done)
+    _await_records(client, old, {one["group"] for one in skipped})
+    return moved, skipped
+
+
+def _await_records(client: Any, old: int, skipped: set[int]) -> None:
+    """The leaders of the groups report who their members are; `node remove` goes by that."""
+    end_s = time.monotonic() + RECORDS_S
+    while (left := {*_groups_to_move(client, old)} - skipped) and time.monotonic() < end_s:
+        time.sleep(LOOK_S)
+    if left:
+        raise CommandFailed(f"groups {sorted(left)} are not reported as moved yet.",
+                            "Run the command again.")
+
+
+def _groups_to_move(client: Any, old: int) -> list[int]:
+    """Groups that have a replica on ``old``, the metadata group last: what is recorded of the
+    others goes through it.  Every node is a learner of the metadata group, and stays one."""
+    answer = client.node_describe(old)
+    groups = [group for group in (*answer.voter_of, *answer.learner_of) if group]
+    return sorted(groups) + [0] * (0 in answer.voter_of)
+
+
+def _obstacle(found: Any, old: int, new: int) -> str:
+    """Why ``new`` cannot take the place of ``old`` in a group; empty when it can."""
+    if not found.is_open and new in found.voters and old in found.voters + found.learners:
+        return f"node {new} is a voter of it already"
+    return ""
+
+
+def require_known(client: Any, *nodes: int) -> None:
+    """Raises ``NotFound`` when there is no such node."""
     known = [row.node.id for row in client.node_list().nodes]
-    if node_id not in known:
-        raise CommandFailed(f"there is no node {node_id}.",
-                            f"Its nodes are {', '.join(map(str, known))}.")
+    for node_id in nodes:
+        if node_id not in known:
+            raise NotFound(f"there is no node {node_id}.",
+                           f"The nodes are {', '.join(map(str, known))}.")

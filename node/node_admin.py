@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import nodes as wire
-from multiraft.wire.errors import Code, LeaderUnknown, UnknownNode, exception_for
+from multiraft.wire.errors import Code, InvalidRequest, LeaderUnknown, UnknownNode, exception_for
 from node import metadata
+from node.config import address
+from node.errors import BadConfig
 from node.known_nodes import KnownNodes
 from node.metadata import NodeRecord
 
@@ -43,6 +45,11 @@ class NodeAdmin:
         return await self._registered(metadata.RegisterNode(NodeRecord(*request.node)))
 
     async def _registered(self, command: metadata.RegisterNode) -> wire.JoinClusterReply:
+        try:
+            address(command.node.client_address, "the client address")
+            address(command.node.peer_address, "the peer address")
+        except BadConfig as error:
+            raise InvalidRequest(str(error)) from error
         node = await self._propose(command)
         state, table = self._metadata_log.state, self._metadata_log.state.table
         return wire.JoinClusterReply(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from admin_cli import dev_process, dev_state
 from multiraft.client import blocking
 from multiraft.wire.errors import InvalidRequest
-from tests.e2e.world import run_node, wait_for
+from tests.e2e.world import ROOT, run_node, wait_for
 
 SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
 
@@ -46,10 +47,10 @@ def edited(world, node: int, name: str, **replaced: str) -> Path:
     return path
 
 
-def init(config: Path) -> subprocess.CompletedProcess:
+def init(config: Path, *options: str) -> subprocess.CompletedProcess:
     """``multiraft node init``."""
-    return subprocess.run(dev_process.node_command(config, "init"), capture_output=True, text=True,
-                          timeout=20)
+    return subprocess.run(dev_process.node_command(config, "init", *options), capture_output=True,
+                          text=True, timeout=20, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def still_serves(world, topic: str) -> None:
