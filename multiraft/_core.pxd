@@ -110,6 +110,7 @@ cdef enum:
     ENTRY_HEADER_BYTES = 64
     ENTRY_ALIGNMENT = 8
     ENTRY_BYTES_MAX = 8388672
+    HEADER_DEPTH_MAX = 8
 
 
 cdef struct Fields:
@@ -156,6 +157,20 @@ cdef struct RecordStart:
     int32_t headers_count
     Field key
     Field value
+
+
+cdef struct Out:
+    # A header under construction.
+    uint8_t *data
+    Py_ssize_t used
+    Py_ssize_t room
+
+
+cdef struct Source:
+    # A header that is read.
+    const uint8_t *data
+    Py_ssize_t at
+    Py_ssize_t end
 
 
 cdef class BatchBuilder:

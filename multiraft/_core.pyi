@@ -6,7 +6,7 @@ Long work (CRC, copying, system calls) runs without the GIL in the compiled twin
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.types import BatchInfo, Entry
 
@@ -62,6 +62,18 @@ class Scan(NamedTuple):
                        # "zeros", "torn" (length reaches past the buffer), "crc", "chain", "format"
     last_crc: int      # prev_crc for what would follow
 
+def encode_header(header: dict[str, Any], payload_bytes: int) -> bytes:
+    """What a frame has before its payload of ``payload_bytes``: u32 length of the rest, u32 length
+    of the header, the header as CBOR in its shortest form.  Raises ``TypeError`` for what has no
+    place in a header, ``OverflowError`` for an integer or a frame that is too large, ``ValueError``
+    for containers nested deeper than HEADER_DEPTH_MAX."""
+
+def decode_header(data: Buffer, at: int, end: int) -> dict[str, Any]:
+    """The header in data[at:end]: one map with text keys, of integers of 64 bits, text, bytes,
+    booleans, null, lists and such maps; definite lengths, no tags, no repeated keys, no floats,
+    at most HEADER_DEPTH_MAX containers deep, nothing after it.  Raises ``MalformedHeader``, or
+    ``ValueError`` when data has no such bytes."""
+
 def crc32c(data: Buffer, value: int = 0) -> int:
     """CRC32C of ``data``, continuing from ``value``, the CRC of what came before.  Raises
     ``OverflowError`` when ``value`` is not an unsigned 32-bit number."""
@@ -116,6 +128,11 @@ def stamp_batch(data: Buffer, base_offset: int, leader_epoch: int) -> None:
     """Write base offset and leader epoch in place (both outside the CRC).  Raises ``BufferError``
     for a read-only buffer, ``CorruptBatch`` for fewer than 61 bytes, ``ValueError`` for a number
     out of range."""
+
+def stamp_producer(data: Buffer, producer_id: int, producer_epoch: int,
+                   base_sequence: int) -> None:
+    """Write a producer's fields in place, and the CRC that covers them: a batch gets its sequence
+    when it is sent, which may be long after it was built.  Raises as ``stamp_batch``.  O(bytes)."""
 
 def split_batches(data: Buffer) -> list[memoryview]:
     """Cut a fetch payload of whole batches into views, without copying; each is ``verify_batch``ed.

@@ -94,3 +94,5 @@ BATCH_RECORDS_MAX = 1 << 20
 #: Records' header count, as a bound for the walker.
 RECORD_HEADERS_MAX = 1 << 10
 ENTRY_BYTES_MAX = ENTRY_HEADER_BYTES + BATCH_BYTES_MAX
+#: Containers within containers in a frame's header.  Our deepest has 5; a hostile one has 100,000.
+HEADER_DEPTH_MAX = 8

@@ -3,7 +3,7 @@
 Contract.  Same names, signatures, results, exception types and messages as the compiled twin
 (``_core.pyi`` is the surface of both).  Written to be read: ``struct`` and loops, no cleverness.
 Inputs are hostile until checked: no length field is believed before it is compared with what is
-really there.  ``_reference_hashes`` and ``_reference_disk`` are parts of it.
+really there.  ``_reference_hashes``, ``_reference_cbor`` and ``_reference_disk`` are parts of it.
 
 Invariants.  A batch is changed after encoding in two places only, base offset and leader epoch,
 both outside its CRC.  An entry's bytes are covered completely: header and the first 21 payload
@@ -19,6 +19,7 @@ import operator
 import struct
 
 from multiraft import _layout as layout
+from multiraft._reference_cbor import decode_header, encode_header
 from multiraft._reference_disk import DiskQueue, append_gathered
 from multiraft._reference_hashes import contiguous_bytes as _view
 from multiraft._reference_hashes import crc32c, jump_hash, murmur2
@@ -34,9 +35,10 @@ from multiraft.types import BatchInfo, Entry, EntryKind
 
 __all__ = [
     "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "DiskQueue", "Record", "Scan", "ScannedEntry",
-    "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_records",
-    "find_entry", "frame_entries", "jump_hash", "murmur2", "parse_entries", "scan_entries",
-    "split_batches", "stamp_batch", "verify_batch",
+    "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_header",
+    "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash", "murmur2",
+    "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
+    "verify_batch",
 ]
 
 #: The compiled twin has the hash of its sources here; this one is its own source.
@@ -381,6 +383,22 @@ def stamp_batch(data, base_offset: int, leader_epoch: int) -> None:
     _require_range("leader_epoch", leader_epoch, -1, (1 << 31) - 1)
     struct.pack_into(">q", view, layout.BATCH_BASE_OFFSET_AT, base_offset)
     struct.pack_into(">i", view, layout.BATCH_LEADER_EPOCH_AT, leader_epoch)
+
+
+def stamp_producer(data, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    view = _view(data)
+    if view.readonly:
+        raise BufferError("Object is not writable.")
+    if len(view) < layout.BATCH_HEADER_BYTES:
+        raise CorruptBatch(f"{len(view)} bytes are less than a batch header of "
+                           f"{layout.BATCH_HEADER_BYTES}")
+    _require_range("producer_id", producer_id, -1, _I64_MAX)
+    _require_range("producer_epoch", producer_epoch, -1, (1 << 15) - 1)
+    _require_range("base_sequence", base_sequence, -1, (1 << 31) - 1)
+    struct.pack_into(">qhi", view, layout.BATCH_PRODUCER_ID_AT, producer_id, producer_epoch,
+                     base_sequence)
+    struct.pack_into(">I", view, layout.BATCH_CRC_AT,
+                     crc32c(view[layout.BATCH_ATTRIBUTES_AT:]))
 
 
 def split_batches(data) -> list[memoryview]:

@@ -7,6 +7,7 @@
     |  +- BatchTooLarge         over a limit, with limit and value
     |  +- RecordTooLarge        one record alone over the batch limit
     |  +- CorruptEntry          an entry from a peer or a file
+    |  +- MalformedHeader       not the CBOR that a frame's header may be
     +- ProposalError            a *definite* refusal: nothing was appended
     |  +- NotLeader             with the leader's node id, 0 = unknown
     |  +- QueueFull             over a limit, with limit and value
@@ -57,6 +58,10 @@ class RecordTooLarge(CodecError):
 
 class CorruptEntry(CodecError):
     """An entry, from a peer or a file, whose bytes are not what its CRC says."""
+
+
+class MalformedHeader(CodecError):
+    """Bytes that are not the CBOR of a frame's header."""
 
 
 class ProposalError(MultiRaftError):

@@ -144,8 +144,7 @@ class Group:
         #: No campaign before: it resigned, and others shall have a chance.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
-        #: In quarantine and yet following, because the log's end is unknown (``doubt.py``): a
-        #: number drawn for this time; 0 = not so.
+        #: Following in quarantine (``doubt.py``): a number drawn for this time; 0 = not so.
         self.episode = 0
         #: (term, index, reached): what the leader said against the doubt.
         self.cleared = (0, 0, False)

@@ -169,6 +169,13 @@ class GroupLog:
         self.commit = index
         return True
 
+    def reload_terms(self, term_runs: tuple[tuple[int, int], ...]) -> None:
+        """The runs as storage has them, of the same entries."""
+        if not self.unstaged:
+            self._run_starts = array("Q", [start for start, _ in term_runs])
+            self._run_terms = array("Q", [term for _, term in term_runs])
+            self.last_term = self._run_terms[-1] if term_runs else self.prev_term
+
     def compact(self, first_index: int) -> None:
         """Forget the terms below ``first_index``; only applied entries can go."""
         assert first_index - 1 <= self.applied_index, (

@@ -338,6 +338,13 @@ class MultiRaft:
         not got what is damaged there."""
         self._group(group).truncate(first_gone)
 
+    def terms_known(self, group: int, term_runs: tuple[tuple[int, int], ...]) -> None:
+        """The store knows better of which terms the entries of a replica are that takes none now:
+        of some that are lost it could only guess."""
+        found = self._group(group)
+        if found.is_held():
+            found.log.reload_terms(term_runs)
+
     def is_following(self, group: int) -> bool:
         """Whether the replica is quarantined and follows."""
         return self._group(group).episode != 0

@@ -29,7 +29,7 @@ DISK_STALL_MS_MAX = 1000
 class Flight(NamedTuple):
     """One round's write, and the messages that wait for it."""
 
-    writes: Writes
+    writes: Writes | None  # None = records of the lane's own
     staged: StagedWrite
     messages_after: Sequence[Envelope]
 

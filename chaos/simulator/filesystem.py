@@ -261,6 +261,21 @@ class SimulatedFilesystem:
         self._unseen = False
         self.locks.clear()
 
+    # ---- bit rot ---------------------------------------------------------------------------
+
+    def images(self, directory: str, suffix: str) -> dict[str, bytes]:
+        """What the disk holds for good of the files of a directory, by path."""
+        return {f"{directory}/{name}": bytes(inode.disk)
+                for name, inode in self._disk_names.get(directory, {}).items()
+                if name.endswith(suffix)}
+
+    def flip(self, path: str, at: int, bit: int) -> None:
+        """A bit changes on the disk; whoever reads the file sees it, cached or not."""
+        inode = self._disk_names[dirname(path)][basename(path)]
+        for image in (inode.disk, inode.view):
+            if at < len(image):
+                image[at] ^= 1 << bit
+
     # ---- effects ---------------------------------------------------------------------------
 
     def write(self, inode: Inode, position: int, data: bytes | None) -> None:

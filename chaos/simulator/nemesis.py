@@ -19,6 +19,7 @@ from chaos.simulator.events import EventQueue
 from chaos.simulator.network import Link, Network
 from chaos.simulator.node import RECOVERY_US, SimulatedNode
 from chaos.simulator.parameters import Parameters
+from chaos.simulator.rot import Atlas
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 
@@ -40,6 +41,7 @@ class World(Protocol):
     parameters: Parameters
     nodes: dict[int, SimulatedNode]
     witness: Witness
+    atlas: Atlas
 
 
 class Nemesis:
@@ -152,6 +154,25 @@ class Nemesis:
             self._say(node.node, "pause")
             node.pause()
             self._lasting(node.resume)
+
+    def cause_bit_rot(self) -> None:
+        """A bit of something durable changes; it is found by a scrub, or by a restart first."""
+        node, atlas = self._node(), self._world.atlas
+        for number, other in self._world.nodes.items():
+            if other.is_whole:
+                atlas.whole(number)
+        if not node.is_up or node.paused:
+            return
+        rot = atlas.choose(node.node, node.durable_places(), self._world.witness)
+        if rot is None:
+            return
+        atlas.note(node.node, rot)
+        self._say(node.node, f"rot of {rot.place} at {rot.byte}")
+        node.rot(rot.place.path, rot.byte, self._rng.randrange(8))
+        if self._rng.random() < 0.5:
+            self._crash(node, power=self._rng.random() < 0.5)
+        else:
+            node.scrub_soon()
 
     def cause_disk_slow(self) -> None:
         node = self._node()

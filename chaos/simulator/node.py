@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.liveness import LivenessExchange
+from chaos.simulator.rot import Place, durable_places
 from chaos.simulator.sessions import Sessions
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
@@ -36,7 +37,11 @@ from multiraft.messages import Append, Message
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import Envelope, Event, Ready
 from multiraft.storage.config import StorageConfig
+from multiraft.storage.errors import CorruptRange
 from multiraft.storage.identity import Identity
+from multiraft.storage.plans import StagedWrite
+from multiraft.storage.repairer import Answer, Ask, Extend, Repairer, Request
+from multiraft.storage.scrub import Scrubber
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry
 
@@ -54,9 +59,13 @@ CONNECT_US = 2_000
 COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
+#: A scrub comes this long after the rot, or after the start of a node that has some.
+SCRUB_US = 200_000
+#: Pace of repairs.
+REPAIR_US = 50_000
 #: Events of consensus that make a line in the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
-                           "needs_snapshot"})
+                           "needs_snapshot", "doubt", "cleared", "repaired"})
 
 
 class SimulatedNode:
@@ -70,6 +79,7 @@ class SimulatedNode:
         self._disk_factor = 1
         self.crashes = 0
         self.peer_frames = 0
+        self.rotten = False  # bits of its disk have changed
         self._world = world
         self._queue = world.queue
         self._witness: Witness = world.witness
@@ -100,6 +110,9 @@ class SimulatedNode:
         self._connected: dict[int, None] = {}  # peers
         self._healthy = True
         self._missed.clear()
+        self._repairer: Repairer | None = None
+        self._repairing = False
+        self._unscrubbed = True
 
     # ---- scheduling ------------------------------------------------------------------------
 
@@ -147,7 +160,7 @@ class SimulatedNode:
         identity = Identity(CLUSTER_ID, self.node, self._rng.getrandbits(62) + 1)
         self._store = store = Store.open(DIRECTORY, self._filesystem, identity,
                                          storage_config(parameters))
-        if store.damage:
+        if store.damage and not self.rotten:
             raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
         for group, members in self._voters.items():
             store.create_group(group, INCARNATION, Configuration(members))
@@ -157,23 +170,125 @@ class SimulatedNode:
         config = raft_config(parameters)
         self._raft = raft = MultiRaft(self.node, config, store, self._rng, self._queue.now_ms)
         for group, restored in sorted(store.groups.items()):
-            self._witness.recovered(self.node, group, restored, self._read_all(group))
+            self._witness.recovered(self.node, group, restored, self._read_all(group),
+                                    bool(restored.quarantined))
             raft.add_group(group, INCARNATION, restored, store.tails[group])
+        self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
-                                  self.node)
+                                  self.node, self._damaged)
         self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
         self._liveness.wake(self.now_ms)
         for peer in self._peers:
             self._world.nodes[peer].peer_up(self.node)
             if self._world.nodes[peer].is_up:
                 self._connect(peer)
+        self._unscrubbed = self.rotten
+        if self.rotten:
+            self.scrub_soon()
         self.request_round()
 
-    def _read_all(self, group: int) -> Iterable[Entry]:
-        bounds = self._store.groups[group].bounds
-        if bounds.last_index < bounds.first_index:
-            return ()
-        return self._store.read_plan(group, bounds.first_index, bounds.last_index).execute()
+    def _read_all(self, group: int) -> list[Entry | tuple[int, int]]:
+        """Entry by entry; (index, term) of what is damaged."""
+        found: list[Entry | tuple[int, int]] = []
+        log = self._store._logs[group]
+        for index in range(log.index.first_index, log.index.last_index + 1):
+            try:
+                found += self._store.read_plan(group, index, index).execute()
+            except CorruptRange:
+                if not self.rotten:
+                    raise
+                found.append((index, 0 if index in log.unsure else log.index.term(index)))
+        return found
+
+    # ---- damage ----------------------------------------------------------------------------
+
+    def durable_places(self) -> list[Place]:
+        """Entries whose damage must be found."""
+        return durable_places(self._filesystem.images(f"{DIRECTORY}/lane-0", ".segment"))
+
+    def rot(self, path: str, at: int, bit: int) -> None:
+        """A bit of this node's disk changes."""
+        self.rotten = self._unscrubbed = True
+        self._filesystem.flip(path, at, bit)
+
+    def scrub_soon(self) -> None:
+        """Look at the whole lane in a while."""
+        self.later(SCRUB_US, self._scrub)
+
+    def _scrub(self) -> None:
+        scrubber = Scrubber(self._store)
+        while (plan := scrubber.next_plan()) is not None:
+            plan.execute()
+            for error in scrubber.done(plan):
+                self._damaged(error)
+        self._unscrubbed = False
+        self._repair_soon()
+
+    def _damaged(self, error: CorruptRange) -> None:
+        """A read found damage."""
+        if not self.rotten:
+            raise error
+        self._repairer.damaged(error)
+        self._repair_soon()
+        self.request_round()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no damage is left here."""
+        return not self.rotten or (self.is_up and not self._unscrubbed
+                                   and not self._repairer.groups)
+
+    def under_repair(self) -> list[str]:
+        """What is not whole, for people."""
+        if not self.is_up:
+            return ["is down"]
+        return [f"g{group} {self._raft.status(group).quarantined}"
+                for group in sorted(self._repairer.groups)]
+
+    def _repair_soon(self) -> None:
+        if not self._repairing and self._repairer.groups:
+            self._repairing = True
+            self.later(REPAIR_US, self._repair)
+
+    def _repair(self) -> None:
+        self._repairing = False
+        for group in sorted(self._repairer.groups):
+            action = self._repairer.step(group)
+            if isinstance(action, Ask):
+                self._send_bulk(action.peer, action.request)
+            elif isinstance(action, Extend):
+                try:
+                    self._repairer.tail_read(group, action.plan.execute())
+                except CorruptRange as error:
+                    self._damaged(error)
+        self.request_round()
+        self._repair_soon()
+
+    def _write_record(self, staged: StagedWrite) -> None:
+        self._disk.submit(Flight(None, staged, ()))
+        self._disk.start_next()
+
+    def _send_bulk(self, to: int, item: Request | Answer) -> None:
+        if to in self._connected:
+            self._network.send(self.node, to, "bulk", (item,),
+                               self._world.nodes[to].receive_bulk)
+
+    def receive_bulk(self, sender: int, frame: tuple) -> None:
+        self._arrived(self._take_bulk, sender, frame)
+
+    def _take_bulk(self, sender: int, frame: tuple) -> None:
+        for item in frame:
+            if isinstance(item, Answer):
+                self._repairer.answered(item)
+                continue
+            plans, answer = self._repairer.answer_plans(item)
+            entries: list[Entry] = []
+            for plan in plans:
+                try:
+                    entries += plan.execute()
+                except CorruptRange as error:
+                    self._damaged(error)
+            self._send_bulk(sender, answer._replace(entries=tuple(entries)))
 
     def crash(self, power: bool) -> None:
         """End this life, with or without the page cache."""
@@ -381,8 +496,10 @@ class SimulatedNode:
         for event in events:
             marks[event.kind] += 1
             if event.kind == "quarantine":
-                raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
-                                f"itself: {event.fields[0]}")
+                if not self.rotten:
+                    raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
+                                    f"itself: {event.fields[0]}")
+                self._store.quarantine(event.group, event.fields[0])
             if event.kind == "role" and event.fields[0] != Role.LEADER:
                 self._sessions.stepped_down(event.group)
             if event.kind in TRACED_EVENTS:
@@ -411,14 +528,17 @@ class SimulatedNode:
     def settled(self, flights: Sequence[Flight]) -> None:
         """These writes are on the disk."""
         for flight in flights:
-            self._witness.durable(self.node, flight.writes)
+            if flight.writes is not None:
+                self._witness.durable(self.node, flight.writes)
 
     def wrote(self, flights: Sequence[Flight]) -> None:
         """The disk worker says so."""
         self._effect()
         for flight in flights:
             self._store.finish(flight.staged)
-        self._raft.written(flights[-1].writes.sequence)
+        rounds = [flight.writes.sequence for flight in flights if flight.writes is not None]
+        if rounds:
+            self._raft.written(rounds[-1])
         self._effect()
         for flight in flights:
             self._send_all(flight.messages_after)
@@ -462,7 +582,10 @@ class SimulatedNode:
         return self._framed(message, entries)
 
     def _send_cold(self, to: int, message: Append, plan: object) -> None:
-        self._send(to, [self._framed(message, plan.execute())])
+        try:
+            self._send(to, [self._framed(message, plan.execute())])
+        except CorruptRange as error:
+            self._damaged(error)
 
     def _framed(self, message: Append, entries: Sequence[Entry]) -> Append:
         if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:

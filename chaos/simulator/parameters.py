@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 FAULT_KINDS = (
     "power-loss", "kill", "crash-midway", "cluster-power", "pause", "partition-one",
     "partition-halves", "partition-one-way", "clog", "disk-slow", "disconnect", "transfer",
-    "double-crash", "isolate-leader", "crash-in-write",
+    "double-crash", "isolate-leader", "crash-in-write", "bit-rot",
 )
 
 

@@ -16,6 +16,7 @@ from chaos.simulator.workload import READ_BYTES_MAX, AppendRequest, FetchRequest
 from multiraft import core
 from multiraft.errors import CodecError, NotLeader, ProposalError, UnknownPartition
 from multiraft.multiraft import MultiRaft
+from multiraft.storage.errors import CorruptRange
 from multiraft.storage.store import Store
 from multiraft.tail import open_payload
 from multiraft.types import EntryKind
@@ -36,12 +37,14 @@ class Sessions:
     """Requests under way on one node, in one of its lives."""
 
     def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
-                 was_read: Callable[[int, ReadOperation], None], node: int):
+                 was_read: Callable[[int, ReadOperation], None], node: int,
+                 damaged: Callable[[CorruptRange], None]):
         self._raft = raft
         self._store = store
         self._answer = answer
         self._was_read = was_read
         self._node = node
+        self._damaged = damaged
         #: group -> index -> clients that wait until it is applied
         self._waiting: dict[int, dict[int, list[Waiter]]] = {}
         #: group -> clients that wait until an index is durable here
@@ -134,7 +137,11 @@ class Sessions:
         except UnknownPartition:
             return offset
         found = self._store.fetch(partition, offset, bytes_max, high_watermark)
-        batches = found.buffers if found.plan is None else found.plan.execute()
+        try:
+            batches = found.buffers if found.plan is None else found.plan.execute()
+        except CorruptRange as error:
+            self._damaged(error)
+            return offset
         self._was_read(group, ReadOperation(reader, self._node, partition, offset, high_watermark,
                                             tuple(bytes(batch) for batch in batches)))
         return found.next_offset

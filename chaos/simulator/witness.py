@@ -42,6 +42,8 @@ class Witness:
             replica = self.replica(node, write.group)
             if write.drop_from:
                 self._follows(replica, write.drop_from, replica.staged.last_index + 1)
+                if write.drop_from == replica.staged.last_index + 1:
+                    write = write._replace(drop_from=0)  # a doubter makes sure that nothing follows
             before = replica.hard_state
             if write.entries and not write.drop_from:
                 self._follows(replica, write.entries[0].index, write.entries[0].index)
@@ -64,17 +66,26 @@ class Witness:
             self.replica(node, write.group).settle(writes.sequence)
 
     def recovered(self, node: int, group: int, restored: GroupRestored,
-                  entries: Iterable[Entry]) -> None:
-        """A restart found this; ``entries`` are all that it can read, verified."""
+                  entries: Iterable[Entry | tuple[int, int]], damaged: bool = False) -> None:
+        """A restart found this; ``entries`` are all that it can read, verified, and (index, term)
+        of those that it knows to be damaged."""
         replica = self.replica(node, group)
         log = LogModel()
         for entry in entries:
-            replica.group.entries.setdefault(log.append(entry), entry)
+            if isinstance(entry, tuple):
+                index, term = entry  # term 0: it only knows that the entry is committed
+                chain = (replica.group.chain_at[entry] if term
+                         else replica.group.committed[index - 1])
+                log.chains.append(chain)
+                log.terms.append(term or replica.group.entries[chain].term)
+            else:
+                replica.group.entries.setdefault(log.append(entry), entry)
         hard_state = HardState(*restored.hard_state)
         if log.last_index != restored.bounds.last_index:
             raise Violation("LogHasNoHoles", f"{replica} says its log ends at "
                             f"{restored.bounds.last_index}, {log.last_index} entries can be read")
-        self._ask("on_recover", replica, log, restored)
+        if not damaged:
+            self._ask("on_recover", replica, log, restored)
         replica.restart(log, hard_state, restored.applied)
 
     # ---- messages and commits ----------------------------------------------------------------

@@ -25,6 +25,7 @@ from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.network import Network
 from chaos.simulator.node import SimulatedNode
 from chaos.simulator.parameters import Parameters
+from chaos.simulator.rot import Atlas
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import Cluster, Workload
@@ -83,6 +84,7 @@ class World:
         self.workload = Workload(cluster, parameters.workload, self._rng("workload"))
         self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
                       for node in range(1, parameters.nodes + 1)}
+        self.atlas = Atlas(self._rng("rot"))
         self.nemesis = Nemesis(self, self._rng("nemesis"))
         self._voters = voters
 
@@ -127,7 +129,8 @@ class World:
         self.network.heal()
         rng = self._rng("liveness")
         down: list[int] = []
-        if rng.random() < MINORITY_DOWN:
+        # A damaged node may need each of the others: for its copies, or to be cleared.
+        if rng.random() < MINORITY_DOWN and not self.atlas.damaged_nodes:
             down = rng.sample(sorted(self.nodes), (self.parameters.replication_factor - 1) // 2)
         for number, node in sorted(self.nodes.items()):
             node.disarm()
@@ -143,6 +146,8 @@ class World:
     def converge(self, live: list[int]) -> None:
         """Within ``CONVERGE_MS`` every group commits and all live replicas are equal."""
         deadline_ms = self.queue.now_ms + CONVERGE_MS
+        self._until(deadline_ms, lambda: not self._broken(live),
+                    lambda: f"replicas that are not repaired: {self._broken(live)[:8]}")
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"{self.workload.open_appends} appends are never acknowledged: "
                             f"{self.workload.open_summary()}")
@@ -169,6 +174,11 @@ class World:
                 if end != committed.get(partition, 0):
                     raise Violation("ReplicasAgree", f"n{number} serves partition {partition} up "
                                     f"to {end}, committed are {committed.get(partition, 0)}")
+
+    def _broken(self, live: list[int]) -> list[str]:
+        """Live nodes with damage that is not found and repaired."""
+        return [f"n{number} {self.nodes[number].under_repair()}" for number in live
+                if not self.nodes[number].is_whole]
 
     def _strangers(self, live: list[int]) -> list[str]:
         """Live nodes that do not know who leads a group."""

@@ -117,8 +117,10 @@ class Accumulator:
         self.failed: MultiRaftError | None = None  # nothing more is taken, and why
         self.buffered_bytes = 0
         self._failed: deque[list[Delivery]] = deque(maxlen=_FAILURES_KEPT_MAX)
-        self.partitions: dict[int, PartitionQueue] = {}  # by incarnation; those with work
+        #: By incarnation: those with work, and those that had some until a moment ago.
+        self.partitions: dict[int, PartitionQueue] = {}
         self.ready: dict[int, None] = {}  # incarnations with something new
+        self.staged: dict[str, list[_Staged]] = {}  # by topic; ``unstage`` them
         self._settings = settings
         self._metadata = metadata
         self._rng = rng
@@ -126,7 +128,6 @@ class Accumulator:
         self._make_delivery = make_delivery
         self._idle: dict[int, PartitionQueue] = {}  # without work, for their sequences
         self._idle_max = _IDLE_QUEUES_MIN
-        self._staged: dict[str, list[_Staged]] = {}
         self._sticky: dict[str, int] = {}  # topic -> partition of the current keyless batch
         self._builders: list[core.BatchBuilder] = []
         self._unresolved: dict[int, None] = {}  # numbers of batches and staged records, in order
@@ -140,8 +141,8 @@ class Accumulator:
         """Take one record; the delivery is its batch's.  Raises ``BufferFull``,
         ``RecordTooLarge``, ``TypeError``, ``UnknownPartition``, or why the producer failed."""
         size = self._admit(record)
-        topic = self._metadata.topic(record.topic)
-        if topic is None or record.topic in self._staged:
+        topic = self._metadata.topics.get(record.topic)
+        if topic is None or record.topic in self.staged:
             return self._stage(record, size, now_ms, wall_ms)
         return self._append(topic, record, now_ms, wall_ms)
 
@@ -150,7 +151,7 @@ class Accumulator:
         """Take values[start:] without keys into the current batch; its delivery, and the index of
         the first value that did not fit.  Only when ``topic_ready``.  Raises as ``send``."""
         self._admit(None)
-        topic = self._metadata.topic(topic_name)
+        topic = self._metadata.topics.get(topic_name)
         queue = self._queue(topic, self._sticky_partition(topic))
         batch = self._open_batch(queue, now_ms)
         took = batch.builder.extend(wall_ms, values, start)
@@ -164,8 +165,8 @@ class Accumulator:
     def topic_ready(self, name: str, now_ms: int) -> bool:
         """Whether the topic's partitions are known; asks for them if not.  Raises
         ``UnknownTopic`` when nodes say that there is none."""
-        if self._metadata.topic(name) is not None:
-            return name not in self._staged
+        if self._metadata.topics.get(name) is not None:
+            return name not in self.staged
         if self._metadata.is_missing(name, now_ms):
             raise UnknownTopic(f"topic {name!r} does not exist")
         self._metadata.want(name)
@@ -188,7 +189,9 @@ class Accumulator:
         if self.failed is not None:
             raise self.failed
         limit = self._settings.buffer_bytes_max
-        size = 0 if record is None else len(record.value or b"") + len(record.key or b"")
+        size = 0
+        if record is not None:
+            size = len(record.value or b"") + (len(record.key) if record.key else 0)
         if self.buffered_bytes + size > limit:
             raise BufferFull(limit, self.buffered_bytes)
         return size
@@ -201,7 +204,7 @@ class Accumulator:
         self.buffered_bytes += size
         staged = _Staged(self._next_number(), record, delivery, wall_ms, size,
                          now_ms + self._settings.delivery_timeout_ms)
-        self._staged.setdefault(record.topic, []).append(staged)
+        self.staged.setdefault(record.topic, []).append(staged)
         return delivery
 
     def _append(self, topic, record: Record, now_ms: int, wall_ms: int,
@@ -220,15 +223,15 @@ class Accumulator:
         return batch.deliveries[0]
 
     def _partition_of(self, topic, record: Record) -> int:
+        if record.partition is None and record.key is None:
+            return self._sticky_partition(topic)
         count = len(topic.partitions)
         if record.partition is not None:
             if not 0 <= record.partition < count:
                 raise UnknownPartition(f"topic {topic.name!r} has partitions 0..{count - 1}, not "
                                        f"{record.partition}")
             return record.partition
-        if record.key is not None:
-            return (core.murmur2(record.key) & 0x7FFFFFFF) % count
-        return self._sticky_partition(topic)
+        return (core.murmur2(record.key) & 0x7FFFFFFF) % count
 
     def _sticky_partition(self, topic) -> int:
         partition = self._sticky.get(topic.name)
@@ -278,7 +281,7 @@ class Accumulator:
         builder.clear()
         if len(self._builders) < _BUILDERS_KEPT_MAX:
             self._builders.append(builder)
-        topic = self._metadata.topic(queue.topic)
+        topic = self._metadata.topics.get(queue.topic)
         if topic is not None and self._sticky.get(queue.topic) == queue.partition:
             self._sticky[queue.topic] = (queue.partition + 1) % len(topic.partitions)
 
@@ -303,10 +306,10 @@ class Accumulator:
 
     def fail_staged(self, error: MultiRaftError) -> None:
         """End every record whose topic is still unknown."""
-        for many in self._staged.values():
+        for many in self.staged.values():
             for staged in many:
                 self._end_staged(staged, error)
-        self._staged.clear()
+        self.staged.clear()
 
     def resolve(self, batch: Batch, outcome: BatchReceipt | MultiRaftError) -> None:
         """Give the batch's deliveries their outcome."""
@@ -319,36 +322,39 @@ class Accumulator:
     def _tell(self, deliveries: list[Delivery], outcome: BatchReceipt | MultiRaftError) -> None:
         for delivery in deliveries:
             delivery.resolve(outcome)
-        if isinstance(outcome, MultiRaftError):
+        if type(outcome) is not BatchReceipt:
             self._failed.append(deliveries)
 
     def retire(self, queue: PartitionQueue) -> None:
         """No work is left: remember its sequences for as long as the partition exists."""
         del self.partitions[queue.incarnation]
-        queue.timer_ms = None
-        if self._metadata.location(queue.incarnation) is not None:
+        if self._metadata.locations.get(queue.incarnation) is not None:
             self._idle[queue.incarnation] = queue
         if len(self._idle) > self._idle_max:
             self._idle = {incarnation: queue for incarnation, queue in self._idle.items()
-                          if self._metadata.location(incarnation) is not None}
+                          if self._metadata.locations.get(incarnation) is not None}
             self._idle_max = max(_IDLE_QUEUES_MIN, 2 * len(self._idle))
+
+    def find(self, incarnation: int) -> PartitionQueue | None:
+        """A partition's queue, with or without work."""
+        return self.partitions.get(incarnation) or self._idle.get(incarnation)
 
     def staged_deadline_ms(self) -> int | None:
         """When the first record whose topic is unknown has waited too long."""
-        return min((staged[0].deadline_ms for staged in self._staged.values()), default=None)
+        return min((staged[0].deadline_ms for staged in self.staged.values()), default=None)
 
     # ---- records whose topic was unknown ----
 
     def unstage(self, now_ms: int) -> None:
         """Batch the records whose topics have become known; end those that have none."""
-        for name in list(self._staged):
-            topic = self._metadata.topic(name)
+        for name in list(self.staged):
+            topic = self._metadata.topics.get(name)
             if topic is not None:
-                for staged in self._staged.pop(name):
+                for staged in self.staged.pop(name):
                     self._place(topic, staged, now_ms)
                 self._seal_early(topic)
             elif self._metadata.is_missing(name, now_ms):
-                for staged in self._staged.pop(name):
+                for staged in self.staged.pop(name):
                     self._end_staged(staged, UnknownTopic(f"topic {name!r} does not exist"))
             else:
                 self._metadata.want(name)
@@ -382,13 +388,13 @@ class Accumulator:
             del self._unresolved[staged.number]
 
     def _expire_staged(self, name: str, now_ms: int) -> None:
-        late = [staged for staged in self._staged[name] if staged.deadline_ms <= now_ms]
+        late = [staged for staged in self.staged[name] if staged.deadline_ms <= now_ms]
         for staged in late:
-            self._staged[name].remove(staged)
+            self.staged[name].remove(staged)
             self._end_staged(staged, TimedOut(f"topic {name!r}: no metadata in "
                                               f"{self._settings.delivery_timeout_ms} ms"))
-        if not self._staged[name]:
-            del self._staged[name]
+        if not self.staged[name]:
+            del self.staged[name]
 
     def _end_staged(self, staged: _Staged, error: MultiRaftError) -> None:
         self.buffered_bytes -= staged.bytes

@@ -7,7 +7,6 @@ whether the batch was certainly not appended (``RequestError``) or nobody knows
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from typing import Callable
 
@@ -15,8 +14,6 @@ from multiraft import _layout as layout
 from multiraft import core
 from multiraft.client._records import BatchReceipt
 from multiraft.errors import MultiRaftError
-
-_PRODUCER_FIELDS = struct.Struct(">qhi")
 
 
 class Delivery:
@@ -38,7 +35,7 @@ class Delivery:
         """The receipt, or raises what went wrong.  Only when ``done``."""
         assert self.outcome is not None, "not done yet"
         self.claimed = True
-        if isinstance(self.outcome, BatchReceipt):
+        if type(self.outcome) is BatchReceipt:
             return self.outcome
         raise self.outcome
 
@@ -50,13 +47,18 @@ class Delivery:
         else:
             self._listeners.append(listener)
 
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Do not call ``listener`` any more."""
+        self._listeners.remove(listener)
+
     def resolve(self, outcome: BatchReceipt | MultiRaftError) -> None:
         """Set the outcome; once."""
         assert self.outcome is None, "a delivery has one outcome"
         self.outcome = outcome
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener()
+        if self._listeners:
+            listeners, self._listeners = self._listeners, []
+            for listener in listeners:
+                listener()
 
 
 class Batch:
@@ -88,15 +90,12 @@ class Batch:
     @property
     def done(self) -> bool:
         """Whether its outcome is known."""
-        return self.deliveries[0].done
+        return self.deliveries[0].outcome is not None
 
     def stamp(self, identity: tuple[int, int], base_sequence: int) -> None:
         """Write the producer's fields, which are under the batch's CRC."""
         self.identity, self.base_sequence = identity, base_sequence
-        _PRODUCER_FIELDS.pack_into(self.data, layout.BATCH_PRODUCER_ID_AT, *identity,
-                                   base_sequence)
-        crc = core.crc32c(memoryview(self.data)[layout.BATCH_ATTRIBUTES_AT:])
-        struct.pack_into(">I", self.data, layout.BATCH_CRC_AT, crc)
+        core.stamp_producer(self.data, *identity, base_sequence)
 
 
 class PartitionQueue:
@@ -128,9 +127,12 @@ class PartitionQueue:
         self.timer_ms: int | None = None  # when it is looked at next
 
     @property
-    def in_flight(self) -> int:
-        """Batches that await an answer."""
-        return sum(1 for batch in self.sent if batch.attempt)
+    def in_flight(self) -> bool:
+        """Whether batches await an answer."""
+        for batch in self.sent:
+            if batch.attempt:
+                return True
+        return False
 
     @property
     def span(self) -> int:
@@ -138,6 +140,12 @@ class PartitionQueue:
         as many of a producer's last batches as may be in flight: when an answer to the oldest was
         lost while later ones were acknowledged, it must not fall out of that memory."""
         return self.issued - self.sent[0].place + 1 if self.sent else 0
+
+    def oldest(self) -> Batch | None:
+        """The unresolved batch whose time is over first."""
+        if self.sent:
+            return self.sent[0]
+        return self.queue[0] if self.queue else self.open
 
     def issue(self, batch: Batch) -> None:
         """The batch is sent for the first time."""

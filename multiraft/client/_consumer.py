@@ -204,7 +204,7 @@ class ConsumerState:
         """Make a reader for each partition once the topic is known."""
         if self._started_ms is None:
             self._started_ms = now_ms
-        topic = self._metadata.topic(self.topic)
+        topic = self._metadata.topics.get(self.topic)
         if topic is None:
             if self._metadata.is_missing(self.topic, now_ms):
                 self.error = UnknownTopic(f"topic {self.topic!r} does not exist")
@@ -232,7 +232,7 @@ class ConsumerState:
 
     def _check_deleted(self) -> None:
         for reader in self._readers:
-            if self._metadata.location(reader.incarnation) is None:
+            if self._metadata.locations.get(reader.incarnation) is None:
                 self.error = UnknownPartition(f"topic {self.topic!r} was deleted")
 
     def _ready(self, reader: _Reader, now_ms: int) -> str | None:
@@ -251,13 +251,13 @@ class ConsumerState:
         return address
 
     def _admits(self, readers: list[_Reader]) -> bool:
-        node = self._metadata.location(readers[0].incarnation).leader
+        node = self._metadata.locations.get(readers[0].incarnation).leader
         polls = {id(reader.asking) for reader in self._readers
                  if reader.asking is not None and reader.node == node}
         return len(polls) < FETCHES_PER_NODE_MAX
 
     def _query(self, address: str, readers: list[_Reader], resolved: bool) -> Query:
-        node = self._metadata.location(readers[0].incarnation).leader
+        node = self._metadata.locations.get(readers[0].incarnation).leader
         if resolved:
             request = Fetch(
                 tuple(FetchPart(reader.incarnation, reader.fetch_offset,

@@ -92,19 +92,25 @@ class ClientCore:
         for consumer in self._consumers:
             for query in consumer.poll(now_ms):
                 self._ask(consumer, query)
-        self._refresh()
-        self.network.release(self.now_ms)
+        if self.metadata.wants and not self._refreshing and now_ms >= self._refresh_at_ms:
+            self._refresh()
 
     def next_deadline_ms(self) -> int | None:
         """When ``advance`` has something to do; not later than that, whatever happens."""
         deadlines = [self.network.next_deadline_ms()]
-        deadlines += [producer.next_deadline_ms() for producer in self._producers]
-        deadlines += [consumer.next_deadline_ms() for consumer in self._consumers]
-        deadlines += [identity.retry_at_ms for producer, identity in self._producers.items()
-                      if producer.wants_identity and not identity.asking]
-        if self.metadata.wanted() and not self._refreshing:
+        for producer, identity in self._producers.items():
+            deadlines.append(producer.next_deadline_ms())
+            if producer.wants_identity and not identity.asking:
+                deadlines.append(identity.retry_at_ms)
+        for consumer in self._consumers:
+            deadlines.append(consumer.next_deadline_ms())
+        if self.metadata.wants and not self._refreshing:
             deadlines.append(max(self._refresh_at_ms, self.network.next_retry_ms() or 0))
-        return min((at for at in deadlines if at is not None), default=None)
+        first = None
+        for at in deadlines:
+            if at is not None and (first is None or at < first):
+                first = at
+        return first
 
     # ---- requests ----
 
@@ -154,8 +160,6 @@ class ClientCore:
     def _refresh(self) -> None:
         """Ask any node for the metadata that somebody wants."""
         wanted = self.metadata.wanted()
-        if not wanted or self._refreshing or self.now_ms < self._refresh_at_ms:
-            return
         address = self.network.any_address(self.now_ms, self._refresh_avoid)
         if address is None:
             self._refresh_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)

@@ -1,7 +1,7 @@
 """What a client believes about the cluster: nodes, topics, and who leads which partition.
 
 Contract.  Everything here may be stale; a wrong belief costs one refused request, whose answer
-corrects it.  ``wanted`` names what should be asked for, ``apply`` takes the answer.  Newer
+corrects it.  ``wanted`` names what should be asked for next, ``apply`` takes the answer.  Newer
 knowledge is told from older by a partition's leader epoch and a topic's incarnation.
 """
 
@@ -33,25 +33,17 @@ class MetadataCache:
     def __init__(self):
         self.version = 0
         self.nodes: dict[int, str] = {}  # id -> client address
-        self._topics: dict[str, TopicMetadata] = {}
-        self._locations: dict[int, Location] = {}  # by partition incarnation
+        self.topics: dict[str, TopicMetadata] = {}  # those that are known
+        self.locations: dict[int, Location] = {}  # by partition incarnation, likewise
+        self.wants: dict[str, None] = {}  # topics to ask for: who asked first is served first
         self._by_group: dict[int, dict[int, None]] = {}  # group -> partition incarnations
         self._missing_since: dict[str, int] = {}
-        self._wanted: dict[str, None] = {}  # ordered: who asked first is served first
 
     # ---- reading ----
 
-    def topic(self, name: str) -> TopicMetadata | None:
-        """The topic, if it is known."""
-        return self._topics.get(name)
-
-    def location(self, incarnation: int) -> Location | None:
-        """Where a partition is, if it is known."""
-        return self._locations.get(incarnation)
-
     def leader_address(self, incarnation: int) -> str | None:
         """Client address of the partition's leader; None = ask for metadata first."""
-        location = self._locations.get(incarnation)
+        location = self.locations.get(incarnation)
         return self.nodes.get(location.leader) if location is not None else None
 
     def is_missing(self, name: str, now_ms: int) -> bool:
@@ -63,11 +55,11 @@ class MetadataCache:
 
     def want(self, name: str) -> None:
         """The topic's metadata is unknown or turned out to be wrong."""
-        self._wanted[name] = None
+        self.wants[name] = None
 
     def wanted(self) -> tuple[str, ...]:
         """Topics to ask for, at most as many as one request may name."""
-        return tuple(self._wanted)[:TOPICS_PER_REQUEST_MAX]
+        return tuple(self.wants)[:TOPICS_PER_REQUEST_MAX]
 
     # ---- learning ----
 
@@ -76,7 +68,7 @@ class MetadataCache:
         self.version += 1
         self.nodes = {node.id: node.client_address for node in reply.nodes}
         for name in asked:
-            self._wanted.pop(name, None)
+            self.wants.pop(name, None)
         for topic in reply.topics:
             self._missing_since.pop(topic.name, None)
             self._learn(topic)
@@ -89,7 +81,7 @@ class MetadataCache:
     def leader_refused(self, incarnation: int, node: int, detail: ErrorDetail | None) -> None:
         """``node`` said that it does not lead the partition's group, and perhaps who does.  All
         partitions of the group move at once."""
-        location = self._locations.get(incarnation)
+        location = self.locations.get(incarnation)
         if location is None:
             return
         self.want(location.topic)
@@ -97,9 +89,9 @@ class MetadataCache:
         if named and detail.leader_address:
             self.nodes[named] = detail.leader_address
         for other in self._by_group.get(location.group, ()):
-            there = self._locations[other]
+            there = self.locations[other]
             if there.leader == node or named:
-                self._locations[other] = there._replace(leader=named)
+                self.locations[other] = there._replace(leader=named)
         self.version += 1
 
     def forget_topic(self, name: str) -> None:
@@ -108,14 +100,14 @@ class MetadataCache:
         self.version += 1
 
     def _learn(self, topic: TopicMetadata) -> None:
-        old = self._topics.get(topic.name)
+        old = self.topics.get(topic.name)
         if old is not None and old.incarnation > topic.incarnation:
             return  # an answer from a node that is behind
         if old is not None and old.incarnation != topic.incarnation:
             self._forget(topic.name)
-        self._topics[topic.name] = topic
+        self.topics[topic.name] = topic
         for part in topic.partitions:
-            known = self._locations.get(part.incarnation)
+            known = self.locations.get(part.incarnation)
             if known is None or known.leader_epoch <= part.leader_epoch:
                 self._place(known, Location(topic.name, part.partition, part.incarnation,
                                             part.group, part.leader, part.leader_epoch))
@@ -125,12 +117,12 @@ class MetadataCache:
     def _place(self, known: Location | None, location: Location) -> None:
         if known is not None:
             self._by_group[known.group].pop(known.incarnation)
-        self._locations[location.incarnation] = location
+        self.locations[location.incarnation] = location
         self._by_group.setdefault(location.group, {})[location.incarnation] = None
 
     def _forget(self, name: str) -> None:
-        topic = self._topics.pop(name, None)
+        topic = self.topics.pop(name, None)
         for part in topic.partitions if topic is not None else ():
-            location = self._locations.pop(part.incarnation, None)
+            location = self.locations.pop(part.incarnation, None)
             if location is not None:
                 self._by_group[location.group].pop(part.incarnation)

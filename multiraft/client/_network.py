@@ -1,12 +1,14 @@
 """Every connection of one client, as a machine: which to open, what to send, what was answered.
 
-Contract.  The driver opens a socket for each ``Link`` of ``take_new_links``, reports ``connected``
-or ``broken``, receives into ``link.buffer_for_receive()``, sends ``link.take_outgoing()``, closes
-the socket of a link that is ``closed``, and calls ``tick``.  Time comes in as ``now_ms``.  Each
-request given to ``request`` ends with exactly one call of its ``on_done``: a ``ResponseEvent``, or
-``Lost``, which tells whether the bytes may have reached the node.
+Contract.  ``changed`` names the links that want something from the driver: it opens a socket for a
+new one, sends ``link.take_outgoing()``, closes the socket of one that is ``closed``.  It reports
+``connected`` or ``broken``, receives into ``link.buffer_for_receive()`` and calls ``tick``.  Time
+comes in as ``now_ms``.  Each request given to ``request`` ends with exactly one call of its
+``on_done``, perhaps before ``request`` returns: a ``ResponseEvent``, or ``Lost``, which tells
+whether the bytes may have reached the node.
 
-Invariants.  At most one link per address.  A link that is ``closed`` has no requests.
+Invariants.  At most one link per address.  A link that is ``closed`` has no requests.  No request's
+deadline is before ``_due_ms``; nothing else is looked at until then.
 Elsewhere.  What to ask whom, and when again: ``_core.py``, ``_producer.py``, ``_consumer.py``.
 """
 
@@ -21,8 +23,8 @@ from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire import messages
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.errors import LocalProtocolError, RemoteProtocolError
-from multiraft.wire.frames import Buffer, WireLimits, byte_count
-from multiraft.wire.messages import Hello, Refused, Welcome
+from multiraft.wire.frames import Buffer, WireLimits
+from multiraft.wire.messages import Hello, Produce, Refused, Welcome
 
 
 class NoNodeAnswered(MultiRaftError):
@@ -77,6 +79,10 @@ class Lost(NamedTuple):
 #: A link that owes answers and has said nothing for this long is not asked what others can answer;
 #: a long poll of a consumer takes as long, so this is a preference and no verdict.
 SILENT_MS = 600
+#: A named tuple from all its fields, without the Python function in front of it.
+_new = tuple.__new__
+#: Later than any time.
+NEVER_MS = 1 << 62
 #: Buffers in one ``sendmsg``: half of what Linux takes (UIO_MAXIOV).
 GATHER_MAX = 512
 
@@ -84,7 +90,7 @@ GATHER_MAX = 512
 def drop_sent(buffers: list[Buffer], count: int) -> list[Buffer]:
     """What of ``buffers`` is left after ``count`` bytes of them were sent.  O(buffers)."""
     for at, buffer in enumerate(buffers):
-        size = byte_count(buffer)
+        size = buffer.nbytes if type(buffer) is memoryview else len(buffer)
         if count < size:
             return [memoryview(buffer)[count:], *buffers[at + 1:]]
         count -= size
@@ -111,16 +117,19 @@ class _Pending:
 class Link:
     """One connection's life, from the wish to connect to its end."""
 
-    def __init__(self, network: "Network", address: str):
+    def __init__(self, network: "Network", address: str, place: "_Place"):
         self.address = address
         self.host, self.port = parse_address(address)
         self.closed = False
         self.why = ""  # why it was closed
         self.welcome: Welcome | None = None
         self.connection = Connection(Role.CLIENT, network.wire_limits)
+        self.buffer_for_receive = self.connection.reader.buffer_for_receive  # for ``recv_into``
         self._network = network
+        self._place = place
         self._waiting: deque[_Pending] = deque()  # not yet handed to the driver
         self._in_flight: dict[int, _Pending] = {}
+        self._in_flight_max = 0  # until the node has accepted us
         self._heard_ms = 0  # when it last answered, or began to owe an answer
         self._outgoing: list[Buffer] = []
 
@@ -130,32 +139,30 @@ class Link:
         """The socket is open: introduce ourselves."""
         hello = Hello(client_id=self._network.client_id, cluster=self._network.cluster)
         self._outgoing += self.connection.send(hello)
-
-    def buffer_for_receive(self) -> memoryview:
-        """Memory for ``recv_into``."""
-        return self.connection.buffer_for_receive()
+        self._network.changed[self] = None
 
     def received(self, count: int, now_ms: int) -> None:
         """``count`` bytes came in (0 = end of stream)."""
         if self.closed:
             return
-        self.connection.received(count)
+        connection = self.connection
+        connection.received(count)
         self._heard_ms = now_ms
         try:
-            while not self.closed and (event := self.connection.next_event()) is not NEED_DATA:
-                self._handle(event, now_ms)
+            while not self.closed and (event := connection.next_event()) is not NEED_DATA:
+                if type(event) is ResponseEvent:
+                    self._answered(event)
+                else:
+                    self._handle(event, now_ms)
         except RemoteProtocolError as error:
             self._network.broken(self, f"protocol error: {error}", now_ms)
+        if self._waiting:
+            self._release(now_ms)
 
     def take_outgoing(self) -> list[Buffer]:
         """Buffers to send now, in order."""
         buffers, self._outgoing = self._outgoing, []
         return buffers
-
-    @property
-    def has_outgoing(self) -> bool:
-        """Whether ``take_outgoing`` would return something."""
-        return bool(self._outgoing)
 
     def is_silent(self, now_ms: int) -> bool:
         """Whether it owes answers and nothing has been heard for a while: the node may hang."""
@@ -168,33 +175,47 @@ class Link:
 
     # ---- inside ----
 
-    def release(self, now_ms: int) -> None:
-        """Encode what waits, as far as the node takes requests in flight."""
-        if self.welcome is None or not self._waiting:
+    def submit(self, pending: _Pending, now_ms: int) -> None:
+        """Encode a request at once, or when the connection is open and has room for it."""
+        if self._waiting or len(self._in_flight) >= self._in_flight_max:
+            self._waiting.append(pending)
+        else:
+            self._encode(pending, now_ms)
+
+    def _release(self, now_ms: int) -> None:
+        """Encode what waits, as far as the node takes more requests."""
+        while self._waiting and len(self._in_flight) < self._in_flight_max:
+            self._encode(self._waiting.popleft(), now_ms)
+
+    def _encode(self, pending: _Pending, now_ms: int) -> None:
+        network, request = self._network, pending.request
+        number = network.request_id = network.request_id + 1
+        event = _new(RequestEvent, (number, request, pending.metadata_index))
+        try:
+            self._outgoing += self.connection.send(event, pending.payload)
+        except LocalProtocolError as error:
+            pending.on_done(Lost(False, str(error)))
+            return
+        network.changed[self] = None
+        if type(request) is Produce and request.acks == "none":
+            pending.on_done(ResponseEvent(number))
             return
         if not self._in_flight:
-            self._heard_ms = now_ms
-        room = self.welcome.in_flight_max or 1
-        while self._waiting and len(self._in_flight) < room:
-            pending = self._waiting.popleft()
-            number = self._network.next_request_id()
-            event = RequestEvent(number, pending.request, pending.metadata_index)
-            try:
-                self._outgoing += self.connection.send(event, pending.payload)
-            except LocalProtocolError as error:
-                pending.on_done(Lost(False, str(error)))
-                continue
-            if getattr(pending.request, "acks", "") == "none":
-                pending.on_done(ResponseEvent(number))
-            else:
-                self._in_flight[number] = pending
+            self._heard_ms = now_ms  # it begins to owe an answer
+        self._in_flight[number] = pending
+
+    def _answered(self, event: ResponseEvent) -> None:
+        """A response came: the address works, and may know newer metadata."""
+        pending = self._in_flight.pop(event.id)
+        self._place.failures = 0
+        self._place.error = "answered"
+        if event.metadata_index > self._network.metadata_index:
+            self._network.metadata_index = event.metadata_index
+        pending.on_done(event)
 
     def _handle(self, event, now_ms: int) -> None:
-        if isinstance(event, ResponseEvent):
-            pending = self._in_flight.pop(event.id)
-            self._network.answered(self, event)
-            pending.on_done(event)
-        elif isinstance(event, Welcome):
+        if isinstance(event, Welcome):
+            self._in_flight_max = event.in_flight_max or 1
             self._network.welcomed(self, event, now_ms)
         elif isinstance(event, Refused):
             self._network.broken(self, f"refused: {event.text} (it speaks versions "
@@ -210,11 +231,11 @@ class Link:
             pending.on_done(Lost(False, "not connected in time"))
         return any(pending.deadline_ms <= now_ms for pending in self._in_flight.values())
 
-    def next_deadline_ms(self) -> int | None:
-        """When ``expire`` has something to do."""
+    def next_deadline_ms(self) -> int:
+        """When ``expire`` has something to do; NEVER_MS = not at all."""
         deadlines = [pending.deadline_ms for pending in self._waiting]
         deadlines += [pending.deadline_ms for pending in self._in_flight.values()]
-        return min(deadlines, default=None)
+        return min(deadlines, default=NEVER_MS)
 
     def abandon(self, why: str) -> list[tuple[_Pending, Lost]]:
         """Close; what must be told to whom."""
@@ -257,8 +278,9 @@ class Network:
         self._rng = rng
         self._places: dict[str, _Place] = {}
         self._links: dict[str, Link] = {}
-        self._new: list[Link] = []
-        self._request_id = 0
+        self.changed: dict[Link, None] = {}  # links that want something from the driver
+        self._due_ms = NEVER_MS
+        self.request_id = 0  # of the last one; unique in this client
 
     # ---- for whoever asks ----
 
@@ -266,16 +288,18 @@ class Network:
                 timeout_ms: int, on_done: OnDone, now_ms: int) -> None:
         """Send ``request`` to ``address``, connecting if need be; ``timeout_ms`` counts from now
         and bounds everything.  O(1)."""
-        place = self._place(address)
         link = self._links.get(address)
         if link is None:
+            place = self._place(address)
             if now_ms < place.retry_at_ms:
                 on_done(Lost(False, place.error))
                 return
-            link = self._links[address] = Link(self, address)
-            self._new.append(link)
-        link._waiting.append(
-            _Pending(request, payload, now_ms + timeout_ms, on_done, self.metadata_index))
+            link = self._links[address] = Link(self, address, place)
+            self.changed[link] = None
+        deadline_ms = now_ms + timeout_ms
+        if deadline_ms < self._due_ms:
+            self._due_ms = deadline_ms
+        link.submit(_Pending(request, payload, deadline_ms, on_done, self.metadata_index), now_ms)
 
     def any_address(self, now_ms: int, avoid: str = "") -> str | None:
         """An address worth asking something that every node can answer: an open link that answers
@@ -317,10 +341,10 @@ class Network:
 
     # ---- for the driver ----
 
-    def take_new_links(self) -> list[Link]:
-        """Links whose sockets are to be opened."""
-        new, self._new = self._new, []
-        return new
+    def take_changed(self) -> dict[Link, None]:
+        """``changed``, which is empty then."""
+        changed, self.changed = self.changed, {}
+        return changed
 
     def links(self) -> list[Link]:
         """Links that are open or being opened."""
@@ -336,25 +360,24 @@ class Network:
         place.retry_at_ms = now_ms + backoff_ms(self.limits, place.failures, self._rng)
         assert self._links[link.address] is link
         del self._links[link.address]
+        self.changed[link] = None
         for pending, lost in link.abandon(why):
             pending.on_done(lost)
 
     def tick(self, now_ms: int) -> None:
-        """End what took too long.  O(requests under way)."""
+        """End what took too long.  O(1), and O(requests under way) when one may have."""
+        if now_ms < self._due_ms:
+            return
         for link in self.links():
             if link.load and not link.closed and link.expire(now_ms):
                 self.broken(link, "no answer in time", now_ms)
-
-    def release(self, now_ms: int) -> None:
-        """Encode requests that may go now, for ``take_outgoing``.  O(links + requests)."""
-        for link in self.links():
-            link.release(now_ms)
+        self._due_ms = min((link.next_deadline_ms() for link in self._links.values()),
+                           default=NEVER_MS)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``tick`` is due."""
-        deadlines = [deadline for link in self._links.values()
-                     if link.load and (deadline := link.next_deadline_ms()) is not None]
-        return min(deadlines, default=None)
+        """When ``tick`` is due: never too late, and early when the request it is for was answered
+        meanwhile."""
+        return self._due_ms if self._due_ms < NEVER_MS else None
 
     def close(self) -> None:
         """End all links; every request ends as lost."""
@@ -362,11 +385,6 @@ class Network:
             self.broken(link, "the client was closed", 0)
 
     # ---- for links ----
-
-    def next_request_id(self) -> int:
-        """Unique in this client."""
-        self._request_id += 1
-        return self._request_id
 
     def welcomed(self, link: Link, welcome: Welcome, now_ms: int) -> None:
         """A node accepted us; all nodes must be of one cluster."""
@@ -376,13 +394,6 @@ class Network:
             return
         self.cluster = welcome.cluster
         link.welcome = welcome
-
-    def answered(self, link: Link, event: ResponseEvent) -> None:
-        """A response came: the address works, and may know newer metadata."""
-        place = self._place(link.address)
-        place.failures = 0
-        place.error = "answered"
-        self.metadata_index = max(self.metadata_index, event.metadata_index)
 
     def _place(self, address: str) -> _Place:
         place = self._places.get(address)

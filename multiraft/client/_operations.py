@@ -136,7 +136,7 @@ class Operations:
         partitions = []
         for part in topic.partitions:
             start, end = ranges.get(part.incarnation, (None, None))
-            location = self._core.metadata.location(part.incarnation)
+            location = self._core.metadata.locations.get(part.incarnation)
             leader, epoch = ((location.leader, location.leader_epoch) if location is not None
                              else (part.leader, part.leader_epoch))
             partitions.append(PartitionDescription(
@@ -267,7 +267,7 @@ class Operations:
                 found[first.incarnation] = OffsetRange(first.offset, last.offset)
             else:
                 bad = first if first.code != Code.OK else last
-                location = self._core.metadata.location(bad.incarnation)
+                location = self._core.metadata.locations.get(bad.incarnation)
                 if bad.code == Code.NOT_LEADER and location is not None:
                     self._core.metadata.leader_refused(bad.incarnation, location.leader, bad.error)
         return found

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Sequence
 
 from multiraft import _layout as layout
 from multiraft.client._accumulator import Accumulator, ProducerSettings
@@ -40,7 +40,15 @@ from multiraft.wire.errors import (
     UnknownPartition,
     exception_for,
 )
-from multiraft.wire.messages import PARTITIONS_PER_REQUEST_MAX, BatchPart, Produce
+from multiraft.wire.messages import (
+    PARTITIONS_PER_REQUEST_MAX,
+    BatchPart,
+    Produce,
+    ProduceResult,
+)
+
+#: A named tuple from all its fields, without the Python function in front of it.
+_new = tuple.__new__
 
 
 class Attempt(NamedTuple):
@@ -83,20 +91,20 @@ class ProducerState:
 
     def poll(self, now_ms: int) -> list[Attempt]:
         """What to send now."""
-        self.records.unstage(now_ms)
+        records = self.records
+        if records.staged:
+            records.unstage(now_ms)
         if self._metadata_seen != self._metadata.version:
             self._metadata_seen = self._metadata.version
-            self.records.ready.update(dict.fromkeys(self.records.partitions))
-        while self._timers and self._timers[0][0] <= now_ms:
-            at, incarnation = heapq.heappop(self._timers)
-            queue = self.records.partitions.get(incarnation)
-            if queue is not None and queue.timer_ms == at:
-                queue.timer_ms = None
-                self.records.ready[incarnation] = None
-        ready, self.records.ready = self.records.ready, {}
+            records.ready.update(dict.fromkeys(records.partitions))
+        if self._timers and self._timers[0][0] <= now_ms:
+            self._ring(now_ms)
+        if not records.ready:
+            return []
+        ready, records.ready = records.ready, {}
         sendable: dict[str, list[tuple[PartitionQueue, Batch]]] = {}
         for incarnation in ready:
-            queue = self.records.partitions.get(incarnation)
+            queue = records.partitions.get(incarnation)
             if queue is not None:
                 self._look_at(queue, now_ms, sendable)
         return [attempt for address, batches in sendable.items()
@@ -104,43 +112,69 @@ class ProducerState:
 
     def next_deadline_ms(self) -> int | None:
         """When ``poll`` has something to do; 0 = at once."""
-        unseen = self._metadata_seen != self._metadata.version
-        if self.records.ready or unseen and self.records.partitions:
+        records = self.records
+        if records.ready or self._metadata_seen != self._metadata.version and records.partitions:
             return 0
-        deadlines = [self._timers[0][0]] if self._timers else []
-        staged = self.records.staged_deadline_ms()
-        return min(deadlines if staged is None else [*deadlines, staged], default=None)
+        at = self._timers[0][0] if self._timers else None
+        if records.staged:
+            staged = records.staged_deadline_ms()
+            at = staged if at is None else min(at, staged)
+        return at
+
+    def _ring(self, now_ms: int) -> None:
+        """The partitions whose timers are due are ready.  A partition without work keeps its timer
+        until then, so that one which is used again and again has one, not one for each use."""
+        while self._timers and self._timers[0][0] <= now_ms:
+            at, incarnation = heapq.heappop(self._timers)
+            queue = self.records.find(incarnation)
+            if queue is not None and queue.timer_ms == at:
+                queue.timer_ms = None
+                self.records.ready[incarnation] = None
 
     def _look_at(self, queue: PartitionQueue, now_ms: int, sendable: dict) -> None:
         batch = queue.open
         if batch is not None and batch.opened_ms + self.settings.linger_ms <= now_ms:
             self.records.seal(queue)
         self.records.ready.pop(queue.incarnation, None)  # whatever was new is looked at now
-        self._expire(queue, now_ms)
-        if self._metadata.location(queue.incarnation) is None:
-            self._fail_all(queue, UnknownPartition(f"topic {queue.topic!r} was deleted"),
-                           waiting=True)
-        else:
-            address = self._address_for(queue, now_ms)
-            if address is not None:
-                taken = self._take(queue, now_ms)
-                if taken:
-                    queue.address = address
-                    sendable.setdefault(address, []).extend(taken)
+        oldest = queue.oldest()
+        if oldest is not None and oldest.deadline_ms <= now_ms:
+            self._expire(queue, now_ms)
+        taken = self._to_send(queue, now_ms, sendable)
         if queue.idle:
             self.records.retire(queue)
-        else:
+        elif not taken:  # else its timer is set with the attempt
             self._set_timer(queue, now_ms)
 
-    def _address_for(self, queue: PartitionQueue, now_ms: int) -> str | None:
+    def _to_send(self, queue: PartitionQueue, now_ms: int, sendable: dict) -> bool:
+        """Put what this partition may send now to the rest for its leader; False = nothing."""
+        location = self._metadata.locations.get(queue.incarnation)
+        if location is None:
+            self._fail_all(queue, UnknownPartition(f"topic {queue.topic!r} was deleted"),
+                           waiting=True)
+            return False
+        address = self._address_for(queue, location.leader, now_ms)
+        if address is None:
+            return False
+        taken = self._take(queue, now_ms)
+        if taken:
+            queue.address = address
+            if address in sendable:
+                sendable[address] += taken
+            else:
+                sendable[address] = taken
+        return bool(taken)
+
+    def _address_for(self, queue: PartitionQueue, leader: int, now_ms: int) -> str | None:
         """Where to send this partition's batches now; None = not now."""
         if queue.retry_at_ms > now_ms:
             return None
-        address = self._metadata.leader_address(queue.incarnation)
+        address = self._metadata.nodes.get(leader)
         if address is None:
             self._metadata.want(queue.topic)
             return None
-        if queue.in_flight and address != queue.address:
+        if not queue.sent:
+            return address
+        if address != queue.address and queue.in_flight:
             if not self.settings.sequenced:
                 return None
             for batch in queue.sent:  # they went to a node that does not lead any more
@@ -160,7 +194,7 @@ class ProducerState:
             self._unsend(queue)
             if queue.sent or not self._renew(queue):
                 return self._repeat(queue)
-        if any(not batch.attempt for batch in queue.sent):
+        if queue.sent and any(not batch.attempt for batch in queue.sent):
             return self._repeat(queue)
         taken = []
         while queue.queue and queue.span < self.settings.in_flight_max:
@@ -209,6 +243,8 @@ class ProducerState:
 
     def _attempts(self, address: str, batches: list, now_ms: int) -> list[Attempt]:
         """Group batches for one node into requests of bounded size."""
+        if len(batches) == 1:
+            return [self._attempt_of(address, batches, now_ms)]
         attempts, part, size = [], [], 0
         for queue, batch in batches:
             if part and (size + len(batch.data) > self.settings.request_bytes_max
@@ -222,29 +258,38 @@ class ProducerState:
 
     def _attempt_of(self, address: str, batches: list, now_ms: int) -> Attempt:
         self._attempt += 1
+        deadline_ms = now_ms + self.settings.request_timeout_ms
+        parts, payload = [], []
         for queue, batch in batches:
             batch.attempt = self._attempt
             batch.sent_ms = now_ms
             self._set_timer(queue, now_ms)  # an answer is missed from now on
-        timeout = min(self.settings.request_timeout_ms,
-                      max(1, min(batch.deadline_ms for _, batch in batches) - now_ms))
-        request = Produce(self.settings.acks, timeout, tuple(
-            BatchPart(queue.incarnation, len(batch.data)) for queue, batch in batches))
-        node = self._metadata.location(batches[0][0].incarnation).leader
-        return Attempt(self._attempt, address, node, request,
-                       [batch.data for _, batch in batches], batches, timeout)
+            if batch.deadline_ms < deadline_ms:
+                deadline_ms = batch.deadline_ms
+            parts.append(_new(BatchPart, (queue.incarnation, len(batch.data))))
+            payload.append(batch.data)
+        timeout_ms = deadline_ms - now_ms if deadline_ms > now_ms else 1
+        node = self._metadata.locations[batches[0][0].incarnation].leader
+        return _new(Attempt, (self._attempt, address, node,
+                              Produce(self.settings.acks, timeout_ms, tuple(parts)), payload,
+                              batches, timeout_ms))
 
     def _set_timer(self, queue: PartitionQueue, now_ms: int) -> None:
         """When this partition is looked at again if nothing happens before."""
-        at = min(batch.deadline_ms for batch in queue.batches())
+        at = queue.oldest().deadline_ms
         if queue.open is not None:
             at = min(at, queue.open.opened_ms + self.settings.linger_ms)
         if queue.retry_at_ms > now_ms:
             at = min(at, queue.retry_at_ms)
         for batch in queue.sent:
             if batch.attempt:
-                at = min(at, max(batch.sent_ms, now_ms) + self.settings.suspect_ms)
-        at = max(at, now_ms + 1)
+                suspect_ms = batch.sent_ms + self.settings.suspect_ms
+                if suspect_ms <= now_ms:
+                    suspect_ms = now_ms + self.settings.suspect_ms  # it is suspected, and will be
+                if suspect_ms < at:
+                    at = suspect_ms
+        if at <= now_ms:
+            at = now_ms + 1
         if queue.timer_ms is None or at < queue.timer_ms:
             queue.timer_ms = at
             heapq.heappush(self._timers, (at, queue.incarnation))
@@ -253,34 +298,38 @@ class ProducerState:
 
     def done(self, attempt: Attempt, outcome: ResponseEvent | Lost, now_ms: int) -> None:
         """What became of an attempt.  O(its batches)."""
-        if isinstance(outcome, ResponseEvent) and self.settings.acks == "none":
-            for queue, batch in attempt.batches:
-                self._acknowledge(queue, batch, -1)
-            return
-        if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK and len(
-                outcome.reply.results) != len(attempt.batches):
-            outcome = Lost(True, f"{len(outcome.reply.results)} results for "
-                           f"{len(attempt.batches)} batches")
+        results: Sequence[ProduceResult] = ()
+        if type(outcome) is ResponseEvent:
+            if self.settings.acks == "none":
+                for queue, batch in attempt.batches:
+                    self._acknowledge(queue, batch, -1)
+                return
+            if outcome.code == Code.OK:
+                results = outcome.reply.results
+                if len(results) != len(attempt.batches):
+                    outcome = Lost(True, f"{len(results)} results for {len(attempt.batches)} "
+                                   "batches")
         for at, (queue, batch) in enumerate(attempt.batches):
-            self.records.ready[queue.incarnation] = None
             if batch.done:
-                continue
-            if isinstance(outcome, Lost):
+                pass
+            elif type(outcome) is Lost:
                 self._lost(attempt, queue, batch, outcome, now_ms)
             elif outcome.code != Code.OK:
                 self._refused(attempt, queue, batch, outcome.code, outcome.error, now_ms)
-            elif (result := outcome.reply.results[at]).code == Code.OK:
-                self._acknowledge(queue, batch, result.base_offset)
+            elif results[at].code == Code.OK:
+                self._acknowledge(queue, batch, results[at].base_offset)
             else:
-                self._refused(attempt, queue, batch, result.code, result.error, now_ms)
+                self._refused(attempt, queue, batch, results[at].code, results[at].error, now_ms)
+            if not queue.idle:  # an idle one may be used again at once; its timer retires it
+                self.records.ready[queue.incarnation] = None
 
     def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
         """Whichever attempt says so: it is in the log."""
         queue.failures = 0
         queue.retry_at_ms = 0
         self._remove(queue, batch)
-        self.records.resolve(batch, BatchReceipt(queue.topic, queue.partition, base_offset,
-                                                 batch.count))
+        self.records.resolve(batch, _new(BatchReceipt, (
+            queue.topic, queue.partition, base_offset, batch.count)))
 
     def _lost(self, attempt: Attempt, queue: PartitionQueue, batch: Batch, lost: Lost,
               now_ms: int) -> None:
@@ -400,7 +449,9 @@ class ProducerState:
         return f"batch of {batch.count} records for {queue.topic}/{queue.partition}"
 
     def _remove(self, queue: PartitionQueue, batch: Batch) -> None:
-        if batch in queue.sent:
+        if queue.sent and queue.sent[0] is batch:
+            del queue.sent[0]
+        elif batch in queue.sent:
             queue.sent.remove(batch)
         else:
             queue.queue.remove(batch)

@@ -3,8 +3,9 @@
 Contract.  ``multiraft.client`` exports what is public here; it imports this module only when one of
 its names is asked for, so that programs without trio need none.
 
-Invariants.  One pump task advances the machine; whoever gives it something calls ``wake``.  A link
-has one receiving and one sending task.
+Invariants.  Whoever gives the machine something, or received something for it, lets it go on in his
+own task (``work``), which costs no switch of tasks; one pump task does it when time has passed, and
+for those who only ``wake`` it.  A link has one receiving and one sending task.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._consumer import ConsumerSettings
 from multiraft.client._core import ClientCore
-from multiraft.client._network import GATHER_MAX, Link, NetworkLimits, drop_sent
+from multiraft.client._network import GATHER_MAX, NEVER_MS, Link, NetworkLimits, drop_sent
 from multiraft.client._operations import Exchange, OffsetRange, Operations, TopicDescription
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
 from multiraft.client.tls import TlsSettings
@@ -45,25 +46,35 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _now_ms() -> int:
-    return int(trio.current_time() * 1000)
-
-
 class BatchDelivery(Delivery):
     """The fate of one batch."""
 
-    __slots__ = ()
+    __slots__ = ("client",)
 
     async def wait(self) -> BatchReceipt:
         """Where the batch was appended.  Raises a ``RequestError`` when it certainly was not,
         ``AmbiguousOutcome`` when nobody knows."""
-        if not self.done:
-            event = trio.Event()
-            self.when_done(event.set)
-            await event.wait()
+        self.claimed = True
+        if self.client.stale:
+            self.client.work()
+        if self.outcome is None:
+            await self._park()
         else:
             await trio.lowlevel.checkpoint()
         return self.result()
+
+    async def _park(self) -> None:
+        task = trio.lowlevel.current_task()
+
+        def wake() -> None:
+            trio.lowlevel.reschedule(task)
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self.forget(wake)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self.when_done(wake)
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
 
 class Client:
@@ -82,13 +93,17 @@ class Client:
         self._changed = trio.lowlevel.ParkingLot()
         self._sockets: dict[Link, _LinkSocket] = {}
         self._scopes: dict[Link, trio.CancelScope] = {}
+        self._clock: trio.abc.Clock | None = None
+        self._pump_until_ms = 0  # the pump looks again by itself
+        self.stale = False  # the machine was given something and has not gone on since
         self._nursery_manager: Any = None
         self._nursery: trio.Nursery | None = None
 
     async def __aenter__(self) -> "Client":
+        self._clock = trio.lowlevel.current_clock()
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
-        self._core.now_ms = _now_ms()
+        self._core.now_ms = self.now_ms()
         self._nursery.start_soon(self._pump)
         return self
 
@@ -198,7 +213,7 @@ class Client:
         """Run an operation: wait where it says so."""
         answer = None
         while True:
-            self._core.now_ms = _now_ms()
+            self._core.now_ms = self.now_ms()
             try:
                 step = operation.send(answer)
             except StopIteration as end:
@@ -216,52 +231,72 @@ class Client:
             event.set()
 
         self._core.network.request(step.address, step.request, (), step.timeout_ms, done,
-                                   _now_ms())
-        self.wake()
+                                   self.now_ms())
+        self.work()
         await event.wait()
         return outcomes[0]
 
+    def now_ms(self) -> int:
+        """The time by trio's clock."""
+        return int(self._clock.current_time() * 1000)
+
     def wake(self) -> None:
         """Something was given to the machine: let the pump see it."""
+        self.stale = True
         self._wake.set()
+
+    def work(self) -> None:
+        """Something was given to the machine: let it go on here and now."""
+        due_ms = self._advance()
+        if due_ms < self._pump_until_ms:
+            self._wake.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until the machine's state fulfils ``condition``."""
         if not condition():
-            self.wake()
-            await self._changed.park()
+            self.work()
             while not condition():
                 await self._changed.park()
+
+    def _advance(self) -> int:
+        """Do what is due and send what it gave; when something is due next."""
+        self.stale = False
+        self._core.advance(self.now_ms())
+        if self._core.network.changed:
+            self._serve_links()
+        if self._changed:
+            self._changed.unpark_all()
+        due_ms = self._core.next_deadline_ms()
+        return NEVER_MS if due_ms is None else due_ms
 
     async def _pump(self) -> None:
         while True:
             self._wake = trio.Event()
-            self._core.advance(_now_ms())
-            self._serve_links()
-            if self._changed:
-                self._changed.unpark_all()
-            deadline = self._core.next_deadline_ms()
-            if deadline is None:
+            self._pump_until_ms = due_ms = self._advance()
+            if due_ms == NEVER_MS:
                 await self._wake.wait()
-            elif deadline <= _now_ms():
+            elif due_ms <= self.now_ms():
                 await trio.lowlevel.checkpoint()
             else:
-                with trio.move_on_at(deadline / 1000):
+                with trio.move_on_at(due_ms / 1000):
                     await self._wake.wait()
 
     def _serve_links(self) -> None:
-        for link in self._core.network.take_new_links():
-            self._nursery.start_soon(self._serve, link)
-        for link, socket_ in list(self._sockets.items()):
-            if link.closed:
-                self._scopes[link].cancel()
-            else:
-                socket_.flush()
+        while self._core.network.changed:
+            for link in self._core.network.take_changed():
+                talk = self._sockets.get(link)
+                if link.closed:
+                    if link in self._scopes:
+                        self._scopes[link].cancel()
+                elif talk is not None:
+                    talk.flush()
+                elif link not in self._scopes:
+                    self._scopes[link] = trio.CancelScope()
+                    self._nursery.start_soon(self._serve, link)
 
     async def _serve(self, link: Link) -> None:
         """One connection, from connect to close."""
-        with trio.CancelScope() as scope:
-            self._scopes[link] = scope
+        with self._scopes[link]:
             try:
                 sock = await self._connect(link)
                 if sock is not None:
@@ -289,7 +324,7 @@ class Client:
             why = f"cannot connect: {'; '.join(map(str, causes))}"
         except ConfigError as error:
             why = str(error)
-        self._core.network.broken(link, why, _now_ms())
+        self._core.network.broken(link, why, self.now_ms())
         return None
 
     async def _talk(self, link: Link, sock: socket.socket | TlsSocket) -> None:
@@ -303,7 +338,7 @@ class Client:
 
     def lost(self, link: Link, error: OSError) -> None:
         """The connection broke."""
-        self._core.network.broken(link, f"connection lost: {error}", _now_ms())
+        self._core.network.broken(link, f"connection lost: {error}", self.now_ms())
         self.wake()
 
 
@@ -335,18 +370,19 @@ class _LinkSocket:
 
     def flush(self) -> None:
         """Send what there is, as far as the socket takes it."""
-        if self._blocked.is_set() or not (self._outgoing or self._link.has_outgoing):
-            return
+        outgoing = self._link.take_outgoing()
+        if self._outgoing:
+            outgoing = self._outgoing + outgoing
         try:
-            self._outgoing = self._outgoing or self._link.take_outgoing()
-            while self._outgoing:
-                count = self._sock.sendmsg(self._outgoing[:GATHER_MAX])
-                self._outgoing = (drop_sent(self._outgoing, count)
-                                  or self._link.take_outgoing())
+            if not self._blocked.is_set():
+                while outgoing:
+                    outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
         except BlockingIOError:
             self._blocked.set()
         except OSError as error:
+            outgoing = []
             self._client.lost(self._link, error)
+        self._outgoing = outgoing
 
     async def wait_and_send(self) -> None:
         """Send again whenever the socket has room again."""
@@ -357,19 +393,19 @@ class _LinkSocket:
             self.flush()
 
     async def receive(self) -> None:
-        """Receive until the link is closed."""
+        """Receive until the link is closed.  The wait comes first: it is the checkpoint that lets
+        others run, and trying first would mostly be in vain."""
         while not self._link.closed:
+            await trio.lowlevel.wait_readable(self._sock)
             try:
                 count = self._sock.recv_into(self._link.buffer_for_receive())
             except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._sock)
-                continue
+                continue  # a spurious wake-up
             except OSError as error:
                 self._client.lost(self._link, error)
                 return
-            self._link.received(count, _now_ms())
-            self._client.wake()
-            await trio.lowlevel.checkpoint()  # the stream may never pause
+            self._link.received(count, self._client.now_ms())
+            self._client.work()
 
 
 class Producer:
@@ -378,7 +414,7 @@ class Producer:
     def __init__(self, client: Client, settings: ProducerSettings):
         self.settings = settings
         self._client = client
-        self._state = client._core.producer(settings, BatchDelivery)
+        self._state = client._core.producer(settings, self._delivery)
         self._records = self._state.records
 
     async def __aenter__(self) -> "Producer":
@@ -396,7 +432,7 @@ class Producer:
     def send_nowait(self, record: Record) -> BatchDelivery:
         """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
         with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
-        delivery = self._records.send(record, _now_ms(), _wall_ms())
+        delivery = self._records.send(record, self._client.now_ms(), _wall_ms())
         self._client.wake()
         return delivery
 
@@ -404,10 +440,11 @@ class Producer:
         """As ``send_nowait``, but waits for room instead of raising ``BufferFull``."""
         while True:
             try:
-                delivery = self.send_nowait(record)
+                delivery = self._records.send(record, self._client.now_ms(), _wall_ms())
             except BufferFull:
                 await self._room()
             else:
+                self._client.work()
                 await trio.lowlevel.checkpoint()
                 return delivery
 
@@ -420,11 +457,12 @@ class Producer:
             for record in records:
                 _note(deliveries, await self._place(record))
             return deliveries
-        await self._client.until(lambda: self._records.topic_ready(topic, _now_ms()))
+        await self._client.until(lambda: self._records.topic_ready(topic, self._client.now_ms()))
         at = 0
         while at < len(records):
             try:
-                delivery, at = self._records.extend(topic, records, at, _now_ms(), _wall_ms())
+                delivery, at = self._records.extend(topic, records, at, self._client.now_ms(),
+                                                    _wall_ms())
             except BufferFull:
                 await self._room()
                 continue
@@ -443,11 +481,15 @@ class Producer:
         """Send everything now and wait until each batch has its outcome.  Raises the first failure
         of a batch that nobody waits for."""
         number = self._records.seal_all()
-        self._client.wake()
         await self._client.until(lambda: self._records.settled(number))
         failure = self._records.take_failure()
         if failure is not None:
             raise failure
+
+    def _delivery(self) -> BatchDelivery:
+        delivery = BatchDelivery()
+        delivery.client = self._client
+        return delivery
 
     async def _room(self) -> None:
         low = self.settings.buffer_bytes_max - self.settings.batch_bytes

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import random
-import selectors
+import select
 import socket
 import time
 from typing import Any, Callable, Generator, Sequence
@@ -64,6 +64,8 @@ __all__ = [
 
 #: Nobody waits for the sockets while records are only given: look at them at least this often.
 _TURN_INTERVAL_MS = 2
+#: One wait: far below what ``poll`` takes.
+_WAIT_MS_MAX = 3_600_000
 
 
 def _wall_ms() -> int:
@@ -83,7 +85,10 @@ class BatchDelivery(Delivery):
         """Where the batch was appended.  Raises a ``RequestError`` when it certainly was not,
         ``AmbiguousOutcome`` when nobody knows."""
         self.claimed = True
-        self.client.until(lambda: self.done)
+        while self.outcome is None:
+            self.client.advance()
+            if self.outcome is None:
+                self.client.listen()
         return self.result()
 
 
@@ -95,9 +100,9 @@ class _Socket:
         self._client = client
         self._outgoing: list[Buffer] = []
         self._sock: socket.socket | TlsSocket | None = None
-        self._connecting = True
-        self._wanted = selectors.EVENT_WRITE
-        self._deadline_ms = _now_ms() + client.core.limits.connect_timeout_ms
+        self._wanted = select.POLLOUT
+        #: When a connection must be there.
+        self.deadline_ms = _now_ms() + client.core.limits.connect_timeout_ms
         try:
             self._choices = socket.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -108,32 +113,27 @@ class _Socket:
 
     def close(self) -> None:
         """Forget the socket."""
+        self._client.connecting.pop(self, None)
         if self._sock is not None:
-            self._client.selector.unregister(self._sock)
+            self._client.unregister(self._sock)
             self._sock.close()
             self._sock = None
 
-    def deadline_ms(self) -> int | None:
-        """When a connection must be there."""
-        return self._deadline_ms if self._connecting else None
-
     def tick(self, now_ms: int) -> None:
-        """Give up connecting in time; register what is wanted from the socket."""
-        if self.link.closed:
-            self.close()
-        elif self._connecting:
-            if now_ms >= self._deadline_ms:
-                self._fail(f"no connection in {self._client.core.limits.connect_timeout_ms} ms")
-        elif self._outgoing or self.link.has_outgoing:
-            self._try_send()
+        """Give up connecting in time."""
+        if now_ms >= self.deadline_ms:
+            self._fail(f"no connection in {self._client.core.limits.connect_timeout_ms} ms")
 
     def ready(self, events: int) -> None:
-        """The selector says that something can be done."""
+        """The poll says that something can be done."""
         if self._sock is None:
             return
-        if self._connecting:
+        if self in self._client.connecting:
             self._finish_connect()
-        elif events & selectors.EVENT_READ:
+            return
+        if events & select.POLLOUT:
+            self.flush()
+        if events & ~select.POLLOUT and self._sock is not None:
             self._try_receive()
 
     def _connect(self, why: str) -> None:
@@ -144,8 +144,9 @@ class _Socket:
                 self._sock = socket.socket(family, kind, protocol)
                 self._sock.setblocking(False)
                 self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._wanted = selectors.EVENT_WRITE
-                self._client.selector.register(self._sock, self._wanted, self)
+                self._wanted = select.POLLOUT
+                self._client.register(self._sock, self._wanted, self)
+                self._client.connecting[self] = None
                 self._sock.connect(address)
             except BlockingIOError:
                 return
@@ -164,8 +165,8 @@ class _Socket:
         self._opened()
 
     def _opened(self) -> None:
-        self._connecting = False
-        self._want(selectors.EVENT_READ)
+        del self._client.connecting[self]
+        self._want(select.POLLIN)
         self.link.connected()
 
     def _try_receive(self) -> None:
@@ -176,26 +177,32 @@ class _Socket:
         except OSError as error:
             self._fail(f"connection lost: {error}")
             return
-        self.link.received(count, _now_ms())
+        now_ms = self._client.turned_ms = _now_ms()
+        self.link.received(count, now_ms)
 
-    def _try_send(self) -> None:
-        if not self._outgoing:
-            self._outgoing = self.link.take_outgoing()
+    def flush(self) -> None:
+        """Send what there is, as far as the socket takes it."""
+        if self in self._client.connecting:
+            return
+        outgoing = self.link.take_outgoing()
+        if self._outgoing:
+            outgoing = self._outgoing + outgoing
         try:
-            while self._outgoing:
-                count = self._sock.sendmsg(self._outgoing[:GATHER_MAX])
-                self._outgoing = drop_sent(self._outgoing, count) or self.link.take_outgoing()
+            while outgoing:
+                outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
         except BlockingIOError:
-            self._want(selectors.EVENT_READ | selectors.EVENT_WRITE)
+            self._want(select.POLLIN | select.POLLOUT)
         except OSError as error:
+            outgoing = []
             self._fail(f"connection lost: {error}")
         else:
-            self._want(selectors.EVENT_READ)
+            if self._wanted != select.POLLIN:
+                self._want(select.POLLIN)
+        self._outgoing = outgoing
 
     def _want(self, events: int) -> None:
-        if self._wanted != events:
-            self._wanted = events
-            self._client.selector.modify(self._sock, events, self)
+        self._wanted = events
+        self._client.register(self._sock, events, self)
 
     def _fail(self, why: str) -> None:
         self._client.core.network.broken(self.link, why, _now_ms())
@@ -226,9 +233,9 @@ class _SecureSocket(_Socket):
         if done:
             self._opened()
         elif self._sock.wants_write:
-            self._want(selectors.EVENT_READ | selectors.EVENT_WRITE)
+            self._want(select.POLLIN | select.POLLOUT)
         else:
-            self._want(selectors.EVENT_READ)
+            self._want(select.POLLIN)
 
     def _try_receive(self) -> None:
         """All of it: nothing would wake this for what is decrypted already."""
@@ -248,10 +255,12 @@ class Client:
             tls.context()  # what cannot be used is said here, not at the first connection
         self.core = ClientCore(servers, rng if rng is not None else random.Random(), _now_ms(),
                                client_id, limits)
-        self.selector = selectors.DefaultSelector()
+        self.connecting: dict[_Socket, None] = {}
         self._operations = Operations(self.core)
         self._sockets: dict[Link, _Socket] = {}
-        self._turned_ms = 0
+        self._poll = select.poll()
+        self._registered: dict[int, _Socket] = {}  # by file descriptor
+        self.turned_ms = 0  # when the sockets were looked at last
 
     def __enter__(self) -> "Client":
         return self
@@ -265,7 +274,6 @@ class Client:
         for sock in self._sockets.values():
             sock.close()
         self._sockets.clear()
-        self.selector.close()
 
     # ---- topics ----
 
@@ -364,38 +372,63 @@ class Client:
     def until(self, condition: Callable[[], bool]) -> None:
         """Work until the machine's state fulfils ``condition``."""
         while not condition():
-            self._turn(None, condition)
+            self.advance()
+            if not condition():
+                self.listen()
 
-    def turn_sometimes(self) -> None:
+    def turn_sometimes(self, now_ms: int) -> None:
         """Send and receive what is possible at once, if that was not done just now."""
-        if _now_ms() - self._turned_ms >= _TURN_INTERVAL_MS:
-            self._turn(0)
+        if now_ms - self.turned_ms >= _TURN_INTERVAL_MS:
+            self.advance()
+            self.listen(0)
 
-    def _turn(self, wait_ms: int | None, condition: Callable[[], bool] = lambda: False) -> None:
-        """One round: what is due, then sockets.  Waits for the next event, at most ``wait_ms``, and
-        does not even look when what was due has fulfilled ``condition``."""
-        now_ms = self._turned_ms = _now_ms()
+    def advance(self) -> None:
+        """Do what is due and send what it gave."""
+        now_ms = self.turned_ms = _now_ms()
         self.core.advance(now_ms)
-        for link in self.core.network.take_new_links():
+        if self.connecting:
+            for sock in list(self.connecting):
+                sock.tick(now_ms)
+        while self.core.network.changed:
+            for link in self.core.network.take_changed():
+                self._serve(link)
+
+    def _serve(self, link: Link) -> None:
+        sock = self._sockets.get(link)
+        if link.closed:
+            if sock is not None:
+                sock.close()
+                del self._sockets[link]
+        elif sock is not None:
+            sock.flush()
+        else:
             kind = _Socket if self.tls is None else _SecureSocket
             self._sockets[link] = kind(self, link)
-        for link, sock in list(self._sockets.items()):
-            sock.tick(now_ms)
-            if link.closed:
-                del self._sockets[link]
-        if condition():
-            return
-        for key, events in self.selector.select(self._patience(wait_ms)):
-            key.data.ready(events)
 
-    def _patience(self, wait_ms: int | None) -> float | None:
-        """Seconds until the next deadline, at most ``wait_ms``."""
-        deadlines = [self.core.next_deadline_ms()]
-        deadlines += [sock.deadline_ms() for sock in self._sockets.values()]
-        waits = [deadline - _now_ms() for deadline in deadlines if deadline is not None]
-        if wait_ms is not None:
-            waits.append(wait_ms)
-        return max(0, min(waits)) / 1000 if waits else None
+    def listen(self, wait_ms: int | None = None) -> None:
+        """Wait for the next event, at most ``wait_ms`` and never past what is due next; receive.
+        Comes right after ``advance``, whose time it takes for now."""
+        due_ms = self.core.next_deadline_ms()
+        for sock in self.connecting:
+            due_ms = sock.deadline_ms if due_ms is None else min(due_ms, sock.deadline_ms)
+        if due_ms is not None:
+            left_ms = due_ms - self.turned_ms if due_ms > self.turned_ms else 0
+            if wait_ms is None or left_ms < wait_ms:
+                wait_ms = left_ms if left_ms < _WAIT_MS_MAX else _WAIT_MS_MAX
+        for number, events in self._poll.poll(wait_ms):
+            sock = self._registered.get(number)
+            if sock is not None:
+                sock.ready(events)
+
+    def register(self, raw: socket.socket, events: int, sock: _Socket) -> None:
+        """Listen for ``events`` of a socket; again = for others than before."""
+        self._poll.register(raw, events)
+        self._registered[raw.fileno()] = sock
+
+    def unregister(self, raw: socket.socket) -> None:
+        """Listen to it no more."""
+        self._poll.unregister(raw)
+        del self._registered[raw.fileno()]
 
     def _run(self, operation: Generator) -> Any:
         """Run an operation: work where it says to wait."""
@@ -418,7 +451,8 @@ class Client:
     def _pause(self, pause_ms: int) -> None:
         deadline_ms = _now_ms() + pause_ms
         while (left_ms := deadline_ms - _now_ms()) > 0:
-            self._turn(left_ms)
+            self.advance()
+            self.listen(left_ms)
 
 
 class Producer:
@@ -444,8 +478,9 @@ class Producer:
     def send_nowait(self, record: Record) -> BatchDelivery:
         """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
         with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
-        delivery = self._records.send(record, _now_ms(), _wall_ms())
-        self._client.turn_sometimes()
+        now_ms = _now_ms()
+        delivery = self._records.send(record, now_ms, _wall_ms())
+        self._client.turn_sometimes(now_ms)
         return delivery
 
     def send(self, record: Record) -> BatchDelivery:
@@ -469,12 +504,13 @@ class Producer:
         at = 0
         while at < len(records):
             try:
-                delivery, at = self._records.extend(topic, records, at, _now_ms(), _wall_ms())
+                now_ms = _now_ms()
+                delivery, at = self._records.extend(topic, records, at, now_ms, _wall_ms())
             except BufferFull:
                 self._room()
                 continue
             _note(deliveries, delivery)
-            self._client.turn_sometimes()
+            self._client.turn_sometimes(now_ms)
         return deliveries
 
     def flush(self) -> None:
@@ -518,7 +554,7 @@ class Consumer:
         if not self._state.ready_to_take:
             self._client.until(lambda: self._state.ready_to_take)
         else:
-            self._client.turn_sometimes()
+            self._client.turn_sometimes(_now_ms())
         batch = self._state.take()
         if batch is not None:
             return batch

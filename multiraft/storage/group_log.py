@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.filesystem import Buffer
-from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
+from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.types import Configuration, Entry, HardState
 
@@ -32,8 +32,8 @@ class GroupLog:
 
     __slots__ = ("group", "incarnation", "configurations", "barred", "removed", "buried_at",
                  "group_incarnation", "record_before", "hard_state", "index", "partitions",
-                 "cached", "commit", "quarantined", "missing", "doubtful", "lasting", "lifted",
-                 "broken", "record_key", "record")
+                 "cached", "commit", "quarantined", "missing", "unsure", "doubtful", "lasting",
+                 "lifted", "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
@@ -54,6 +54,8 @@ class GroupLog:
         self.quarantined = ""  # why, or empty
         #: Entries that exist and cannot be read: index -> lane position of the damage, 0 = unknown.
         self.missing: dict[int, int] = {}
+        #: Of the missing: those whose term is a guess; they are committed.
+        self.unsure: set[int] = set()
         self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
         self.lasting = False  # no repair lifts the quarantine
         self.lifted = 0  # lane position: damage before it is settled for this group
@@ -124,8 +126,28 @@ class GroupLog:
         self.quarantined = ""
         self.doubtful = self.lasting = False
 
+    def fits(self, index: int, term: int) -> bool:
+        """Whether a missing entry may be of that term.  Those whose term is unknown are repaired in
+        ascending order, so that the terms never fall in between."""
+        if index not in self.unsure:
+            return self.index.holds(index, term)
+        last = self.index.last_index
+        return (index == min(self.unsure) and self.index.term(index - 1) <= term
+                and (index == last or index + 1 in self.unsure
+                     or term <= self.index.term(index + 1)))
+
+    def lose(self, first: int) -> None:
+        """Everything up to ``first`` (exclusive) was applied here, and is lost."""
+        lost = range(self.index.last_index + 1, first)
+        self.index.fill(first)
+        self.missing.update(dict.fromkeys(lost, NOWHERE))
+        self.unsure.update(lost)
+
     def repair(self, copy: Copy) -> bool:
         """Take the entry from its copy, if it is in the log at all; whether it is."""
+        if copy.index in self.unsure and self.fits(copy.index, copy.term):
+            self.index.retag(copy.index, copy.term)
+            self.unsure.discard(copy.index)
         if not self.index.holds(copy.index, copy.term):
             return False
         self.index.replace(copy.index, copy.position, copy.size)
@@ -153,5 +175,6 @@ class GroupLog:
             self.configurations.pop()
         for gone in [index for index in self.missing if index >= first_gone]:
             del self.missing[gone]
+            self.unsure.discard(gone)
         for partition in self.partitions.values():
             partition.cut(first_gone)

@@ -37,6 +37,10 @@ class Copy(NamedTuple):
     size: int
     damaged: int  # lane position of the damaged one; 0 = unknown
     damaged_size: int
+    partition: int = 0  # of a batch, with what its partition's index says of it
+    base_offset: int = -1
+    count: int = 0
+    max_timestamp_ms: int = -1
 
 
 class GroupIndex:
@@ -88,6 +92,29 @@ class GroupIndex:
         if change:
             for at in range(slot, len(ends)):
                 ends[at] += change
+
+    def retag(self, index: int, term: int) -> None:
+        """The term of a lost entry became known; it lies between those of its neighbours.
+        O(elections)."""
+        terms = [self.term(at) for at in self._run_starts]
+        starts = [*self._run_starts]
+        for start, value in ((index, term), (index + 1, self.term(index + 1)
+                                             if index < self.last_index else 0)):
+            if value:
+                at = bisect_left(starts, start)
+                if at < len(starts) and starts[at] == start:
+                    terms[at] = value
+                else:
+                    starts.insert(at, start)
+                    terms.insert(at, value)
+        runs = [(start, value) for place, (start, value) in enumerate(zip(starts, terms))
+                if not place or value != terms[place - 1]]
+        self._run_starts, self._run_terms = map(list, zip(*runs))
+
+    def within(self, begin: int, end: int) -> list[int]:
+        """Indexes of the entries that begin in [begin, end) of the lane.  O(n)."""
+        return [slot + self.first_index for slot, position in enumerate(self._positions)
+                if begin <= position < end]
 
     def holds(self, index: int, term: int) -> bool:
         """Whether the log has that entry, readable or not.  O(log n)."""

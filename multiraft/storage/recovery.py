@@ -91,6 +91,7 @@ class Recovered:
     scanned_bytes: int = 0
     scanned_segments: int = 0
     indexed_segments: int = 0
+    copied: dict[int, int] = field(default_factory=dict)  # position -> size of what has a copy
     cut_at: int = -1  # lane position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it
 
@@ -124,7 +125,8 @@ class _Recovery:
         self._tail_entries: dict[int, list[Entry]] = {}
         self._buried: dict[int, int] = {}  # group -> position of a tombstone behind the checkpoint
         self._found_damage: list[tuple[Break, Damage]] = []
-        self._copied: dict[int, int] = {}  # lane position -> size of damage that has a copy
+        #: group -> copies of what the log did not have, or not yet
+        self._early: dict[int, list[tuple[Copy, Entry | None]]] = {}
 
     def run(self) -> Recovered:
         found = [self._examine(*item) for item in self._segment_files()]
@@ -362,6 +364,18 @@ class _Recovery:
         for each in found:
             for run in each.scan.index.runs.values():
                 self._join_run(each.segment, run)
+        for log in self._result.logs.values():
+            applied = self._applied.get((log.group, log.incarnation), 0)
+            if log.index.last_index < applied:
+                log.lose(applied + 1)
+            early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
+            for copy, entry in early:
+                if log.index.first_index <= copy.index <= log.index.last_index and (
+                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure):
+                    # Dropped since then, or the drop of what stands there now is what was lost.
+                    log.doubt(f"the copy of entry {copy.index} contradicts the log")
+                if copy.index in log.missing:
+                    self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
         for record in self._checkpoint.records.values():
             self._miss_again(record)
 
@@ -410,15 +424,15 @@ class _Recovery:
 
     def _take_copy(self, log: GroupLog, copy: Copy, entry: Entry | None,
                    tail_entries: list[Entry]) -> None:
-        self._copied[copy.damaged] = copy.damaged_size
-        if not log.repair(copy) or entry is None:
+        self._result.copied[copy.damaged] = copy.damaged_size
+        if not log.repair(copy):
+            self._early.setdefault(log.group, []).append((copy, entry))
             return
-        if entry.batch is not None:
-            partition = log.partitions.setdefault(entry.partition,
-                                                  PartitionIndex(entry.partition, log.group))
-            partition.repair(entry.base_offset, entry.batch.count, entry.index,
-                             entry.batch.max_timestamp_ms)
-        if entry.index <= self._applied.get((log.group, log.incarnation), 0):
+        if copy.count:
+            partition = log.partitions.setdefault(copy.partition,
+                                                  PartitionIndex(copy.partition, log.group))
+            partition.repair(copy.base_offset, copy.count, copy.index, copy.max_timestamp_ms)
+        if entry is None or entry.index <= self._applied.get((log.group, log.incarnation), 0):
             return
         slot = bisect_left(tail_entries, entry.index, key=attrgetter("index"))
         known = slot < len(tail_entries) and tail_entries[slot].index == entry.index
@@ -443,12 +457,17 @@ class _Recovery:
             log.missing.update(dict.fromkeys(range(last + 1, index.first_index), NOWHERE))
             log.index.fill(index.first_index)
             last = log.index.last_index
+        elif (last + 1 < index.first_index <= self._applied.get((log.group, log.incarnation), 0) + 1
+              and first_term > log.index.last_term):
+            log.lose(index.first_index)
+            last = log.index.last_index
         if index.first_index != last + 1 or first_term < log.index.last_term:
             self._note_log(segment, log, f"index {index.first_index}, term {first_term} after "
                            f"index {last}, term {log.index.last_term}")
             return
         log.index.extend(index)
         log.missing.update(run.missing)
+        log.unsure.update(run.unsure)
         for partition, batches in run.partitions.items():
             known = log.partitions.get(partition)
             if known is None:
@@ -471,10 +490,7 @@ class _Recovery:
                 if log is not None and log.missing.get(broken.index) == broken.position:
                     self._result.damage.append(damage)
                 continue
-            at = broken.position
-            while at < broken.end and self._copied.get(at):
-                at += self._copied[at]
-            if broken.end and at >= broken.end:
+            if broken.end and is_copied(self._result.copied, broken.position, broken.end):
                 continue
             self._result.damage.append(damage)
             why = f"lane position {broken.position} is {damage.why}"
@@ -531,6 +547,13 @@ class _Recovery:
             return (f"applied state and entries reach index {tail.last_index}, the log "
                     f"{log.index.last_index}")
         return ""
+
+
+def is_copied(copied: dict[int, int], begin: int, end: int) -> bool:
+    """Whether all entries of a damaged place of the lane have a copy."""
+    while begin < end and copied.get(begin):
+        begin += copied[begin]
+    return begin >= end
 
 
 def _aligned(position: int) -> int:

@@ -18,11 +18,15 @@ from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import Copy, PartitionIndex
 from multiraft.storage.lane import Part
 from multiraft.storage.plans import ReadPlan, StagedWrite
+from multiraft.storage.recovery import is_copied
 from multiraft.storage.segment_index import REPAIR_STRUCT
 from multiraft.types import Entry, EntryKind
 
 if TYPE_CHECKING:
     from multiraft.storage.store import Store
+
+#: Asked for in place of a term: whatever is committed at that index.  No entry has that term.
+ANY_COMMITTED = 0
 
 #: Read at once to move a tail on after a repair.
 TAIL_PLAN_BYTES = 4 << 20
@@ -48,6 +52,29 @@ class Repair:
         log.quarantine(f"entry {index}: {why}")
         return True
 
+    def owners(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """(group, index) of the entries of present logs that begin in [begin, end) of the lane.
+        O(entries): for the rare case that something is wrong there."""
+        return [(group, index) for group, log in sorted(self._store._logs.items())
+                for index in log.index.within(begin, end)]
+
+    def is_settled(self, begin: int, end: int) -> bool:
+        """Whether damage at a place of the lane concerns no group any more, or all know of it."""
+        return (is_copied(self._store.recovered.copied, begin, end)
+                or all(log.quarantined or log.lifted > begin
+                       for log in self._store._logs.values()))
+
+    def doubt_all(self, why: str) -> list[int]:
+        """Something was damaged that the present logs do not point to: a hard state or a drop, of
+        whatever group.  All is in memory still, but the next start could not tell; so every group
+        is doubtful until it was cleared, now that the others are well.  Which are so anew."""
+        doubtful = []
+        for group, log in sorted(self._store._logs.items()):
+            if not log.quarantined:
+                log.doubt(why)
+                doubtful.append(group)
+        return doubtful
+
     def quarantined(self, group: int) -> GroupLog | None:
         """The group's log when its replica is quarantined, for whoever repairs it; else None."""
         log = self._store._logs.get(group)
@@ -66,16 +93,27 @@ class Repair:
         """Those of the (index, term) that this log does not hold, though it has not been
         compacted so far."""
         index = self._store._log(group).index
-        return [(at, term) for at, term in wanted
-                if at >= index.first_index and not index.holds(at, term)]
+        return [(at, term) for at, term in wanted if term != ANY_COMMITTED
+                and at >= index.first_index and not index.holds(at, term)]
+
+    def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
+        """(index, term) of missing entries, lowest first."""
+        log = self._store._log(group)
+        return tuple([(index, ANY_COMMITTED if index in log.unsure else log.index.term(index))
+                      for index in sorted(log.missing)[:count_max]])
 
     def copies_plan(self, group: int, wanted: Sequence[tuple[int, int]],
                     bytes_max: int) -> list[ReadPlan]:
         """For a peer: plans that read those of the (index, term) that stand in this log too, one
         each, as many as fit into ``bytes_max`` and at least one.  O(wanted)."""
         log, plans, total = self._store._log(group), [], 0
+        first, applied = log.index.first_index, self._store.tails[group].applied_index
         for index, term in wanted:
-            if not log.index.holds(index, term) or index in log.missing:
+            if term == ANY_COMMITTED:
+                known = first <= index <= applied
+            else:
+                known = log.index.holds(index, term)
+            if not known or index in log.missing:
                 continue
             total += log.index.size(index)
             if plans and total > bytes_max:
@@ -93,7 +131,7 @@ class Repair:
         copies: list[tuple[Copy, Entry]] = []
         for entry in entries:
             if (entry.index not in log.missing or entry.incarnation != log.incarnation
-                    or not log.index.holds(entry.index, entry.term)):
+                    or not log.fits(entry.index, entry.term)):
                 continue
             damaged = log.missing[entry.index]
             size = log.index.size(entry.index) if damaged else 0
@@ -111,6 +149,7 @@ class Repair:
              then: Callable[[], None]) -> None:
         for copy, entry in copies:
             if log.repair(copy):
+                self._store.recovered.copied[copy.damaged] = copy.damaged_size
                 self.entries_repaired += 1
                 if entry.kind == EntryKind.DATA:
                     self._repair_batch(log, entry)
@@ -155,13 +194,17 @@ class Repair:
         log.doubt(log.quarantined)
 
     def stage_lift(self, group: int, then: Callable[[], None]) -> StagedWrite:
-        """Write that all damage so far is settled for the group; lifted once that is durable, right
+        """Write that all damage so far is settled for the group, with its term and vote, which may
+        have been what was damaged; lifted once that is durable, right
         before ``then`` is called, unless another entry was found missing meanwhile."""
         log = self._store._log(group)
-        placed = self._store._lane.place_whole([Entry(EntryKind.LIFT, group, log.incarnation,
-                                               log.index.last_term, 0)])
+        term, vote = log.hard_state
+        placed = self._store._lane.place_whole([
+            Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
+                  payload=vote.to_bytes(4, "little")),
+            Entry(EntryKind.LIFT, group, log.incarnation, term, 0)])
         return self._stage_records(placed.parts,
-                                   lambda: self._lift(log, placed.positions[0], then))
+                                   lambda: self._lift(log, placed.positions[1], then))
 
     def _lift(self, log: GroupLog, position: int, then: Callable[[], None]) -> None:
         log.lifted = position

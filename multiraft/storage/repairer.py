@@ -78,7 +78,13 @@ class Repairer:
     # ---- damage --------------------------------------------------------------------------------
 
     def damaged(self, error: CorruptRange) -> None:
-        """An entry that was durable cannot be read: its replica is out until it is repaired."""
+        """An entry that was durable cannot be read: its replica is out until it is repaired.  Of
+        group -1: something else was damaged, and all replicas here are in doubt."""
+        if error.group < 0:
+            for group in self._store.repair.doubt_all(error.why):
+                self._core.quarantine(group, error.why)
+                self.groups.add(group)
+            return
         if self._store.repair.damaged(error.group, error.index, error.why):
             self._core.quarantine(error.group, str(error))
             self.groups.add(error.group)
@@ -114,10 +120,8 @@ class Repairer:
         if not others:
             return None
         turn = self._turn[group] = self._turn.get(group, 0) + 1
-        wanted = sorted(log.missing)[:ENTRIES_PER_REQUEST]
-        return Ask(others[turn % len(others)],
-                   Request(group, log.incarnation,
-                           tuple((index, log.index.term(index)) for index in wanted)))
+        wanted = self._store.repair.wanted(group, ENTRIES_PER_REQUEST)
+        return Ask(others[turn % len(others)], Request(group, log.incarnation, wanted))
 
     def answered(self, answer: Answer) -> None:
         """A peer answered; its entries are intact as far as their checksums say."""
@@ -145,6 +149,9 @@ class Repairer:
 
     def _wrote(self, group: int) -> None:
         self._writing.discard(group)
+        log = self._store.repair.quarantined(group)
+        if log is not None:
+            self._core.terms_known(group, log.index.term_runs())
 
     def _lifted(self, group: int) -> None:
         """On disk it is a good replica again, unless other damage was found meanwhile."""

@@ -24,7 +24,7 @@ from multiraft.marks import Reincarnation, Tombstone, parse_reincarnation, parse
 from multiraft.storage.envelope import read_envelope, write_envelope
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
-from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
+from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.lane import Segment, index_path
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
 
@@ -74,6 +74,7 @@ class GroupRun:
     broken: str = ""  # why the run ends before the segment does
     tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
     missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
+    unsure: set[int] = field(default_factory=set)  # of the missing: those of unknown term; not kept
     copies: list[Copy] = field(default_factory=list)
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
     lifted: int = 0  # lane position of the last LIFT
@@ -92,14 +93,20 @@ class GroupRun:
 
         Where entries are missing between two of the same term, that is what they were of: whoever
         has both got them from the leader of that term, and its log holds nothing else between
-        (Log Matching, paper 5.3)."""
+        (Log Matching, paper 5.3).  Where the terms differ, those that were applied already are known
+        to exist, and no more."""
         index = self.index
         if self.broken:
             return
         if index is None:
             index = self.index = GroupIndex(entry.index)
-        elif entry.index > index.last_index + 1 and entry.term == index.last_term:
-            self.missing.update(dict.fromkeys(range(index.last_index + 1, entry.index), 0))
+        elif entry.index > index.last_index + 1 and (
+                entry.term == index.last_term
+                or entry.term > index.last_term and entry.index - 1 <= applied != _NEVER):
+            lost = range(index.last_index + 1, entry.index)
+            self.missing.update(dict.fromkeys(lost, NOWHERE))
+            if entry.term != index.last_term:
+                self.unsure.update(lost)
             index.fill(entry.index)
         elif entry.index != index.last_index + 1 or entry.term < index.last_term:
             self.broken = (f"index {entry.index}, term {entry.term} after index "
@@ -128,6 +135,7 @@ class GroupRun:
             self.broken = ""
         for gone in [index for index in self.missing if index >= first_gone]:
             del self.missing[gone]
+            self.unsure.discard(gone)
         for partition in self.partitions.values():
             partition.cut(first_gone)
         while self.tail_entries and self.tail_entries[-1].index >= first_gone:
@@ -259,7 +267,13 @@ class _Scanner:
             if repair is not None and _is_copy(repair, found):
                 damaged = REPAIR_STRUCT.unpack_from(self._data, repair.at + _HEADER_BYTES)
                 if found.payload_intact:
-                    run.repair(Copy(found.index, found.term, position, size, *damaged), entry)
+                    copy = Copy(found.index, found.term, position, size, *damaged)
+                    if entry.batch is not None:
+                        copy = copy._replace(partition=entry.partition,
+                                             base_offset=entry.base_offset,
+                                             count=entry.batch.count,
+                                             max_timestamp_ms=entry.batch.max_timestamp_ms)
+                    run.repair(copy, entry)
                 else:
                     run.missing[found.index] = position
                     self._breaks.append(Break(position, "payload", found.group, found.index,

@@ -398,6 +398,9 @@ class Store:
         if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)
         log = self._logs[batches.group]
+        if log.missing:  # what is missing may be missing in the partition's index too
+            lost = ReadPlan(log.group, log.incarnation, [], self._filesystem, (), min(log.missing))
+            return Fetch([], FetchPlan(lost), offset, 0)
         size_of, cached = log.index.size, log.cached
         hot = batches.batch(first)[2] in cached
         indexes, total, next_offset = [], 0, offset

@@ -27,6 +27,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple, Sequence
 
+from multiraft import core
 from multiraft.wire import messages
 from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, RemoteProtocolError
 from multiraft.wire.frames import (
@@ -36,10 +37,9 @@ from multiraft.wire.frames import (
     Frame,
     FrameReader,
     WireLimits,
-    byte_count,
-    encode_frame,
+    payload_size,
 )
-from multiraft.wire.messages import FetchReply, Hello, Produce, Refused, Welcome
+from multiraft.wire.messages import Hello, Refused, Welcome
 from multiraft.wire.schema import U64_MAX, Malformed
 
 
@@ -67,6 +67,9 @@ class Signal(enum.Enum):
     NEED_DATA = "need data"
     PAUSED = "paused"
 
+
+#: A named tuple from all its fields, without the Python function in front of it.
+_new = tuple.__new__
 
 NEED_DATA = Signal.NEED_DATA
 PAUSED = Signal.PAUSED
@@ -103,15 +106,6 @@ class ConnectionClosed(NamedTuple):
 
 
 Event = Hello | Welcome | Refused | RequestEvent | BadRequest | ResponseEvent | ConnectionClosed
-
-#: (role, state) -> type that may be sent then -> state after it
-_SENDS: dict[tuple[Role, State], dict[type, State]] = {
-    (Role.CLIENT, State.OPENING): {Hello: State.WAITING},
-    (Role.CLIENT, State.OPEN): {RequestEvent: State.OPEN},
-    (Role.SERVER, State.JUDGING): {Welcome: State.OPEN, Refused: State.CLOSED},
-    (Role.SERVER, State.OPEN): {ResponseEvent: State.OPEN},
-}
-
 
 def answer_to(bad: BadRequest) -> ResponseEvent:
     """The response that a bad request gets."""
@@ -168,14 +162,20 @@ class Connection:
 
     def next_event(self) -> Event | Signal:
         """The next event, NEED_DATA or PAUSED.  Raises ``RemoteProtocolError``, then for good."""
-        if self.state is State.BROKEN:
+        state = self.state
+        if state is State.BROKEN:
             raise RemoteProtocolError("the connection is finished after a protocol error")
-        if self._paused():
+        if self.role is Role.SERVER and (
+                state is State.JUDGING or len(self._in_flight) >= self.limits.in_flight_max):
             return PAUSED
         try:
-            frame = self._next_frame()
+            frame = self._next_frame() if self._pending else self.reader.next_frame()
             if frame is not None:
-                return self._read(frame)
+                if state is not State.OPEN:
+                    return self._read_handshake(frame)
+                if self.role is Role.SERVER:
+                    return self._read_request(frame)
+                return self._read_response(frame)
             if not self._ended:
                 return NEED_DATA
             if self.reader.mid_frame:
@@ -185,11 +185,6 @@ class Connection:
             raise
         self.state = State.CLOSED
         return ConnectionClosed()
-
-    def _paused(self) -> bool:
-        if self.role is Role.CLIENT:
-            return False
-        return self.state is State.JUDGING or len(self._in_flight) >= self.limits.in_flight_max
 
     def _next_frame(self) -> Frame | None:
         while (frame := self.reader.next_frame()) is None and self._pending:
@@ -204,11 +199,7 @@ class Connection:
                 self._pending[0] = data[count:]
         return frame
 
-    def _read(self, frame: Frame) -> Event:
-        if self.state is State.OPEN:
-            if self.role is Role.SERVER:
-                return self._read_request(frame)
-            return self._read_response(frame)
+    def _read_handshake(self, frame: Frame) -> Event:
         if len(frame.payload):
             raise RemoteProtocolError(f"payload of {len(frame.payload)} bytes in the handshake")
         try:
@@ -233,46 +224,54 @@ class Connection:
         return answer
 
     def _read_request(self, frame: Frame) -> RequestEvent | BadRequest:
-        fields = frame.header
-        number = _correlation(fields)
+        fields, payload = frame
+        number = fields.pop("id", None)
+        if type(number) is not int or not 0 <= number <= U64_MAX:
+            raise _no_id()
         if number in self._in_flight:
             raise RemoteProtocolError(f"request id {number} is still in flight")
         op = fields.pop("op", None)
+        metadata_index = fields.pop("metadata_index", 0)
         try:
-            metadata_index = _metadata_index(fields)
+            if type(metadata_index) is not int or not 0 <= metadata_index <= U64_MAX:
+                raise _bad_metadata_index()
             shape = messages.REQUESTS.get(op) if type(op) is str else None
             if shape is None:
                 self._in_flight[number] = ""
                 return BadRequest(number, Code.UNSUPPORTED,
                                   ErrorDetail(f"unknown operation {str(op)[:60]!r}"))
-            request = _with_payload(shape.read(fields), frame.payload)
+            request = shape.read(fields, payload)
         except Malformed as error:
             self._in_flight[number] = ""
             return BadRequest(number, Code.INVALID_REQUEST, ErrorDetail(str(error)))
         if op != "produce" or request.acks != "none":
             self._in_flight[number] = op
-        return RequestEvent(number, request, metadata_index)
+        return _new(RequestEvent, (number, request, metadata_index))
 
     def _read_response(self, frame: Frame) -> ResponseEvent:
-        fields = frame.header
-        number = _correlation(fields)
+        fields, payload = frame
+        number = fields.pop("id", None)
+        if type(number) is not int or not 0 <= number <= U64_MAX:
+            raise _no_id()
         op = self._in_flight.pop(number, None)
         if op is None:
             raise RemoteProtocolError(f"a response to request {number}, which is not in flight")
+        metadata_index = fields.pop("metadata_index", 0)
+        code = fields.pop("code", None)
+        error = fields.pop("error", None)
         try:
-            metadata_index = _metadata_index(fields)
-            code = fields.pop("code", None)
+            if type(metadata_index) is not int or not 0 <= metadata_index <= U64_MAX:
+                raise _bad_metadata_index()
             if type(code) is not int or code < 0:
                 raise Malformed("no code")
-            error = fields.pop("error", None)
-            if code != Code.OK:
+            if code:
                 detail = ErrorDetail() if error is None else messages.read_detail(error)
                 return ResponseEvent(number, None, messages.result_code(code), detail,
                                      metadata_index)
-            reply = _with_payload(messages.RESPONSES[op].read(fields), frame.payload)
+            reply = messages.RESPONSES[op].read(fields, payload)
         except Malformed as problem:
             raise RemoteProtocolError(f"response to {op}: {problem}") from None
-        return ResponseEvent(number, reply, metadata_index=metadata_index)
+        return _new(ResponseEvent, (number, reply, Code.OK, None, metadata_index))
 
     # ---- events in, bytes out ----
 
@@ -280,107 +279,92 @@ class Connection:
         """Buffers to send, in order: one for the header, then ``payload``'s own, not copied.
         Raises ``LocalProtocolError`` when the event may not be sent now or is too large; nothing
         has changed then."""
-        after = _SENDS.get((self.role, self.state), {}).get(type(event))
-        if after is None:
-            raise LocalProtocolError(f"{type(event).__name__} may not be sent by a "
-                                     f"{self.role.value} that is {self.state.value}")
-        buffers = self._encoders[type(event)](self, event, payload)
+        kind = type(event)
+        if self.state is State.OPEN:
+            if kind is RequestEvent and self.role is Role.CLIENT:
+                return self._send_request(event, payload)
+            if kind is ResponseEvent and self.role is Role.SERVER:
+                return self._send_response(event, payload)
+        elif kind is Hello and self.role is Role.CLIENT and self.state is State.OPENING:
+            return self._send_handshake(messages.hello_header(event), payload, State.WAITING)
+        elif self.role is Role.SERVER and self.state is State.JUDGING:
+            if kind is Welcome:
+                return self._send_handshake(messages.welcome_header(event), payload, State.OPEN)
+            if kind is Refused:
+                return self._send_handshake(messages.refused_header(event), payload, State.CLOSED)
+        raise LocalProtocolError(f"{kind.__name__} may not be sent by a {self.role.value} that is "
+                                 f"{self.state.value}")
+
+    def _send_handshake(self, header: dict[str, Any], payload, after: State) -> list[Buffer]:
+        buffers = self._frame(header, payload, 0)
         self.state = after
         if after is State.OPEN:
             self.reader.limits = self.limits
         return buffers
 
-    def _send_hello(self, hello: Hello, payload) -> list[Buffer]:
-        return self._frame(messages.hello_header(hello), payload)
-
-    def _send_welcome(self, welcome: Welcome, payload) -> list[Buffer]:
-        return self._frame(messages.welcome_header(welcome), payload)
-
-    def _send_refused(self, refused: Refused, payload) -> list[Buffer]:
-        return self._frame(messages.refused_header(refused), payload)
-
     def _send_request(self, event: RequestEvent, payload) -> list[Buffer]:
-        request = event.request
+        number, request, metadata_index = event
         op = messages.OPS[type(request)]
-        if event.id in self._in_flight:
-            raise LocalProtocolError(f"request id {event.id} is still in flight")
-        header: dict[str, Any] = {"id": event.id, "op": op, **request._asdict()}
-        if event.metadata_index:
-            header["metadata_index"] = event.metadata_index
-        header.pop("payload", None)
-        buffers = self._frame(header, payload, request)
+        if number in self._in_flight:
+            raise LocalProtocolError(f"request id {number} is still in flight")
+        shape = messages.REQUESTS[op]
+        header: dict[str, Any] = {"id": number, "op": op, **shape.header(request)}
+        if metadata_index:
+            header["metadata_index"] = metadata_index
+        named = 0 if shape.payload_bytes is None else shape.payload_bytes(request)
+        buffers = self._frame(header, payload, named)
         if op != "produce" or request.acks != "none":
-            self._in_flight[event.id] = op
+            self._in_flight[number] = op
         return buffers
 
     def _send_response(self, event: ResponseEvent, payload) -> list[Buffer]:
-        op = self._in_flight.get(event.id)
+        number, reply, code, error, metadata_index = event
+        op = self._in_flight.get(number)
         if op is None:
-            raise LocalProtocolError(f"request {event.id} is not in flight: answered twice?")
-        header: dict[str, Any] = {"id": event.id, "code": int(event.code)}
-        if event.metadata_index:
-            header["metadata_index"] = event.metadata_index
-        if event.code == Code.OK:
-            if messages.RESPONSES.get(op, (None,))[0] is not type(event.reply):
-                raise LocalProtocolError(f"{type(event.reply).__name__} does not answer {op!r}")
-            header.update(event.reply._asdict())
-            header.pop("payload", None)
-        elif event.error is not None:
-            header["error"] = event.error
-        buffers = self._frame(header, payload, event.reply)
-        del self._in_flight[event.id]
+            raise LocalProtocolError(f"request {number} is not in flight: answered twice?")
+        header: dict[str, Any] = {"id": number, "code": code}
+        if metadata_index:
+            header["metadata_index"] = metadata_index
+        named = 0
+        if code == 0:
+            shape = messages.RESPONSES.get(op)
+            if shape is None or shape.kind is not type(reply):
+                raise LocalProtocolError(f"{type(reply).__name__} does not answer {op!r}")
+            header |= shape.header(reply)
+            if shape.payload_bytes is not None:
+                named = shape.payload_bytes(reply)
+        elif error is not None:
+            header["error"] = error
+        buffers = self._frame(header, payload, named)
+        del self._in_flight[number]
         return buffers
 
     def _frame(self, header: dict[str, Any], payload: Sequence[Buffer],
-               message: object = None) -> list[Buffer]:
-        payload_bytes = sum(map(byte_count, payload))
-        named = _payload_bytes(message)
+               named: int) -> list[Buffer]:
+        payload_bytes = payload_size(payload) if payload else 0
         if named != payload_bytes:
             raise LocalProtocolError(f"the header names {named} payload bytes, "
                                      f"{payload_bytes} are given")
-        buffers = encode_frame(header, payload)
-        header_bytes = len(buffers[0])
+        if payload_bytes > self.remote_frame_bytes_max:
+            raise self._too_large(payload_bytes)
+        encoded = core.encode_header(header, payload_bytes)
+        header_bytes = len(encoded)
         if header_bytes > self.limits.header_bytes_max:
             raise LocalProtocolError(f"header of {header_bytes} bytes, the limit is "
                                      f"{self.limits.header_bytes_max}")
         if header_bytes + payload_bytes > self.remote_frame_bytes_max:
-            raise LocalProtocolError(f"frame of {header_bytes + payload_bytes} bytes, the limit is "
-                                     f"{self.remote_frame_bytes_max}")
-        return buffers
+            raise self._too_large(header_bytes + payload_bytes)
+        return [encoded, *payload]
 
-    _encoders = {Hello: _send_hello, Welcome: _send_welcome, Refused: _send_refused,
-                 RequestEvent: _send_request, ResponseEvent: _send_response}
+    def _too_large(self, frame_bytes: int) -> LocalProtocolError:
+        return LocalProtocolError(f"frame of {frame_bytes} bytes, the limit is "
+                                  f"{self.remote_frame_bytes_max}")
 
 
-def _correlation(fields: dict[str, Any]) -> int:
+def _no_id() -> RemoteProtocolError:
     """Without a usable id nothing can be answered: the connection is finished."""
-    number = fields.pop("id", None)
-    if type(number) is not int or not 0 <= number <= U64_MAX:
-        raise RemoteProtocolError("a frame without a request id")
-    return number
+    return RemoteProtocolError("a frame without a request id")
 
 
-def _metadata_index(fields: dict[str, Any]) -> int:
-    index = fields.pop("metadata_index", 0)
-    if type(index) is not int or not 0 <= index <= U64_MAX:
-        raise Malformed("field 'metadata_index': expected an integer from 0 to 2**64 - 1")
-    return index
-
-
-def _payload_bytes(message: object) -> int:
-    """How many payload bytes a message names."""
-    if isinstance(message, Produce):
-        return sum(batch.length for batch in message.batches)
-    if isinstance(message, FetchReply):
-        return sum(result.length for result in message.results)
-    return 0
-
-
-def _with_payload(message, payload: memoryview):
-    """The message with its payload attached.  Raises ``Malformed`` when lengths disagree."""
-    named = _payload_bytes(message)
-    if named != len(payload):
-        raise Malformed(f"the header names {named} payload bytes, {len(payload)} came")
-    return message._replace(payload=payload) if named else message
-
-
+def _bad_metadata_index() -> Malformed:
+    return Malformed("field 'metadata_index': expected an integer from 0 to 2**64 - 1")

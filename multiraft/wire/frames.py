@@ -1,4 +1,4 @@
-"""Frames: where one message ends and the next begins, and the only place where CBOR is decoded.
+"""Frames: where one message ends and the next begins, and the only place where headers are decoded.
 
     u32 frame length, big-endian (bytes after this field)
     u32 header length, big-endian
@@ -21,13 +21,12 @@ each, instead of a copy of half the data.
 
 from __future__ import annotations
 
-import io
 import struct
 from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple, NoReturn, Sequence
 
-import cbor2
-
+from multiraft import core
+from multiraft.errors import MalformedHeader
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
 
 Buffer = bytes | bytearray | memoryview
@@ -36,9 +35,9 @@ _LENGTH = struct.Struct(">I")
 _LENGTHS = struct.Struct(">II")
 LENGTH_BYTES = _LENGTH.size
 PREFIX_BYTES = _LENGTHS.size
+#: A named tuple from its fields, without the Python function in front of it.
+_new = tuple.__new__
 
-#: Containers within containers.  The deepest header of ours has 5; a hostile one has 100,000.
-DEPTH_MAX = 8
 #: One receive of a small-frame connection; also the memory an idle connection holds.
 CHUNK_BYTES_MIN = 16 << 10
 #: Chunks double up to this while receives fill them: covers a socket buffer in one call.
@@ -73,64 +72,17 @@ class Frame(NamedTuple):
     payload: memoryview
 
 
-# ---- CBOR -------------------------------------------------------------------------------------
-
-
-def _refuse_tag(*_: object) -> NoReturn:
-    raise ValueError("semantic tags are not part of the protocol")
-
-
-#: Every tag that cbor2 gives a meaning of its own; all others reach ``tag_hook``.  A test asks for
-#: each tag up to 65,535.
-_KNOWN_TAGS = (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 100, 256, 258, 260, 261, 1004, 43000,
-               55799)
-_REFUSED_TAGS = {tag: _refuse_tag for tag in _KNOWN_TAGS}
-_INT_MIN = -(1 << 63)
+# ---- headers ----------------------------------------------------------------------------------
 
 
 def decode_header(data: Buffer) -> dict[str, Any]:
-    """The one CBOR decoder: a map with text keys, of integers of 64 bits, text, bytes, booleans,
-    null, lists and such maps; definite lengths, no tags, no repeated keys, no floats, at most
-    ``DEPTH_MAX`` containers deep, nothing after it.  O(bytes).
+    """A header alone, for who keeps one elsewhere; what it may contain says ``core``.  O(bytes).
 
-    The caller bounds ``len(data)``.  Raises ``RemoteProtocolError`` for everything else."""
-    source = io.BytesIO(data)
+    The caller bounds ``len(data)``.  Raises ``RemoteProtocolError``."""
     try:
-        header = cbor2.CBORDecoder(
-            source, tag_hook=_refuse_tag, semantic_decoders=_REFUSED_TAGS, max_depth=DEPTH_MAX,
-            allow_indefinite=False, allow_duplicate_keys=False, strict_hashable_types=True,
-        ).decode()
-    except (cbor2.CBORDecodeError, ValueError, OverflowError) as error:
-        cause = error.__cause__ or error
-        raise RemoteProtocolError(f"header is not acceptable CBOR: {cause}") from error
-    if source.tell() != len(data):
-        raise RemoteProtocolError(f"{len(data) - source.tell()} bytes after the header's map")
-    if type(header) is not dict:
-        raise RemoteProtocolError(f"header is a {type(header).__name__}, not a map")
-    _check_plain(header)
-    return header
-
-
-def _check_plain(header: dict) -> None:
-    """What cbor2 cannot be told to refuse: floats, ``undefined``, simple values, byte-string keys,
-    integers below -2**63."""
-    values: list = [header]
-    for value in values:  # grows while it is walked
-        kind = type(value)
-        if kind is int:
-            if value < _INT_MIN:
-                raise RemoteProtocolError(f"integer {value} has more than 64 bits")
-        elif kind is str or kind is bytes or value is None or kind is bool:
-            pass
-        elif kind is list:
-            values.extend(value)
-        elif kind is dict:
-            for key in value:
-                if type(key) is not str:
-                    raise RemoteProtocolError(f"map key of type {type(key).__name__}")
-            values.extend(value.values())
-        else:
-            raise RemoteProtocolError(f"value of type {kind.__name__}")
+        return core.decode_header(data, 0, len(data))
+    except MalformedHeader as error:
+        raise RemoteProtocolError(f"header is not acceptable CBOR: {error}") from None
 
 
 # ---- sending ----------------------------------------------------------------------------------
@@ -138,15 +90,15 @@ def _check_plain(header: dict) -> None:
 
 def encode_frame(header: Mapping[str, Any], payload: Sequence[Buffer] = ()) -> list[Buffer]:
     """Buffers for a gathered send: prefix and header in one, then the caller's own, not copied."""
-    encoded = cbor2.dumps(header)
-    payload_bytes = sum(map(byte_count, payload))
-    prefix = _LENGTHS.pack(4 + len(encoded) + payload_bytes, len(encoded))
-    return [prefix + encoded, *payload]
+    return [core.encode_header(header, payload_size(payload)), *payload]
 
 
-def byte_count(data: Buffer) -> int:
-    """Bytes of a buffer, whatever its item size."""
-    return data.nbytes if type(data) is memoryview else len(data)
+def payload_size(payload: Sequence[Buffer]) -> int:
+    """Bytes of all buffers."""
+    total = 0
+    for buffer in payload:
+        total += buffer.nbytes if type(buffer) is memoryview else len(buffer)
+    return total
 
 
 # ---- receiving --------------------------------------------------------------------------------
@@ -203,8 +155,9 @@ class FrameReader:
             assert self._filled <= len(self._large)
             return
         self._end += count
-        assert self._end <= len(self._chunk)
-        if self._end == len(self._chunk):
+        room = len(self._chunk) - self._end
+        assert room >= 0
+        if not room:
             self._chunk_bytes = min(self._chunk_bytes * 2, CHUNK_BYTES_MAX)
 
     def next_frame(self) -> Frame | None:
@@ -212,42 +165,66 @@ class FrameReader:
         from then on always the same one."""
         if self._failed is not None:
             raise self._failed
+        start = self._start
         try:
-            return self._next_frame()
+            if self._large is not None:
+                return self._next_large()
+            available = self._end - start
+            if available < PREFIX_BYTES:
+                return self._check_beginning() if available >= LENGTH_BYTES else None
+            length, header_bytes = _LENGTHS.unpack_from(self._chunk, start)
+            limits = self.limits
+            if length > limits.frame_bytes_max or header_bytes > limits.header_bytes_max or (
+                    length < LENGTH_BYTES + header_bytes):
+                self._refuse(length, header_bytes)
+            payload_at = start + PREFIX_BYTES + header_bytes
+            end = start + LENGTH_BYTES + length
+            if end > self._end:
+                return self._wait_for(end)
+            header = core.decode_header(self._chunk, start + PREFIX_BYTES, payload_at)
+        except MalformedHeader as error:
+            self._failed = RemoteProtocolError(f"header is not acceptable CBOR: {error}")
+            raise self._failed from None
         except RemoteProtocolError as error:
             self._failed = error
             raise
+        self._start = end
+        self._peek = False
+        return _new(Frame, (header, self._view[payload_at:end]))
 
-    def _next_frame(self) -> Frame | None:
-        if self._large is not None:
-            if self._filled < len(self._large):
-                return None
-            whole, self._large = self._large, None
-            self._peek = True
-            return self._parse(whole)
-        available = self._end - self._start
-        if available < LENGTH_BYTES:
+    def _next_large(self) -> Frame | None:
+        whole = self._large
+        if self._filled < len(whole):
             return None
-        total = LENGTH_BYTES + self._frame_length()
-        if total <= available:
-            whole = self._view[self._start:self._start + total]
-            self._start += total
-            self._peek = False
-            return self._parse(whole)
-        if self._start + total > len(self._chunk):
-            if total <= self._chunk_bytes // 4:
-                self._renew_chunk()
-            else:
-                self._begin_large(total)
-        return None
+        self._large = None
+        self._peek = True
+        payload_at = PREFIX_BYTES + _LENGTH.unpack_from(whole, LENGTH_BYTES)[0]
+        return Frame(core.decode_header(whole, PREFIX_BYTES, payload_at), whole[payload_at:])
 
-    def _frame_length(self) -> int:
+    def _check_beginning(self) -> None:
+        """One length has arrived, the other has not: it may already be too much."""
         length = _LENGTH.unpack_from(self._chunk, self._start)[0]
+        if not LENGTH_BYTES <= length <= self.limits.frame_bytes_max:
+            self._refuse(length, 0)
+
+    def _refuse(self, length: int, header_bytes: int) -> NoReturn:
+        """Say which of its lengths a frame is refused for."""
         if length > self.limits.frame_bytes_max:
             raise FrameTooLarge("frame", self.limits.frame_bytes_max, length)
         if length < LENGTH_BYTES:
             raise RemoteProtocolError(f"frame of {length} bytes has no header length")
-        return length
+        if header_bytes > self.limits.header_bytes_max:
+            raise FrameTooLarge("header", self.limits.header_bytes_max, header_bytes)
+        raise RemoteProtocolError(f"header of {header_bytes} bytes in a frame of {length}")
+
+    def _wait_for(self, end: int) -> None:
+        """A frame that ends at byte ``end`` of the chunk is not complete: where its rest goes."""
+        if end > len(self._chunk):
+            total = end - self._start
+            if total <= self._chunk_bytes // 4:
+                self._renew_chunk()
+            else:
+                self._begin_large(total)
 
     def _begin_large(self, total: int) -> None:
         """The rest of this frame does not fit into the chunk: give it memory of its own."""
@@ -266,13 +243,3 @@ class FrameReader:
         self._view = memoryview(self._chunk)
         self._view[:len(rest)] = rest
         self._start, self._end = 0, len(rest)
-
-    def _parse(self, whole: memoryview) -> Frame:
-        header_bytes = _LENGTH.unpack_from(whole, LENGTH_BYTES)[0]
-        if header_bytes > self.limits.header_bytes_max:
-            raise FrameTooLarge("header", self.limits.header_bytes_max, header_bytes)
-        payload_at = PREFIX_BYTES + header_bytes
-        if payload_at > len(whole):
-            raise RemoteProtocolError(
-                f"header of {header_bytes} bytes in a frame of {len(whole) - LENGTH_BYTES}")
-        return Frame(decode_header(whole[PREFIX_BYTES:payload_at]), whole[payload_at:])

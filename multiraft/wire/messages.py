@@ -445,12 +445,27 @@ def _per_partition(kind: type, *checks: schema.Check) -> schema.Check:
     return list_of(row(kind, *checks), PARTITIONS_PER_REQUEST_MAX)
 
 
+def _batch_bytes(request: Produce) -> int:
+    total = 0
+    for batch in request.batches:
+        total += batch.length
+    return total
+
+
+def _result_bytes(reply: FetchReply) -> int:
+    total = 0
+    for result in reply.results:
+        total += result.length
+    return total
+
+
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
     "metadata": Shape(Metadata, {"topics": nullable(list_of(_any_name, TOPICS_PER_REQUEST_MAX))}),
     "produce": Shape(Produce, {
         "acks": schema.one_of("commit", "leader", "none"),
-        "timeout_ms": schema.integer(1, TIMEOUT_MS_MAX), "batches": _batch_parts}),
+        "timeout_ms": schema.integer(1, TIMEOUT_MS_MAX), "batches": _batch_parts},
+        _batch_bytes),
     "fetch": Shape(Fetch, {
         "partitions": _per_partition(FetchPart, _u64, _i64, _bytes_count),
         "bytes_min": _bytes_count, "bytes_max": _bytes_count,
@@ -486,7 +501,8 @@ RESPONSES: dict[str, Shape] = {
     "produce": Shape(ProduceReply, {
         "results": _per_partition(ProduceResult, _code, _mark, _detail)}),
     "fetch": Shape(FetchReply, {
-        "results": _per_partition(FetchResult, _u64, _code, _mark, _mark, _bytes_count, _detail)}),
+        "results": _per_partition(FetchResult, _u64, _code, _mark, _mark, _bytes_count, _detail)},
+        _result_bytes),
     "list_offsets": Shape(ListOffsetsReply, {
         "results": _per_partition(OffsetResult, _u64, _code, _mark, _detail)}),
     "create_topic": Shape(CreateTopicReply, {"topic": _topic}),

@@ -25,15 +25,26 @@ class Malformed(MultiRaftError):
     error by whoever knows which side is wrong."""
 
 
-def integer(low: int, high: int) -> Check:
-    """An int (not a bool) with low <= value <= high."""
+class Integer(NamedTuple):
+    """A check for an int (not a bool) with low <= value <= high.  Rows and shapes look at the
+    bounds themselves: most fields are numbers, and a call for each is what checking would cost."""
 
-    def check(value):
-        if type(value) is not int or not low <= value <= high:
-            raise Malformed(f"expected an integer from {low} to {high}, got {_show(value)}")
+    low: int
+    high: int
+
+    def __call__(self, value):
+        if type(value) is not int or not self.low <= value <= self.high:
+            raise Malformed(f"expected an integer from {self.low} to {self.high}, "
+                            f"got {_show(value)}")
         return value
 
-    return check
+
+integer = Integer
+
+
+def _bounds(check: Check) -> tuple[Check, int, int]:
+    """A field's check with its bounds; those of what is no number hold no number."""
+    return (check, *check) if type(check) is Integer else (check, 1, 0)
 
 
 def text(length_max: int) -> Check:
@@ -109,41 +120,66 @@ def row(kind: type, *checks: Check) -> Check:
     """An array of exactly these fields, as the NamedTuple ``kind``."""
     assert len(kind._fields) == len(checks), f"{kind.__name__} has {len(kind._fields)} fields"
     count = len(checks)
-    make = kind._make
+    bounded = tuple(map(_bounds, checks))
+    make = tuple.__new__
 
     def check(value):
         if type(value) is not list or len(value) != count:
             raise Malformed(f"expected an array of {count} fields ({', '.join(kind._fields)}), "
                             f"got {_show(value)}")
-        return make([field(item) for field, item in zip(checks, value, strict=True)])
+        return make(kind, [
+            item if type(item) is int and low <= item <= high else field(item)
+            for item, (field, low, high) in zip(value, bounded, strict=True)])
 
     return check
 
 
-class Shape(NamedTuple):
-    """The fields of one request or response: name -> check, and those that may be left out."""
+class Shape:
+    """The fields of one request or response: name -> check; those with a default may be left out.
+    ``payload_bytes`` counts the payload bytes that a value names; None = it has no payload."""
 
-    kind: type
-    checks: dict[str, Check]
+    __slots__ = ("kind", "names", "payload_bytes", "_checks")
 
-    def read(self, fields: dict[str, Any]):
-        """The typed value.  Raises ``Malformed`` naming the field.  O(fields)."""
-        checks = self.checks
+    def __init__(self, kind: type, checks: dict[str, Check],
+                 payload_bytes: Callable[[Any], int] | None = None):
+        self.kind = kind
+        self.names = kind._fields[:len(checks)]  # a payload comes last
+        assert set(self.names) == set(checks), kind.__name__
+        self.payload_bytes = payload_bytes
+        self._checks = {name: _bounds(check) for name, check in checks.items()}
+
+    def read(self, fields: dict[str, Any], payload=b""):
+        """The typed value, with its payload.  Raises ``Malformed`` naming the field.  O(fields)."""
+        checks = self._checks
         values = {}
         for name, value in fields.items():
-            check = checks.get(name)
-            if check is None:
+            if name not in checks:
                 raise Malformed(f"unknown field {_show(name)}")
+            check, low, high = checks[name]
+            if type(value) is int and low <= value <= high:
+                values[name] = value
+                continue
             try:
                 values[name] = check(value)
             except Malformed as error:
                 raise Malformed(f"field {name!r}: {error}") from None
+        came = len(payload)
+        if came and self.payload_bytes is not None:
+            values["payload"] = payload
         try:
-            return self.kind(**values)
+            value = self.kind(**values)
         except TypeError:
             missing = [name for name in checks if name not in values
                        and name not in self.kind._field_defaults]
             raise Malformed(f"missing field {missing[0]!r}") from None
+        named = 0 if self.payload_bytes is None else self.payload_bytes(value)
+        if named != came:
+            raise Malformed(f"the header names {named} payload bytes, {came} came")
+        return value
+
+    def header(self, value) -> dict[str, Any]:
+        """The fields of a value, without its payload."""
+        return dict(zip(self.names, value, strict=False))
 
 
 def _show(value: Any) -> str:

@@ -40,12 +40,11 @@ class Bench:
         return outcomes
 
     def connect(self, now=0):
-        (link,) = self.network.take_new_links()
+        (link,) = [link for link in self.network.take_changed() if link.welcome is None]
         link.connected()
         server = Connection(Role.SERVER)
         assert isinstance(self.arrive(link, server)[0], Hello)
         self.give(link, server.send(self.welcome), now)
-        self.network.release(now)
         return link, server
 
     def arrive(self, link, server) -> list:
@@ -93,14 +92,13 @@ def test_a_place_in_flight_is_passed_on():
     (event,) = bench.arrive(link, server)
     status = m.ClusterStatusReply(CLUSTER, 1, (), 1, 1, 0, 0, 0)
     bench.give(link, server.send(ResponseEvent(event.id, status)))
-    bench.network.release(1)
     assert len(bench.arrive(link, server)) == 1
 
 
 def test_an_address_that_failed_has_a_pause_and_says_why():
     bench = Bench()
     first = bench.ask()
-    (link,) = bench.network.take_new_links()
+    (link,) = bench.network.take_changed()
     bench.network.broken(link, "refused", 0)
     assert first == [Lost(False, "refused")]
     assert bench.ask(now=1) == [Lost(False, "refused")]
@@ -124,6 +122,22 @@ def test_an_unanswered_request_ends_its_link():
     bench.arrive(link, server)
     bench.network.tick(100)
     assert link.closed and outcomes == [Lost(True, "no answer in time")]
+
+
+def test_the_deadline_of_an_answered_request_is_looked_at_once_and_ends_nothing():
+    bench = Bench()
+    bench.ask(timeout_ms=100)
+    link, server = bench.connect()
+    late = bench.ask(timeout_ms=500)
+    event, _ = bench.arrive(link, server)
+    status = m.ClusterStatusReply(CLUSTER, 1, (), 1, 1, 0, 0, 0)
+    bench.give(link, server.send(ResponseEvent(event.id, status)))
+    assert bench.network.next_deadline_ms() == 100
+    bench.network.tick(100)
+    assert not link.closed and bench.network.next_deadline_ms() == 500
+    bench.network.tick(500)
+    assert late == [Lost(True, "no answer in time")]
+    assert bench.network.next_deadline_ms() is None
 
 
 def test_a_node_that_owes_answers_and_is_silent_is_not_asked_first():

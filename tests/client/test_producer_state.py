@@ -263,12 +263,26 @@ def test_an_ambiguous_end_never_gives_its_sequence_back():
     assert sequences(bench.one(201)) == [(7, 1, 0)]
 
 
+def test_a_partition_that_is_used_again_and_again_has_one_timer_and_keeps_its_sequences():
+    bench = Bench()
+    for now in range(1, 2_000, 10):
+        bench.send(now=now)
+        attempt = bench.one(now)
+        assert sequences(attempt) == [(7, 0, now // 10)]
+        bench.answer(attempt, now=now)
+        assert len(bench.state._timers) == 1
+    assert bench.poll(10_000) == [] and bench.poll(20_000) == []
+    assert not bench.state.records.partitions and bench.state.next_deadline_ms() is None
+    bench.send(now=20_001)
+    assert sequences(bench.one(20_001)) == [(7, 0, 200)]
+
+
 def test_sequences_wrap_where_kafkas_do():
     bench = Bench()
     bench.send()
     bench.answer(bench.one())
     bench.poll()
-    bench.state.records._idle[100].next_sequence = (1 << 31) - 1
+    bench.state.records.find(100).next_sequence = (1 << 31) - 1
     bench.send(now=1)
     assert sequences(bench.one(1)) == [(7, 0, (1 << 31) - 1)]
     bench.send(now=2)
@@ -320,6 +334,9 @@ def test_an_idle_producer_has_nothing_to_do():
     bench.send()
     bench.answer(bench.one())
     assert bench.poll(1) == []
+    retired_at = bench.state.next_deadline_ms()
+    assert retired_at <= bench.state.settings.suspect_ms, "its last timer"
+    assert bench.poll(retired_at) == []
     assert not bench.state.records.partitions
 
 

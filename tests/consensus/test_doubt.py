@@ -1,4 +1,4 @@
-"""A replica that lost its log's end follows, counts for nothing, and comes back only when cleared."""
+"""A replica that lost its log's end follows uncounted, and comes back only when cleared."""
 
 from __future__ import annotations
 

@@ -279,6 +279,30 @@ def test_stamps_agree(base_offset, leader_epoch, length):
     assert twins[0] == twins[1]
 
 
+@bounded
+@given(st.integers(-2, 1 << 63), st.integers(-2, 1 << 15), st.integers(-2, 1 << 31),
+       st.integers(0, 100))
+@example(7, 3, 1000, HEADER_BYTES)
+def test_stamps_of_producers_agree(producer_id, producer_epoch, base_sequence, length):
+    twins = bytearray(length), bytearray(length)
+    fields = producer_id, producer_epoch, base_sequence
+    assert (outcome(_reference.stamp_producer, twins[0], *fields)
+            == outcome(_core.stamp_producer, twins[1], *fields))
+    assert twins[0] == twins[1]
+    for twin in (_reference, _core):
+        assert outcome(twin.stamp_producer, bytes(length), *fields)[0] is BufferError
+
+
+@bounded
+@given(st.lists(records, min_size=1, max_size=3), producers)
+def test_a_batch_that_is_stamped_is_the_one_that_was_built_so(batch_records, producer):
+    builder = builder_of(_core, batch_records)
+    for twin in (_reference, _core):
+        batch = builder.build()
+        twin.stamp_producer(batch, *producer)
+        assert batch == builder.build(*producer)
+
+
 # ---- Entries -----------------------------------------------------------------------------------
 
 @bounded

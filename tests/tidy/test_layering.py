@@ -46,8 +46,8 @@ LAYERS = (
           {"multiraft/core.py": ("os", "multiraft._core", "multiraft._reference"),
            # The twin of system calls without the GIL: gathered append, the disk queue.
            "multiraft/_reference_disk.py": ("os", "threading", "time")}),
-    Layer("`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", "multiraft.errors"),
-          ("cbor2",), PURE, {}),
+    Layer("`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", *CODEC), (), PURE,
+          {}),
     Layer("`placement`", ("placement/**.py",), ("placement.**",), ("sortedcontainers",), PURE, {}),
     Layer("`multiraft.storage`", ("multiraft/storage/**.py",),
           ("multiraft.storage.**", "multiraft", LEVEL), ("sortedcontainers", "cbor2"),

@@ -393,7 +393,7 @@ values = st.recursive(
 
 @given(st.sampled_from(sorted(m.REQUESTS)), st.data())
 def test_requests_with_arbitrary_plain_values_are_read_or_answered(op, data):
-    names = [*m.REQUESTS[op].checks, "other"]
+    names = [*m.REQUESTS[op].names, "other"]
     fields = data.draw(st.dictionaries(st.sampled_from(names), values))
     pair = Pair().open()
     (event,) = events(pair.server, b"".join(encode_frame({"id": 1, "op": op, **fields})))
@@ -402,7 +402,7 @@ def test_requests_with_arbitrary_plain_values_are_read_or_answered(op, data):
 
 @given(st.sampled_from(sorted(m.RESPONSES)), st.data())
 def test_responses_with_arbitrary_plain_values_are_read_or_a_protocol_error(op, data):
-    names = [*m.RESPONSES[op].checks, "error", "code"]
+    names = [*m.RESPONSES[op].names, "error", "code"]
     fields = data.draw(st.dictionaries(st.sampled_from(names), values))
     pair = Pair().open()
     pair.client._in_flight[1] = op

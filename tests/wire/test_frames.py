@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multiraft._layout import HEADER_DEPTH_MAX
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
 from multiraft.wire.frames import (
     CHUNK_BYTES_MAX,
     CHUNK_BYTES_MIN,
-    DEPTH_MAX,
     FrameReader,
     WireLimits,
     decode_header,
@@ -238,7 +238,7 @@ def test_known_tags_are_refused_whatever_they_wrap(inner):
 
 
 def test_the_deepest_allowed_header_is_accepted_and_one_more_level_is_not():
-    lists = DEPTH_MAX - 1  # the map is one level
+    lists = HEADER_DEPTH_MAX - 1  # the map is one level
     assert decode_header(b"\xa1\x61a" + b"\x81" * lists + b"\x00")
     with pytest.raises(RemoteProtocolError, match="depth"):
         decode_header(b"\xa1\x61a" + b"\x81" * (lists + 1) + b"\x00")

@@ -1,0 +1,146 @@
+"""Reading all of the lane again, before somebody needs it: damage that nobody has asked for.
+
+Contract.  ``Scrubber.next_plan`` gives one piece after the other, ``done`` takes it back and names
+the entries that turned out to be damaged; after the last piece it begins again.  Plans run on any
+thread, one at a time, and hold the interpreter only between pieces of a few hundred microseconds.
+
+Theory.  The chain of entry checksums and each batch's own cover every byte that was ever given to
+the lane (docs/storage-format.md), so reading them is proof.  What the index does not point to any
+more (dropped suffixes, damaged entries that have a copy) is passed over.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from multiraft import _layout, core
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.lane import Segment
+from multiraft.storage.plans import read_exactly
+from multiraft.storage.store import Store
+
+#: Read and checked at a time: what it costs the loop is one such piece's time without the
+#: interpreter's lock.
+PIECE_BYTES = 256 << 10
+#: A piece that holds the beginning of an entry only is read again with this length.
+LARGE_PIECE_BYTES = _layout.ENTRY_BYTES_MAX + _layout.ENTRY_ALIGNMENT
+
+_U32 = struct.Struct("<I")
+
+
+class Suspect(NamedTuple):
+    """A place of the lane that is not what was written there."""
+
+    begin: int  # lane position
+    end: int
+    why: str
+
+
+class ScrubPlan:
+    """One piece.  ``suspects``, ``end`` and ``bytes`` are there once it was executed."""
+
+    __slots__ = ("segment", "position", "limit", "prev_crc", "end", "bytes", "suspects",
+                 "_filesystem")
+
+    def __init__(self, filesystem: Filesystem, segment: Segment, position: int, limit: int,
+                 prev_crc: int | None):
+        self.segment = segment
+        self.position = position  # lane position where it begins
+        self.limit = limit  # lane position where the segment's durable entries end
+        self.prev_crc = prev_crc  # None = what the first entry says: the place before is damaged
+        self.end = position  # where the next piece begins
+        self.bytes = 0
+        self.suspects: list[Suspect] = []
+        self._filesystem = filesystem
+
+    def execute(self) -> None:
+        """Blocking.  Raises ``OSError``."""
+        for length in (PIECE_BYTES, LARGE_PIECE_BYTES):
+            data = read_exactly(self._filesystem, self.segment.path,
+                                self.position - self.segment.start,
+                                min(length, self.limit - self.position))
+            self.bytes += len(data)
+            if self._check(data, len(data) < length):
+                return
+        self._skip(data)
+
+    def _check(self, data: bytes, is_last: bool) -> bool:
+        """Check a piece; False when it is too short to tell."""
+        prev_crc = self.prev_crc
+        if prev_crc is None and len(data) >= _layout.ENTRY_HEADER_BYTES:
+            prev_crc = _U32.unpack_from(data, _layout.ENTRY_PREV_CRC_AT)[0]
+        scan = core.scan_entries(data, 0, prev_crc or 0)
+        for found in scan.entries:
+            if not found.payload_intact:
+                begin = self.position + found.at
+                self.suspects.append(Suspect(begin, begin + found.length, "payload"))
+        if not scan.entries:
+            return False
+        self.end = min(self.position + scan.stopped_at, self.limit)
+        self.prev_crc = scan.last_crc
+        if is_last and self.end < self.limit:
+            self._suspect(data, scan.stopped_at, scan.reason)
+        return True
+
+    def _skip(self, data: bytes) -> None:
+        """The first entry of the piece is damaged."""
+        self._suspect(data, 0, "entry")
+
+    def _suspect(self, data: bytes, at: int, why: str) -> None:
+        """Go on at the next entry behind a damaged one."""
+        found = core.find_entry(data, at + _layout.ENTRY_ALIGNMENT)
+        resumed = self.position + found if found >= 0 else min(self.position + len(data),
+                                                               self.limit)
+        self.suspects.append(Suspect(self.position + at, resumed, why))
+        self.end, self.prev_crc = resumed, None
+
+
+class Scrubber:
+    """Goes over a store's lane, again and again."""
+
+    def __init__(self, store: Store, position: int = 0):
+        self.position = position  # lane position up to which this pass has come
+        self.bytes = 0  # read since the start
+        self.passes = 0  # completed since the start
+        self._store = store
+        self._prev_crc: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Lane bytes that there are to scrub."""
+        lane = self._store._lane
+        return lane.durable - (lane.segments[0].start if lane.segments else lane.durable)
+
+    def next_plan(self) -> ScrubPlan | None:
+        """The next piece; None once at the end of each pass, and while there is nothing."""
+        lane = self._store._lane
+        for segment in lane.segments:
+            limit = min(segment.end, lane.durable)
+            if limit <= max(self.position, segment.start + _layout.SEGMENT_HEADER_BYTES):
+                continue
+            if self.position <= segment.start:
+                self.position = segment.start + _layout.SEGMENT_HEADER_BYTES
+                self._prev_crc = segment.seed
+            return ScrubPlan(self._store._filesystem, segment, self.position, limit,
+                             self._prev_crc)
+        self.passes += self.position > 0
+        self.position = 0
+        return None
+
+    def done(self, plan: ScrubPlan) -> list[CorruptRange]:
+        """A plan was executed: the entries that it found damaged; one of group -1 for a place that
+        no log points to.  O(1), O(entries) of the whole store when there was something."""
+        self.position = max(plan.end, plan.position + 1)
+        self._prev_crc = plan.prev_crc
+        self.bytes += plan.bytes
+        return [CorruptRange(group, index, f"found by the scrub: {suspect.why}")
+                for suspect in plan.suspects for group, index in self._owners(suspect)]
+
+    def _owners(self, suspect: Suspect) -> list[tuple[int, int]]:
+        owners = self._store.repair.owners(suspect.begin, suspect.end)
+        if (owners or suspect.why == "payload"
+                or self._store.repair.is_settled(suspect.begin, suspect.end)):
+            return owners
+        return [(-1, 0)]
