@@ -16,6 +16,7 @@ import trio
 
 from multiraft.errors import MultiRaftError, NotLeader, ProposalError
 from multiraft.types import METADATA_GROUP
+from multiraft.wire import members
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
@@ -251,10 +252,10 @@ class Admin:
                 await self._roles.wait(TRANSFER_RETRY_S)
         raise TimedOut(why)
 
-    async def _group_members(self, request: wire.GroupMembers) -> wire.GroupMembersReply:
+    async def _group_members(self, request: members.GroupMembers) -> members.GroupMembersReply:
         return await self._groups.members(request)
 
-    async def _group_recover(self, request: wire.GroupRecover) -> wire.GroupRecoverReply:
+    async def _group_recover(self, request: members.GroupRecover) -> members.GroupRecoverReply:
         return await self._groups.recover(request)
 
     async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
@@ -265,6 +266,6 @@ class Admin:
         wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
         wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
-        wire.GroupMembers: _group_members, wire.GroupRecover: _group_recover,
+        members.GroupMembers: _group_members, members.GroupRecover: _group_recover,
         wire.NodeStatus: _node_status,
     }

@@ -17,8 +17,10 @@ from node.known_nodes import KnownNodes
 from node.metadata import NodeRecord
 from node.metadata_requests import MetadataRequests
 
-#: Pause after an attempt that the metadata leader did not answer, in seconds: about an election.
-RETRY_S = 0.5
+#: Pause after an attempt that the metadata leader did not answer, in seconds: the first, and what
+#: it grows to, about an election.
+RETRY_S_MIN = 0.02
+RETRY_S_MAX = 0.5
 
 
 class Registration:
@@ -37,8 +39,10 @@ class Registration:
     async def run(self) -> None:
         """Task."""
         await self._admission.taking_part.wait()
+        pause_s = RETRY_S_MIN
         while not await self._registered():
-            await trio.sleep(RETRY_S)
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
         self._log.info("registered", extra={"boot_epoch": self._record.boot_epoch})
         while True:
             if self._record.id in self._known.facts.removed:

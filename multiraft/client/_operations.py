@@ -25,6 +25,12 @@ from multiraft.wire.errors import (
     UnknownTopic,
     exception_for,
 )
+from multiraft.wire.members import (
+    GroupMembers,
+    GroupMembersReply,
+    GroupRecover,
+    GroupRecoverReply,
+)
 from multiraft.wire.messages import (
     EARLIEST,
     LATEST,
@@ -33,10 +39,6 @@ from multiraft.wire.messages import (
     CreateTopic,
     DeleteTopic,
     GroupList,
-    GroupMembers,
-    GroupMembersReply,
-    GroupRecover,
-    GroupRecoverReply,
     GroupSummary,
     GroupTransfer,
     GroupTransferReply,

@@ -28,10 +28,9 @@ from multiraft.client._records import BatchReceipt, FetchedBatch, Record
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
+from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
 from multiraft.wire.messages import (
     ClusterStatusReply,
-    GroupMembersReply,
-    GroupRecoverReply,
     GroupSummary,
     GroupTransferReply,
     NodeStatusReply,

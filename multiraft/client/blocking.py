@@ -42,10 +42,9 @@ from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from multiraft.wire.frames import Buffer
+from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
 from multiraft.wire.messages import (
     ClusterStatusReply,
-    GroupMembersReply,
-    GroupRecoverReply,
     GroupSummary,
     GroupTransferReply,
     NodeStatusReply,

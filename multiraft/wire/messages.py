@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.wire import nodes, schema
+from multiraft.wire import members, nodes, schema
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.schema import Malformed, Shape, list_of, nullable, row
 
@@ -277,27 +277,6 @@ class GroupTransfer(NamedTuple):
     to: int = 0
 
 
-class GroupMembers(NamedTuple):
-    """To the group's leader: make these the members, if ``voters`` is not empty and the
-    configuration in force is still the one at ``expected_index`` (-1 = whichever).  Else only tell.
-    ``local``: the answering node's own replica is meant, whether it leads or not; tells only."""
-
-    group: int
-    voters: tuple[int, ...] = ()
-    learners: tuple[int, ...] = ()
-    expected_index: int = -1
-    local: bool = False
-
-
-class GroupRecover(NamedTuple):
-    """To the metadata group's leader: the group goes on from the replica of node ``survivor``, as
-    its only voter, in ``incarnation``.  Entries that only others had are lost."""
-
-    group: int
-    survivor: int
-    incarnation: int
-
-
 class NodeStatus(NamedTuple):
     pass
 
@@ -370,39 +349,6 @@ class GroupTransferReply(NamedTuple):
 
     leader: int
     term: int
-
-
-class MemberRow(NamedTuple):
-    """A member as the leader sees it: what it has durably, and how it is fed."""
-
-    node: int
-    state: str
-    match: int
-
-
-class GroupMembersReply(NamedTuple):
-    """A replica and what it knows of its group.  ``index``: of the configuration in force;
-    ``is_open``: a change is not through.  ``rows`` is filled by the leader."""
-
-    group: int
-    incarnation: int
-    node: int
-    leader: int
-    term: int
-    last_term: int
-    last_index: int
-    commit: int
-    index: int
-    is_open: bool
-    voters: tuple[int, ...]
-    learners: tuple[int, ...]
-    outgoing: tuple[int, ...]
-    rows: tuple[MemberRow, ...]
-    quarantined: str = ""
-
-
-class GroupRecoverReply(NamedTuple):
-    incarnation: int
 
 
 class NodeStatusReply(NamedTuple):
@@ -484,11 +430,8 @@ REQUESTS: dict[str, Shape] = {
     "group_list": Shape(GroupList, {
         "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
     "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
-    "group_members": Shape(GroupMembers, {
-        "group": _u32, "voters": _nodes, "learners": _nodes,
-        "expected_index": schema.integer(-1, schema.I64_MAX), "local": schema.boolean}),
-    "group_recover": Shape(GroupRecover, {"group": _u32, "survivor": _node, "incarnation": _u32}),
     "node_status": Shape(NodeStatus, {}),
+    **members.REQUESTS,
     **nodes.REQUESTS,
 }
 
@@ -522,13 +465,8 @@ RESPONSES: dict[str, Shape] = {
         "groups": list_of(row(GroupSummary, _u32, _u32, _u64, _node, _nodes, _nodes),
                           GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
     "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
-    "group_members": Shape(GroupMembersReply, {
-        "group": _u32, "incarnation": _u32, "node": _node, "leader": _node, "term": _u64,
-        "last_term": _u64, "last_index": _u64, "commit": _u64, "index": _u64,
-        "is_open": schema.boolean, "voters": _nodes, "learners": _nodes, "outgoing": _nodes,
-        "rows": list_of(row(MemberRow, _node, _text, _u64), NODES_MAX), "quarantined": _text}),
-    "group_recover": Shape(GroupRecoverReply, {"incarnation": _u32}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
+    **members.RESPONSES,
     **nodes.RESPONSES,
 }
 
@@ -537,12 +475,11 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 
 Request = (Metadata | Produce | Fetch | ListOffsets | CreateTopic | DeleteTopic | ListTopics
-           | InitProducer | ClusterStatus | GroupList | GroupTransfer | GroupMembers | GroupRecover
-           | NodeStatus | nodes.Request)
+           | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
+           | members.Request | nodes.Request)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | CreateTopicReply
          | DeleteTopicReply | ListTopicsReply | InitProducerReply | ClusterStatusReply
-         | GroupListReply | GroupTransferReply | GroupMembersReply | GroupRecoverReply
-         | NodeStatusReply | nodes.Reply)
+         | GroupListReply | GroupTransferReply | NodeStatusReply | members.Reply | nodes.Reply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),

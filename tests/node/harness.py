@@ -109,8 +109,8 @@ async def serving(directory: Path, **limits: int) -> AsyncIterator[Node]:
     node = make_node(parse(one_node_table(**limits), directory))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.run)
-        await until(lambda: node.core.led_count == 3 and node.metadata_log.state.cluster_id,
-                    "the node leads")
+        await until(lambda: node.core.led_count == 3 and node.metadata_log.state.cluster_id
+                    and node.metadata_log.state.node(1).incarnation, "the node leads")
         yield node
         node.rounds.stop()
         nursery.cancel_scope.cancel()
