@@ -29,6 +29,7 @@ import trio
 import multiraft
 from multiraft._layout import BATCH_BYTES_MAX
 from multiraft.client import blocking
+from multiraft.client.tls import TlsSettings
 from multiraft.errors import CodecError, ConfigError, ProposalError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
@@ -380,8 +381,11 @@ def run(config_path: Path, servers: Sequence[str] = ()) -> int:
 
 
 def _connect(servers: Sequence[str]) -> blocking.Client:
-    """A client for the time before there is a loop."""
-    return blocking.Client(servers, client_id="multiraft-node-init")
+    """A client of the cluster that is joined; TLS as the environment tells all clients."""
+    given = [os.environ.get(f"MULTIRAFT_TLS_{name}", "")
+             for name in ("CA", "CERT", "KEY", "SERVER_NAME")]
+    tls = TlsSettings(*given) if any(given) or os.environ.get("MULTIRAFT_TLS") else None
+    return blocking.Client(servers, client_id="multiraft-node-init", tls=tls)
 
 
 def _run(config: NodeConfig, log: logging.Logger) -> None:

@@ -14,7 +14,7 @@ from node import main as main_module
 from node.config import parse
 from node.errors import DiskFailed
 from node.main import init, run
-from tests.node.harness import make_node, one_node_table
+from tests.node.harness import free_port, make_node, one_node_table
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 20
@@ -116,6 +116,19 @@ def test_a_directory_without_identity_is_no_new_node(tmp_path, capsys):
     assert init(config) == 0
     (tmp_path / "data" / "node.json").unlink()
     assert run(config) == 3, "it was initialised, and then lost its identity"
+
+
+def test_a_cluster_that_cannot_be_joined_is_said_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "joining.toml"
+    text = initialised(tmp_path).read_text()
+    path.write_text(text[:text.index("[cluster]")].replace('"data"', '"other"'))
+    nobody = f"127.0.0.1:{free_port()}"
+    assert init(path, [nobody]) == 2
+    assert nobody in capsys.readouterr().err
+    monkeypatch.setenv("MULTIRAFT_TLS_CA", str(tmp_path / "absent.pem"))
+    assert init(path, [nobody]) == 2
+    assert "absent.pem" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_directory_of_another_cluster_is_refused(tmp_path, capsys):
