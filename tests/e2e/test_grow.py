@@ -9,10 +9,12 @@ import subprocess
 import sys
 
 import pytest
+import trio
 
 from admin_cli import dev_state
 from multiraft.client import blocking
 from multiraft.wire.errors import NodeRemoved
+from tests.e2e.test_kill_leader import SOME, under_load
 from tests.e2e.test_nodes import data, init, node_rows, still_serves
 from tests.e2e.world import ROOT, run_node, wait_for
 
@@ -164,3 +166,17 @@ def test_nobody_joins_under_an_id_that_was_removed(world):
         with pytest.raises(NodeRemoved):
             row = client.node_list().nodes[0].node
             client.join_cluster(row._replace(id=3, incarnation=9))
+
+
+def test_a_node_is_replaced_under_load_and_nothing_acknowledged_is_lost(world):
+    new = world.dev.add()
+
+    async def during(_client, load, _leader):
+        replaced = await trio.to_thread.run_sync(answer, world, "node", "replace", "1", str(new))
+        assert sorted(replaced["moved"]) == [0, 1, 2, 3, 4]
+        await load.acknowledged_more(SOME, partition=0)
+        assert await trio.to_thread.run_sync(answer, world, "node", "remove", "1") == {"removed": 1}
+        await load.acknowledged_more(SOME, partition=0)
+
+    trio.run(under_load, world, "moving", during)
+    wait_for(lambda: 1 not in node_rows(world), "everybody has heard")
