@@ -7,10 +7,10 @@ Importing this imports no client: Tab and `--help` are fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from admin_cli.servers import Servers, find_servers
+from admin_cli.servers import Servers, TlsOptions, find_servers, find_tls
 
 Connect = Callable[[Sequence[str]], Any]  # client addresses -> a client, used with `with`
 NodeCommand = Callable[..., Sequence[str]]  # node.toml, "start" or "init", options -> command line
@@ -19,13 +19,18 @@ NodeCommand = Callable[..., Sequence[str]]  # node.toml, "start" or "init", opti
 @dataclass(slots=True)
 class Session:
     """``connect`` and ``node_command`` None mean the real client and the real node;
-    ``servers_option`` is what --servers said."""
+    ``servers_option`` is what --servers said, ``tls_options`` what the --tls... flags did."""
 
     environ: Mapping[str, str]
     connect: Connect | None = None
     servers_option: str | None = None
     node_command: NodeCommand | None = None
+    tls_options: dict[str, str | bool] = field(default_factory=dict)
 
     def servers(self) -> Servers:
         """The cluster to talk to; raises ``CommandFailed`` when nothing names one."""
         return find_servers(self.servers_option, self.environ)
+
+    def tls(self) -> TlsOptions | None:
+        """How to speak to it; None = without TLS."""
+        return find_tls(self.tls_options, self.environ)

@@ -20,8 +20,8 @@ from pathlib import Path
 from admin_cli import dev_process, dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
-from benchmarks.processes import BenchmarkError, free_base_port
 from benchmarks.prober import Place, Prober, call
+from benchmarks.processes import BenchmarkError, free_base_port
 from multiraft.wire import messages as wire
 
 UP_S = 120.0

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from admin_cli.dev_cluster import DevCluster
 from benchmarks.failover import cluster
-from benchmarks.processes import BenchmarkError
 from benchmarks.prober import call
+from benchmarks.processes import BenchmarkError
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import messages as wire

@@ -94,6 +94,7 @@ class MultiRaft:
         self.node = node
         self.config = config.validate()
         self._host = Host(node, config, store, rng, now_ms)
+        self.timers = self._host.timers  # a driver may look at ``earliest_ms``
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
         self._sequence = 0
@@ -155,6 +156,8 @@ class MultiRaft:
         host = self._host
         assert now_ms >= host.now_ms, f"time went from {host.now_ms} back to {now_ms}"
         host.now_ms = now_ms
+        if now_ms < host.timers.earliest_ms:
+            return
         while (key := host.timers.pop_due(now_ms)) is not None:
             if key < 0:
                 self._neighbours.on_timer(key)
@@ -438,7 +441,8 @@ class MultiRaft:
                     group.acknowledge()
                 if group.outbox:
                     self._release(group, ready, sequence)
-                group.hand_out_committed(ready)
+                if group.log.commit > group.log.handed_index:
+                    group.hand_out_committed(ready)
             if group_writes:
                 self._sequence = sequence
                 self._writing.append((sequence, writing))

@@ -61,6 +61,7 @@ class Neighbours:
         """A group was added here."""
         group.share(group.configuration.members())
         self.pending[group.id] = None
+        self._host.timers.hasten(self._host.now_ms)
 
     def unshare(self, group: Group) -> None:
         """A group was removed here."""
@@ -69,6 +70,7 @@ class Neighbours:
 
     def _queue(self, node: int) -> None:
         self.pending.update(self._shared.get(node, {}))
+        self._host.timers.hasten(self._host.now_ms)
 
     def reexamine_some(self) -> None:
         """Work off the oldest ``reexamine_groups_max`` pending groups."""
@@ -76,6 +78,8 @@ class Neighbours:
             group = next(iter(self.pending))
             del self.pending[group]
             self._groups[group].reexamine()
+        if self.pending:
+            self._host.timers.hasten(self._host.now_ms)
 
     def _emit(self, kind: str, node: int, *fields) -> None:
         self._host.events.append(Event(kind, NO_GROUP, (node, *fields)))

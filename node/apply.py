@@ -106,14 +106,6 @@ class Applying:
         """Whether sessions have answers that were not given to their sockets yet."""
         return bool(self._sessions.to_flush)
 
-    def next_deadline_ms(self) -> int | None:
-        """When an append or a long poll has waited long enough."""
-        pending_ms = self._pending.next_deadline_ms()
-        fetching_ms = self._fetching.next_deadline_ms()
-        if pending_ms is None or fetching_ms is None:
-            return fetching_ms if pending_ms is None else pending_ms
-        return min(pending_ms, fetching_ms)
-
     def stop(self) -> None:
         """The node ends: what is still open is answered, as far as its outcome is known."""
         self._pending.stop()
@@ -124,9 +116,12 @@ class Applying:
         """Deadlines, woken polls, and everything to the sockets."""
         if self._replicas.due:
             self._replicas.settle()
-        self._pending.expire(now_ms)
-        self._fetching.wake_due(now_ms)
-        self._sessions.flush()
+        if self._pending.earliest_ms <= now_ms:
+            self._pending.expire(now_ms)
+        if self._fetching.woken or self._fetching.earliest_ms <= now_ms:
+            self._fetching.wake_due(now_ms)
+        if self._sessions.to_flush:
+            self._sessions.flush()
 
 
 #: Events an operator wants to read about, and how loud they are.  Those of whole nodes have group

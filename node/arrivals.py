@@ -1,12 +1,14 @@
-"""What has arrived meanwhile on the hot sources: peer sockets and the disk's completions.
+"""What arrives on the hot sources: client sessions, peer sockets, the disk's completions.
 
-Contract.  Each source has a task that waits for it and a handler that takes what is there without
-waiting.  ``poll`` runs the handlers of all sources that have something now; the round loop calls it
-after a round, before the scheduler is asked.  A handler that finds nothing does nothing.
+Contract.  A source is a file descriptor and a handler, which takes what is there without waiting
+and says whether a round is due for it; one that finds nothing does nothing.  ``poll`` runs the
+handlers of all sources that have something now, ``wait`` lasts until one has.  What goes wrong with
+one connection its handler keeps for the connection's own task: what is raised here is the node's
+end.
 
-Theory.  A wake-up of a task costs about as much as handling a small frame.  While one round ran,
-the next acknowledgement or the end of a write has often arrived already: taking it at once saves
-its wake-up, and one round serves all of them.
+Theory.  To wake a task costs more than to handle a small frame, and to arm its socket again is a
+system call.  So one task waits for one descriptor, an epoll of all sources, and one round serves
+all that has come together.
 """
 
 from __future__ import annotations
@@ -14,32 +16,39 @@ from __future__ import annotations
 import select
 from collections.abc import Callable
 
+import trio
+
 
 class Arrivals:
     """The sources, by file descriptor."""
 
     def __init__(self):
         self._epoll = select.epoll()
-        self._handlers: dict[int, Callable[[], None]] = {}
+        self._handlers: dict[int, Callable[[], bool]] = {}
 
-    def add(self, file_number: int, handler: Callable[[], None]) -> None:
+    def add(self, file_number: int, handler: Callable[[], bool]) -> None:
         """``handler()`` takes what is there on ``file_number``, from now on."""
         self._handlers[file_number] = handler
         self._epoll.register(file_number, select.EPOLLIN)
 
     def remove(self, file_number: int) -> None:
-        """Leave ``file_number`` to its task; nothing when it is not here."""
+        """Listen to ``file_number`` no more; nothing when it is not here."""
         if self._handlers.pop(file_number, None) is not None:
             self._epoll.unregister(file_number)
 
+    async def wait(self) -> None:
+        """Until a source has something."""
+        await trio.lowlevel.wait_readable(self._epoll.fileno())
+
     def poll(self) -> bool:
-        """Run the handlers of whatever has something; whether there was any.  One system call."""
-        ready = self._epoll.poll(0)
-        for file_number, _ in ready:
-            handler = self._handlers.get(file_number)
-            if handler is not None:
-                handler()
-        return bool(ready)
+        """Run the handlers of whatever has something; whether a round is due.  One system call."""
+        due = False
+        handlers = self._handlers
+        for file_number, _ in self._epoll.poll(0):
+            handler = handlers.get(file_number)  # None: removed by one before it
+            if handler is not None and handler():
+                due = True
+        return due
 
     def close(self) -> None:
         """Let go of the descriptor."""

@@ -60,10 +60,10 @@ class Link:
     dialled: bool
     ready: bool  # a dialled one: connected, and accepted by the peer
     heard_ms: int  # when it was begun or brought something
-    answered: bool = False  # a dialled one that brought an answer
     introduction: Introduction | None = None  # of a dialled one
     connected: bool = True
     handshaking: bool = False  # with TLS
+    answered: bool = False  # a dialled one that brought an answer
 
 
 class LivenessThread:

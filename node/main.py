@@ -50,6 +50,8 @@ from node.bulk import Bulk
 from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms, wall_ms
 from node.config import Address, NodeConfig, load
+from node.deadlines import Deadlines
+from node.descriptors import connections_that_fit
 from node.directory import Directory
 from node.disk import DiskWorker
 from node.errors import BadConfig, BadDirectory, NodeError
@@ -148,6 +150,7 @@ class Node:
         self.fetching = Fetching(core, store.tails, store, self.directory, config.limits,
                                  self.request_round, self._damaged)
         self.roles = RoleChanges()
+        self.arrivals = Arrivals()
         self.statistics = Statistics(self)
         self.node_admin = NodeAdmin(core, self.metadata_log, self.known)
         self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
@@ -157,7 +160,10 @@ class Node:
             producing=self.producing, fetching=self.fetching, admin=self.admin,
             directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
             cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
-            request_round=self.request_round, log=self.log)
+            request_round=self.request_round, arrivals=self.arrivals, log=self.log,
+            security=self.security)
+        self.deadlines = Deadlines(config.limits, lambda: self.sessions.open,
+                                   lambda: bool(self.sessions.budget.starved))
         self.member_reports = MemberReports(core, self.metadata_log, lambda: self.requests)
         self.learners = MetadataLearners(core, self.metadata_log, self.request_round, self.log)
         self.replicas = Replicas(core, store, self.metadata_log, self.known.facts.groups,
@@ -170,7 +176,6 @@ class Node:
     def _build_network(self) -> None:
         config, core = self.config, self.core
         node, boot_epoch = config.node.id, self.store.boot_epoch
-        self.arrivals = Arrivals()
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged),
                                self.arrivals)
         self.peers = Peers(self.store, core, config.raft.frame_bytes_max, self.request_round,
@@ -186,9 +191,10 @@ class Node:
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
+                             (core.timers, self.pending, self.fetching),
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
-            core, self.rounds.request_for_core, self.liveness, self.security, node, boot_epoch,
+            core, self.rounds.request, self.liveness, self.security, node, boot_epoch,
             self.known, config.raft.frame_bytes_max, config.limits.hello_timeout_ms, self.arrivals,
             self.log, self.bulk)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
@@ -256,7 +262,7 @@ class Node:
     async def _serve(self) -> None:
         config = self.config
         clients = Listener(listen(config.node.client_address), self.sessions.handle,
-                           config.limits.connections_max,
+                           self._connections_max(),
                            config.limits.connections_per_address_max)
         peers = Listener(listen(config.node.peer_address), self.peer_listener.handle,
                          config.limits.peer_connections_max,
@@ -269,6 +275,7 @@ class Node:
                 await nursery.start(self.fetching.run)
                 await nursery.start(self.admin.run)
                 nursery.start_soon(self.disk.prepare)
+                nursery.start_soon(self.rounds.serve)
                 nursery.start_soon(self.rounds.tick)
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
@@ -282,6 +289,7 @@ class Node:
                 nursery.start_soon(self.registration.run)
                 nursery.start_soon(self.member_reports.run)
                 nursery.start_soon(self.learners.run)
+                nursery.start_soon(self.deadlines.run)
                 await nursery.start(self._reload_security)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
@@ -293,6 +301,15 @@ class Node:
                     break
                 await self._hand_over()
                 nursery.cancel_scope.cancel()
+
+    def _connections_max(self) -> int:
+        """Client connections, as far as there are descriptors for them."""
+        wanted = self.config.limits.connections_max
+        fitting = connections_that_fit(self.config.limits)
+        if fitting < wanted:
+            self.log.warning("fewer connections than configured", extra={
+                "connections_max": wanted, "fitting": fitting})
+        return fitting
 
     async def _reload_security(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """SIGHUP: certificates and secrets are read again, for new connections."""

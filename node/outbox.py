@@ -42,9 +42,7 @@ class Outbox:
 
     def push(self, buffers: list) -> None:
         """Queue ``buffers``; raises ``OutboxFull``."""
-        size = self.size
-        for buffer in buffers:
-            size += len(buffer)
+        size = self.size + sum(map(len, buffers))
         if size > self.bytes_max:
             raise OutboxFull(self.bytes_max, size)
         self.size = size
@@ -60,6 +58,11 @@ class Outbox:
                 sent = self._sock.sendmsg(batch)
             except BlockingIOError:
                 self._room_wanted.set()
+                return
+            if sent == self.size:  # as nearly always
+                buffers.clear()
+                self.size = 0
+                self.sent_bytes += sent
                 return
             self._taken(sent)
 

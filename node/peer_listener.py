@@ -27,7 +27,7 @@ from multiraft.wire.tls import TlsSocket
 from node import peer_codec
 from node.handshake import NotAccepted, Reception, check_certificate, next_header
 from node.known_nodes import KnownNodes, Life, Verdict
-from node.receive import readable, secured
+from node.receive import secured
 from node.security import Security
 
 
@@ -173,80 +173,73 @@ class PeerListener:
 
     async def _receive(self, sock, reader: FrameReader, peer: int) -> None:
         kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming
-        link = kind(self, sock, reader, peer)
-        self._arrivals.add(sock.fileno(), link.receive)
+        incoming = kind(self, self._core, sock, reader, peer)
+        if incoming.take_frames():  # what came right behind the hello
+            self._request_round()
+        file_number = sock.fileno()
+        self._arrivals.add(file_number, incoming.receive)
         try:
-            link.take_frames()  # what came right behind the hello
-            while not link.over:
-                await readable(sock)
-                link.receive()
+            if isinstance(sock, TlsSocket) and incoming.receive():
+                self._request_round()  # what was decrypted already wakes nobody
+            await incoming.over.wait()
         finally:
-            if sock.fileno() != -1:
-                self._arrivals.remove(sock.fileno())
-        if link.problem is not None:
-            raise link.problem
-
-    def step(self, peer: int, frame) -> None:
-        """All messages of one frame into the core."""
-        self.frames += 1
-        for message in peer_codec.decode(frame):
-            self._core.step(peer, message)
-
-    def request_round(self) -> None:
-        """A round is due for what was stepped."""
-        self._request_round()
+            self._arrivals.remove(file_number)
+        if incoming.problem is not None:
+            raise incoming.problem
 
 
 class _Incoming:
-    """One append connection that is read, by its task or in passing (``arrivals.py``)."""
+    """One append connection, read by the arrivals task; its own task waits for the end."""
 
-    __slots__ = ("_listener", "_sock", "_reader", "_peer", "over", "problem")
+    __slots__ = ("_listener", "_core", "_sock", "_reader", "_peer", "_ended", "over", "problem")
 
-    def __init__(self, listener: PeerListener, sock, reader: FrameReader, peer: int):
+    def __init__(self, listener: PeerListener, core, sock, reader: FrameReader, peer: int):
         self._listener = listener
+        self._core = core
         self._sock = sock
         self._reader = reader
         self._peer = peer
-        self.over = False
+        self._ended = False
+        self.over = trio.Event()  # the connection's task takes it from here
         self.problem: Exception | None = None
 
-    def receive(self) -> None:
-        """Take what is there; what goes wrong is kept for the connection's own task."""
-        if self.over:
-            return
+    def receive(self) -> bool:
+        """Take what is there; whether a round is due for it.  What goes wrong is kept for the
+        connection's own task."""
+        if self._ended:
+            return False
+        reader = self._reader
         try:
-            count = self._sock.recv_into(self._reader.buffer_for_receive())
-            if count:
-                self._reader.received(count)
+            count = self._sock.recv_into(reader.buffer_for_receive())
         except BlockingIOError:
-            return  # taken already
+            return False  # a spurious wake-up
         except OSError as error:
             self._end(error)
-            return
-        if count:
-            self.take_frames()
-        else:
+            return False
+        if not count:
             self._end(None)
+            return False
+        reader.received(count)
+        return self.take_frames()
 
-    def take_frames(self) -> None:
-        """Step all frames that are complete, then ask for one round for all of them."""
-        listener, reader, peer, stepped = self._listener, self._reader, self._peer, False
+    def take_frames(self) -> bool:
+        """Step all frames that are complete; whether the core has anything to do then: most
+        acknowledgements that complete no majority have no consequence, and cost no round."""
+        core, reader, peer, stepped = self._core, self._reader, self._peer, False
         try:
             while (frame := reader.next_frame()) is not None:
+                self._listener.frames += 1
                 stepped = True
-                listener.step(peer, frame)
+                for message in peer_codec.decode(frame):
+                    core.step(peer, message)
         except (RemoteProtocolError, ImpossibleMessage) as error:
             self._end(error)
-        if stepped:
-            listener.request_round()
+        return stepped and core.has_work
 
     def _end(self, problem: Exception | None) -> None:
-        self.over = True
+        self._ended = True
         self.problem = problem
-        try:
-            self._sock.shutdown(socket.SHUT_RDWR)  # wakes the task when this was in passing
-        except OSError:
-            pass  # it is gone already
+        self.over.set()
 
 
 class _TlsIncoming(_Incoming):
@@ -254,8 +247,9 @@ class _TlsIncoming(_Incoming):
 
     __slots__ = ()
 
-    def receive(self) -> None:
+    def receive(self) -> bool:
         """Take what is there, all of it: nothing would wake this for the rest."""
-        super().receive()
-        while self._sock.pending and not self.over:
-            super().receive()
+        due = super().receive()
+        while self._sock.pending and not self._ended:
+            due |= super().receive()
+        return due

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 import trio
@@ -29,7 +30,7 @@ from node import peer_codec
 from node.dial import dial
 from node.errors import DiskFailed
 from node.handshake import NotAccepted, introduce
-from node.outbox import Outbox, OutboxFull
+from node.outbox import Outbox
 from node.receive import receive_some
 
 #: Dialing a node that is away is repeated at this pace, in seconds.
@@ -74,22 +75,17 @@ class PeerLink:
         """Frames can be pushed."""
         return self._outbox is not None
 
-    def push(self, buffers: list) -> None:
-        """Queue one frame; a link that does not take it is closed and dialled anew."""
-        if self._outbox is None:
+    def send(self, frames: list) -> None:
+        """Give the socket these frames, each a list of buffers, and what it left before; a link
+        that does not take them is closed and dialled anew."""
+        outbox = self._outbox
+        if outbox is None:
             return
         try:
-            self._outbox.push(buffers)
-            self.frames_sent += 1
-        except OutboxFull:
-            self._break()
-
-    def flush(self) -> None:
-        """Give the socket what is queued."""
-        if self._outbox is None:
-            return
-        try:
-            self._outbox.flush()
+            for buffers in frames:
+                outbox.push(buffers)
+                self.frames_sent += 1
+            outbox.flush()
         except OSError:
             self._break()
 
@@ -188,6 +184,7 @@ class Peers:
         self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found what may not be
         self._waiting: dict[int, list] = {}
+        self._collected = False  # something is in ``_waiting``
         self._cold: deque = deque()
         self._cold_wanted = trio.Event()
         self._nursery: trio.Nursery | None = None
@@ -231,56 +228,63 @@ class Peers:
 
     def send(self, envelopes: list) -> None:
         """Collect; nothing leaves before ``flush``."""
-        for envelope in envelopes:
-            waiting = self._waiting.get(envelope.to)
+        for to, message in envelopes:
+            waiting = self._waiting.get(to)
             if waiting is not None:
-                waiting.append(envelope.message)
+                waiting.append(message)
+                self._collected = True
 
     def flush(self) -> None:
-        """One frame per peer with something to say."""
+        """One frame per peer with something to say; peers that hear the same get the same one."""
+        if not self._collected:
+            return
+        self._collected = False
+        said, frames = None, []
         for peer, messages in self._waiting.items():
             if messages:
                 self._waiting[peer] = []
                 link = self._links[peer]
                 if link.connected:
-                    self._push(link, messages)
-                    link.flush()
+                    if messages != said:
+                        cold = len(self._cold)
+                        frames = self._frames(peer, messages)
+                        said = messages if len(self._cold) == cold else None
+                    link.send(frames)
 
-    def _push(self, link: PeerLink, messages: list) -> None:
+    def _frames(self, peer: int, messages: list) -> list:
+        """The messages as frames, in order."""
+        frames: list = []
         items: list = []
         payload: list = []
         size = 0
         for message in messages:
-            item, buffers, item_bytes = self._filled(link.peer, message)
+            item, buffers, item_bytes = self._filled(peer, message)
             if item is None:
                 continue
-            if items and size + item_bytes > self._frame_bytes_max - peer_codec.HEADER_ROOM_BYTES:
-                link.push(peer_codec.frame(items, payload))
+            if items and (size + item_bytes > self._frame_bytes_max - peer_codec.HEADER_ROOM_BYTES
+                          or len(items) >= peer_codec.ITEMS_PER_FRAME_MAX):
+                frames.append(peer_codec.frame(items, payload))
                 items, payload, size = [], [], 0
             items.append(item)
             payload.extend(buffers)
             size += item_bytes
-            if len(items) >= peer_codec.ITEMS_PER_FRAME_MAX:
-                link.push(peer_codec.frame(items, payload))
-                items, payload, size = [], [], 0
         if items:
-            link.push(peer_codec.frame(items, payload))
+            frames.append(peer_codec.frame(items, payload))
+        return frames
 
-    def _filled(self, peer: int, message) -> tuple[list | None, list, int]:
+    def _filled(self, peer: int, message) -> tuple[list | None, Sequence, int]:
         """A message as item and entry buffers; a cold range is read elsewhere and sent later."""
         if type(message) is not Append or message.last_index <= message.prev_index:
-            return peer_codec.encode(message, 0), [], 0
+            return peer_codec.encode(message, 0), (), 0
         if not self._core.leads(message.group, message.term):
-            return None, [], 0
+            return None, (), 0
         buffers = self._store.framed(message.group, message.prev_index + 1, message.last_index)
         if buffers is None:
             if len(self._cold) < COLD_APPENDS_MAX:
                 self._cold.append((peer, message))
                 self._cold_wanted.set()
-            return None, [], 0
-        size = 0
-        for buffer in buffers:
-            size += len(buffer)
+            return None, (), 0
+        size = sum(map(len, buffers))
         return peer_codec.encode(message, size), buffers, size
 
     async def _read_cold(self) -> None:
@@ -309,8 +313,7 @@ class Peers:
             raise DiskFailed(f"the lane cannot be read: {error}") from error
         if link.connected and self._core.leads(message.group, message.term):
             size = sum(map(len, buffers))
-            link.push(peer_codec.frame([peer_codec.encode(message, size)], buffers))
-            link.flush()
+            link.send([peer_codec.frame([peer_codec.encode(message, size)], buffers)])
 
     def _connected(self, link: PeerLink) -> None:
         self._core.connected(link.peer)

@@ -21,6 +21,7 @@ from typing import Callable, Protocol
 import trio
 
 from multiraft.errors import MultiRaftError
+from multiraft.timers import NEVER_MS
 from node.arrivals import Arrivals
 from node.clock import monotonic_ms, monotonic_us
 from node.errors import RoundFailed
@@ -29,8 +30,6 @@ from node.errors import RoundFailed
 GATHER_US = 150
 #: How often in a row the hot sources are looked at before others get their turn.
 DRAINS_MAX = 4
-#: A ticker without a timer sleeps this long (in ms) and looks again.
-NEVER_MS = 1 << 60
 
 
 class Peers(Protocol):
@@ -60,21 +59,25 @@ class Applier(Protocol):
 
     answers_wait: bool  # there are replies that only a round's end sends
 
-    def next_deadline_ms(self) -> int | None:
-        """When ``answer`` has something to do though nothing happened."""
+
+class Clock(Protocol):
+    """Something that a round does because of the time."""
+
+    earliest_ms: int  # not before; a round at that time makes it later
 
 
 class Rounds:
     """Driver of one node's MultiRaft."""
 
     def __init__(self, core, store, disk, peers: Peers, applier: Applier,
-                 after_round: Callable[[], None], arrivals: Arrivals):
+                 clocks: tuple[Clock, ...], publish: Callable[[], None], arrivals: Arrivals):
         self._core = core
         self._store = store
         self._disk = disk
         self._peers = peers
         self._applier = applier
-        self._after_round = after_round  # publishes digests to the liveness thread
+        self._clocks = clocks
+        self._publish = publish  # digests, to the liveness thread
         self._arrivals = arrivals
         self._held: deque = deque()  # (sequence it waits for, envelopes)
         self._staged_sequence = 0
@@ -100,28 +103,21 @@ class Rounds:
             self._wanted = True
             return
         if not self._running and monotonic_us() - self._ended_us >= GATHER_US:
-            self._rounds()
+            self.round()
             return
         self._wanted = True
         self._wake()
 
-    def request_for_core(self) -> None:
-        """As ``request``, after messages were stepped: most acknowledgements that complete no
-        majority have no consequence, and cost no round."""
-        if self._core.has_work:
-            self.request()
-
-    def _rounds(self) -> None:
-        """A round, and more for what arrives on the hot sources meanwhile."""
-        self.round()
+    def _drain(self) -> None:
+        """Take what has arrived on the hot sources, one round for all of it, and more for what
+        arrives meanwhile."""
         self._draining = True
         try:
             for _ in range(DRAINS_MAX):
-                if not self._arrivals.poll():
+                if not self._arrivals.poll() and not self._wanted:
                     break
-                if self._wanted:
-                    self._wanted = False
-                    self.round()
+                self._wanted = False
+                self.round()
         finally:
             self._draining = False
         if self._wanted:
@@ -132,27 +128,33 @@ class Rounds:
             task, self._task = self._task, None
             trio.lowlevel.reschedule(task)
 
+    async def serve(self) -> None:
+        """The arrivals task: rounds for what comes in on the hot sources."""
+        while True:
+            await self._arrivals.wait()
+            if self._over or self._running:
+                await trio.sleep_forever()
+            self._drain()
+
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """The round-loop task."""
+        """The round-loop task: rounds that anybody else asked for."""
         task_status.started()
         while True:
             while not self._wanted:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
-            self._wanted = False
             if self._over or self._running:  # running: one failed, which brings the node down
                 await trio.sleep_forever()
-            self._rounds()
+            self._drain()
             if self._wanted:
                 await trio.lowlevel.checkpoint()
 
     async def tick(self) -> None:
-        """The ticker task: asks for a round when the core's next timer is due; sleeps until then,
-        however long that is, and is woken when a round sets an earlier timer."""
+        """The ticker task: asks for a round when the core's next timer is due, or somebody's
+        patience ends; sleeps until then, and is woken when a round sets an earlier time."""
         while True:
-            deadline_ms = self._next_deadline_ms()
-            self._armed_ms = deadline_ms
-            with trio.move_on_after(max(0, self._armed_ms - monotonic_ms()) / 1000):
+            deadline_ms = self._armed_ms = min([clock.earliest_ms for clock in self._clocks])
+            with trio.move_on_after(max(0, deadline_ms - monotonic_ms()) / 1000):
                 self._ticker = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort_ticker)
             if deadline_ms <= monotonic_ms():
@@ -177,7 +179,8 @@ class Rounds:
         self.rounds += 1
         self._running = False
         self._ended_us = monotonic_us()
-        self.round_micros_max = max(self.round_micros_max, self._ended_us - began_us)
+        if self._ended_us - began_us > self.round_micros_max:
+            self.round_micros_max = self._ended_us - began_us
 
     def _turn(self, now_ms: int) -> None:
         self._core.tick(now_ms)
@@ -186,11 +189,13 @@ class Rounds:
             self._obey(ready)
         self._applier.answer(now_ms)
         self._peers.flush()
-        self._after_round()
-        self._rearm()
+        if ready.events:
+            self._publish()  # what this node leads and believes changes with an event only
+        if self._ticker is not None:
+            self._rearm()
 
-    def wrote(self, staged: list) -> None:
-        """Called by the disk worker: these staged writes are durable."""
+    def wrote(self, staged: list) -> bool:
+        """Called by the disk worker: these staged writes are durable; whether a round is due."""
         for one in staged:
             self._store.finish(one)
         if staged[-1].sequence > self._durable_sequence:  # else: only records of the lane's own
@@ -201,10 +206,7 @@ class Rounds:
         while held and held[0][0] <= self._durable_sequence:
             self._peers.send(held.popleft()[1])
             released = True
-        if released or self._applier.answers_wait:
-            self.request()
-        else:
-            self.request_for_core()
+        return released or self._applier.answers_wait or self._core.has_work
 
     def _obey(self, ready) -> None:
         """The field order of ``Ready`` is the order of effects."""
@@ -229,16 +231,14 @@ class Rounds:
         else:
             self._held.append((self._staged_sequence, envelopes))
 
-    def _next_deadline_ms(self) -> int:
-        """When the next round is due by the clock: a timer of the core, or somebody's patience."""
-        core_ms, applier_ms = self._core.next_deadline_ms(), self._applier.next_deadline_ms()
-        return min(NEVER_MS if core_ms is None else core_ms,
-                   NEVER_MS if applier_ms is None else applier_ms)
-
     def _rearm(self) -> None:
-        if self._ticker is not None and self._next_deadline_ms() < self._armed_ms:
-            task, self._ticker = self._ticker, None
-            trio.lowlevel.reschedule(task)
+        """Wake the ticker when the next round is due before it would wake by itself."""
+        armed_ms = self._armed_ms
+        for clock in self._clocks:
+            if clock.earliest_ms < armed_ms:
+                task, self._ticker = self._ticker, None
+                trio.lowlevel.reschedule(task)
+                return
 
     def _abort_ticker(self, _raise_cancel) -> trio.lowlevel.Abort:
         self._ticker = None

@@ -55,6 +55,14 @@ async def until(condition, what: str = ""):
     raise AssertionError(f"never: {what or condition}")
 
 
+async def attend(arrivals, on_due=lambda: None) -> None:
+    """What a node's round loop does with its arrivals: ``on_due()`` when a round is."""
+    while True:
+        await arrivals.wait()
+        if arrivals.poll():
+            on_due()
+
+
 def connected_pair(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]:
     """Two ends of a TCP connection, not blocking."""
     with socket.socket() as listening:

@@ -30,7 +30,7 @@ from node.peer_listener import PeerListener
 from node.peers import PeerLink, Peers
 from node.receive import receive_some
 from node.security import Security, SecurityConfig
-from tests.node.harness import free_port, in_trio, silent_log, until
+from tests.node.harness import attend, free_port, in_trio, silent_log, until
 
 CLUSTER = bytes(16)
 FRAME_BYTES_MAX = 32 << 20
@@ -43,6 +43,8 @@ def entry(index: int, size: int = 8) -> Entry:
 
 class Core:
     """Writes down what it is told, and supports the lives it is told to support."""
+
+    has_work = True
 
     def __init__(self):
         self.stepped: list = []
@@ -166,6 +168,7 @@ def pair_test(test):
         sender = Sender(receiver.address.port)
         async with trio.open_nursery() as nursery:
             await nursery.start(receiver.listener.serve)
+            nursery.start_soon(attend, receiver.arrivals, receiver.round)
             nursery.start_soon(sender.peers.run)
             await until(lambda: sender.core.connections == [("up", 2)])
             await test(sender, receiver)
@@ -228,12 +231,21 @@ async def test_a_damaged_cold_range_is_told_and_the_node_lives_on(sender, receiv
 
 
 @pair_test
-async def test_what_arrives_during_a_round_is_stepped_in_passing(sender, receiver):
+async def test_what_arrives_is_stepped_without_waking_a_task(sender, receiver):
     sender.say(REPLY)
     while not receiver.core.stepped:
-        receiver.arrivals.poll()  # no task of the receiver runs meanwhile
+        due = receiver.arrivals.poll()  # no task of the receiver runs meanwhile
+    assert due
     assert receiver.core.stepped == [(1, REPLY)]
     assert not receiver.arrivals.poll()
+
+
+@pair_test
+async def test_what_has_no_consequence_asks_for_no_round(sender, receiver):
+    receiver.core.has_work = False
+    sender.say(REPLY)
+    await until(lambda: receiver.core.stepped)
+    assert receiver.rounds == 0
 
 
 @in_trio
@@ -244,6 +256,7 @@ async def test_a_disk_that_cannot_be_read_stops_the_node():
     with pytest.raises(ExceptionGroup) as raised:
         async with trio.open_nursery() as nursery:
             await nursery.start(receiver.listener.serve)
+            nursery.start_soon(attend, receiver.arrivals, receiver.round)
             nursery.start_soon(sender.peers.run)
             await until(lambda: sender.core.connections)
             sender.say(Append(1, 1, 1, 2, 1, 5, 0))
@@ -284,6 +297,7 @@ async def test_a_stranger_is_refused_with_the_reason(hello, why, code):
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
+        nursery.start_soon(attend, receiver.arrivals, receiver.round)
         with await receiver.dial(hello) as sock:
             reader = FrameReader()
             while (frame := reader.next_frame()) is None:
@@ -299,6 +313,7 @@ async def test_a_liveness_connection_goes_to_its_thread_with_what_came_behind_th
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
+        nursery.start_soon(attend, receiver.arrivals, receiver.round)
         with await receiver.dial(hello_of(1, connection="liveness")) as sock:
             await until(lambda: receiver.adopted)
             assert isinstance(sock, socket.socket)
@@ -315,6 +330,7 @@ async def test_a_peer_that_refuses_is_not_dialled_without_end(monkeypatch):
     sender = Sender(receiver.address.port, cluster=b"\1" * 16)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
+        nursery.start_soon(attend, receiver.arrivals, receiver.round)
         nursery.start_soon(sender.peers.run)
         await until(lambda: receiver.port.refused)
         await trio.testing.wait_all_tasks_blocked(0.02)
@@ -338,6 +354,7 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
     monkeypatch.setattr(peers_module.Outbox, "flush", flush)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
+        nursery.start_soon(attend, receiver.arrivals, receiver.round)
         nursery.start_soon(sender.peers.run)
         for life in (1, 2):
             await until(lambda up=2 * life - 1: len(sender.core.connections) == up)

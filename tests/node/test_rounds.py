@@ -5,6 +5,7 @@ import trio
 import trio.testing
 
 from multiraft.ready import Committed, Envelope, Event, Ready, Writes
+from multiraft.timers import NEVER_MS
 from node import rounds as rounds_module
 from node.arrivals import Arrivals
 from node.clock import monotonic_ms
@@ -25,8 +26,8 @@ class World:
         self.deadline_ms = None
         self.patience_ms = None
         self.staged = []
-        self.rounds = Rounds(self, self, self, self, self, lambda: self.log.append("published"),
-                             Arrivals())
+        self.rounds = Rounds(self, self, self, self, self, (self,),
+                             lambda: self.log.append("published"), Arrivals())
 
     # core
     def tick(self, now_ms):
@@ -37,8 +38,9 @@ class World:
     def ready(self):
         return self.readies.pop(0) if self.readies else Ready()
 
-    def next_deadline_ms(self):
-        return self.deadline_ms
+    @property
+    def earliest_ms(self):
+        return NEVER_MS if self.deadline_ms is None else self.deadline_ms
 
     def written(self, sequence):
         self.log.append(f"written {sequence}")
@@ -96,10 +98,13 @@ class Patient(World):
             observe, apply, durable, answer = (world.observe, world.apply, world.durable,
                                                world.answer)
 
-            def next_deadline_ms(self):
-                return world.patience_ms
+            @property
+            def earliest_ms(self):
+                return NEVER_MS if world.patience_ms is None else world.patience_ms
 
-        self.rounds = Rounds(self, self, self, self, Applier(), lambda: None, Arrivals())
+        applier = Applier()
+        self.rounds = Rounds(self, self, self, self, applier, (self, applier), lambda: None,
+                             Arrivals())
 
 
 def write(sequence: int) -> Writes:
@@ -146,11 +151,9 @@ def test_writes_that_became_durable_together_are_reported_once():
 def test_what_has_no_consequence_costs_no_round():
     world = World()
     world.has_work = False
-    world.rounds.request_for_core()
-    assert world.rounds.rounds == 0
+    assert not world.rounds.wrote([write(1)])
     world.has_work = True
-    world.rounds.request_for_core()
-    assert world.rounds.rounds == 1
+    assert world.rounds.wrote([write(2)])
 
 
 def test_without_a_write_in_flight_nothing_waits():

@@ -30,10 +30,11 @@ from multiraft.wire.messages import (
     Refused,
     Welcome,
 )
+from node.arrivals import Arrivals
 from node.config import Limits
 from node.listener import Listener
 from node.session import Sessions
-from tests.node.harness import HELLO, Client, connected_pair, in_trio, silent_log, until
+from tests.node.harness import HELLO, Client, attend, connected_pair, in_trio, silent_log, until
 
 CLUSTER = bytes(range(16))
 ONE_BATCH = (BatchPart(1, 10),)
@@ -75,11 +76,12 @@ class World:
     def __init__(self, **limits):
         self.handlers = Handlers()
         self.rounds = 0
+        self.arrivals = Arrivals()
         self.sessions = Sessions(
             producing=self.handlers, fetching=self.handlers, admin=self.handlers.admin,
             directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
             batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
-            request_round=self.round, log=silent_log())
+            request_round=self.round, arrivals=self.arrivals, log=silent_log())
         self.on_round = None
 
     def round(self):
@@ -108,6 +110,7 @@ def session_test(**limits):
         async def run():
             world = World(**limits)
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(attend, world.arrivals, world.round)
                 async with await world.connect(nursery) as client:
                     await test(world, client)
                 nursery.cancel_scope.cancel()
@@ -287,10 +290,12 @@ async def test_bytes_that_are_not_the_protocol_end_the_connection(world, client)
 async def test_a_hello_for_somebody_else_is_refused_with_the_reason(hello, code):
     world = World()
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(attend, world.arrivals, world.round)
         async with await world.connect(nursery, hello) as client:
             assert isinstance(client.opened, Refused)
             assert client.opened.code == code
             assert await ended(client)
+        nursery.cancel_scope.cancel()
 
 
 @in_trio
@@ -298,6 +303,5 @@ async def test_a_connection_without_a_hello_is_closed_in_time():
     world = World(hello_timeout_ms=20)
     near, far = connected_pair()
     with near, far:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(world.sessions.handle, near)
+        await world.sessions.handle(near)
         assert world.handlers.forgotten == 1
