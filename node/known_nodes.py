@@ -20,6 +20,7 @@ many of its nodes have met once.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -35,6 +36,10 @@ from node.metadata import MetadataState
 from node.metadata_commands import NodeRecord
 
 KNOWN_NODES_FILE = "known_nodes.json"
+
+#: On a full disk the file is written again after this, in seconds.
+FULL_RETRY_S = 5.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Facts(NamedTuple):
@@ -203,10 +208,17 @@ class KnownNodes:
         await self._changed.wait()
 
     async def run(self) -> None:
-        """Task: saves what changed."""
+        """Task: saves what changed.  What the metadata said can be learned from them again, so a
+        full disk is no reason to stop: it is tried again."""
         while True:
             await self._unsaved.wait()
-            await self.save()
+            try:
+                await self.save()
+            except DiskFailed as error:
+                if getattr(error.__cause__, "errno", None) not in _FULL:
+                    raise
+                self._unsaved.set()
+                await trio.sleep(FULL_RETRY_S)
 
     async def save(self) -> None:
         """Make the present facts durable.  Raises ``DiskFailed``."""

@@ -1,5 +1,7 @@
 """Whom a node lets in: incarnations bound before an answer, lives that overtake each other."""
 
+import errno
+
 import pytest
 import trio
 
@@ -7,6 +9,7 @@ from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import Hello
+from node import known_nodes as known_nodes_module
 from node.errors import DiskFailed
 from node.known_nodes import (
     KNOWN_NODES_FILE,
@@ -18,7 +21,7 @@ from node.known_nodes import (
     write,
 )
 from node.metadata import MetadataState, NodeRecord, RegisterNode, RemoveNode, plan_bootstrap
-from tests.node.harness import in_trio
+from tests.node.harness import in_trio, until
 
 CLUSTER = bytes(16)
 FIRST_HOUR = tuple(NodeRecord(node, 0, 0, f"h:{node}", f"p:{node}") for node in (1, 2, 3, 4, 5))
@@ -160,6 +163,34 @@ async def test_who_was_admitted_once_need_not_ask_again(tmp_path):
     assert not again(tmp_path).admission_needs
     joined = of_joined(CLUSTER, 8, 3, FIRST_HOUR, (9,), 17)
     assert not KnownNodes(None, "", 4, joined).admission_needs, "the metadata know it"
+
+
+class FullDisk(RealFilesystem):
+    """Takes no file as long as it is full."""
+
+    full = True
+
+    def create(self, path):
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().create(path)
+
+
+@in_trio
+async def test_a_full_disk_does_not_end_a_node_that_hears_of_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(known_nodes_module, "FULL_RETRY_S", 0.001)
+    disk = FullDisk()
+    known = KnownNodes(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.run)
+        known.learn({node.id: node for node in FIRST_HOUR[:2]}, {}, 7)
+        for _ in range(3):
+            await trio.sleep(0.001)
+        assert read(RealFilesystem(), str(tmp_path)) is None
+        disk.full = False
+        await until(lambda: (facts := read(RealFilesystem(), str(tmp_path)))
+                    and facts.version == 7, "it is written when there is room")
+        nursery.cancel_scope.cancel()
 
 
 # ---- the file ------------------------------------------------------------------------------------
