@@ -7,7 +7,6 @@ which return this module's own small values; the client's errors become `Command
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
 import time
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from admin_cli.failures import Ambiguous, CommandFailed, NotFound, Unreachable
 from admin_cli.servers import Servers, TlsOptions
 from admin_cli.session import Connect, Session
+from admin_cli.times import At
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire
@@ -75,25 +75,8 @@ def open_session(session: Session) -> Iterator[Any]:
 
 # -- questions and commands -------------------------------------------------------------------
 
-def catch_up(client: Any) -> None:
-    """Makes ``client`` as new as the newest node is, so that nodes behind it wait.
-
-    A client sends the newest metadata index it has seen, and a node that is behind catches up
-    before it answers.  A command is a new client that has seen nothing: a node that has just
-    started would honestly deny the topic that the command before created.  Such a node does not
-    know the metadata leader either; then every node is asked.
-    """
-    status = client.cluster_status()
-    leader = [node for node in status.nodes if node.id == status.metadata_leader]
-    for node in leader or [node for node in status.nodes if node.state != "down"]:
-        # Without an answer there is nothing newer to be had; what was known stays valid.
-        with contextlib.suppress(wire.RequestError, blocking.NoNodeAnswered):
-            client.node_status(node.client_address)
-
-
 def topics(client: Any) -> list[TopicRow]:
     """Every topic, by name."""
-    catch_up(client)
     return sorted(TopicRow(row.name, row.partitions) for row in client.list_topics())
 
 
@@ -111,13 +94,20 @@ def create_topic(client: Any, name: str, count: int, replication_factor: int | N
 
 def partitions(client: Any, topic: str) -> list[PartitionRow]:
     """A topic's partitions with leaders and offsets, in order."""
-    try:
-        described = client.describe_topic(topic)
-    except wire.UnknownTopic:
-        catch_up(client)
-        described = client.describe_topic(topic)
+    described = client.describe_topic(topic)
     return [PartitionRow(row.partition, row.group, row.leader or None, row.start_offset,
                          row.end_offset) for row in described.partitions]
+
+
+def offsets(client: Any, topic: str) -> dict[int, tuple[int, int]]:
+    """First and next offset of each partition, as a confirmed leader knows them."""
+    return {partition: (span.start_offset, span.end_offset)
+            for partition, span in client.list_offsets(topic).items()}
+
+
+def offsets_at(client: Any, topic: str, at: At) -> dict[int, int | None]:
+    """The first record at or after a time in each partition; None = there is none."""
+    return client.offsets_at(topic, at.ms)
 
 
 def groups(client: Any) -> list[GroupRow]:
@@ -208,26 +198,6 @@ def recover(client: Any, report: dict[str, Any]) -> int:
                                 report["present_incarnation"] + 1).incarnation
 
 
-def cluster_status(client: Any) -> dict[str, Any]:
-    """Nodes, and the groups that lack a leader or a member: the shape of the JSON."""
-    status = client.cluster_status()
-    rows = groups(client)
-    up = {node.id for node in status.nodes if node.state == "up"}
-    led = collections.Counter(row.leader for row in rows)
-    return {
-        "cluster": status.cluster.hex(), "metadata_leader": status.metadata_leader or None,
-        "groups": status.groups, "replication_factor": status.replication_factor,
-        "topics": status.topics, "partitions": status.partitions,
-        "nodes": [{"id": node.id, "state": node.state, "rack": node.rack,
-                   "client_address": node.client_address, "peer_address": node.peer_address,
-                   "leads": led[node.id],
-                   "groups": sum(node.id in row.voters + row.learners for row in rows)}
-                  for node in status.nodes],
-        "leaderless_groups": [row.group for row in rows if row.leader is None],
-        "under_replicated_groups": [row.group for row in rows if not up.issuperset(row.voters)],
-    }
-
-
 def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int | None) -> None:
     """Raises ``NotFound`` when the topic has no such partition; None is any."""
     if partition is not None and partition not in [row.partition for row in rows]:
@@ -246,10 +216,13 @@ def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
                             f"{row.end_offset}.", "Use --from earliest or --from latest.")
 
 
-def batches(client: Any, topic: str, partition: int | None, start: str | int,
-            until_end: bool) -> Iterator[blocking.FetchedBatch]:
-    """A topic's batches as they come."""
-    return client.consume(topic, partition=partition, start=start, until_end=until_end)
+def batches(client: Any, topic: str, partition: int | None, start: str | int | At,
+            until_end: bool, rack: str) -> Iterator[blocking.FetchedBatch]:
+    """A topic's batches as they come; from replicas in ``rack``, if one is named."""
+    if isinstance(start, At):
+        start = blocking.Timestamp(start.ms)
+    settings = {"prefer": "nearest", "rack": rack} if rack else {}
+    return client.consume(topic, partition=partition, start=start, until_end=until_end, **settings)
 
 
 def node_answers(connect: Connect, address: str) -> bool:
@@ -266,7 +239,7 @@ def node_caught_up(connect: Connect, addresses: Sequence[str], address: str) -> 
     """Whether the node at ``address`` knows the metadata that any of ``addresses`` knows."""
     try:
         with connect(addresses) as client:
-            catch_up(client)
+            client.catch_up()
             client.node_status(address)
     except (MultiRaftError, OSError):
         return False

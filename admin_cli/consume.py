@@ -17,9 +17,10 @@ from typing import Any
 import click
 
 from admin_cli import connection
-from admin_cli.options import Offset, Word, json_option, servers_option, topic_argument
+from admin_cli.options import Start, Word, json_option, servers_option, topic_argument
 from admin_cli.output import plural, progress_bar
 from admin_cli.session import Session
+from admin_cli.times import FORMS, At
 
 Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to write
 
@@ -27,21 +28,24 @@ Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to w
 @click.command()
 @topic_argument
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="Only this partition.")
-@click.option("--from", "start", type=Offset(), default="earliest", show_default=True,
-              metavar="earliest|latest|OFFSET", help="Where to begin.")
+@click.option("--from", "start", type=Start(), default="earliest", show_default=True,
+              metavar="earliest|latest|OFFSET|TIME",
+              help=f"Where to begin. A time ({FORMS}) means the first record at or after it.")
 @click.option("--until-end", "until_end", flag_value="end", default=None,
               help="Stop at the end as it was when the command began. The default, unless --from "
                    "latest.")
 @click.option("--follow", "-f", "until_end", flag_value="follow",
               help="Go on with new records until Ctrl-C.")
 @click.option("--count", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--rack", default="", help="Read from replicas in this rack where there are any.")
 @click.option("--format", "form", type=Word(("raw", "json")), default="raw", show_default=True,
               help="raw: the value and a newline. json: an object per line.")
 @json_option
 @servers_option
 @click.pass_obj
-def consume(session: Session, topic: str, partition: int | None, start: str | int,
-            until_end: str | None, count: int | None, form: str, as_json: bool) -> None:
+def consume(session: Session, topic: str, partition: int | None, start: str | int | At,
+            until_end: str | None, count: int | None, rack: str, form: str,
+            as_json: bool) -> None:
     """Write the records of TOPIC to standard output.
 
     Partitions are read side by side: order holds within each.
@@ -56,15 +60,17 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
                 raise click.UsageError(f"--from {start} needs --partition: {topic} has "
                                        f"{plural(len(rows), 'partition')}.")
             connection.require_offset(topic, rows[partition or 0], start)
-        batches = connection.batches(client, topic, partition, start, not follow)
+        batches = connection.batches(client, topic, partition, start, not follow, rack)
         expected = None if follow else _expected(rows, partition, start)
         _write(batches, encode, count, expected, flush_each=follow)
 
 
 def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,
-              start: str | int) -> int | None:
+              start: str | int | At) -> int | None:
     """How many records there are to read now, for the progress bar; None when nobody could
     tell."""
+    if isinstance(start, At):
+        return None
     total = 0
     for row in rows:
         if partition not in (None, row.partition):

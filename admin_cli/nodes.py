@@ -76,7 +76,7 @@ def _shown(row: Any) -> dict[str, Any]:
 def list_(session: Session, as_json: bool) -> None:
     """List the nodes, as the node that answers sees them."""
     with connection.open_session(session) as client:
-        connection.catch_up(client)
+        client.catch_up()
         answer = client.node_list()
     rows = [_shown(row) for row in answer.nodes]
     if as_json:
@@ -96,7 +96,7 @@ def list_(session: Session, as_json: bool) -> None:
 def describe(session: Session, node_id: int, as_json: bool) -> None:
     """Show one node and its groups."""
     with connection.open_session(session) as client:
-        connection.catch_up(client)
+        client.catch_up()
         answer = client.node_describe(node_id)
     groups = {"voter_of": list(answer.voter_of), "learner_of": list(answer.learner_of),
               "leader_of": list(answer.leader_of)}

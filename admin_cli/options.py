@@ -8,6 +8,7 @@ word that is used here.
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import click
 
 from admin_cli import dev_state, servers
 from admin_cli.failures import NotFound
+from admin_cli.times import FORMS, At, parse_time
 
 #: What other systems call --servers: accepted, not advertised.
 SERVERS_ELSEWHERE = ("--server", "--bootstrap-server", "--bootstrap-servers", "--broker",
@@ -122,25 +124,45 @@ class Word(click.Choice):
         return super().convert(value, param, ctx)
 
 
-class Offset(click.ParamType):
-    """``earliest``, ``latest`` or an offset."""
+class Time(click.ParamType):
+    """A point in time, as ``At``."""
 
-    name = "offset"
+    name = "time"
 
-    def convert(self, value, param, ctx) -> str | int:
+    def convert(self, value, param, ctx) -> At:
+        at = value if isinstance(value, At) else parse_time(value, _now_ms())
+        if at is None:
+            self.fail(f"{value!r} is not a time like {FORMS}.", param, ctx)
+        return at
+
+
+class Start(click.ParamType):
+    """``earliest``, ``latest``, an offset or a time."""
+
+    name = "start"
+
+    def convert(self, value, param, ctx) -> str | int | At:
         elsewhere = {"beginning": "earliest", "start": "earliest", "oldest": "earliest",
                      "end": "latest", "newest": "latest"}
-        if value in ("earliest", "latest"):
+        if value in ("earliest", "latest") or isinstance(value, (int, At)):
             return value
-        if isinstance(value, int) or (value.isascii() and value.isdecimal()):
+        if value.isascii() and value.isdecimal():
             return int(value)
+        at = parse_time(value, _now_ms())
+        if at is not None:
+            return at
         hint = elsewhere.get(value.lower())
         self.fail(f"{value!r} is called {hint!r} here." if hint else
-                  f"{value!r} is not earliest, latest or an offset from 0.", param, ctx)
+                  f"{value!r} is not earliest, latest, an offset from 0, or a time like {FORMS}.",
+                  param, ctx)
 
     def shell_complete(self, ctx, param, incomplete):
         return [click.shell_completion.CompletionItem(word) for word in ("earliest", "latest")
                 if word.startswith(incomplete)]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def complete_topic(context: click.Context, _parameter: click.Parameter,

@@ -6,6 +6,7 @@ Importing this imports no client: Tab and `--help` are fast.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +20,14 @@ NodeCommand = Callable[..., Sequence[str]]  # node.toml, "start" or "init", opti
 @dataclass(slots=True)
 class Session:
     """``connect`` and ``node_command`` None mean the real client and the real node;
-    ``servers_option`` is what --servers said, ``tls_options`` what the --tls... flags did."""
+    ``servers_option`` is what --servers said, ``tls_options`` what the --tls... flags did;
+    ``pause`` waits so many seconds."""
 
     environ: Mapping[str, str]
     connect: Connect | None = None
     servers_option: str | None = None
     node_command: NodeCommand | None = None
+    pause: Callable[[float], None] = time.sleep
     tls_options: dict[str, str | bool] = field(default_factory=dict)
 
     def servers(self) -> Servers:

@@ -1,4 +1,4 @@
-"""`multiraft topic`: create, list, describe, delete."""
+"""`multiraft topic`: create, list, describe, offsets, delete."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import click
 from admin_cli import connection
 from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
-from admin_cli.options import json_option, servers_option, topic_argument
+from admin_cli.options import Time, json_option, servers_option, topic_argument
 from admin_cli.output import note, plural, print_json, print_table
 from admin_cli.session import Session
+from admin_cli.times import FORMS, At
 
 
 @click.group(cls=HelpfulGroup)
 def topic() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe and delete topics; see where their records are."""
 
 
 @topic.command()
@@ -71,6 +72,34 @@ def describe(session: Session, topic: str, as_json: bool) -> None:
         print_json({"name": topic, "partitions": [row._asdict() for row in rows]})
         return
     print_table(("partition", "group", "leader", "start_offset", "end_offset"), rows)
+
+
+@topic.command()
+@topic_argument
+@click.option("--at", type=Time(), metavar="TIME",
+              help=f"The first record at or after this time instead: {FORMS}.")
+@json_option
+@servers_option
+@click.pass_obj
+def offsets(session: Session, topic: str, at: At | None, as_json: bool) -> None:
+    """Show the offsets that each partition of TOPIC holds, or where a time is.
+
+    Everything that was acknowledged before the command began is counted: a majority confirms each
+    leader first.
+    """
+    with connection.open_session(session) as client:
+        if at is None:
+            names = ("partition", "start_offset", "end_offset")
+            rows = [(number, *span) for number, span in connection.offsets(client, topic).items()]
+        else:
+            names = ("partition", "offset")
+            rows = list(connection.offsets_at(client, topic, at).items())
+    if as_json:
+        moment = {} if at is None else {"timestamp": at.ms}
+        print_json({"name": topic, **moment,
+                    "partitions": [dict(zip(names, row, strict=True)) for row in rows]})
+        return
+    print_table(names, rows)
 
 
 @topic.command()

@@ -1,4 +1,4 @@
-"""The figures of a node that an operator keeps: failover, return, creation, catching up.
+"""The figures of a node that an operator keeps: failover, return, creation, catching up, reading.
 
     make bench-node                                  everything, about ten minutes
     make bench-node ARGS="--only kill catch-up"      some parts
@@ -21,13 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from admin_cli.failures import CommandFailed
-from benchmarks import failover, recovery
+from benchmarks import failover, reading, recovery
 from benchmarks.figures import Figure, Series, bound, compare, show
 from benchmarks.processes import BenchmarkError
 
 GROUPS = 1024
 LOG_BYTES = 2 << 30
 MISSED_BYTES = 1 << 30
+READ_BYTES = 1 << 30
 LEASE_S = 0.6
 
 TARGET_KILL_S = 1.2
@@ -36,6 +37,8 @@ TARGET_START_S = 3.0
 TARGET_CREATE_S = 5.0
 TARGET_CATCH_UP_MB_PER_S = 100.0
 TARGET_P99 = 2.0
+#: A consumer that was away catches up with a producer that goes on as fast as it can.
+TARGET_FETCH_MB_PER_S = 200.0
 
 
 class Bench:
@@ -121,10 +124,26 @@ class Bench:
             Series("before", "ms", tuple(one.p99_before_ms for one in seen)), TARGET_P99,
             at_least=False))
 
+    def fetch(self) -> None:
+        """One consumer reads a long partition."""
+        seen = []
+        for _ in range(self.repeat):
+            with tempfile.TemporaryDirectory(dir=self.home) as directory:
+                seen.append(reading.read_speeds(Path(directory), READ_BYTES))
+            say(f"fetch: {seen[-1].memory:.0f} MB/s from memory, {seen[-1].resident:.0f} from the "
+                f"page cache, {seen[-1].cold:.0f} cold")
+        for name in ("memory", "resident", "cold"):
+            self.figures.append(bound(
+                f"one consumer reads, {name}",
+                Series(name, "MB/s", tuple(getattr(one, name) for one in seen)),
+                TARGET_FETCH_MB_PER_S, at_least=True))
+        self.remarks.append("fetch, cold: the disk served "
+                            f"{min(one.cold_from_disk for one in seen):.0%} or more of it.")
+
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "kill": Bench.kill, "stop": Bench.stop, "drop": Bench.drop, "create": Bench.create,
-    "start": Bench.start, "catch-up": Bench.catch_up}
+    "start": Bench.start, "catch-up": Bench.catch_up, "fetch": Bench.fetch}
 
 
 def say(text: str) -> None:

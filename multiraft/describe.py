@@ -21,6 +21,7 @@ from multiraft.messages import (
     LedRequest,
     Message,
     Removed,
+    SnapshotOffer,
     Status,
     TimeoutNow,
     VoteReply,
@@ -121,6 +122,10 @@ def _cleared(message: Cleared) -> str:
     return f"Cleared term={message.term} episode={message.episode} index={message.index}"
 
 
+def _snapshot_offer(message: SnapshotOffer) -> str:
+    return f"SnapshotOffer term={message.term} first={message.first_index}"
+
+
 def _digest_query(message: DigestQuery) -> str:
     filled = sum(1 for bucket in message.buckets if bucket)
     return f"DigestQuery {filled} buckets filled"
@@ -144,7 +149,7 @@ def _led_changes(message: LedChanges) -> str:
 _MESSAGES = {
     VoteRequest: _vote_request, VoteReply: _vote_reply, Append: _append,
     AppendReply: _append_reply, TimeoutNow: _timeout_now, Removed: _removed, Doubt: _doubt,
-    Cleared: _cleared,
+    Cleared: _cleared, SnapshotOffer: _snapshot_offer,
     DigestQuery: _digest_query,
     DigestAnswer: _digest_answer, LedRequest: _led_request, LedChanges: _led_changes,
 }
@@ -208,6 +213,8 @@ def event(node: int, value: Event) -> str:
         epoch = f" (life {fields[2]})" if len(fields) > 2 else ""
         side = "to" if fields[1] in ("granted", "withdrawn") else "from"
         return f"{where} lease {side} {node_name(fields[0])} {fields[1]}{epoch}"
+    if value.kind == "installed":
+        return f"{where} installs a snapshot at {fields[0]}@{fields[1]}"
     if value.kind == "membership":
         return f"{where} members {configuration(fields[0])} (at {fields[1]})"
     if value.kind == "wanted":
@@ -217,7 +224,7 @@ def event(node: int, value: Event) -> str:
         return f"{where} transfer to {node_name(fields[0])} {fields[1]}"
     if value.kind in ("restarted", "discredited"):
         return f"{where} finds {node_name(fields[0])} {value.kind}"
-    if value.kind in ("member", "drop", "needs_snapshot"):
+    if value.kind in ("member", "drop", "needs_snapshot", "snapshot_offered"):
         rest = " ".join(map(str, fields[1:]))
         return f"{where} {value.kind} {node_name(fields[0])} {rest}"
     return " ".join([where, value.kind, *map(str, fields)])

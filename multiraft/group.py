@@ -34,7 +34,7 @@ from multiraft.log import GroupLog
 from multiraft.messages import AppendReply, GroupMessage, Status
 from multiraft.progress import Progress, ProgressState
 from multiraft.ready import Committed, Envelope, Event, GroupWrite, Ready
-from multiraft.store import GroupRestored
+from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail_protocol import Tail
 from multiraft.types import Configuration, Entry, HardState
 
@@ -85,6 +85,7 @@ class GroupStatus(NamedTuple):
     members: tuple[MemberStatus, ...]
     configuration_index: int = 0  # of the entry that put it in force; 0 = as created
     last_term: int = 0
+    commit_said: int = -1  # highest commit index a leader named since the start; -1 = none did
 
 
 class Group:
@@ -96,7 +97,8 @@ class Group:
                  "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
                  "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
                  "abstain_until_ms", "quarantined", "episode", "cleared", "doubters", "outbox",
-                 "mark", "changing", "departed", "reads", "_office", "_believed", "_shared_with")
+                 "mark", "changing", "departed", "reads", "commit_said", "_office", "_believed",
+                 "_shared_with")
 
     def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
                  tail: Tail):
@@ -140,8 +142,7 @@ class Group:
         self.uncommitted_bytes = 0
         #: Members whose commit index is old get an empty append in the next collection.
         self.notice_due = False
-        self.transferee = 0
-        self.transfer_deadline_ms = 0
+        self.transferee, self.transfer_deadline_ms = 0, 0
         #: No campaign before: it resigned, and others shall have a chance.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
@@ -152,6 +153,7 @@ class Group:
         #: Members that this leader does not count because they doubt themselves.
         self.doubters = 0
         self.outbox: list[Envelope] = []
+        self.commit_said = -1  # see GroupStatus; decides nothing, tells how far behind this is
         #: Lane record that comes before all else in the next write.
         self.mark: Entry | None = None
         #: Leader: the configuration in force is not the end of its change, or not committed.
@@ -345,6 +347,21 @@ class Group:
             while self.configurations[-1][0] >= first_gone:
                 self.configurations.pop()
             self._put_in_force()
+        self.touch()
+
+    def install(self, bounds: LogBounds, index: int, configuration: Configuration,
+                tail: Tail) -> None:
+        """Forget the log: applied state up to the entry before ``bounds`` stands in its place, with
+        the configuration of the entry at ``index``."""
+        before = bounds.first_index - 1
+        assert bounds.last_index == before > self.log.commit, f"{bounds} over {self.log.commit}"
+        self.emit("installed", before, bounds.prev_term)
+        self.log = GroupLog(bounds, (), before, before)
+        self.tail = tail
+        self.configurations = [(index, configuration)]
+        self.verified = before
+        self.ack_to = self.leader
+        self._put_in_force()
         self.touch()
 
     # ---- members ------------------------------------------------------------------------------
@@ -551,7 +568,8 @@ class Group:
             log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.quarantined, self.host.timers.deadline(self.id) is None, self.transferee,
-            self.uncommitted_bytes, members, self.configuration_index, log.last_term)
+            self.uncommitted_bytes, members, self.configuration_index, log.last_term,
+            self.commit_said)
 
     def _check(self) -> None:
         """Every invariant; O(members + elections)."""

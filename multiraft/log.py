@@ -161,6 +161,11 @@ class GroupLog:
             self.durable_index = max(self.durable_index, self._writing.popleft()[1])
         return self.durable_index > before
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write of this group is in flight."""
+        return bool(self._writing)
+
     def commit_to(self, index: int) -> bool:
         """Raise ``commit``; it never goes back.  Whether it moved."""
         assert index <= self.last_index, f"commit {index}, last {self.last_index}"

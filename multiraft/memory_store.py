@@ -148,6 +148,16 @@ class MemoryStore:
                 del image.entries[:gone]
                 image.first_index = first_index
 
+    def install(self, group: int, bounds: LogBounds, configuration_index: int,
+                configuration: Configuration) -> None:
+        """The log is empty and begins behind ``bounds``, what came before is applied; durable at
+        once."""
+        for image in (self._memory[group], self._disk[group]):
+            image.first_index, image.prev_term = bounds.first_index, bounds.prev_term
+            image.entries = []
+            image.applied = bounds.last_index
+            image.configuration_index, image.configuration = configuration_index, configuration
+
     # ---- reading ------------------------------------------------------------------------------
 
     def restored(self, group: int) -> GroupRestored:

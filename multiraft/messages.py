@@ -132,6 +132,15 @@ class Cleared(NamedTuple):
     index: int
 
 
+class SnapshotOffer(NamedTuple):
+    """What you lack is compacted away here: my log begins at ``first_index``.  Fetch the state."""
+
+    group: int
+    incarnation: int
+    term: int
+    first_index: int
+
+
 class DigestQuery(NamedTuple):
     """From a follower's node to a leader's: what I believe you lead among my groups, by bucket
     (``digest.BUCKETS`` sums).  Sent when two digests in a row differed."""
@@ -161,7 +170,7 @@ class LedChanges(NamedTuple):
 
 
 GroupMessage = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow, Removed, Doubt,
-                     Cleared]
+                     Cleared, SnapshotOffer]
 #: Between nodes, about no group in particular.
 NodeMessage = Union[DigestQuery, DigestAnswer, LedRequest, LedChanges]
 Message = Union[GroupMessage, NodeMessage]

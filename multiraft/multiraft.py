@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import changes, doubt, election, neighbours, reads, replication
+from multiraft import changes, doubt, election, neighbours, reads, replication, snapshot
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -32,13 +32,14 @@ from multiraft.messages import (
     Doubt,
     Message,
     Removed,
+    SnapshotOffer,
     TimeoutNow,
     VoteReply,
     VoteRequest,
 )
 from multiraft.neighbours import Neighbours
 from multiraft.ready import Envelope, Event, GroupWrite, Ready, Writes
-from multiraft.store import GroupRestored, LogReader
+from multiraft.store import GroupRestored, LogBounds, LogReader
 from multiraft.tail_protocol import Tail
 from multiraft.types import BatchInfo, Configuration, Entry, EntryKind
 
@@ -63,6 +64,10 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Append, _L): replication.on_append_as_leader,
     (AppendReply, _L): replication.on_append_reply,
     (TimeoutNow, _F): election.on_timeout_now,
+    (SnapshotOffer, _F): snapshot.on_offer,
+    (SnapshotOffer, _P): snapshot.on_offer,
+    (SnapshotOffer, _C): snapshot.on_offer,
+    (SnapshotOffer, _L): snapshot.on_offer_as_leader,
     (Removed, _F): changes.on_removed,
     (Removed, _P): changes.on_removed,
     (Removed, _C): changes.on_removed,
@@ -217,6 +222,22 @@ class MultiRaft:
     def compacted(self, group: int, first_index: int) -> None:
         """Storage has forgotten the entries below ``first_index``."""
         self._group(group).log.compact(first_index)
+
+    def snapshot_point(self, group: int) -> tuple[LogBounds, int, Configuration]:
+        """What a snapshot of the applied state here is installed with; see ``snapshot.point``."""
+        return snapshot.point(self._group(group))
+
+    def may_install(self, group: int, index: int, term: int) -> bool:
+        """Whether ``install_snapshot`` of applied state up to (index, term) is possible now; if
+        not, perhaps later, or it is not needed any more."""
+        found = self._groups.get(group)
+        return found is not None and snapshot.may_install(found, index, term)
+
+    def install_snapshot(self, group: int, bounds: LogBounds, configuration_index: int,
+                         configuration: Configuration, tail: Tail) -> None:
+        """The replica's log is empty and begins behind ``bounds``; what came before is applied
+        state, durable already.  Only after ``may_install`` said yes, without a call between."""
+        self._group(group).install(bounds, configuration_index, configuration, tail)
 
     # ---- proposals ----------------------------------------------------------------------------
 
@@ -509,6 +530,15 @@ class MultiRaft:
     def awake_count(self) -> int:
         """Timers that are armed: groups that are not asleep, and open questions to nodes."""
         return len(self._host.timers)
+
+    def has_group(self, group: int) -> bool:
+        """Whether this node has a replica of ``group``."""
+        return group in self._groups
+
+    def quarantine_reason(self, group: int) -> str:
+        """Why the replica is damaged; empty when it is not, or not here."""
+        found = self._groups.get(group)
+        return found.quarantined if found is not None else ""
 
     @property
     def quarantined_count(self) -> int:

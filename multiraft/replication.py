@@ -14,7 +14,7 @@ not armed again: the group sleeps.
 
 from __future__ import annotations
 
-from multiraft import changes, doubt, election, membership, reads
+from multiraft import changes, doubt, election, membership, reads, snapshot
 from multiraft.errors import ImpossibleMessage, QueueFull
 from multiraft.group import REMOVED, Group, Role
 from multiraft.log import framed_bytes
@@ -106,7 +106,7 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
     if room <= 0:
         return  # an acknowledgement makes room and looks here again
     if first < group.log.first_index:
-        _needs_snapshot(group, member)
+        snapshot.offer(group, member)
         return
     if fresh and first == fresh[0].index and fresh_bytes <= room:
         last, size = group.log.staged_index, fresh_bytes
@@ -140,7 +140,7 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
     """Ask whether the log meets the member's at ``next_index - 1``."""
     first = member.next_index
     if first < group.log.first_index:
-        _needs_snapshot(group, member)
+        snapshot.offer(group, member)
         return
     last = first - 1
     if first <= group.log.staged_index:
@@ -171,12 +171,6 @@ def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
     outbox.append(Envelope(member.node, append))
     member.commit_sent = commit
     member.stamp_sent = group.stamp
-
-
-def _needs_snapshot(group: Group, member: Progress) -> None:
-    """What the member lacks is compacted away; the next issue sends it a snapshot from here."""
-    member.state = ProgressState.SNAPSHOT
-    group.emit("needs_snapshot", member.node, member.next_index, group.log.first_index)
 
 
 # ---- leader: answers ---------------------------------------------------------------------------
@@ -244,7 +238,7 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
         return
     index, _ = group.log.last_not_above(reply.hint_index, reply.hint_term)
     if index > reply.hint_index:
-        _needs_snapshot(group, member)  # where they may meet is compacted away here
+        snapshot.offer(group, member)  # where they may meet is compacted away here
         return
     member.become_probe(index + 1)
     group.touch()
@@ -301,6 +295,8 @@ def on_leader_timer(group: Group) -> None:
             patience_ms *= ABSENT_PATIENCE
         elif member.state is ProgressState.OUT:
             patience_ms *= OUT_PATIENCE
+        elif member.state is ProgressState.SNAPSHOT:
+            patience_ms *= snapshot.OFFER_PATIENCE
         if now_ms - member.progressed_ms >= patience_ms:
             member.retreat()
             member.progressed_ms = now_ms
@@ -316,8 +312,7 @@ def on_leader_timer(group: Group) -> None:
 def _is_reachable(group: Group, member: Progress) -> bool:
     """Whether asking again makes sense; if not, the member's return re-examines the group."""
     support = group.host.support
-    return (member.node in support.held and member.node in support.connections
-            and member.state is not ProgressState.SNAPSHOT)
+    return member.node in support.held and member.node in support.connections
 
 
 # ---- follower ----------------------------------------------------------------------------------
@@ -333,6 +328,8 @@ def on_append(group: Group, sender: int, append: Append) -> None:
     group.heard_ms = group.host.now_ms
     if append.stamp > group.stamp:
         group.stamp = append.stamp
+    if append.commit > group.commit_said:
+        group.commit_said = append.commit
     if group.quarantined and not doubt.may_accept(group, sender):
         if group.quarantined is not REMOVED:
             group.reply_append(sender, Status.QUARANTINED)

@@ -39,25 +39,31 @@ class RoleChanges:
 class Applying:
     """Consumer of events, commits and durable marks."""
 
-    def __init__(self, core, store, metadata_log, pending, fetching, sessions, roles: RoleChanges,
-                 replicas, log, members_changed: Callable[[int], None] = lambda _group: None):
+    def __init__(self, core, store, metadata_log, pending, fetching, confirmations, sessions,
+                 roles: RoleChanges, replicas, log,
+                 members_changed: Callable[[int], None] = lambda _group: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
         self._pending = pending
         self._fetching = fetching
+        self._confirmations = confirmations
         self._sessions = sessions
         self._roles = roles
         self._replicas = replicas
         self._log = log
         self._members_changed = members_changed  # who reports the members of groups led here
         self.elections = 0
+        #: (group, leader): wired when there is a network.
+        self.snapshot_offered: Callable[[int, int], None]
 
     def observe(self, events: list) -> None:
         """A group that this node leads no more leaves its pending appends ambiguous; a replica that
         is damaged stays so across restarts."""
         for event in events:
             if event.kind == "role":
+                if self._log.isEnabledFor(logging.DEBUG):
+                    self._log_role(event.group, *event.fields)
                 self._role(event.group, event.fields[0] is Role.LEADER)
             elif event.kind == "membership":
                 self._members_changed(event.group)
@@ -65,11 +71,25 @@ class Applying:
                 self._replicas.wanted(event.group, *event.fields)
             elif event.kind == "removed":
                 self._replicas.gone(event.group)
+                self._fetching.committed(event.group)  # its polls are sent to the leader
+            elif event.kind == "snapshot_offered":
+                self.snapshot_offered(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
-                    "group": event.group, "fields": list(event.fields)})
+                    **self._place(event.group), "fields": list(event.fields)})
                 if event.kind == "quarantine":
                     self._store.quarantine(event.group, event.fields[0])
+                    self._fetching.committed(event.group)  # its polls are answered QUARANTINED
+
+    def _place(self, group: int) -> dict:
+        """Group and term of a log line; an event of a whole node has neither."""
+        if group < 0:
+            return {}
+        return {"group": group, "term": self._core.leader_hint(group)[1]}
+
+    def _log_role(self, group: int, role: Role, term: int, leader: int, why: str) -> None:
+        self._log.debug("role", extra={"group": group, "term": term, "role": role.name.lower(),
+                                       "leader": leader, "reason": why})
 
     def _role(self, group: int, leads: bool) -> None:
         # As the event says, not as it is now: a leader that was deposed and won again in between
@@ -80,6 +100,7 @@ class Applying:
             self._members_changed(group)
         else:
             self._pending.lost(group)
+            self._confirmations.lost(group)
             self._fetching.committed(group)  # its polls are answered NOT_LEADER
         if group == METADATA_GROUP:
             self._metadata_log.role_changed(leads)
@@ -95,6 +116,12 @@ class Applying:
                 self._replicas.due = True
             self._pending.committed(group, last)
             self._fetching.committed(group)
+            if self._confirmations.waiting:
+                self._confirmations.committed(group)
+
+    def confirmed(self, reads: list) -> None:
+        """Leaders that a majority has confirmed, after this round's commits."""
+        self._confirmations.ready(reads)
 
     def durable(self) -> None:
         """Own writes became durable: acks=leader.  O(groups with such appends pending)."""
@@ -109,6 +136,7 @@ class Applying:
     def stop(self) -> None:
         """The node ends: what is still open is answered, as far as its outcome is known."""
         self._pending.stop()
+        self._confirmations.stop()
         self._fetching.stop()
         self._sessions.flush()
 
@@ -118,14 +146,16 @@ class Applying:
             self._replicas.settle()
         if self._pending.earliest_ms <= now_ms:
             self._pending.expire(now_ms)
+        if self._confirmations.earliest_ms <= now_ms:
+            self._confirmations.expire(now_ms)
         if self._fetching.woken or self._fetching.earliest_ms <= now_ms:
             self._fetching.wake_due(now_ms)
         if self._sessions.to_flush:
             self._sessions.flush()
 
 
-#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have group
-#: -1 and the node as their first field.
+#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have the
+#: node as their first field.
 LOGGED_EVENTS = {"lease": logging.INFO, "restarted": logging.INFO, "discredited": logging.WARNING,
                  "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR,
                  "doubt": logging.WARNING, "repaired": logging.INFO}

@@ -37,7 +37,11 @@ def init(config_path: Path, join: str) -> None:
 @node_group.command("start")
 @_config_option
 @_join_option
-def start(config_path: Path, join: str) -> None:
+@click.option("--log-format", type=click.Choice(("json", "text")), default="json",
+              show_default=True, help="JSON for machines, text for a terminal.")
+@click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")),
+              default="info", show_default=True, help="The least level that is written.")
+def start(config_path: Path, join: str, log_format: str, log_level: str) -> None:
     """Run a node in the foreground until SIGTERM or SIGINT.
 
     Exit codes: 0 stopped in order, 2 bad configuration, 3 the data directory has no identity, is in
@@ -45,7 +49,7 @@ def start(config_path: Path, join: str) -> None:
     """
     from node import main
 
-    sys.exit(main.run(config_path, _servers(join)))
+    sys.exit(main.run(config_path, log_format, log_level, _servers(join)))
 
 
 def _servers(text: str) -> list[str]:

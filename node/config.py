@@ -19,6 +19,45 @@ from node.security import SecurityConfig, require_protection
 
 
 @dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """What is shown over HTTP (``http.py``), and the bounds of that port."""
+
+    #: Where metrics and health are served, ``host:port``; empty = nowhere.  Nobody is asked who
+    #: they are: only addresses of a trusted network, and none unless the operator names one.
+    address: str = ""
+    #: Scrapers, probes and a person or two; more are closed at once.
+    connections_max: int = 64
+    #: A request that is not complete by then ends its connection, so that slow ones cannot hold all
+    #: places.
+    request_timeout_ms: int = 5_000
+    #: A connection kept open between two requests: longer than usual scrape intervals.
+    idle_timeout_ms: int = 75_000
+    #: Somebody who does not read the answer.
+    answer_timeout_ms: int = 10_000
+    #: All of a request's head; scrapers send a few hundred bytes.
+    head_bytes_max: int = 8_192
+    #: ``/healthz`` calls loop or disk stuck after this.  Much more than what ends leases: whoever
+    #: asks may kill the process, which helps only when nothing else does.
+    stall_ms_max: int = 10_000
+    #: ``/readyz`` calls a replica caught up that lacks at most so many entries: what is under way
+    #: at any moment under load.
+    lag_entries_max: int = 256
+
+    def validate(self) -> "HttpConfig":
+        """Raises ``BadConfig`` when the address is none, or a bound would let nobody in."""
+        self.listen_address()
+        for name in ("connections_max", "request_timeout_ms", "answer_timeout_ms",
+                     "head_bytes_max", "stall_ms_max"):
+            if not getattr(self, name):
+                raise BadConfig(f"http.{name} must be above 0")
+        return self
+
+    def listen_address(self) -> "Address | None":
+        """None = HTTP is off."""
+        return address(self.address, "http.address") if self.address else None
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """``host:port``."""
 
@@ -55,6 +94,7 @@ class NodeConfig:
     raft: RaftConfig = field(default_factory=RaftConfig)
     limits: Limits = field(default_factory=Limits)
     security: SecurityConfig = field(default_factory=SecurityConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
 
 
 def load(path: Path) -> NodeConfig:
@@ -71,7 +111,7 @@ def load(path: Path) -> NodeConfig:
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
     """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
-    known = {"node", "cluster", "raft", "limits", "security"}
+    known = {"node", "cluster", "raft", "limits", "security", "http"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
     node = _member({key: value for key, value in node_table.items() if key != "data_dir"}, "node")
@@ -81,6 +121,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         groups=groups, replication_factor=factor, members=members,
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
         limits=_section(Limits, table.get("limits", {}), "limits").validate(),
+        http=_section(HttpConfig, table.get("http", {}), "http").validate(),
         security=_section(SecurityConfig, table.get("security", {}),
                           "security").validate().relative_to(relative_to))
     config.limits.validate_with(config.raft, StorageConfig())

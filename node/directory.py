@@ -63,6 +63,13 @@ class Directory:
         """Client address of a node; empty when it is not known."""
         return self._known.client_address(node)
 
+    def replicas(self, group: int) -> tuple[int, ...]:
+        """Members of a group, ascending: those of its log when it is here, else those that its
+        leader recorded."""
+        configuration = (self._core.configuration(group)
+                         or self._metadata_log.state.configuration(group))
+        return tuple(sorted(configuration.members()))
+
     def leader_detail(self, group: int) -> tuple[Code, ErrorDetail]:
         """The refusal that sends a client to the leader of ``group``."""
         leader, _term = self._core.leader_hint(group)

@@ -1,62 +1,34 @@
-"""Fetch and list-offsets: committed batches out, with long polls.
+"""Fetch: committed batches out, with long polls, from any replica.
 
 Contract.  Only records below the high watermark (applied: committed *and* durable here) leave this
 node.  A fetch that finds nothing waits, in a table by group, until a commit of its group or its
-deadline.  Hot batches go out as the very buffers that were stored; cold ranges are read and
-verified by a thread.
+deadline.  Batches in memory go out as the very buffers that were stored; small ranges that the page
+cache has are read on the loop, all others by a bounded number of threads; both are verified.
 
 Theory.  ``OFFSET_OUT_OF_RANGE`` makes a client reset, so it is said only when it is certain: below
-the log start, or above the end by a leader that has committed in its own term.  Everything else
-above the high watermark is ``OFFSET_NOT_AVAILABLE``: try again.
+the log start, or above the end by a leader that has committed in its own term *and* that a majority
+has confirmed since it was asked.  Everything else above the high watermark is
+``OFFSET_NOT_AVAILABLE``, after the long poll's time: try again, perhaps elsewhere.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import trio
 from sortedcontainers import SortedKeyList
 
 from multiraft.storage.errors import CorruptRange, OffsetTooLow
 from multiraft.timers import NEVER_MS
 from multiraft.wire.errors import Code, ErrorDetail
-from multiraft.wire.messages import (
-    EARLIEST,
-    Fetch,
-    FetchReply,
-    FetchResult,
-    ListOffsets,
-    ListOffsetsReply,
-    OffsetResult,
-)
+from multiraft.wire.messages import Fetch, FetchReply, FetchResult
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
-from node.refusals import refusal
-
-
-class Range(NamedTuple):
-    """What may be served of a partition now."""
-
-    group: int
-    log_start: int
-    high_watermark: int
-    next_offset: int
-    settled: bool  # the leader has committed in its own term: the end is certain
-
-
-class Refused(Exception):
-    """A code and detail for one partition; never leaves this module."""
-
-    def __init__(self, code: Code, detail: ErrorDetail):
-        super().__init__(detail.text)
-        self.code = code
-        self.detail = detail
+from node.readable import Range, Readable, Refused, not_known_yet, out_of_range
 
 
 class WaitingFetch:
     """A long poll."""
 
-    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index")
+    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
+                 "sure", "doubtful", "asking")
 
     def __init__(self, request: Fetch, answer, deadline_ms: int, number: int, seen_index: int):
         self.request = request
@@ -65,18 +37,24 @@ class WaitingFetch:
         self.number = number
         self.seen_index = seen_index
         self.groups: tuple[int, ...] = ()
+        self.sure: set[int] = set()  # groups whose leader, here, was confirmed just now
+        self.doubtful: set[int] = set()  # ... or was not
+        self.asking = 0  # confirmations under way
+        self.records = 0  # found by the last try
 
 
 class Fetching:
-    """Handles ``Fetch`` and ``ListOffsets`` of all sessions."""
+    """Handles ``Fetch`` of all sessions."""
 
-    def __init__(self, core, tails, store, directory, limits, request_round, damaged):
-        self._core = core
-        self._request_round = request_round
-        self._tails = tails
+    def __init__(self, readable: Readable, store, limits, confirmations, behind, background,
+                 request_round, damaged):
+        self._readable = readable
         self._store = store
-        self._directory = directory
         self._limits = limits
+        self._confirmations = confirmations
+        self._behind = behind
+        self._background = background
+        self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found what may not be
         self._by_group: dict[int, dict[int, WaitingFetch]] = {}
         self._by_session: dict[object, dict[int, WaitingFetch]] = {}
@@ -84,26 +62,25 @@ class Fetching:
         self.woken: dict[int, WaitingFetch] = {}  # for ``wake_due``
         self.earliest_ms = NEVER_MS  # no long poll's deadline is before it
         self._number = 0
-        self._nursery: trio.Nursery | None = None
         self.bytes = 0
+        self.records = 0  # from the offsets asked for on
         self.cold_reads = 0
-
-    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """Holds the tasks that read cold ranges."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            await trio.sleep_forever()
+        self.resident_reads = 0
+        self.replica_bytes = 0  # of ``bytes``: served by a replica that does not lead
+        self.refusals: dict[int, int] = {}  # wire code -> partitions
 
     # ---- fetch -----------------------------------------------------------------------------------
 
     def handle(self, request: Fetch, answer, seen_index: int = 0) -> None:
-        """``answer(reply, payload buffers)`` is called exactly once, at the latest after
+        """``answer(reply, payload buffers)`` is called exactly once, little later than
         ``wait_max_ms``.  ``seen_index``: the newest metadata that the client knows of."""
         wait_ms = min(request.wait_max_ms, self._limits.fetch_wait_ms_max)
         self._number += 1
-        self._try(WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number,
-                               seen_index))
+        fetch = WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number, seen_index)
+        if not (self._behind.lacks(seen_index) and self._behind.wait(
+                [part.incarnation for part in request.partitions], seen_index,
+                lambda: self._try(fetch))):
+            self._try(fetch)
 
     def committed(self, group: int) -> None:
         """Something of ``group`` was applied: its long polls are looked at again this round."""
@@ -129,6 +106,13 @@ class Fetching:
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
 
+    def hurry(self, session) -> None:
+        """A session reads no more requests: its long polls are answered with the next round."""
+        for fetch in list(self._by_session.get(session, {}).values()):
+            self._remove(fetch)
+            fetch.deadline_ms = 0
+            self.woken[fetch.number] = fetch
+
     def stop(self) -> None:
         """The node ends: what waits is asked elsewhere."""
         for fetch in list(self._deadlines):
@@ -140,28 +124,68 @@ class Fetching:
         results: list = []
         found: list = []  # (slot, Fetch of the store)
         size, final, groups = 0, False, []
+        uncertain: set[int] = set()
+        fetch.records = 0
         for part in fetch.request.partitions:
             try:
-                span = self._range(part.incarnation, part.offset, fetch.seen_index)
+                span = self._readable.span(part.incarnation, fetch.seen_index,
+                                           fetch.request.replica)
+                groups.append(span.group)
+                self._check_range(part.offset, span, fetch)
                 taken = None
                 if part.offset < span.high_watermark and (bytes_left > 0 or not found):
                     taken = self._taken(part, span, max(bytes_left, 0))
             except Refused as refused:
+                if not refused.passing:
+                    final = True
+                    self.refusals[refused.code] = self.refusals.get(refused.code, 0) + 1
                 results.append(FetchResult(part.incarnation, refused.code, -1, -1, 0,
                                            refused.detail))
-                final = True
                 continue
-            groups.append(span.group)
+            except _Uncertain:
+                uncertain.add(span.group)
+                continue
             if taken is not None:
                 found.append((len(results), taken))
                 bytes_left -= taken.bytes
                 size += taken.bytes
+                self.replica_bytes += 0 if span.leads else taken.bytes
+                if taken.bytes:
+                    fetch.records += taken.next_offset - part.offset
             results.append(FetchResult(part.incarnation, Code.OK, span.high_watermark,
                                        span.log_start, 0))
-        if not final and size < fetch.request.bytes_min and fetch.deadline_ms > monotonic_ms():
+        if uncertain:
+            self._make_sure(fetch, uncertain)
+        elif not final and size < fetch.request.bytes_min and fetch.deadline_ms > monotonic_ms():
             self._wait(fetch, groups)
         else:
             self._serve(fetch, results, found)
+
+    def _check_range(self, offset: int, span: Range, fetch: WaitingFetch) -> None:
+        """Raises ``Refused``, or ``_Uncertain`` when a majority has to be asked first."""
+        if offset < span.log_start:
+            raise out_of_range(offset, span)
+        if offset <= span.high_watermark or (span.settled and offset <= span.next_offset):
+            return
+        if not span.settled or span.group in fetch.doubtful:
+            raise not_known_yet(offset, span)
+        if span.group not in fetch.sure:
+            raise _Uncertain()
+        raise out_of_range(offset, span)
+
+    def _make_sure(self, fetch: WaitingFetch, groups: set[int]) -> None:
+        """Have the leadership of ``groups`` confirmed, then look again."""
+        fetch.asking = len(groups)
+        for group in groups:
+            if not self._confirmations.ask(
+                    group, lambda sure, group=group: self._told(fetch, group, sure)):
+                self._told(fetch, group, False)
+
+    def _told(self, fetch: WaitingFetch, group: int, sure: bool) -> None:
+        (fetch.sure if sure else fetch.doubtful).add(group)
+        fetch.asking -= 1
+        if not fetch.asking:
+            self._try(fetch)
 
     def _taken(self, part, span: Range, bytes_max: int):
         try:
@@ -171,29 +195,55 @@ class Fetching:
             raise Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(text=str(error))) from error
 
     def _serve(self, fetch: WaitingFetch, results: list, found: list) -> None:
-        if any(taken.plan is not None for _slot, taken in found):
-            self.cold_reads += 1
-            self._nursery.start_soon(self._serve_cold, fetch, results, found)
-            return
-        self._finish(fetch, results, [(slot, taken.buffers) for slot, taken in found])
-
-    async def _serve_cold(self, fetch: WaitingFetch, results: list, found: list) -> None:
-        read = []
+        read, cold = [], []
+        resident_left = self._limits.resident_read_bytes_max
         for slot, taken in found:
-            if taken.plan is None:
-                read.append((slot, taken.buffers))
-                continue
+            buffers = taken.buffers
+            if taken.plan is not None:
+                buffers = None
+                if taken.plan.bytes <= resident_left:
+                    resident_left -= taken.plan.bytes
+                    buffers = self._read_resident(slot, taken.plan, results)
+                if buffers is None:
+                    cold.append((slot, taken.plan))
+                    continue
+            read.append((slot, buffers))
+        if not cold:
+            self._finish(fetch, results, read)
+            return
+        self.cold_reads += 1
+        if not self._background.start(self._serve_cold, fetch, results, read, cold):
+            for slot, _plan in cold:
+                results[slot] = _refused(results[slot], Code.QUEUE_FULL,
+                                         "too many reads from disk wait")
+            self._finish(fetch, results, read)
+
+    def _read_resident(self, slot: int, plan, results: list) -> list | None:
+        """The batches, when no disk has to be waited for; None = a thread shall read them."""
+        try:
+            buffers = plan.execute_resident()
+        except CorruptRange as error:
+            self._found_damage(slot, error, results)
+            return []
+        if buffers is not None:
+            self.resident_reads += 1
+        return buffers
+
+    async def _serve_cold(self, fetch: WaitingFetch, results: list, read: list,
+                          cold: list) -> None:
+        for slot, plan in cold:
             try:
-                read.append((slot, await trio.to_thread.run_sync(taken.plan.execute)))
+                read.append((slot, await self._background.read(plan)))
             except CorruptRange as error:
-                self._damaged(error)
-                part = results[slot]
-                results[slot] = FetchResult(part.incarnation, Code.QUARANTINED, -1, -1, 0,
-                                            ErrorDetail(text=str(error)))
+                self._found_damage(slot, error, results)
             except OSError as error:
                 raise DiskFailed(f"the lane cannot be read: {error}") from error
-        self._finish(fetch, results, read)
+        self._finish(fetch, results, sorted(read, key=_slot))
         self._request_round()  # answers leave with a round
+
+    def _found_damage(self, slot: int, error: CorruptRange, results: list) -> None:
+        self._damaged(error)
+        results[slot] = _refused(results[slot], Code.QUARANTINED, str(error))
 
     def _finish(self, fetch: WaitingFetch, results: list, read: list) -> None:
         payload: list = []
@@ -202,10 +252,13 @@ class Fetching:
             results[slot] = results[slot]._replace(length=length)
             payload.extend(buffers)
             self.bytes += length
+        self.records += fetch.records
         fetch.answer(FetchReply(tuple(results)), payload)
 
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:
         fetch.groups = tuple(dict.fromkeys(groups))
+        fetch.sure.clear()  # by the time it is looked at again somebody else may lead
+        fetch.doubtful.clear()
         self._deadlines.add(fetch)
         self.earliest_ms = min(self.earliest_ms, fetch.deadline_ms)
         self._by_session.setdefault(fetch.answer.session, {})[fetch.number] = fetch
@@ -219,48 +272,17 @@ class Fetching:
             _take_out(self._by_group, group, fetch.number)
         fetch.groups = ()
 
-    # ---- offsets ---------------------------------------------------------------------------------
 
-    def offsets(self, request: ListOffsets, seen_index: int = 0) -> ListOffsetsReply:
-        """Log start or high watermark of each partition."""
-        results = []
-        for query in request.partitions:
-            try:
-                span = self._span(query.incarnation, seen_index)
-                if query.position != EARLIEST and not span.settled:
-                    raise Refused(Code.OFFSET_NOT_AVAILABLE, _NOT_SETTLED)
-            except Refused as refused:
-                results.append(OffsetResult(query.incarnation, refused.code, -1, refused.detail))
-                continue
-            offset = span.log_start if query.position == EARLIEST else span.high_watermark
-            results.append(OffsetResult(query.incarnation, Code.OK, offset))
-        return ListOffsetsReply(tuple(results))
-
-    def _range(self, partition: int, offset: int, seen_index: int) -> Range:
-        span = self._span(partition, seen_index)
-        if offset < span.log_start or (offset > span.next_offset and span.settled):
-            raise Refused(Code.OFFSET_OUT_OF_RANGE, ErrorDetail(
-                text=f"offset {offset} is outside {span.log_start}..{span.high_watermark}",
-                start_offset=span.log_start, end_offset=span.high_watermark))
-        if offset > span.high_watermark and not span.settled:
-            raise Refused(Code.OFFSET_NOT_AVAILABLE, _NOT_SETTLED)
-        return span
-
-    def _span(self, partition: int, seen_index: int) -> Range:
-        """What is known of a partition, at its leader.  Raises ``Refused``."""
-        place = self._directory.place_of(partition)
-        if place is None:
-            raise Refused(*refusal(self._directory.unknown(partition, seen_index),
-                                   self._directory.leader_detail))
-        group = place.group
-        tail = self._tails.get(group)
-        if tail is None or not self._core.is_leader(group):
-            raise Refused(*self._directory.leader_detail(group))
-        settled = self._core.is_settled(group)
-        return Range(group, *tail.span(partition), settled)
+class _Uncertain(Exception):
+    """The end has to be made certain before it is said; never leaves this module."""
 
 
-_NOT_SETTLED = ErrorDetail(text="the leader is new and has not committed in its term yet")
+def _refused(result: FetchResult, code: Code, text: str) -> FetchResult:
+    return FetchResult(result.incarnation, code, -1, -1, 0, ErrorDetail(text=text))
+
+
+def _slot(read: tuple) -> int:
+    return read[0]
 
 
 def _take_out(table: dict, key: object, number: int) -> None:

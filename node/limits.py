@@ -65,6 +65,20 @@ class Limits:
     #: Copies sent to peers that repair, in bytes per second and all together: a tenth of what a
     #: modest network carries, so that appends keep their share.
     bulk_bytes_per_second: int = 32 << 20
+    #: A fetch reads at most this much on the loop, of what the page cache has: copying and checking
+    #: it takes 0.1 ms, about as long as a hop to a thread and back.
+    resident_read_bytes_max: int = 1 << 20
+    #: Threads that read what is not in memory: enough to keep a disk's queue busy, and few beside
+    #: the loop, which each of them makes wait for the interpreter's lock.
+    cold_readers_max: int = 4
+    #: Bytes under way from disk at a time: four fetches of the largest size.
+    cold_read_bytes_max: int = 64 << 20
+    #: A client that ended its side of a connection gets the answers to what it had asked, if they
+    #: are there, and taken, by then: a little more than an append may take.
+    half_closed_ms_max: int = 65_000
+    #: Metadata commands that stay in the log once a checkpoint holds what they did: what a node
+    #: that was away for minutes needs.  One that was away longer gets the state itself.
+    metadata_entries_kept: int = 10_000
     #: A long poll waits at most this long.
     fetch_wait_ms_max: int = 30_000
     #: An append is answered as ambiguous after at most this long.
@@ -94,7 +108,7 @@ class Limits:
     def validate(self) -> "Limits":
         """Raises ``ConfigError`` when two limits contradict each other."""
         for item in fields(self):
-            if getattr(self, item.name) < 1:
+            if getattr(self, item.name) < 1 and item.name not in _MAY_BE_ZERO:
                 raise ConfigError(f"{item.name}={getattr(self, item.name)} must be at least 1")
         if self.frame_bytes_max < 2 * _layout.BATCH_BYTES_MAX:
             raise ConfigError(f"frame_bytes_max={self.frame_bytes_max} must hold two batches of "
@@ -127,6 +141,8 @@ class Limits:
                 raise ConfigError(f"{smaller}={value} exceeds {larger}={bound}")
 
 
+#: Zero means "not at all" there.
+_MAY_BE_ZERO = ("resident_read_bytes_max", "metadata_entries_kept")
 #: What may not be larger than what.
 _ORDER = (
     ("connections_per_address_max", "connections_max"),

@@ -35,7 +35,7 @@ from multiraft.leases import Answer, Liveness, Question
 from multiraft.wire import frames
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.tls import TlsSocket
-from node.clock import monotonic_ms
+from node.clock import monotonic_ms, monotonic_us
 from node.handshake import Introduction, NotAccepted, check_certificate
 
 #: A liveness frame is a handful of integers.
@@ -100,6 +100,7 @@ class LivenessThread:
         self.events: deque = deque()
         self.published: tuple = ({}, {}, 0)
         self.loop_seen_ms = monotonic_ms()
+        self.nudged_us = 0  # when the loop was nudged last
         self.messages = 0  # questions and answers sent
 
     def start(self) -> None:
@@ -179,6 +180,7 @@ class LivenessThread:
 
     def _turn(self, now_ms: int) -> None:
         """When something is due: nudge the loop, ask peers, see which leases ended."""
+        self.nudged_us = monotonic_us()
         os.eventfd_write(self.wake_fd, 1)
         self._publish(now_ms)
         self._liveness.expire(now_ms)

@@ -46,10 +46,14 @@ from node.admin import Admin
 from node.admission import Admission
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
+from node.background import Background
+from node.behind import Behind
 from node.bulk import Bulk
 from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms, wall_ms
+from node.complaints import Complaints
 from node.config import Address, NodeConfig, load
+from node.confirmations import Confirmations
 from node.deadlines import Deadlines
 from node.descriptors import connections_that_fit
 from node.directory import Directory
@@ -57,42 +61,50 @@ from node.disk import DiskWorker
 from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
 from node.handshake import Introduction
+from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
 from node.known_nodes import KnownNodes
 from node.learners import MetadataLearners
 from node.lease_events import LeaseEvents
+from node.life import SERVING, STOPPING, Life
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
-from node.log import logger
+from node.log import FORMATS, LEVELS, LineWriter, logger, tell_left_out, tell_suppressed
 from node.member_reports import MemberReports
 from node.metadata import FIRST_GROUP_INCARNATION
 from node.metadata_log import MetadataLog
 from node.metadata_requests import MetadataRequests
 from node.node_admin import NodeAdmin
+from node.offsets import Offsets
 from node.peer_listener import PeerListener
 from node.peer_requests import PeerRequests
 from node.peering import Peering
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
+from node.readable import Readable
 from node.registration import Registration
 from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
 from node.security import Security
 from node.session import Sessions
+from node.snapshots import Snapshots
 from node.statistics import Statistics
+from node.survey import Surveying, measure_space
 from node.watchdog import Watchdog
 
 
 class Node:
     """All parts of one node, wired."""
 
-    def __init__(self, config: NodeConfig, store: Store, security: Security,
-                 log: logging.Logger):
+    def __init__(self, config: NodeConfig, store: Store, security: Security, log: logging.Logger,
+                 life: Life | None = None, http: HttpThread | None = None):
         self.config = config
         self.security = security
         self.store = store
         self.log = log
+        self.life = life or Life()
+        self._http = http or HttpThread(config.http, self.life)
         for damage in store.damage:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
@@ -147,21 +159,22 @@ class Node:
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
                                    config.limits.append_timeout_ms_max)
-        self.fetching = Fetching(core, store.tails, store, self.directory, config.limits,
-                                 self.request_round, self._damaged)
+        self._build_reading()
         self.roles = RoleChanges()
         self.arrivals = Arrivals()
         self.statistics = Statistics(self)
+        self.surveying = Surveying(core, store, config.http.lag_entries_max,
+                                   lambda: measure_space(str(config.data_dir)))
         self.node_admin = NodeAdmin(core, self.metadata_log, self.known)
-        self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
-                           self.known, self.node_admin.handlers,
+        self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
+                           self.surveying, config, self.known, self.node_admin.handlers,
                            self.request_round, self.roles)
         self.sessions = Sessions(
-            producing=self.producing, fetching=self.fetching, admin=self.admin,
-            directory=self.directory, limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX,
-            cluster_id=config.cluster_id, node=config.node.id, boot_epoch=store.boot_epoch,
-            request_round=self.request_round, arrivals=self.arrivals, log=self.log,
-            security=self.security)
+            producing=self.producing, fetching=self.fetching, offsets=self.offsets,
+            complaints=self.complaints, admin=self.admin, directory=self.directory,
+            limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX, cluster_id=config.cluster_id,
+            node=config.node.id, boot_epoch=store.boot_epoch, request_round=self.request_round,
+            arrivals=self.arrivals, log=self.log, security=self.security)
         self.deadlines = Deadlines(config.limits, lambda: self.sessions.open,
                                    lambda: bool(self.sessions.budget.starved))
         self.member_reports = MemberReports(core, self.metadata_log, lambda: self.requests)
@@ -170,8 +183,21 @@ class Node:
                                  self.request_round, self.log)
         self.replicas.takes_part = self.admission.taking_part.is_set
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
-                                 self.sessions, self.roles, self.replicas, self.log,
-                                 self.member_reports.note)
+                                 self.confirmations, self.sessions, self.roles, self.replicas,
+                                 self.log, self.member_reports.note)
+
+    def _build_reading(self) -> None:
+        """What answers clients that read."""
+        core, store, limits = self.core, self.store, self.config.limits
+        readable = Readable(core, store.tails, self.directory)
+        self.background = Background(limits)
+        self.confirmations = Confirmations(core, store.tails, self.request_round)
+        behind = Behind(self.metadata_log, self.directory, self.background, self.request_round)
+        self.fetching = Fetching(readable, store, limits, self.confirmations, behind,
+                                 self.background, self.request_round, self._damaged)
+        self.offsets = Offsets(readable, store, self.confirmations, behind)
+        self.complaints = Complaints(readable, store, self.background, self._damaged,
+                                     self.request_round)
 
     def _build_network(self) -> None:
         config, core = self.config, self.core
@@ -191,13 +217,18 @@ class Node:
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
-                             (core.timers, self.pending, self.fetching),
+                             (core.timers, self.pending, self.fetching, self.confirmations),
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
             core, self.rounds.request, self.liveness, self.security, node, boot_epoch,
             self.known, config.raft.frame_bytes_max, config.limits.hello_timeout_ms, self.arrivals,
             self.log, self.bulk)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+        self.snapshots = Snapshots(core, self.store, self.metadata_log, self.checkpoints, self.bulk,
+                                   config.limits.metadata_entries_kept, self.request_round,
+                                   self.log)
+        self.applying.snapshot_offered = self.snapshots.offered
+        self.snapshots.compact()  # what the checkpoint that recovery began with makes unnecessary
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
@@ -272,7 +303,7 @@ class Node:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.disk.run)
                 await nursery.start(self.rounds.run)
-                await nursery.start(self.fetching.run)
+                await nursery.start(self.background.run)
                 await nursery.start(self.admin.run)
                 nursery.start_soon(self.disk.prepare)
                 nursery.start_soon(self.rounds.serve)
@@ -281,6 +312,7 @@ class Node:
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
+                nursery.start_soon(self.snapshots.run)
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
                 nursery.start_soon(self.known.run)
@@ -291,9 +323,12 @@ class Node:
                 nursery.start_soon(self.learners.run)
                 nursery.start_soon(self.deadlines.run)
                 await nursery.start(self._reload_security)
+                nursery.start_soon(self.surveying.run)
+                nursery.start_soon(tell_suppressed, self.log)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
                 self.liveness.start()
+                self._show()
                 self.log.info("ready", extra={"client_address": str(config.node.client_address),
                                               "boot_epoch": self.store.boot_epoch,
                                               "groups": len(self.store.groups)})
@@ -323,9 +358,19 @@ class Node:
                 else:
                     self.log.info("security reloaded")
 
+    def _show(self) -> None:
+        """From now on HTTP answers for this node."""
+        self.life.phase = SERVING
+        self._http.attach(Attached(
+            trio.lowlevel.current_trio_token(),
+            lambda answer: self.surveying.request(
+                lambda survey: answer(self.statistics.sample(survey))),
+            lambda: loop_silent_ms(self.liveness), lambda: disk_busy_ms(self.disk)))
+
     async def _hand_over(self) -> None:
         """Every group led here is transferred, as far as there is somebody to take it; bounded by
         ``shutdown_ms_max``.  Then what is still open is answered, and no round follows."""
+        self.life.phase = STOPPING
         self.log.info("stopping", extra={"leads": self.core.led_count})
         self.sessions.stopping = True
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
@@ -343,7 +388,8 @@ class Node:
         try:
             self.core.transfer(group, 0)
         except ProposalError as error:
-            self.log.info("transfer not possible", extra={"group": group, "reason": str(error)})
+            self.log.info("transfer not possible", extra={
+                "group": group, "term": self.core.leader_hint(group)[1], "reason": str(error)})
             return False
         return True
 
@@ -374,7 +420,8 @@ def init(config_path: Path, servers: Sequence[str] = ()) -> int:
     return 0
 
 
-def run(config_path: Path, servers: Sequence[str] = ()) -> int:
+def run(config_path: Path, log_format: str = "json", log_level: str = "info",
+        servers: Sequence[str] = ()) -> int:
     """Run a node; returns the exit code.  ``servers``: the cluster to join when the data directory
     has no identity yet."""
     try:
@@ -385,12 +432,24 @@ def run(config_path: Path, servers: Sequence[str] = ()) -> int:
     except NodeError as error:
         print(f"multiraft node: {error}", file=sys.stderr)
         return error.exit_code
-    log = logger(config.node.id)
-    failures: list[NodeError] = []
+    writer = LineWriter(sys.stdout)
     try:
-        _run(config, log)
+        return _logged(config, logger(config.node.id, writer, log_format, log_level))
+    finally:
+        writer.close()
+
+
+def _logged(config: NodeConfig, log: logging.Logger) -> int:
+    failures: list[NodeError] = []
+    life = Life()
+    http = HttpThread(config.http, life)
+    try:
+        _run(config, log, life, http)
     except* NodeError as group:
         failures.extend(_leaves(group))
+    finally:
+        http.stop()
+        tell_left_out(log)
     for failure in failures:
         log.error("stopped", extra={"reason": str(failure)})
         print(f"multiraft node: {failure}", file=sys.stderr)
@@ -405,11 +464,16 @@ def _connect(servers: Sequence[str]) -> blocking.Client:
     return blocking.Client(servers, client_id="multiraft-node-init", tls=tls)
 
 
-def _run(config: NodeConfig, log: logging.Logger) -> None:
+def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) -> None:
     try:
         security = _load_security(config)
-        store = _open_store(config)
-        node = Node(config, store, security, log)
+        unheard = _start(http)  # before recovery, which it tells of
+        store = _open_store(config, life)
+        if unheard is not None:
+            store.close()
+            raise unheard
+        life.recovered()
+        node = Node(config, store, security, log, life, http)
         _settle_garbage_collection()
         trio.run(node.run)
         node.close()
@@ -427,11 +491,21 @@ def _load_security(config: NodeConfig) -> Security:
         raise BadConfig(str(error)) from error
 
 
-def _open_store(config: NodeConfig) -> Store:
+def _start(http: HttpThread) -> BadConfig | None:
+    """Why it cannot serve, or None.  Not raised at once: who starts a second process on a data
+    directory has to hear that, and not that a port is in use, which follows from it."""
+    try:
+        http.start()
+    except BadConfig as error:
+        return error
+    return None
+
+
+def _open_store(config: NodeConfig, life: Life) -> Store:
     """Raises ``BadDirectory``."""
     try:
         return Store.open(str(config.data_dir), RealFilesystem(),
-                          Identity(config.cluster_id, config.node.id))
+                          Identity(config.cluster_id, config.node.id), progress=life.recovery)
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
 
@@ -471,6 +545,10 @@ def main(arguments: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=text)
         command.add_argument("--config", type=Path, required=True)
         command.add_argument("--join", default="", metavar="HOST:PORT[,...]")
-    parsed = parser.parse_args(arguments)
-    servers = [server for server in parsed.join.split(",") if server]
-    return (init if parsed.command == "init" else run)(parsed.config, servers)
+        command.add_argument("--log-format", choices=FORMATS, default="json")
+        command.add_argument("--log-level", choices=LEVELS, default="info")
+    chosen = parser.parse_args(arguments)
+    servers = [server for server in chosen.join.split(",") if server]
+    if chosen.command == "init":
+        return init(chosen.config, servers)
+    return run(chosen.config, chosen.log_format, chosen.log_level, servers)

@@ -72,6 +72,12 @@ class MetadataLog:
         moved, self._moved = self._moved, trio.Event()
         moved.set()
 
+    def install(self, state: MetadataState) -> None:
+        """A snapshot stands in the place of everything that was applied before."""
+        self.state = state
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
+
     def lead(self) -> None:
         """After entries were applied, at their leader: every node answers clients from its copy, so
         the others hear of a commit at once; and a new cluster is bootstrapped."""

@@ -30,12 +30,13 @@ class OutboxFull(OSError):
 class Outbox:
     """Outgoing buffers of one socket."""
 
-    __slots__ = ("_sock", "_buffers", "_room_wanted", "size", "bytes_max", "sent_bytes")
+    __slots__ = ("_sock", "_buffers", "_room_wanted", "_emptied", "size", "bytes_max", "sent_bytes")
 
     def __init__(self, sock: socket.socket, bytes_max: int):
         self._sock = sock
         self._buffers: deque = deque()
         self._room_wanted = trio.Event()
+        self._emptied: trio.Event | None = None  # somebody waits for the last byte to leave
         self.size = 0
         self.bytes_max = bytes_max
         self.sent_bytes = 0
@@ -63,8 +64,10 @@ class Outbox:
                 buffers.clear()
                 self.size = 0
                 self.sent_bytes += sent
-                return
+                break
             self._taken(sent)
+        if self._emptied is not None:
+            self._emptied.set()
 
     def _taken(self, sent: int) -> None:
         self.size -= sent
@@ -79,6 +82,12 @@ class Outbox:
             buffers.popleft()
         while buffers and not len(buffers[0]):
             buffers.popleft()
+
+    async def empty(self) -> None:
+        """Wait until the kernel has taken everything; ``drain`` must be running."""
+        while self._buffers:
+            self._emptied = trio.Event()
+            await self._emptied.wait()
 
     async def drain(self) -> None:
         """Runs as long as the connection: writes on whenever the socket has room again.

@@ -35,6 +35,7 @@ _TYPES: dict[type, int] = {
     m.Removed: 10,
     m.Doubt: 20,
     m.Cleared: 21,
+    m.SnapshotOffer: 22,
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
 _WITH_ROWS = frozenset({6, 7, 9})
@@ -66,6 +67,7 @@ _FIELDS: dict[int, tuple[int, ...]] = {
     10: (10, GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
     20: (20, GROUP_MAX, _U32, TERM_MAX, _U64),
     21: (21, GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
+    22: (22, GROUP_MAX, _U32, TERM_MAX, _U64),
 }
 _LED = (GROUP_MAX, _U32, TERM_MAX)
 _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)

@@ -5,7 +5,8 @@ Contract.  A session receives only while it may: ``in_flight_max`` unanswered re
 through TCP.  So does a large frame for which the node has no memory now (``budget.py``).  When all
 connections together are at a bound, requests are refused before any work is done for them.
 Requests are handled in order of arrival; answers go out as they come, gathered per round.  A client
-that does not read its answers is closed when its outbox is full.
+that does not read its answers is closed when its outbox is full.  One that ends its side of the
+stream gets the answers to what it had asked, its long polls at once.
 
 Theory.  The arrivals task reads the socket while the session may be read, handlers run
 synchronously on the loop, and one round follows after everything that has arrived was handled.  The
@@ -42,6 +43,7 @@ from multiraft.wire.errors import (
 from multiraft.wire.frames import WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
+    Complain,
     Fetch,
     Hello,
     ListOffsets,
@@ -74,6 +76,8 @@ class Answer:
 
     def refuse(self, code: Code, detail: ErrorDetail) -> None:
         """Answer with an error instead."""
+        refusals = self.session.service.refusals
+        refusals[code] = refusals.get(code, 0) + 1
         self.session.answered(self, ResponseEvent(
             self.id, code=code, error=detail,
             metadata_index=self.session.service.metadata_index), ())
@@ -112,6 +116,8 @@ class Session:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._drain, nursery.cancel_scope)
                 await self._attend()
+                if self._problem is None and not self._closed:
+                    await self._answer_rest()
                 nursery.cancel_scope.cancel()
         finally:
             self._closed = True
@@ -139,8 +145,8 @@ class Session:
             self._attention.set()
         if event is None:
             return
-        if self._closed or self._connection.state is not State.OPEN:
-            return  # the client is gone, or has ended the stream and with it what it asked for
+        if self._closed or self._connection.state is State.BROKEN:
+            return  # the client is gone
         try:
             self._outbox.push(self._encoded(event, payload))
         except OSError:
@@ -251,6 +257,21 @@ class Session:
                     hello.deadline = math.inf
                 await self._room()
 
+    async def _answer_rest(self) -> None:
+        """The client has ended its side: what it asked for is answered before ours ends."""
+        service, connection = self.service, self._connection
+        self._paused = True  # every answer wakes this task
+        if connection.in_flight:
+            service.fetching.hurry(self)
+            service.request_round()
+        with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
+            while connection.in_flight and not self._closed:
+                self._attention = trio.Event()
+                await self._attention.wait()
+            if not self._closed:
+                self.flush()
+                await self._outbox.empty()
+
     def _begin_to_listen(self) -> None:
         """The socket is read from now on."""
 
@@ -319,7 +340,7 @@ class Session:
                 self._handle(event)
                 handled = True
                 if type(event) is ConnectionClosed or self._closed:
-                    self._attention.set()
+                    self._pause()
                     break
             else:
                 self._pause()
@@ -373,7 +394,9 @@ class Session:
                 return
             service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
         elif kind is ListOffsets:
-            Answer(self, event.id)(service.fetching.offsets(request, event.metadata_index))
+            service.offsets.handle(request, Answer(self, event.id), event.metadata_index)
+        elif kind is Complain:
+            service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
 
@@ -440,11 +463,13 @@ def answer_nobody(answer: Answer):
 class Sessions:
     """What all sessions of a node share."""
 
-    def __init__(self, *, producing, fetching, admin, directory, limits, batch_bytes_max: int,
-                 cluster_id: bytes, node: int, boot_epoch: int, request_round, arrivals, log,
-                 security: Security | None = None):
+    def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
+                 batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
+                 request_round, arrivals, log, security: Security | None = None):
         self.producing = producing
         self.fetching = fetching
+        self.offsets = offsets
+        self.complaints = complaints
         self.admin = admin
         self.limits = limits
         self.batch_bytes_max = batch_bytes_max
@@ -463,6 +488,7 @@ class Sessions:
         self._log = log
         self.stopping = False  # new requests are refused, those under way are answered
         self.closed_by_error = 0
+        self.refusals: dict[int, int] = {}  # wire code -> whole requests
 
     @property
     def metadata_index(self) -> int:

@@ -130,6 +130,9 @@ class SimulatedFile:
     def read(self, length: int, position: int) -> bytes:
         return bytes(self._open_inode().view[position:position + length])
 
+    def read_resident(self, length: int, position: int) -> bytearray | None:
+        return None  # there is no page cache: whoever asks goes the slow way
+
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
         data = b"".join(buffers)
         self._filesystem.write(self._open_inode(), position, data)

@@ -27,7 +27,7 @@ from multiraft.client._accumulator import BufferFull
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._network import NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
-from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
 from multiraft.client.tls import TlsSettings
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
     "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange",
-    "PartitionDescription", "Producer", "Record", "RequestError", "TlsSettings",
+    "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TlsSettings",
     "TopicDescription",
 ]
 

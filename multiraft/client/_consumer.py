@@ -4,11 +4,13 @@ Contract.  The driver asks ``poll`` what to send now, tells ``done`` each outcom
 with ``take`` until None, and ends when ``finished`` or raises ``error``.  Batches of one partition
 come in offset order, each verified by its CRC; ``position`` is the offset after what was taken.
 
-Invariants.  position <= fetch_offset: what lies between is fetched and not taken yet.
-Theory.  A start that is a word is resolved by the partition's leader; with ``until_end`` the end is
-asked for at the same moment, so that a reader of a growing partition does end.  Fetches are long
-polls; each partition is in at most one, and a node has few of ours, because they occupy places
-among its requests in flight.
+Invariants.  position <= fetch_offset: what lies between is fetched and not taken yet.  Neither ever
+falls, whichever replica answers: a replica that is behind is one that has nothing yet.
+Theory.  A start that is a word or a time is resolved by the partition's leader; with ``until_end``
+the end is asked for at the same moment, so that a reader of a growing partition does end.  A time
+is resolved to a batch by the node and to a record here (``_replicas.py`` has whom to ask,
+``_batch_reader.py`` what to make of the bytes).  Fetches are long polls; each partition is in at
+most one, and a node has few of ours, because they occupy places among its requests in flight.
 """
 
 from __future__ import annotations
@@ -18,25 +20,40 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from multiraft import core
+from multiraft.client._batch_reader import Search, first_records, intact_batches
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
-from multiraft.client._records import FetchedBatch
-from multiraft.errors import CodecError, ConfigError, MultiRaftError
+from multiraft.client._records import FetchedBatch, Timestamp
+from multiraft.client._replicas import PREFERENCES, Replicas
+from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     Code,
     ErrorDetail,
+    OffsetOutOfRange,
     TimedOut,
     UnknownPartition,
     UnknownTopic,
     exception_for,
 )
-from multiraft.wire.messages import EARLIEST, LATEST, Fetch, FetchPart, ListOffsets, OffsetQuery
+from multiraft.wire.messages import (
+    ANY,
+    EARLIEST,
+    LATEST,
+    LEADER,
+    TIMESTAMP,
+    Complain,
+    Fetch,
+    FetchPart,
+    ListOffsets,
+    OffsetQuery,
+)
+from multiraft.wire.schema import I64_MAX
 
 #: Long polls of one consumer that wait at one node.
 FETCHES_PER_NODE_MAX = 4
-#: A batch that fails its check is asked for again this often: the copy elsewhere may be intact.
+#: A batch that fails its check is asked for again this often, and at least once of every replica:
+#: the copy elsewhere may be intact.
 CORRUPT_RETRIES_MAX = 3
 #: A start that retention overtakes is asked for again this often in a row.
 RESOLVE_RETRIES_MAX = 5
@@ -55,12 +72,20 @@ class ConsumerSettings:
     #: A partition that could not be read for this long raises what was wrong last.
     unavailable_ms: int = 30_000
     request_timeout_ms: int = 10_000
+    #: Whom to ask while there is a choice: the leader has everything first; a replica in our
+    #: ``rack`` costs no traffic between racks, and shows what is committed a moment later.
+    prefer: str = "leader"
+    #: Where this consumer is, for ``prefer="nearest"``.
+    rack: str = ""
 
     def validate(self) -> "ConsumerSettings":
         """Raises ``ConfigError`` naming the setting."""
         for name in self.__slots__:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be positive")
+            value = getattr(self, name)
+            if type(value) is int and value < 1:
+                raise ConfigError(f"{name}={value} must be positive")
+        if self.prefer not in PREFERENCES:
+            raise ConfigError(f"prefer={self.prefer!r}: expected one of {PREFERENCES}")
         return self
 
 
@@ -68,9 +93,13 @@ class Query(NamedTuple):
     """A request of a consumer.  Give its outcome to ``ConsumerState.done``."""
 
     address: str
-    request: Fetch | ListOffsets
+    request: Fetch | ListOffsets | Complain
     readers: tuple["_Reader", ...]
     timeout_ms: int
+
+
+#: Where to begin: a word, an offset, a time.
+Start = str | int | Timestamp
 
 
 class _Reader:
@@ -78,9 +107,9 @@ class _Reader:
 
     __slots__ = ("partition", "incarnation", "start", "position", "fetch_offset", "end_offset",
                  "resolved", "begun", "asking", "node", "buffered_bytes", "retry_at_ms", "failures",
-                 "failing_since_ms", "corrupt", "problem")
+                 "failing_since_ms", "corrupt", "problem", "replicas", "search", "high_watermark")
 
-    def __init__(self, partition: int, incarnation: int, start: str | int):
+    def __init__(self, partition: int, incarnation: int, start: Start):
         self.partition = partition
         self.incarnation = incarnation
         self.start = start
@@ -97,6 +126,9 @@ class _Reader:
         self.failing_since_ms: int | None = None
         self.corrupt = 0
         self.problem: MultiRaftError | None = None
+        self.replicas = Replicas()
+        self.search: Search | None = None  # the start is a time: its record is still looked for
+        self.high_watermark = 0  # the highest that any replica told
 
     @property
     def at_end(self) -> bool:
@@ -109,11 +141,9 @@ class ConsumerState:
     """See the module docstring."""
 
     def __init__(self, settings: ConsumerSettings, metadata: MetadataCache, rng: random.Random,
-                 topic: str, partition: int | None = None, start: str | int = EARLIEST,
+                 topic: str, partition: int | None = None, start: Start = EARLIEST,
                  until_end: bool = False, limits: NetworkLimits = NetworkLimits()):
-        if type(start) is int and start < 0 or type(start) is str and start not in (
-                EARLIEST, LATEST) or type(start) not in (int, str):
-            raise ConfigError(f"start={start!r}: expected {EARLIEST!r}, {LATEST!r} or an offset")
+        _check_start(start)
         self.settings = settings.validate()
         self.topic = topic
         self.error: MultiRaftError | None = None
@@ -126,6 +156,7 @@ class ConsumerState:
         self._until_end = until_end
         self._readers: list[_Reader] | None = None
         self._batches: deque[tuple[_Reader, FetchedBatch]] = deque()
+        self._complaints: list[Query] = []
         self._started_ms: int | None = None
         self._next_ms: int | None = None
 
@@ -170,13 +201,14 @@ class ConsumerState:
         if self._metadata_seen != self._metadata.version:
             self._metadata_seen = self._metadata.version
             self._check_deleted()
-        asked: dict[tuple[str, bool], list[_Reader]] = {}
+        asked: dict[tuple[int, bool, str], list[_Reader]] = {}
         for reader in self._readers:
-            address = self._ready(reader, now_ms)
-            if address is not None:
-                asked.setdefault((address, reader.resolved), []).append(reader)
-        queries = [self._query(address, readers, resolved)
-                   for (address, resolved), readers in asked.items() if self._admits(readers)]
+            whom = self._ready(reader, now_ms)
+            if whom is not None:
+                asked.setdefault(whom, []).append(reader)
+        queries, self._complaints = self._complaints, []
+        queries += [self._query(node, readers, resolved, replica)
+                    for (node, resolved, replica), readers in asked.items() if self._admits(node)]
         return [] if self.error is not None else queries
 
     def next_deadline_ms(self) -> int | None:
@@ -184,7 +216,9 @@ class ConsumerState:
         return self._next_ms
 
     def done(self, query: Query, outcome: ResponseEvent | Lost, now_ms: int) -> None:
-        """What became of a query."""
+        """What became of a query.  A complaint is the node's business from then on."""
+        if isinstance(query.request, Complain):
+            return
         for reader in query.readers:
             reader.asking = None
         if isinstance(outcome, Lost):
@@ -235,8 +269,8 @@ class ConsumerState:
             if self._metadata.locations.get(reader.incarnation) is None:
                 self.error = UnknownPartition(f"topic {self.topic!r} was deleted")
 
-    def _ready(self, reader: _Reader, now_ms: int) -> str | None:
-        """Whom to ask about this partition now; None = not now."""
+    def _ready(self, reader: _Reader, now_ms: int) -> tuple[int, bool, str] | None:
+        """Whom to ask about this partition now, and as what; None = not now."""
         if reader.asking is not None or reader.at_end:
             return None
         if reader.buffered_bytes >= self.settings.partition_bytes_max:
@@ -244,34 +278,53 @@ class ConsumerState:
         if reader.retry_at_ms > now_ms:
             self._later(reader.retry_at_ms)
             return None
-        address = self._metadata.leader_address(reader.incarnation)
-        if address is None:
+        leader = self._leader(reader)
+        node, replica = leader, LEADER
+        if reader.resolved:
+            node = reader.replicas.choose(self._metadata, reader.incarnation, leader,
+                                          self.settings.prefer, self.settings.rack, now_ms)
+            replica = LEADER if node == leader and self.settings.prefer == LEADER else ANY
+        if not leader:
             self._metadata.want(self.topic)
+        if not node:
             self._unavailable(reader, now_ms)
-        return address
+            return None
+        return node, reader.resolved, replica
 
-    def _admits(self, readers: list[_Reader]) -> bool:
-        node = self._metadata.locations.get(readers[0].incarnation).leader
+    def _leader(self, reader: _Reader) -> int:
+        """The partition's leader, if it and its address are known; else 0."""
+        location = self._metadata.locations.get(reader.incarnation)
+        if location is None or location.leader not in self._metadata.nodes:
+            return 0
+        return location.leader
+
+    def _admits(self, node: int) -> bool:
         polls = {id(reader.asking) for reader in self._readers
                  if reader.asking is not None and reader.node == node}
         return len(polls) < FETCHES_PER_NODE_MAX
 
-    def _query(self, address: str, readers: list[_Reader], resolved: bool) -> Query:
-        node = self._metadata.locations.get(readers[0].incarnation).leader
+    def _query(self, node: int, readers: list[_Reader], resolved: bool, replica: str) -> Query:
         if resolved:
             request = Fetch(
                 tuple(FetchPart(reader.incarnation, reader.fetch_offset,
                                 self.settings.partition_bytes_max) for reader in readers),
-                1, self.settings.fetch_bytes_max, self.settings.wait_max_ms)
+                1, self.settings.fetch_bytes_max, self.settings.wait_max_ms, replica)
         else:
-            request = ListOffsets(tuple(
-                OffsetQuery(reader.incarnation, word)
-                for reader in readers for word in (EARLIEST, LATEST)))
-        query = Query(address, request, tuple(readers), self.settings.request_timeout_ms)
+            request = ListOffsets(tuple(query for reader in readers
+                                        for query in self._queries(reader)))
+        query = Query(self._metadata.nodes[node], request, tuple(readers),
+                      self.settings.request_timeout_ms)
         for reader in readers:
             reader.asking = query
             reader.node = node
         return query
+
+    def _queries(self, reader: _Reader) -> list[OffsetQuery]:
+        """What resolves a start: always as many, see ``_resolve``."""
+        queries = [OffsetQuery(reader.incarnation, word) for word in (EARLIEST, LATEST)]
+        if type(self._start) is Timestamp:
+            queries.append(OffsetQuery(reader.incarnation, TIMESTAMP, self._start.ms))
+        return queries
 
     def _later(self, at_ms: int) -> None:
         self._next_ms = at_ms if self._next_ms is None else min(self._next_ms, at_ms)
@@ -279,21 +332,37 @@ class ConsumerState:
     # ---- answers ----
 
     def _resolve(self, query: Query, results, now_ms: int) -> None:
-        """Starts and ends of partitions: two results per reader, earliest and latest."""
-        if len(results) != 2 * len(query.readers):
-            results = ()
-        for reader, first, last in zip(query.readers, results[::2], results[1::2], strict=False):
-            bad = next((result for result in (first, last) if result.code != Code.OK), None)
+        """Starts and ends of partitions, in the order of ``_queries``."""
+        count = 3 if type(self._start) is Timestamp else 2
+        if len(results) != count * len(query.readers):
+            for reader in query.readers:
+                self._failed(reader, None, ErrorDetail("an answer to other questions"), now_ms)
+            return
+        rows = zip(*[iter(results)] * count, strict=True)
+        for reader, (first, last, *found) in zip(query.readers, rows, strict=True):
+            bad = next((result for result in (first, last, *found) if result.code != Code.OK), None)
             if bad is not None:
                 self._failed(reader, bad.code, bad.error, now_ms)
                 continue
-            if type(reader.start) is str:
-                offset = first.offset if reader.start == EARLIEST else last.offset
-                reader.position = reader.fetch_offset = offset
-            if self._until_end and reader.end_offset is None:
-                reader.end_offset = last.offset
-            reader.resolved = True
+            self._begin_at(reader, first.offset, last.offset, found[0].offset if found else -1)
             self._worked(reader)
+
+    def _begin_at(self, reader: _Reader, first: int, last: int, found: int) -> None:
+        """The start is known: ``first`` and ``last`` of the partition, and where the search for a
+        time begins (-1 = no record is as late)."""
+        if type(reader.start) is int:
+            if reader.start > last:
+                self.error = OffsetOutOfRange(
+                    f"{self.topic}/{reader.partition}: offset {reader.start} is beyond the end, "
+                    f"{last}", start_offset=first, end_offset=last)
+        elif type(reader.start) is Timestamp:
+            reader.position = reader.fetch_offset = found if found >= 0 else last
+            reader.search = Search(reader.start.ms, last) if found >= 0 else None
+        else:
+            reader.position = reader.fetch_offset = first if reader.start == EARLIEST else last
+        if self._until_end and reader.end_offset is None:
+            reader.end_offset = last
+        reader.resolved = True
 
     def _fetched(self, query: Query, reply, now_ms: int) -> None:
         at = 0
@@ -312,27 +381,51 @@ class ConsumerState:
 
     def _accept(self, reader: _Reader, data: memoryview, high_watermark: int, now_ms: int) -> None:
         """Verify the batches and queue what lies at or after the fetch offset."""
+        reader.high_watermark = max(reader.high_watermark, high_watermark)
+        parts, damage = intact_batches(data)
+        before = reader.fetch_offset
         try:
-            parts = core.split_batches(data)
-        except CodecError as error:
-            reader.corrupt += 1
-            if reader.corrupt > CORRUPT_RETRIES_MAX:
-                self.error = error
-            self._metadata.want(self.topic)
-            self._pause(reader, error, now_ms)
+            for part, header in parts:
+                if header.base_offset + header.last_offset_delta >= reader.fetch_offset:
+                    self._queue(reader, FetchedBatch(self.topic, reader.partition, part, header,
+                                                     reader.fetch_offset, reader.high_watermark))
+        except MultiRaftError as error:  # a batch that had to be opened cannot be
+            self.error = error
             return
-        for part in parts:
-            header = core.batch_header(part)
-            if header.base_offset + header.last_offset_delta < reader.fetch_offset:
-                continue
-            batch = FetchedBatch(self.topic, reader.partition, part, header, reader.fetch_offset,
-                                 high_watermark)
-            reader.fetch_offset = batch.next_offset
-            reader.begun = True
-            reader.buffered_bytes += len(part)
-            self._batches.append((reader, batch))
-        reader.corrupt = 0
-        self._worked(reader)
+        if damage is None or reader.fetch_offset > before:
+            reader.corrupt = 0
+            self._worked(reader)
+        if damage is not None:
+            self._damaged(reader, damage, now_ms)
+
+    def _queue(self, reader: _Reader, batch: FetchedBatch) -> None:
+        """Everything of a batch, or what lies at or after the time that is looked for."""
+        reader.fetch_offset = batch.next_offset
+        reader.begun = True
+        if reader.search is not None:
+            wanted = first_records(batch, reader.search)
+            if wanted is None:
+                reader.position = batch.next_offset
+                return
+            reader.position, reader.search = wanted.base_offset, None
+            batch = wanted
+        reader.buffered_bytes += len(batch.data)
+        self._batches.append((reader, batch))
+
+    def _damaged(self, reader: _Reader, damage: MultiRaftError, now_ms: int) -> None:
+        """A batch fails its check: its node shall look at it, another replica be asked."""
+        reader.corrupt += 1
+        replicas = self._metadata.replicas(reader.incarnation)
+        if reader.corrupt > max(CORRUPT_RETRIES_MAX, len(replicas)):
+            self.error = damage
+        if reader.node in self._metadata.nodes:
+            self._complaints.append(Query(
+                self._metadata.nodes[reader.node],
+                Complain(reader.incarnation, reader.fetch_offset), (),
+                self.settings.request_timeout_ms))
+        reader.replicas.avoid(reader.node, now_ms)
+        self._metadata.want(self.topic)
+        self._pause(reader, damage, now_ms)
 
     def _worked(self, reader: _Reader) -> None:
         reader.failures = 0
@@ -346,6 +439,8 @@ class ConsumerState:
         """One partition was refused (``code`` None: no answer at all)."""
         error = (exception_for(code, detail) if code is not None
                  else TimedOut(f"no answer: {detail.text}"))
+        if reader.resolved and code != Code.OFFSET_OUT_OF_RANGE:
+            reader.replicas.avoid(reader.node, now_ms)
         if code == Code.NOT_LEADER:
             self._metadata.leader_refused(reader.incarnation, reader.node, detail)
         else:
@@ -358,8 +453,8 @@ class ConsumerState:
         self._pause(reader, error, now_ms)
 
     def _rewindable(self, reader: _Reader) -> bool:
-        """The start was a word and nothing was read yet: retention overtook us, ask again."""
-        return (type(reader.start) is str and not reader.begun
+        """The start was no offset and nothing was read yet: retention overtook us, ask again."""
+        return (type(reader.start) is not int and not reader.begun
                 and reader.failures < RESOLVE_RETRIES_MAX)
 
     def _pause(self, reader: _Reader, error: MultiRaftError, now_ms: int) -> None:
@@ -379,3 +474,13 @@ class ConsumerState:
                 f"{self.topic}/{reader.partition}: no leader known for "
                 f"{self.settings.unavailable_ms} ms")
         self._later(give_up_ms)
+
+
+def _check_start(start: Start) -> None:
+    """Raises ``ConfigError``."""
+    good = (start in (EARLIEST, LATEST) if type(start) is str
+            else 0 <= start <= I64_MAX if type(start) is int
+            else type(start) is Timestamp and type(start.ms) is int and 0 <= start.ms <= I64_MAX)
+    if not good:
+        raise ConfigError(f"start={start!r}: expected {EARLIEST!r}, {LATEST!r}, an offset or a "
+                          "Timestamp")

@@ -12,13 +12,13 @@ from typing import Callable, Sequence
 
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._batches import Delivery
-from multiraft.client._consumer import ConsumerSettings, ConsumerState, Query
+from multiraft.client._consumer import ConsumerSettings, ConsumerState, Query, Start
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
 from multiraft.client._producer import Attempt, ProducerState
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code
-from multiraft.wire.messages import InitProducer, Metadata
+from multiraft.wire.messages import ClusterStatus, InitProducer, Metadata, NodeStatus
 from multiraft.wire.schema import I16_MAX
 
 #: Metadata is asked for at most this often; a leader election takes several times as long.
@@ -55,6 +55,7 @@ class ClientCore:
         self._refresh_at_ms = now_ms
         self._refresh_failures = 0
         self._refresh_avoid = ""
+        self._catching_up = False
 
     # ---- what exists ----
 
@@ -66,7 +67,7 @@ class ClientCore:
         return producer
 
     def consumer(self, settings: ConsumerSettings, topic: str, partition: int | None,
-                 start: str | int, until_end: bool) -> ConsumerState:
+                 start: Start, until_end: bool) -> ConsumerState:
         """A new consumer; ``remove`` it when it is closed."""
         consumer = ConsumerState(settings, self.metadata, self.rng, topic, partition, start,
                                  until_end, self.limits)
@@ -172,6 +173,8 @@ class ClientCore:
                 self._refresh_failures, self._refresh_avoid = 0, ""
                 self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
                 self.learn(wanted, outcome.reply)
+                if outcome.reply.missing:
+                    self._catch_up()
                 return
             self._refresh_failures += 1
             self._refresh_avoid = address
@@ -179,6 +182,31 @@ class ClientCore:
                 self.limits, self._refresh_failures, self.rng)
 
         self.network.request(address, Metadata(wanted), (), REFRESH_TIMEOUT_MS, done, self.now_ms)
+
+    def _catch_up(self) -> None:
+        """A topic is said to be missing: hear from the metadata's leader how new the metadata is,
+        so that a node that is merely behind waits when it is asked the next time."""
+        address = self.network.any_address(self.now_ms)
+        if self._catching_up or address is None:
+            return
+        self._catching_up = True
+
+        def told(outcome: ResponseEvent | Lost) -> None:
+            leader = ""
+            if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
+                status = outcome.reply
+                leader = next((node.client_address for node in status.nodes
+                               if node.id == status.metadata_leader), "")
+            if leader:
+                self.network.request(leader, NodeStatus(), (), REFRESH_TIMEOUT_MS, over,
+                                     self.now_ms)
+            else:
+                over(outcome)
+
+        def over(_outcome: ResponseEvent | Lost) -> None:
+            self._catching_up = False
+
+        self.network.request(address, ClusterStatus(), (), REFRESH_TIMEOUT_MS, told, self.now_ms)
 
     def learn(self, asked: tuple[str, ...], reply) -> None:
         """A metadata answer, whoever asked."""

@@ -33,6 +33,8 @@ class MetadataCache:
     def __init__(self):
         self.version = 0
         self.nodes: dict[int, str] = {}  # id -> client address
+        self.racks: dict[int, str] = {}
+        self._replicas: dict[int, tuple[int, ...]] = {}  # group -> nodes
         self.topics: dict[str, TopicMetadata] = {}  # those that are known
         self.locations: dict[int, Location] = {}  # by partition incarnation, likewise
         self.wants: dict[str, None] = {}  # topics to ask for: who asked first is served first
@@ -45,6 +47,11 @@ class MetadataCache:
         """Client address of the partition's leader; None = ask for metadata first."""
         location = self.locations.get(incarnation)
         return self.nodes.get(location.leader) if location is not None else None
+
+    def replicas(self, incarnation: int) -> tuple[int, ...]:
+        """Nodes that hold the partition, as far as known, ascending."""
+        location = self.locations.get(incarnation)
+        return self._replicas.get(location.group, ()) if location is not None else ()
 
     def is_missing(self, name: str, now_ms: int) -> bool:
         """Whether nodes have said for ``MISSING_GRACE_MS`` that the topic does not exist."""
@@ -67,6 +74,8 @@ class MetadataCache:
         """An answer to a request for the topics ``asked``.  O(partitions named)."""
         self.version += 1
         self.nodes = {node.id: node.client_address for node in reply.nodes}
+        self.racks = {node.id: node.rack for node in reply.nodes}
+        self._replicas.update((row.group, row.nodes) for row in reply.groups)
         for name in asked:
             self.wants.pop(name, None)
         for topic in reply.topics:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from typing import Generator, NamedTuple
 
+from multiraft.client import _search
 from multiraft.client._core import ClientCore
+from multiraft.client._exchange import Exchange, Pause
 from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms
 from multiraft.wire import messages, nodes
 from multiraft.wire.connection import ResponseEvent
@@ -38,6 +40,8 @@ from multiraft.wire.messages import (
     ClusterStatusReply,
     CreateTopic,
     DeleteTopic,
+    GroupDescribe,
+    GroupDescribeReply,
     GroupList,
     GroupSummary,
     GroupTransfer,
@@ -56,22 +60,10 @@ from multiraft.wire.messages import (
 OPERATION_TIMEOUT_MS = 10_000
 #: One node's time to answer: less than the whole, so that another one can be asked.
 EXCHANGE_TIMEOUT_MS = 5_000
+#: The metadata leader's time to say how new the metadata is.
+CATCH_UP_TIMEOUT_MS = 2_000
 #: Offsets of partitions whose leader does not answer are left out of a description after this.
 DESCRIBE_TIMEOUT_MS = 2_000
-
-
-class Exchange(NamedTuple):
-    """Ask ``address``; the driver sends back a ``ResponseEvent`` or ``Lost``."""
-
-    address: str
-    request: messages.Request
-    timeout_ms: int
-
-
-class Pause(NamedTuple):
-    """Wait that long."""
-
-    ms: int
 
 
 class OffsetRange(NamedTuple):
@@ -124,6 +116,7 @@ class Operations:
 
     def list_topics(self) -> Generator:
         """-> list of ``TopicSummary``, by name."""
+        yield from self.catch_up()
         topics: list[TopicSummary] = []
         while True:
             reply = yield from self._ask(ListTopics(topics[-1].name if topics else ""))
@@ -159,7 +152,27 @@ class Operations:
                                          f"{OPERATION_TIMEOUT_MS} ms")
         return {part.partition: ranges[part.incarnation] for part in topic.partitions}
 
+    def offsets_at(self, name: str, timestamp_ms: int) -> Generator:
+        """-> {partition: offset of its first record at or after ``timestamp_ms``, None = none}.
+        Raises when a partition's leader does not answer, or what opening a batch raises."""
+        topic = yield from self._topic(name)
+        return (yield from _search.offsets_at(self._core, topic, timestamp_ms,
+                                              OPERATION_TIMEOUT_MS))
+
     # ---- cluster ----
+
+    def catch_up(self) -> Generator:
+        """Hear from the metadata group's leader how new the metadata is: whatever this client asks
+        from then on, of whatever node, knows all that was changed before.  -> None.
+
+        A node that is behind waits for what its client has seen; a client that has seen nothing
+        would take the honest ignorance of a node that has just started for the truth.  When nobody
+        knows the leader, every node that is up is asked; a node that does not answer is left out.
+        """
+        status = yield from self._ask(ClusterStatus())
+        leader = [node for node in status.nodes if node.id == status.metadata_leader]
+        for node in leader or [node for node in status.nodes if node.state != "down"]:
+            yield Exchange(node.client_address, NodeStatus(), CATCH_UP_TIMEOUT_MS)
 
     def cluster_status(self) -> Generator:
         """-> ``ClusterStatusReply``."""
@@ -199,9 +212,15 @@ class Operations:
             GroupRecover(group, survivor, incarnation), repeatable=False)
         return reply
 
-    def node_status(self, address: str) -> Generator:
+    def node_status(self, address: str, timeout_ms: int) -> Generator:
         """-> ``NodeStatusReply`` of the node at ``address`` ("" = any)."""
-        reply: NodeStatusReply = yield from self._ask(NodeStatus(), address=address)
+        reply: NodeStatusReply = yield from self._ask_node(NodeStatus(), address, timeout_ms)
+        return reply
+
+    def group_describe(self, group: int, address: str, timeout_ms: int) -> Generator:
+        """-> ``GroupDescribeReply`` of the node at ``address``."""
+        reply: GroupDescribeReply = yield from self._ask_node(GroupDescribe(group), address,
+                                                              timeout_ms)
         return reply
 
     # ---- nodes ----
@@ -228,12 +247,15 @@ class Operations:
     # ---- parts ----
 
     def _topic(self, name: str) -> Generator:
-        """Fresh metadata of one topic.  Raises ``UnknownTopic``."""
-        reply = yield from self._ask(Metadata((name,)))
-        self._core.learn((name,), reply)
-        for topic in reply.topics:
-            if topic.name == name:
-                return topic
+        """Fresh metadata of one topic.  Raises ``UnknownTopic``, never because a node is behind."""
+        for asked_before in (False, True):
+            reply = yield from self._ask(Metadata((name,)))
+            self._core.learn((name,), reply)
+            for topic in reply.topics:
+                if topic.name == name:
+                    return topic
+            if not asked_before:
+                yield from self.catch_up()
         raise UnknownTopic(f"topic {name!r} does not exist")
 
     def _ranges(self, topic: TopicMetadata, timeout_ms: int) -> Generator:
@@ -292,6 +314,18 @@ class Operations:
                 raise NoNodeAnswered(core.network.errors())
             failures += 1
             yield Pause(backoff_ms(core.limits, failures, core.rng))
+
+    def _ask_node(self, request: messages.Request, address: str, timeout_ms: int) -> Generator:
+        """The answer of one node about itself: with ``timeout_ms`` above 0 it is asked once and
+        not waited for longer.  Raises ``TimedOut`` then."""
+        if not timeout_ms:
+            return (yield from self._ask(request, address=address))
+        outcome = yield Exchange(address, request, timeout_ms)
+        if isinstance(outcome, Lost):
+            raise TimedOut(f"{messages.OPS[type(request)]}: {address}: {outcome.why}")
+        if outcome.code != Code.OK:
+            raise exception_for(outcome.code, outcome.error)
+        return outcome.reply
 
     def _judge(self, request, target: str, outcome: ResponseEvent | Lost, repeatable: bool,
                begun_ms: int, answered: bool) -> str:

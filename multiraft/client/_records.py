@@ -27,6 +27,13 @@ class Record(NamedTuple):
     headers: Sequence[Header] = ()
 
 
+class Timestamp(NamedTuple):
+    """A place in a topic: the first record of each partition at or after ``ms``, milliseconds since
+    1970."""
+
+    ms: int
+
+
 class BatchReceipt(NamedTuple):
     """Where a batch was appended: offsets base_offset .. base_offset + count - 1.  ``base_offset``
     is -1 with ``acks="none"``."""
@@ -57,6 +64,14 @@ class FetchedBatch:
     def next_offset(self) -> int:
         """The offset after the last record."""
         return self.base_offset + self.count
+
+    def first_at(self, timestamp_ms: int) -> int | None:
+        """Offset of the first record at or after ``timestamp_ms``; None = none.  O(records).
+        Raises as ``records``."""
+        if self.header.max_timestamp_ms < timestamp_ms:
+            return None
+        return next((record.offset for record in self.records()
+                     if record.timestamp_ms >= timestamp_ms), None)
 
     @property
     def data(self) -> memoryview:

@@ -20,10 +20,11 @@ import trio
 
 from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery
-from multiraft.client._consumer import ConsumerSettings
+from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._core import ClientCore
+from multiraft.client._exchange import Exchange
 from multiraft.client._network import GATHER_MAX, NEVER_MS, Link, NetworkLimits, drop_sent
-from multiraft.client._operations import Exchange, OffsetRange, Operations, TopicDescription
+from multiraft.client._operations import OffsetRange, Operations, TopicDescription
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
@@ -31,6 +32,7 @@ from multiraft.wire.frames import Buffer
 from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
 from multiraft.wire.messages import (
     ClusterStatusReply,
+    GroupDescribeReply,
     GroupSummary,
     GroupTransferReply,
     NodeStatusReply,
@@ -142,7 +144,17 @@ class Client:
         """First and next offset of each partition."""
         return await self._run(self._operations.list_offsets(name))
 
+    async def offsets_at(self, name: str, timestamp_ms: int) -> dict[int, int | None]:
+        """For each partition the offset of its first record at or after ``timestamp_ms``
+        (milliseconds since 1970); None when there is none yet."""
+        return await self._run(self._operations.offsets_at(name, timestamp_ms))
+
     # ---- cluster ----
+
+    async def catch_up(self) -> None:
+        """Learn how new the metadata is: what this client asks from then on, of whatever node,
+        sees all that anybody had changed before."""
+        await self._run(self._operations.catch_up())
 
     async def cluster_status(self) -> ClusterStatusReply:
         """Nodes and totals, as the node that answers sees them."""
@@ -172,9 +184,15 @@ class Client:
         """Forced recovery: see docs/decisions/0007."""
         return await self._run(self._operations.group_recover(group, survivor, incarnation))
 
-    async def node_status(self, address: str = "") -> NodeStatusReply:
-        """Statistics of the node at ``address`` ("" = any)."""
-        return await self._run(self._operations.node_status(address))
+    async def node_status(self, address: str = "", timeout_ms: int = 0) -> NodeStatusReply:
+        """Statistics of the node at ``address`` ("" = any); with ``timeout_ms`` it is asked once
+        and not waited for longer."""
+        return await self._run(self._operations.node_status(address, timeout_ms))
+
+    async def group_describe(self, group: int, address: str,
+                       timeout_ms: int = 0) -> GroupDescribeReply:
+        """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as above."""
+        return await self._run(self._operations.group_describe(group, address, timeout_ms))
 
     # ---- nodes ----
 
@@ -200,9 +218,10 @@ class Client:
         """A producer; ``settings`` are the fields of ``ProducerSettings``."""
         return Producer(self, ProducerSettings(**settings))
 
-    def consume(self, topic: str, partition: int | None = None, start: str | int = "earliest",
+    def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
                 until_end: bool = False, **settings) -> "Consumer":
-        """Read ``topic`` (one partition, or all) from "earliest", "latest" or an offset;
+        """Read ``topic`` (one partition, or all) from "earliest", "latest", an offset or a
+        ``Timestamp`` (the first record at or after it, the end when there is none);
         ``until_end``: stop at what is the end now.  ``settings``: see ``ConsumerSettings``."""
         return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
 
@@ -505,7 +524,7 @@ class Consumer(AsyncIterator):
     """Batches of a topic, in offset order per partition: ``async for batch in consumer``."""
 
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
-                 partition: int | None, start: str | int, until_end: bool):
+                 partition: int | None, start: Start, until_end: bool):
         self._state = None
         self._client = client
         self._state = client._core.consumer(settings, topic, partition, start, until_end)

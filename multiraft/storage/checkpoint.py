@@ -56,13 +56,15 @@ class GroupRecord(NamedTuple):
     removed: bool = False  # a tombstone is all there is
     buried_at: int = 0  # lane position of the last tombstone
     group_incarnation: int = 0  # of the group, where it differs from the log's
+    since: int = 0  # lane position: segments that begin before it say nothing of this log
 
     def encode(self) -> bytes:
         return cbor2.dumps([self.group, self.incarnation, list(map(list, self.configuration)),
                             list(self.hard_state), self.first_index, self.prev_term, self.commit,
                             self.quarantined, self.tail, list(map(list, self.missing)),
                             self.doubtful, self.lasting, self.lifted, self.configuration_index,
-                            self.barred, self.removed, self.buried_at, self.group_incarnation])
+                            self.barred, self.removed, self.buried_at, self.group_incarnation,
+                            self.since])
 
     @classmethod
     def decode(cls, data: bytes) -> GroupRecord:
@@ -70,14 +72,14 @@ class GroupRecord(NamedTuple):
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
          quarantined, tail, *later) = cbor2.loads(data)
         (missing, doubtful, lasting, lifted, configuration_index, barred, removed, buried_at,
-         group_incarnation) = later or ((), False, False, 0, 0, 0, False, 0, 0)
+         group_incarnation, since) = later or ((), False, False, 0, 0, 0, False, 0, 0, 0)
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(int(group), int(incarnation), Configuration(voters, learners, outgoing),
                    HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
                    str(quarantined), tail,
                    tuple((int(index), int(position)) for index, position in missing),
                    bool(doubtful), bool(lasting), int(lifted), int(configuration_index),
-                   int(barred), bool(removed), int(buried_at), int(group_incarnation))
+                   int(barred), bool(removed), int(buried_at), int(group_incarnation), int(since))
 
 
 @dataclass(slots=True)

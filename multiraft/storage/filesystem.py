@@ -18,6 +18,7 @@ Errors are ``OSError`` as the system raised them; only ``lock`` has one of its o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ from multiraft.storage.errors import DirectoryInUse
 
 Buffer = bytes | bytearray | memoryview
 
+#: What ``RWF_NOWAIT`` says of bytes that are not in memory, and file systems that cannot tell.
+_NOT_RESIDENT = (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL)
+
 
 class File(Protocol):
     """An open file.  Positions are explicit: there is no cursor, so threads may share one."""
@@ -36,6 +40,11 @@ class File(Protocol):
 
     def read(self, length: int, position: int) -> bytes:
         """Bytes from ``position`` on; fewer than ``length`` only at the end of the file."""
+        ...
+
+    def read_resident(self, length: int, position: int) -> bytearray | None:
+        """As ``read`` of bytes that are there, but without waiting for the disk; None when they are
+        not all in the page cache, or nobody can tell."""
         ...
 
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
@@ -121,6 +130,16 @@ class RealFile:
             length -= len(part)
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def read_resident(self, length: int, position: int) -> bytearray | None:
+        data = bytearray(length)
+        try:
+            count = os.preadv(self._descriptor, [data], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in _NOT_RESIDENT:
+                return None
+            raise
+        return data if count == length else None
 
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
         return core.append_gathered(self._descriptor, buffers, position, sync)

@@ -33,7 +33,7 @@ class GroupLog:
     __slots__ = ("group", "incarnation", "configurations", "barred", "removed", "buried_at",
                  "group_incarnation", "record_before", "hard_state", "index", "partitions",
                  "cached", "commit", "quarantined", "missing", "unsure", "doubtful", "lasting",
-                 "lifted", "broken", "record_key", "record")
+                 "lifted", "since", "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
@@ -59,6 +59,7 @@ class GroupLog:
         self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
         self.lasting = False  # no repair lifts the quarantine
         self.lifted = 0  # lane position: damage before it is settled for this group
+        self.since = 0  # lane position: segments that begin before it say nothing of this log
         self.broken = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
         self.record = b""  # encoded for the last checkpoint
@@ -106,6 +107,19 @@ class GroupLog:
                              self.doubtful and not self.missing and not self.lasting,
                              index, tuple(self.configurations[1:]), self.barred,
                              self.group_incarnation)
+
+    def restart(self, bounds: LogBounds, index: int, configuration: Configuration,
+                since: int) -> None:
+        """Applied state stands in the place of everything up to ``bounds``, with the configuration
+        of the entry at ``index``."""
+        self.configurations = [(index, configuration)]
+        self.index = GroupIndex(bounds.first_index, bounds.prev_term)
+        self.partitions = {}
+        self.cached.clear()
+        self.commit = bounds.last_index
+        self.missing.clear()
+        self.unsure.clear()
+        self.since = since
 
     def quarantine(self, why: str) -> None:
         """The first reason stays."""

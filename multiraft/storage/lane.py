@@ -221,6 +221,13 @@ class Lane:
         segment.zeroed = end + room
         return [*buffers, self._zeros[:room]]
 
+    def cut_over(self) -> int:
+        """Whatever is placed from now on stands in segments that begin here or later.  What of them
+        has no entry yet does not exist after a crash: recovery has to be told where to go on."""
+        if self._active is None or self.position > self._active.start + _HEADER.size:
+            self._roll()
+        return self._active.start
+
     # ---- segments -------------------------------------------------------------------------------
 
     def _roll(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from multiraft import core
-from multiraft.errors import CorruptEntry
+from multiraft.errors import CorruptBatch, CorruptEntry
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.filesystem import Buffer, File, Filesystem
 from multiraft.storage.lane import Lane, Part, Segment, SegmentHeader
@@ -166,24 +166,44 @@ class ReadPlan:
         self.lost = lost  # an entry of the range that is known to be damaged; 0 = none
         self._filesystem = filesystem
 
+    @property
+    def bytes(self) -> int:
+        """What is read from files: entries, and the gaps that are read through."""
+        return sum(span.length for span in self.spans)
+
     def execute(self) -> tuple[Entry, ...]:
         """Blocking, verified.  Raises ``CorruptRange`` naming the first damaged entry."""
+        self._check_known()
+        return self._parsed([read_exactly(self._filesystem, span.path, span.position, span.length)
+                             for span in self.spans])
+
+    def execute_resident(self) -> tuple[Entry, ...] | None:
+        """As ``execute``, on the loop: None, and nothing was waited for, when the page cache does
+        not have all of it.  Raises ``CorruptRange``."""
+        self._check_known()
+        read = []
+        for span in self.spans:
+            file = self._filesystem.open(span.path)
+            try:
+                data = file.read_resident(span.length, span.position)
+            finally:
+                file.close()
+            if data is None:
+                return None
+            read.append(data)
+        return self._parsed(read)
+
+    def _check_known(self) -> None:
         if self.lost:
             raise CorruptRange(self.group, self.lost, "known to be damaged")
+
+    def _parsed(self, read: Sequence[Buffer]) -> tuple[Entry, ...]:
         entries: list[Entry] = []
-        for span in self.spans:
-            data = memoryview(self._read(span))
+        for span, data in zip(self.spans, map(memoryview, read), strict=True):
             for index, at, size in span.wanted:
                 entries.append(self._parse(index, data[at:at + size]))
         entries += self.hot
         return tuple(entries)
-
-    def _read(self, span: Span) -> bytes:
-        file = self._filesystem.open(span.path)
-        try:
-            return file.read(span.length, span.position)
-        finally:
-            file.close()
 
     def _parse(self, index: int, data: memoryview) -> Entry:
         try:
@@ -210,11 +230,48 @@ class FetchPlan:
     def group(self) -> int:
         return self._read.group
 
+    @property
+    def bytes(self) -> int:
+        return self._read.bytes
+
     def execute(self) -> list[Buffer]:
         """Blocking, verified: the batches.  Raises ``CorruptRange``."""
-        entries = self._read.execute()
-        assert all(entry.kind == EntryKind.DATA for entry in entries), "a fetch plans data only"
-        return [entry.payload for entry in entries]
+        return _batches(self._read.execute())
+
+    def execute_resident(self) -> list[Buffer] | None:
+        """The batches, verified, when the page cache has all of them.  Raises ``CorruptRange``."""
+        entries = self._read.execute_resident()
+        return None if entries is None else _batches(entries)
+
+
+def _batches(entries: tuple[Entry, ...]) -> list[Buffer]:
+    assert all(entry.kind == EntryKind.DATA for entry in entries), "a fetch plans data only"
+    return [entry.payload for entry in entries]
+
+
+class VerifyPlan:
+    """Look at both copies of one entry that somebody calls damaged: the file's and memory's."""
+
+    __slots__ = ("_read", "_index", "_payload")
+
+    def __init__(self, read: ReadPlan, index: int, payload: Buffer | None):
+        self._read = read
+        self._index = index
+        self._payload = payload  # of the copy that is served from memory, if there is one
+
+    @property
+    def bytes(self) -> int:
+        return self._read.bytes
+
+    def execute(self) -> None:
+        """Blocking.  Raises ``CorruptRange`` when a copy is damaged."""
+        self._read.execute()
+        if self._payload is not None:
+            try:
+                core.verify_batch(self._payload)
+            except CorruptBatch as error:
+                raise CorruptRange(self._read.group, self._index,
+                                   f"the copy in memory: {error}") from error
 
 
 def read_exactly(filesystem: Filesystem, path: str, position: int, length: int) -> bytes:

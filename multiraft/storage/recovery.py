@@ -80,6 +80,16 @@ class Damage(NamedTuple):
 
 
 @dataclass(slots=True)
+class Progress:
+    """How far a recovery is; written while it runs, for whoever looks from another thread."""
+
+    segments_done: int = 0
+    segments_total: int = 0
+    groups_done: int = 0
+    groups_total: int = 0
+
+
+@dataclass(slots=True)
 class Recovered:
     """What recovery found and did."""
 
@@ -106,17 +116,21 @@ class _Found:
     scan: SegmentScan
 
 
-def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint) -> Recovered:
-    """Read the lane's directory, repair what a crash left, and make ``lane`` ready to append.
+def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
+            progress: Progress | None = None) -> Recovered:
+    """Read the lane's directory, repair what a crash left, and make ``lane`` ready to append;
+    ``progress`` is told how far it is.
 
     Raises ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
     """
-    return _Recovery(lane, header, checkpoint).run()
+    return _Recovery(lane, header, checkpoint, progress or Progress()).run()
 
 
 class _Recovery:
-    def __init__(self, lane: Lane, header: SegmentHeader, checkpoint: Checkpoint):
+    def __init__(self, lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
+                 progress: Progress):
         self._lane = lane
+        self._progress = progress
         self._filesystem: Filesystem = lane.filesystem
         self._header = header
         self._checkpoint = checkpoint
@@ -129,7 +143,9 @@ class _Recovery:
         self._early: dict[int, list[tuple[Copy, Entry | None]]] = {}
 
     def run(self) -> Recovered:
-        found = [self._examine(*item) for item in self._segment_files()]
+        files = self._segment_files()
+        self._progress.segments_total = len(files)
+        found = [self._examine(*item) for item in files]
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
         cut = self._judge(found, durable)
@@ -161,6 +177,11 @@ class _Recovery:
         return files
 
     def _examine(self, segment: Segment, last: bool) -> _Found:
+        found = self._read(segment, last)
+        self._progress.segments_done += 1
+        return found
+
+    def _read(self, segment: Segment, last: bool) -> _Found:
         """Load the index file of a sealed segment, or scan it."""
         size = self._filesystem.size(segment.path)
         file = self._filesystem.open(segment.path)
@@ -326,16 +347,18 @@ class _Recovery:
         one."""
         lane = self._lane
         segments = [each.segment for each in found]
+        since = max((record.since for record in self._checkpoint.records.values()), default=0)
         if not found:
-            start = max(self._checkpoint.lane_start, _aligned(durable))
+            start = max(self._checkpoint.lane_start, _aligned(durable), since)
             lane.resume([], start, 0, start, None)
             return
         last = found[-1]
         index = last.scan.index
         segment = last.segment
         segment.capacity = max(segment.capacity, _aligned(index.end - segment.start))
-        next_start = max(segment.start + segment.capacity, _aligned(durable))
-        if last.seed is None or last.scan.breaks or index.end < durable:
+        next_start = max(segment.start + segment.capacity, _aligned(durable), since)
+        if (last.seed is None or last.scan.breaks or index.end < durable
+                or segment.start < since):
             lane.resume(segments, max(index.end, durable), 0, next_start, None)
             return
         self._remove_index(segment)
@@ -355,7 +378,7 @@ class _Recovery:
             log.commit = record.commit
             log.quarantined = record.quarantined
             log.doubtful, log.lasting = record.doubtful, record.lasting
-            log.lifted = record.lifted
+            log.lifted, log.since = record.lifted, record.since
             log.configurations = [(record.configuration_index, record.configuration)]
             log.barred, log.removed, log.buried_at = (record.barred, record.removed,
                                                       record.buried_at)
@@ -391,6 +414,8 @@ class _Recovery:
         self._join_marks(log, run)
         if run.hard_state is not None:
             log.merge_hard_state(run.hard_state)
+        if segment.start < log.since:
+            return  # a snapshot stands in the place of all that
         tail_entries = self._tail_entries.setdefault(run.group, [])
         if run.lifted > log.lifted:
             log.lifted = run.lifted
@@ -501,7 +526,9 @@ class _Recovery:
 
     def _finish_tails(self) -> None:
         """Replay what the checkpoint's applied state does not have, and mark what is damaged."""
+        self._progress.groups_total = len(self._result.logs)
         for group, log in self._result.logs.items():
+            self._progress.groups_done += 1
             log.lift_term()
             if log.missing:
                 log.quarantine(f"entry {min(log.missing)} cannot be read"

@@ -46,11 +46,12 @@ from multiraft.storage.plans import (
     ReadPlan,
     SealPlan,
     StagedWrite,
+    VerifyPlan,
     plan_spans,
 )
-from multiraft.storage.recovery import Damage, recover
+from multiraft.storage.recovery import Damage, Progress, recover
 from multiraft.storage.repair import Repair
-from multiraft.store import GroupRestored
+from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind
 
@@ -101,8 +102,9 @@ class Store:
 
     @classmethod
     def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
-             config: StorageConfig = StorageConfig()) -> Store:
-        """Take the lock, check the identity, start a boot epoch, recover.  Blocks.
+             config: StorageConfig = StorageConfig(), progress: Progress | None = None) -> Store:
+        """Take the lock, check the identity, start a boot epoch, recover.  Blocks; ``progress`` is
+        told how far recovery is.
 
         Raises ``DirectoryInUse``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile`` (the
         identity file), ``ConfigError``, ``OSError``.  Damage in the lane or a checkpoint is not an
@@ -115,13 +117,14 @@ class Store:
         try:
             filesystem.make_directory(lane_directory)
             store = cls(directory, filesystem, config, lock)
-            store._recover(lane_directory, identity)
+            store._recover(lane_directory, identity, progress)
         except BaseException:
             lock.close()
             raise
         return store
 
-    def _recover(self, lane_directory: str, identity: Identity) -> None:
+    def _recover(self, lane_directory: str, identity: Identity,
+                 progress: Progress | None) -> None:
         filesystem = self._filesystem
         has_data = bool(filesystem.list(lane_directory)
                         or checkpoint_names(filesystem, self.directory))
@@ -133,7 +136,7 @@ class Store:
         self.damage = [Damage("checkpoint", error.path, 0, -1, 0, error.why) for error in damaged]
         header = SegmentHeader(_layout.FORMAT_VERSION, 0, 0, identity.cluster, identity.node, 0)
         self._lane = Lane(filesystem, lane_directory, header, claimed, self.config)
-        found = self.recovered = recover(self._lane, header, checkpoint)
+        found = self.recovered = recover(self._lane, header, checkpoint, progress)
         self.damage += found.damage
         self.extra = checkpoint.extra
         self.tails = found.tails
@@ -182,6 +185,19 @@ class Store:
         self.groups[group] = log.restored(self.tails[group].applied_index)
         return self.groups[group]
 
+    def install(self, group: int, bounds: LogBounds, configuration_index: int,
+                configuration: Configuration, tail: PartitionTail) -> None:
+        """A snapshot: ``tail`` and what the node itself keeps are the state up to ``bounds``, and
+        the group's log begins empty behind it.  Memory only: the next checkpoint makes it durable,
+        all of it or nothing, and nobody may be told before.  No write of the group may be staged.
+        """
+        log = self._log(group)
+        assert tail.applied_index == tail.last_index == bounds.last_index, (
+            f"state at {tail.applied_index}..{tail.last_index}, log from {bounds.first_index}")
+        self._forget(log)
+        log.restart(bounds, configuration_index, configuration, self._lane.cut_over())
+        self.tails[group] = tail
+        self.groups[group] = log.restored(tail.applied_index)
     def is_removed(self, group: int) -> bool:
         """Whether a tombstone is all there is of the group here: only its leader can ask for a new
         replica."""
@@ -429,14 +445,38 @@ class Store:
             return Fetch(payloads, None, next_offset, total)
         return Fetch([], FetchPlan(self._read_plan(log, indexes)), next_offset, total)
 
-    def first_at(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
-        """(base offset, offset after its last record) of the first batch with a record at or after
-        ``timestamp_ms``; None when there is none.  O(log n)."""
-        for batches in self._partitions.get(partition, ()):
-            slot = batches.find_timestamp(timestamp_ms)
+    def first_at(self, partition: int, timestamp_ms: int, from_offset: int,
+                 below_offset: int) -> int | None:
+        """Where to look for the first record at or after ``timestamp_ms``: no record between
+        ``from_offset`` and the answer is one.  None: no batch that ends below ``below_offset`` can
+        have one.  O(log n).
+
+        The answer is the first of a batch with such a record, or ``from_offset``, when the batch
+        that first reached the timestamp lies before it: the highest timestamp so far is what is
+        indexed, so batches after that one may be older again.
+        """
+        parts = sorted(self._partitions.get(partition, ()), key=lambda part: part.first_offset)
+        for batches in parts:
+            slot = max(batches.find_timestamp(timestamp_ms), batches.find(from_offset))
             if slot < len(batches):
-                return batches.batch(slot)[:2]
+                base, end, _ = batches.batch(slot)
+                if end > from_offset:
+                    return max(base, from_offset) if end <= below_offset else None
         return None
+
+    def verify_plan(self, partition: int, offset: int) -> VerifyPlan | None:
+        """A look at the batch that holds ``offset``, whether it is in memory or not; None when this
+        store has no such batch on disk.  Raises ``Compacted``."""
+        batches = self._holding(partition, offset)
+        slot = batches.find(offset) if batches is not None else -1
+        if slot < 0 or offset >= batches.batch(slot)[1]:
+            return None
+        log, index = self._logs[batches.group], batches.batch(slot)[2]
+        if log.index.position(index) + log.index.size(index) > self._lane.durable:
+            return None
+        cached = log.cached.get(index)
+        return VerifyPlan(self._read_plan(log, (index,)), index,
+                          cached.entry.payload if cached is not None else None)
 
     def _holding(self, partition: int, offset: int) -> PartitionIndex | None:
         """The part of a partition that holds ``offset``: one per group it has lived in."""
@@ -490,7 +530,7 @@ class Store:
                log.index.first_index, commit, log.quarantined, tail.applied_index,
                tuple(log.missing.items()), log.doubtful,
                log.lasting, log.lifted, log.barred, log.removed, log.buried_at,
-               log.group_incarnation)
+               log.group_incarnation, log.since)
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
@@ -498,7 +538,7 @@ class Store:
                            log.index.first_index, log.index.prev_term, commit, log.quarantined,
                            tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
                            log.lifted, configuration_index, log.barred, log.removed,
-                           log.buried_at, log.group_incarnation)
+                           log.buried_at, log.group_incarnation, log.since)
 
     def checkpointed(self, plan: CheckpointPlan) -> None:
         """The plan was executed: the checkpoint is durable."""

@@ -20,6 +20,7 @@ Transitions.
 
 Theory.  Requests are handled in order of arrival; responses may come in any order, because a long
 poll must not hold up what is behind it.  ``acks="none"`` has no response and is not in flight.
+What is in flight when the client's stream ends may still be answered: TCP ends each way by itself.
 """
 
 from __future__ import annotations
@@ -285,6 +286,9 @@ class Connection:
                 return self._send_request(event, payload)
             if kind is ResponseEvent and self.role is Role.SERVER:
                 return self._send_response(event, payload)
+        elif kind is ResponseEvent and self.role is Role.SERVER and self.state is State.CLOSED:
+            # A client may end its side of the stream as soon as it has asked.
+            return self._send_response(event, payload)
         elif kind is Hello and self.role is Role.CLIENT and self.state is State.OPENING:
             return self._send_handshake(messages.hello_header(event), payload, State.WAITING)
         elif self.role is Role.SERVER and self.state is State.JUDGING:

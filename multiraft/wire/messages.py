@@ -16,7 +16,30 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from multiraft.wire import members, nodes, schema
+from multiraft.wire.description import (
+    GROUP_DESCRIBE,
+    GROUP_DESCRIBE_REPLY,
+    NODES_MAX,
+    TEXT_MAX,
+    GroupDescribe,
+    GroupDescribeReply,
+)
 from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.rows import (
+    BatchPart,
+    FetchPart,
+    FetchResult,
+    GroupReplicas,
+    GroupSummary,
+    NodeAddress,
+    NodeSummary,
+    OffsetQuery,
+    OffsetResult,
+    PartitionMetadata,
+    ProduceResult,
+    TopicMetadata,
+    TopicSummary,
+)
 from multiraft.wire.schema import Malformed, Shape, list_of, nullable, row
 
 PROTOCOL_VERSION = 1
@@ -29,12 +52,9 @@ TOPICS_PER_REQUEST_MAX = 1000
 PARTITIONS_PER_REQUEST_MAX = 10_000
 #: A topic's partitions.
 PARTITIONS_MAX = 10_000
-#: Members of a group and nodes of a cluster.
-NODES_MAX = 10_000
 #: Groups in one answer, for the same reason as ``TOPICS_PER_REQUEST_MAX``.
 GROUPS_PER_REPLY_MAX = 10_000
 TOPIC_NAME_MAX = 249
-TEXT_MAX = 4096
 ADDRESS_MAX = 300
 #: Nonces and proofs between nodes: SHA-256.
 NONCE_BYTES = 32
@@ -44,6 +64,11 @@ TIMEOUT_MS_MAX = 600_000
 
 EARLIEST = "earliest"
 LATEST = "latest"
+TIMESTAMP = "timestamp"
+
+#: Who may serve a fetch: only the leader, or any replica that knows that far.
+LEADER = "leader"
+ANY = "any"
 
 # ---- handshake --------------------------------------------------------------------------------
 
@@ -98,109 +123,6 @@ class Refused(NamedTuple):
     proof: bytes | None = None  # as of a welcome, when the dialler has given its own
 
 
-# ---- rows -------------------------------------------------------------------------------------
-
-
-class NodeAddress(NamedTuple):
-    id: int
-    client_address: str
-    rack: str
-
-
-class PartitionMetadata(NamedTuple):
-    """Where a partition is now.  ``leader`` 0 = unknown; ``leader_epoch`` grows with each leader;
-    ``epoch`` counts the partition's moves between groups."""
-
-    partition: int
-    incarnation: int
-    group: int
-    leader: int
-    leader_epoch: int
-    epoch: int
-
-
-class TopicMetadata(NamedTuple):
-    name: str
-    id: bytes  # UUID, 16 bytes
-    incarnation: int
-    partitions: tuple[PartitionMetadata, ...]
-
-
-class TopicSummary(NamedTuple):
-    name: str
-    id: bytes
-    incarnation: int
-    partitions: int
-
-
-class BatchPart(NamedTuple):
-    """``length`` bytes of the payload are one batch for this partition."""
-
-    incarnation: int
-    length: int
-
-
-class ProduceResult(NamedTuple):
-    """``base_offset`` is that of the first append when the batch was a duplicate; -1 on error."""
-
-    code: int
-    base_offset: int
-    error: ErrorDetail | None = None
-
-
-class FetchPart(NamedTuple):
-    incarnation: int
-    offset: int
-    bytes_max: int
-
-
-class FetchResult(NamedTuple):
-    """``length`` bytes of the payload are whole batches of this partition, the first of which
-    contains the offset asked for.  Marks are -1 when ``code`` is not 0."""
-
-    incarnation: int
-    code: int
-    high_watermark: int
-    log_start: int
-    length: int
-    error: ErrorDetail | None = None
-
-
-class OffsetQuery(NamedTuple):
-    incarnation: int
-    position: str  # EARLIEST or LATEST
-
-
-class OffsetResult(NamedTuple):
-    incarnation: int
-    code: int
-    offset: int
-    error: ErrorDetail | None = None
-
-
-class NodeSummary(NamedTuple):
-    """``state``: up, down or unknown, as the answering node sees it."""
-
-    id: int
-    client_address: str
-    peer_address: str
-    rack: str
-    state: str
-    groups: int
-    leads: int
-
-
-class GroupSummary(NamedTuple):
-    """``leader`` 0 and ``term`` 0 = not known to the answering node."""
-
-    group: int
-    incarnation: int
-    term: int
-    leader: int
-    voters: tuple[int, ...]
-    learners: tuple[int, ...]
-
-
 # ---- requests ---------------------------------------------------------------------------------
 
 
@@ -227,10 +149,22 @@ class Fetch(NamedTuple):
     bytes_min: int = 1
     bytes_max: int = 8 << 20
     wait_max_ms: int = 0
+    replica: str = LEADER
 
 
 class ListOffsets(NamedTuple):
+    """``linearizable``: latest and timestamp come from a leader that a majority has confirmed after
+    this request arrived; else from whatever replica is asked, as it knows it."""
+
     partitions: tuple[OffsetQuery, ...]
+    linearizable: bool = True
+
+
+class Complain(NamedTuple):
+    """A batch that this node served fails its check: look at the copy on disk."""
+
+    incarnation: int
+    offset: int
 
 
 class CreateTopic(NamedTuple):
@@ -289,6 +223,7 @@ class MetadataReply(NamedTuple):
     nodes: tuple[NodeAddress, ...]
     topics: tuple[TopicMetadata, ...] = ()
     missing: tuple[str, ...] = ()  # names asked for that do not exist
+    groups: tuple[GroupReplicas, ...] = ()  # of the partitions above
 
 
 class ProduceReply(NamedTuple):
@@ -306,6 +241,12 @@ class FetchReply(NamedTuple):
 
 class ListOffsetsReply(NamedTuple):
     results: tuple[OffsetResult, ...]
+
+
+class ComplainReply(NamedTuple):
+    """Whether the copy is damaged; then the replica is out until it is repaired."""
+
+    damaged: bool
 
 
 class CreateTopicReply(NamedTuple):
@@ -415,9 +356,12 @@ REQUESTS: dict[str, Shape] = {
     "fetch": Shape(Fetch, {
         "partitions": _per_partition(FetchPart, _u64, _i64, _bytes_count),
         "bytes_min": _bytes_count, "bytes_max": _bytes_count,
-        "wait_max_ms": schema.integer(0, WAIT_MS_MAX)}),
+        "wait_max_ms": schema.integer(0, WAIT_MS_MAX),
+        "replica": schema.one_of(LEADER, ANY)}),
     "list_offsets": Shape(ListOffsets, {
-        "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST))}),
+        "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST, TIMESTAMP),
+                                     _mark), "linearizable": schema.boolean}),
+    "complain": Shape(Complain, {"incarnation": _u64, "offset": _i64}),
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
         "replication_factor": _node}),
@@ -431,6 +375,7 @@ REQUESTS: dict[str, Shape] = {
         "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
     "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
     "node_status": Shape(NodeStatus, {}),
+    "group_describe": GROUP_DESCRIBE,
     **members.REQUESTS,
     **nodes.REQUESTS,
 }
@@ -440,7 +385,8 @@ RESPONSES: dict[str, Shape] = {
     "metadata": Shape(MetadataReply, {
         "cluster": _uuid, "nodes": list_of(row(NodeAddress, _node, _address, _text), NODES_MAX),
         "topics": list_of(_topic, TOPICS_PER_REQUEST_MAX),
-        "missing": list_of(_any_name, TOPICS_PER_REQUEST_MAX)}),
+        "missing": list_of(_any_name, TOPICS_PER_REQUEST_MAX),
+        "groups": list_of(row(GroupReplicas, _u32, _nodes), GROUPS_PER_REPLY_MAX)}),
     "produce": Shape(ProduceReply, {
         "results": _per_partition(ProduceResult, _code, _mark, _detail)}),
     "fetch": Shape(FetchReply, {
@@ -448,6 +394,7 @@ RESPONSES: dict[str, Shape] = {
         _result_bytes),
     "list_offsets": Shape(ListOffsetsReply, {
         "results": _per_partition(OffsetResult, _u64, _code, _mark, _detail)}),
+    "complain": Shape(ComplainReply, {"damaged": schema.boolean}),
     "create_topic": Shape(CreateTopicReply, {"topic": _topic}),
     "delete_topic": Shape(DeleteTopicReply, {}),
     "list_topics": Shape(ListTopicsReply, {
@@ -466,6 +413,7 @@ RESPONSES: dict[str, Shape] = {
                           GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
     "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
+    "group_describe": GROUP_DESCRIBE_REPLY,
     **members.RESPONSES,
     **nodes.RESPONSES,
 }
@@ -474,12 +422,13 @@ RESPONSES: dict[str, Shape] = {
 OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 
-Request = (Metadata | Produce | Fetch | ListOffsets | CreateTopic | DeleteTopic | ListTopics
-           | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
-           | members.Request | nodes.Request)
-Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | CreateTopicReply
-         | DeleteTopicReply | ListTopicsReply | InitProducerReply | ClusterStatusReply
-         | GroupListReply | GroupTransferReply | NodeStatusReply | members.Reply | nodes.Reply)
+Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
+           | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
+           | GroupDescribe | members.Request | nodes.Request)
+Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
+         | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
+         | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply
+         | GroupDescribeReply | members.Reply | nodes.Reply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),

@@ -76,14 +76,19 @@ def test_a_missing_topic_is_not_found(run, command):
     assert "multiraft topic list" in result.stderr
 
 
-@pytest.mark.parametrize("command", [["topic", "list"], ["topic", "describe", "new"],
-                                     ["produce", "new"], ["consume", "new"]])
-def test_a_node_that_lags_behind_does_not_deny_a_new_topic(run, cluster, command):
-    cluster.topics["new"] = [[]]
-    cluster.hidden = {"new"}
-    result = run(*command, input=b"")
-    assert result.exit_code == 0, result.output
-    assert cluster.caught_up == ["127.0.0.1:9101"], "the metadata leader was asked"
+def test_offsets_of_a_topic_and_where_a_time_is(run, cluster):
+    cluster.topics["t"] = [[(None, b"a"), (None, b"b")], []]
+    assert json.loads(run("topic", "offsets", "t", "--json").stdout) == {
+        "name": "t", "partitions": [{"partition": 0, "start_offset": 0, "end_offset": 2},
+                                    {"partition": 1, "start_offset": 0, "end_offset": 0}]}
+    found = run("topic", "offsets", "t", "--at", "@1700000000000", "--json")
+    assert json.loads(found.stdout) == {
+        "name": "t", "timestamp": 1_700_000_000_000,
+        "partitions": [{"partition": 0, "offset": 0}, {"partition": 1, "offset": None}]}
+    assert run("topic", "offsets", "t").stdout.split()[:3] == [
+        "partition", "start_offset", "end_offset"]
+    assert run("topic", "offsets", "nowhere").exit_code == ExitCode.NOT_FOUND
+    assert run("topic", "offsets", "t", "--at", "noon").exit_code == ExitCode.USAGE
 
 
 def test_cluster_status_json(run, cluster):
@@ -91,10 +96,17 @@ def test_cluster_status_json(run, cluster):
     cluster.leaders[2] = 0
     answer = json.loads(run("cluster", "status", "--json").stdout)
     assert list(answer) == ["cluster", "metadata_leader", "groups", "replication_factor", "topics",
-                            "partitions", "nodes", "leaderless_groups", "under_replicated_groups"]
-    assert answer["nodes"][1] == {"id": 2, "state": "down", "rack": "r2",
-                                  "client_address": "127.0.0.1:9102",
-                                  "peer_address": "127.0.0.1:9202", "leads": 2, "groups": 5}
+                            "partitions", "nodes", "leaderless_groups", "under_replicated_groups",
+                            "quarantined_groups"]
+    untold = ("version", "phase", "ready", "not_ready", "uptime_ms", "quarantined", "behind",
+              "lag_entries", "log_bytes", "disk_used_bytes", "disk_free_bytes", "disk_total_bytes",
+              "problem")
+    place = {"id": 2, "state": "down", "rack": "r2", "client_address": "127.0.0.1:9102",
+             "peer_address": "127.0.0.1:9202", "leads": 2, "groups": 5}
+    assert answer["nodes"][1] == {**place, **dict.fromkeys(untold)}
+    told = answer["nodes"][2]
+    assert set(told) == {*place, *untold}
+    assert (told["ready"], told["uptime_ms"], told["problem"]) == (True, 7_325_000, None)
     assert answer["leaderless_groups"] == [2]
     assert answer["under_replicated_groups"] == [0, 1, 2, 3, 4]
 

@@ -9,9 +9,11 @@ import threading
 
 import pytest
 
+from admin_cli import options
 from admin_cli import produce as produce_module
 from admin_cli.failures import ExitCode
 from admin_cli.produce import read_lines
+from multiraft.client.blocking import Timestamp
 from multiraft.wire import errors as wire
 
 
@@ -231,6 +233,33 @@ def test_an_offset_beyond_the_end_is_out_of_range(run, seven, flags):
     assert result.exit_code == ExitCode.FAILED
     assert "offset 8 is out of range" in result.stderr
     assert "0 up to, not including, 7" in result.stderr
+
+
+@pytest.mark.parametrize("text, ms", [
+    ("@1700000000000", 1_700_000_000_000), ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+    ("2023-11-14T23:13:20+01:00", 1_700_000_000_000), ("2023-11-14 22:13:20.5", 1_700_000_000_500),
+    ("2023-11-14", 1_699_920_000_000), ("1969-01-01", 0), ("-10s", 1_700_000_090_000),
+    ("-1m40s", 1_700_000_000_000), ("-999999999w", 0),
+])
+def test_a_time_is_written_in_many_ways(run, seven, cluster, monkeypatch, text, ms):
+    monkeypatch.setattr(options, "_now_ms", lambda: 1_700_000_100_000)
+    assert run("consume", seven, "--from", text).exit_code == 0
+    assert cluster.consumed["start"] == Timestamp(ms)
+
+
+@pytest.mark.parametrize("text", ["2023-11-14T25:00:00Z", "2023-13-01", "@", "@-5", "-", "-5",
+                                  "-1y", "-h", "1h", "tomorrow", "2023-11-14T22:13:20+99:00"])
+def test_what_is_no_time_is_explained(run, seven, text):
+    result = run("consume", seven, f"--from={text}")
+    assert result.exit_code == ExitCode.USAGE
+    assert "2026-11-20T10:00:00Z" in result.stderr
+
+
+def test_a_rack_means_the_nearest_replica(run, seven, cluster):
+    run("consume", seven, "--rack", "r2")
+    assert (cluster.consumed["prefer"], cluster.consumed["rack"]) == ("nearest", "r2")
+    run("consume", seven)
+    assert "prefer" not in cluster.consumed
 
 
 @pytest.mark.parametrize("word", ["beginning", "-1", "five"])

@@ -116,6 +116,11 @@ class Partition:
             found += data
         return found
 
+    def first_at(self, timestamp_ms: int) -> int:
+        """Base offset of the first batch that reaches the timestamp; -1 = none."""
+        return next((base for base, data in self.log
+                     if core.batch_header(data).max_timestamp_ms >= timestamp_ms), -1)
+
     def values(self) -> list[bytes]:
         """Every record's value, in order (uncompressed batches only)."""
         return [record.value for _, data in self.log
@@ -139,6 +144,8 @@ class FakeCluster:
         self.script = None
         self.requests: list[tuple[int, object]] = []
         self.producers: dict[int, int] = {}
+        self.rotten: set[int] = set()  # nodes whose copies end with a damaged batch
+        self.behind: dict[int, int] = {}  # node -> offset up to which it knows what is committed
         self.hellos: list[Hello] = []
         self._incarnation = 100
         self._listeners: dict[int, list] = {}
@@ -275,10 +282,11 @@ class FakeCluster:
     async def _metadata(self, node, request):
         asked = request.topics or ()
         return m.MetadataReply(
-            CLUSTER, tuple(m.NodeAddress(node, address, "r")
+            CLUSTER, tuple(m.NodeAddress(node, address, f"r{node}")
                            for node, address in self.addresses.items()),
             tuple(self._topic_metadata(name) for name in asked if name in self.topics),
-            tuple(name for name in asked if name not in self.topics)), ()
+            tuple(name for name in asked if name not in self.topics),
+            tuple(m.GroupReplicas(group, tuple(self.nodes)) for group in sorted(self.leaders))), ()
 
     async def _produce(self, node, request):
         results, at = [], 0
@@ -310,9 +318,12 @@ class FakeCluster:
             part = self.partition(incarnation)
             if part is None:
                 results.append(m.FetchResult(incarnation, Code.UNKNOWN_PARTITION, -1, -1, 0))
-            elif self.leaders[part.group] != node:
+            elif self.leaders[part.group] != node and request.replica != m.ANY:
                 results.append(m.FetchResult(incarnation, Code.NOT_LEADER, -1, -1, 0,
                                              self._not_leader(part)))
+            elif node in self.behind and offset > self.behind[node]:
+                results.append(m.FetchResult(incarnation, Code.OFFSET_NOT_AVAILABLE, -1, -1, 0,
+                                             ErrorDetail("this replica does not know so far")))
             elif not part.start_offset <= offset <= part.next_offset:
                 results.append(m.FetchResult(
                     incarnation, Code.OFFSET_OUT_OF_RANGE, -1, -1, 0, ErrorDetail(
@@ -320,6 +331,8 @@ class FakeCluster:
                         end_offset=part.next_offset)))
             else:
                 data = part.read(offset, bytes_max)
+                if node in self.rotten and data:
+                    data = data[:-1] + bytes([data[-1] ^ 1])
                 payload += [data] if data else []
                 results.append(m.FetchResult(incarnation, Code.OK, part.next_offset,
                                              part.start_offset, len(data)))
@@ -327,7 +340,7 @@ class FakeCluster:
 
     async def _list_offsets(self, node, request):
         results = []
-        for incarnation, position in request.partitions:
+        for incarnation, position, timestamp_ms in request.partitions:
             part = self.partition(incarnation)
             if part is None:
                 results.append(m.OffsetResult(incarnation, Code.UNKNOWN_PARTITION, -1))
@@ -335,9 +348,13 @@ class FakeCluster:
                 results.append(m.OffsetResult(incarnation, Code.NOT_LEADER, -1,
                                               self._not_leader(part)))
             else:
-                offset = part.start_offset if position == m.EARLIEST else part.next_offset
+                offset = {m.EARLIEST: part.start_offset, m.LATEST: part.next_offset,
+                          m.TIMESTAMP: part.first_at(timestamp_ms)}[position]
                 results.append(m.OffsetResult(incarnation, Code.OK, offset))
         return m.ListOffsetsReply(tuple(results)), ()
+
+    async def _complain(self, node, request):
+        return m.ComplainReply(node in self.rotten), ()
 
     async def _create_topic(self, node, request):
         if request.name in self.topics:

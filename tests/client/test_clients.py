@@ -126,6 +126,21 @@ def test_a_node_of_another_cluster_is_not_asked(driver, world, cluster):
         assert any(hello.cluster for hello in cluster.hellos), "later hellos name the cluster"
 
 
+def test_a_list_is_as_new_as_the_metadata_s_leader(client, cluster):
+    """A new client has seen nothing: a node that is behind would answer it at once."""
+    seen = []
+
+    def script(node, event, connection):
+        if isinstance(event.request, messages.ListTopics):
+            seen.append(event.metadata_index)
+        return None
+
+    cluster.add_topic("a")
+    cluster.script = script
+    assert [topic.name for topic in client.list_topics()] == ["a"]
+    assert seen == [cluster.metadata_index]
+
+
 def test_newer_metadata_is_asked_for_by_index(client, cluster):
     client.create_topic("a")
     client.describe_topic("a")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.client import Record
+from multiraft.client import Record, Timestamp
 from multiraft.errors import ConfigError, CorruptBatch
 from multiraft.wire import errors, messages
+from multiraft.wire.connection import ResponseEvent
+from tests.client.fake_cluster import CLUSTER
 from tests.client.scripts import once, values_of
 
 
@@ -149,7 +151,172 @@ def test_a_topic_deleted_while_it_is_read_is_an_error(client, world, cluster):
         next(consumer)
 
 
-@pytest.mark.parametrize("start", ["middle", -1, 1.5, None, True])
+def test_a_start_beyond_the_end_is_an_error_with_the_range_and_no_silence(client, cluster):
+    fill(client, count=10)
+    with pytest.raises(errors.OffsetOutOfRange) as caught:
+        list(client.consume("a", 0, 11, until_end=True))
+    assert (caught.value.detail.start_offset, caught.value.detail.end_offset) == (0, 10)
+    assert list(client.consume("a", 0, 10, until_end=True)) == []
+
+
+# ---- from a time ---------------------------------------------------------------------------------
+
+
+def fill_times(client, batches, compression="none") -> list[int]:
+    """One batch of records for each list of timestamps; all timestamps by offset."""
+    client.create_topic("a")
+    with client.producer(compression=compression, linger_ms=10_000) as producer:
+        for batch in batches:
+            for stamp in batch:
+                producer.send_nowait(Record("a", b"at %d" % stamp, timestamp_ms=stamp))
+            producer.flush()
+    return [stamp for batch in batches for stamp in batch]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+def test_a_time_begins_at_its_very_record(client, cluster, compression):
+    stamps = fill_times(client, [[10, 20, 30], [40, 50, 60]], compression)
+    assert len(cluster.topics["a"][0].log) == 2
+    for wanted in (0, 10, 11, 30, 31, 45, 60):
+        first = next(at for at, stamp in enumerate(stamps) if stamp >= wanted)
+        batches = list(client.consume("a", start=Timestamp(wanted), until_end=True))
+        assert values_of(batches) == [b"at %d" % stamp for stamp in stamps[first:]], wanted
+        assert batches[0].base_offset == first
+        assert client.offsets_at("a", wanted) == {0: first}
+    assert list(client.consume("a", start=Timestamp(61), until_end=True)) == []
+    assert client.offsets_at("a", 61) == {0: None}
+
+
+def test_a_time_that_lies_ahead_begins_at_the_end(client, cluster):
+    fill_times(client, [[10, 20]])
+    consumer = client.consume("a", start=Timestamp(1_000), wait_max_ms=50)
+    with client.producer() as producer:
+        batches = iter(consumer)
+        while consumer.position(0) is None:
+            client.list_topics()
+        producer.send_nowait(Record("a", b"new", timestamp_ms=500)).wait()
+    assert next(batches).records()[0].offset == 2
+
+
+def test_from_a_time_on_everything_is_read_whatever_its_own_time_is(client, cluster):
+    stamps = fill_times(client, [[10, 90, 20], [30], [95]])
+    read = values_of(client.consume("a", start=Timestamp(50), until_end=True))
+    assert read == [b"at %d" % stamp for stamp in stamps[1:]]
+
+
+def test_a_node_may_name_a_batch_that_is_too_early(client, cluster):
+    """Behind a log start it cannot rule out batches that are older again."""
+    stamps = fill_times(client, [[10], [20], [30, 70], [95]])
+    part = cluster.topics["a"][0]
+    part.first_at = lambda timestamp_ms: 1
+    read = values_of(client.consume("a", start=Timestamp(60), until_end=True))
+    assert read == [b"at %d" % stamp for stamp in stamps[3:]]
+    assert client.offsets_at("a", 60) == {0: 3}
+
+
+# ---- replicas ------------------------------------------------------------------------------------
+
+
+def fetchers(cluster) -> set[int]:
+    """The nodes that were asked for records."""
+    return {node for node, request in cluster.requests if isinstance(request, messages.Fetch)}
+
+
+def test_the_nearest_replica_is_the_one_in_the_same_rack(client, cluster):
+    values = fill(client)
+    leader = cluster.leaders[cluster.topics["a"][0].group]
+    near = leader % 3 + 1
+    read = values_of(client.consume("a", until_end=True, prefer="nearest", rack=f"r{near}"))
+    assert read == values
+    assert fetchers(cluster) == {near}
+
+
+def test_without_a_replica_in_the_rack_the_leader_is_asked(client, cluster):
+    values = fill(client)
+    read = values_of(client.consume("a", until_end=True, prefer="nearest", rack="elsewhere"))
+    assert read == values
+    assert fetchers(cluster) == {cluster.leaders[cluster.topics["a"][0].group]}
+
+
+def test_a_replica_that_is_behind_is_left_for_the_leader(client, world, cluster):
+    values = fill(client)
+    leader = cluster.leaders[cluster.topics["a"][0].group]
+    near = leader % 3 + 1
+    cluster.behind[near] = cluster.topics["a"][0].log[1][0] - 1
+    read = values_of(client.consume("a", until_end=True, prefer="nearest", rack=f"r{near}",
+                                    partition_bytes_max=300))
+    assert read == values
+    assert fetchers(cluster) == {near, leader}
+
+
+def test_reading_goes_on_without_a_leader(client, world, cluster):
+    values = fill(client, count=400)
+    part = cluster.topics["a"][0]
+    leader = cluster.leaders[part.group]
+    consumer = iter(client.consume("a", until_end=True, partition_bytes_max=600))
+    read = [next(consumer)]
+    world.call(cluster.close, leader)
+    cluster.leaders[part.group] = 0
+    read += list(consumer)
+    assert values_of(read) == values
+    assert len(fetchers(cluster)) > 1
+
+
+def test_a_damaged_copy_is_complained_of_and_read_elsewhere(client, cluster):
+    values = fill(client, count=400)
+    leader = cluster.leaders[cluster.topics["a"][0].group]
+    cluster.rotten.add(leader)
+    read = values_of(client.consume("a", until_end=True, partition_bytes_max=600))
+    assert read == values
+    complaints = [(node, request) for node, request in cluster.requests
+                  if isinstance(request, messages.Complain)]
+    part = cluster.topics["a"][0]
+    assert complaints and {node for node, _ in complaints} == {leader}
+    assert {request.incarnation for _, request in complaints} == {part.incarnation}
+    assert complaints[0][1].offset in [base for base, _ in part.log], "the damaged batch is named"
+
+
+def test_when_every_copy_is_damaged_what_is_intact_before_is_still_given(client, cluster):
+    values = fill(client)
+    part = cluster.topics["a"][0]
+    base, data = part.log[-1]
+    part.log[-1] = (base, data[:-1] + bytes([data[-1] ^ 1]))
+    read = []
+    with pytest.raises(CorruptBatch):
+        for batch in client.consume("a", until_end=True):
+            read += values_of([batch])
+    assert read == values[:base]
+    assert len(fetchers(cluster)) == 3, "every replica was asked"
+
+
+def test_a_topic_that_one_node_has_not_heard_of_is_read_through_it(driver, cluster):
+    """A client that has seen nothing takes a node that is behind for the truth."""
+    cluster.add_topic("a")
+
+    def script(node, event, connection):
+        request = event.request
+        if isinstance(request, messages.Metadata) and event.metadata_index < cluster.metadata_index:
+            return ResponseEvent(event.id, messages.MetadataReply(
+                CLUSTER, tuple(messages.NodeAddress(node, address, "")
+                               for node, address in cluster.addresses.items()), (),
+                tuple(request.topics)))
+        return None
+
+    cluster.script = script
+    with driver.client(cluster.servers()[:1]) as client:
+        assert list(client.consume("a", until_end=True)) == []
+    with driver.client(cluster.servers()[:1]) as client:
+        assert client.describe_topic("a").name == "a"
+
+
+@pytest.mark.parametrize("settings", [{"prefer": "fastest"}, {"prefer": ""}])
+def test_a_preference_that_is_none_is_a_config_error(client, settings):
+    with pytest.raises(ConfigError, match="prefer"):
+        client.consume("a", **settings)
+
+
+@pytest.mark.parametrize("start", ["middle", -1, 1.5, None, True, 1 << 63, Timestamp(-1),
+                                   Timestamp("now")])
 def test_a_start_that_is_none_is_a_config_error(client, start):
     with pytest.raises(ConfigError, match="start"):
         client.consume("a", start=start)

@@ -20,6 +20,7 @@ from multiraft.ready import Envelope, Ready
 from multiraft.tail_protocol import NullTail
 from multiraft.types import Configuration, EntryKind
 from tests.consensus.member_verbs import MemberVerbs
+from tests.consensus.snapshot_verbs import SnapshotVerbs
 from tests.datadriven import Command, ScriptError
 
 #: Bound on ``settle``.
@@ -49,7 +50,7 @@ class Node:
         self.supports: list[int] = []
 
 
-class Interaction(MemberVerbs):
+class Interaction(MemberVerbs, SnapshotVerbs):
     """The verbs."""
 
     def __init__(self) -> None:

@@ -75,10 +75,15 @@ class Session:
             self.machine.received(self.socket.recv_into(room))
         return event
 
-    def ask(self, request, *payload: bytes) -> ResponseEvent:
-        """One request and its response."""
+    def begin(self, request, *payload: bytes) -> int:
+        """Send a request; its id."""
         number, self._next_id = self._next_id, self._next_id + 1
         self.send_bytes(*self.machine.send(RequestEvent(number, request), payload))
+        return number
+
+    def ask(self, request, *payload: bytes) -> ResponseEvent:
+        """One request and its response."""
+        number = self.begin(request, *payload)
         answer = self.event()
         assert isinstance(answer, ResponseEvent), answer
         assert answer.id == number
@@ -116,10 +121,10 @@ class Session:
         request = Produce(acks, PRODUCE_MS, (BatchPart(incarnation, len(batch)),))
         return self.reply(request, bytes(batch)).results[0]
 
-    def fetch(self, incarnation: int, offset: int, wait_max_ms: int = 0):
+    def fetch(self, incarnation: int, offset: int, wait_max_ms: int = 0, replica: str = "leader"):
         """Read from an offset: the result and the bytes."""
         reply = self.reply(Fetch((FetchPart(incarnation, offset, 1 << 20),),
-                                 wait_max_ms=wait_max_ms))
+                                 wait_max_ms=wait_max_ms, replica=replica))
         return reply.results[0], bytes(reply.payload)
 
     def offsets(self, incarnation: int) -> tuple[int, int]:

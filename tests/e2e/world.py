@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -109,6 +110,16 @@ class World:
         """A raw connection to the leader of a topic's first partition."""
         return self.session(self.leader_of(topic))
 
+    def signal(self, node: int, number: signal.Signals) -> None:
+        """Send a signal to a node's process."""
+        found = self.dev.record.node(node)
+        process = dev_process.Identity(found.pid, found.start_time, found.boot)
+        assert dev_process.send_signal(process, number), f"node {node} is not running"
+
+    def segments(self, node: int) -> list[Path]:
+        """The files of a node's lane."""
+        return sorted((self.dev.directory / f"node-{node}" / "data" / "lane-0").glob("*.segment"))
+
     def logs(self) -> str:
         """The end of every node's log, for the report of a failure."""
         parts = []
@@ -121,10 +132,10 @@ class World:
 
 def free_base_port(nodes: int) -> int:
     """A base above which the ports of ``multiraft dev`` are free, below the kernel's own range."""
-    for base in random.sample(range(15_000, 30_000, 200), k=20):
+    for base in random.sample(range(15_000, 30_000, dev_state.PORTS), k=20):
         with contextlib.ExitStack() as stack:
             try:
-                for port in (base + number + role for role in (0, dev_state.PEER_PORT_DISTANCE)
+                for port in (base + number + role for role in range(0, dev_state.PORTS, 100)
                              for number in range(1, nodes + 1)):
                     stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             except OSError:

@@ -1,11 +1,13 @@
 """What events and commits do, in which order, to those who wait."""
 
+import logging
 from types import SimpleNamespace
 
 from multiraft.group import Role
 from multiraft.ready import Committed, Event
 from multiraft.types import METADATA_GROUP
 from node.apply import Applying, RoleChanges
+from node.confirmations import NEVER_MS
 from tests.node.harness import silent_log
 
 
@@ -19,16 +21,21 @@ class World:
             committed=self.note("woken"), wake_due=self.note("wake"),
             stop=self.note("stop fetching"), woken={}, earliest_ms=8)
         part = SimpleNamespace
+        self.confirmations = part(
+            lost=self.note("doubted"), ready=self.note("confirmed"),
+            committed=self.note("reads settled"), expire=self.note("doubts"),
+            stop=self.note("stop confirming"), waiting={}, earliest_ms=NEVER_MS)
         self.applying = Applying(
             part(applied=self.note("applied"), durable_index=lambda group: 5,
-                 is_leader=lambda group: True),
+                 is_leader=lambda group: True, leader_hint=lambda group: (2, 7)),
             part(quarantine=self.note("stored quarantine")),
             part(apply=self.note("metadata"), lead=self.note("lead"),
                  role_changed=self.note("metadata role")),
             part(lost=self.note("lost"), committed=self.note("committed"),
                  durable=self.note("durable"), groups_waiting_for_durable=lambda: (3,),
                  expire=self.note("expire"), stop=self.note("stop pending"), earliest_ms=7),
-            self.fetching, self.sessions, RoleChanges(), SimpleNamespace(due=False), silent_log())
+            self.fetching, self.confirmations, self.sessions, RoleChanges(),
+            SimpleNamespace(due=False), silent_log())
 
     def note(self, name: str):
         return lambda *args: self.log.append((name, *args))
@@ -41,7 +48,7 @@ def role(group: int, role: Role) -> Event:
 def test_a_deposed_leader_answers_for_nothing_even_when_it_leads_again():
     world = World()  # whose core says that it leads, as it does after both events
     world.applying.observe([role(3, Role.FOLLOWER), role(3, Role.LEADER)])
-    assert world.log == [("lost", 3), ("woken", 3)]
+    assert world.log == [("lost", 3), ("doubted", 3), ("woken", 3)]
     assert world.applying.elections == 1
 
 
@@ -54,7 +61,18 @@ def test_campaigning_is_not_winning():
 def test_a_damaged_replica_is_remembered_by_the_store():
     world = World()
     world.applying.observe([Event("quarantine", 3, ("crc",)), Event("sleep", 4, ())])
-    assert world.log == [("stored quarantine", 3, "crc")]
+    assert world.log == [("stored quarantine", 3, "crc"), ("woken", 3)]
+
+
+def test_what_is_logged_names_group_and_term(caplog):
+    world = World()
+    with caplog.at_level(logging.DEBUG, "tests.node"):
+        world.applying.observe([Event("quarantine", 3, ("crc",)), role(4, Role.LEADER),
+                                Event("lease", -1, (2, "lost"))])
+    said = [(line.message, line.levelname, getattr(line, "group", None),
+             getattr(line, "term", None)) for line in caplog.records]
+    assert said == [("quarantine", "ERROR", 3, 7), ("role", "DEBUG", 4, 4),
+                    ("lease", "INFO", None, None)]
 
 
 def test_the_metadata_are_applied_before_the_core_hears_of_it():
@@ -86,7 +104,25 @@ def test_an_end_of_round_does_what_is_due_and_nothing_else():
     assert world.log[3:] == [("wake", 6), ("flush",)]
 
 
+def test_a_confirmed_leader_is_told_of():
+    world = World()
+    world.applying.confirmed(["read"])
+    assert world.log == [("confirmed", ["read"])]
+
+
+def test_those_who_wait_for_a_confirmation_are_looked_at_only_when_there_are_any():
+    world = World()
+    world.applying.apply([Committed(3, 7, 9)])
+    world.applying.answer(5)
+    assert not {"reads settled", "doubts"} & {entry[0] for entry in world.log}
+    world.confirmations.waiting[1], world.confirmations.earliest_ms = "question", 5
+    world.applying.apply([Committed(3, 10, 11)])
+    world.applying.answer(5)
+    assert {("reads settled", 3), ("doubts", 5)} < set(world.log)
+
+
 def test_a_stop_answers_and_then_flushes():
     world = World()
     world.applying.stop()
-    assert [entry[0] for entry in world.log] == ["stop pending", "stop fetching", "flush"]
+    assert [entry[0] for entry in world.log] == [
+        "stop pending", "stop confirming", "stop fetching", "flush"]

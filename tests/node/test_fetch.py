@@ -132,7 +132,8 @@ async def restarted(tmp_path, node, test) -> None:
 
 @in_trio
 async def test_a_cold_range_is_served_by_an_idle_node(tmp_path):
-    async with serving(tmp_path) as node, await Client.open(node) as client:
+    async with (serving(tmp_path, resident_read_bytes_max=0) as node,
+                await Client.open(node) as client):
         topic = await client.create("t")
         for number in range(4):
             await client.produce(topic, b"cold %d" % number)
@@ -150,6 +151,57 @@ async def test_a_cold_range_is_served_by_an_idle_node(tmp_path):
         assert asked == [1], "the answer asks for the round that it leaves with"
         assert b"cold 2" in bytes(answer.reply.payload)
         assert again.fetching.cold_reads == 1
+
+    await restarted(tmp_path, node, read)
+
+
+@in_trio
+async def test_what_the_page_cache_has_needs_no_thread(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await client.produce(topic, b"one", b"two")
+
+    async def read(again, client):
+        answer = await client.ask(fetch(topic, 0))
+        assert b"two" in bytes(answer.reply.payload)
+        assert (again.fetching.resident_reads, again.fetching.cold_reads) == (1, 0)
+
+    await restarted(tmp_path, node, read)
+
+
+@in_trio
+async def test_reads_from_disk_go_in_turn_and_all_are_answered(tmp_path):
+    async with serving(tmp_path, resident_read_bytes_max=0, cold_readers_max=1,
+                       cold_read_bytes_max=1) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        for number in range(4):
+            await client.produce(topic, b"cold %d" % number)
+
+    async def read(again, client):
+        started = trio.Event()
+        order: list[int] = []
+
+        class Slow:
+            """A plan that nobody lets run before all others wait behind it."""
+
+            bytes = 100
+
+            def execute(self):
+                trio.from_thread.run(started.wait)
+
+        async def first():
+            await again.background.read(Slow())
+            order.append(0)
+
+        assert again.background.start(first)
+        for offset in range(4):
+            await client.begin(fetch(topic, offset))
+        await until(lambda: again.background.tasks == 5)
+        assert again.background._bytes == 100, "one at a time, though it is larger than the bound"
+        started.set()
+        payloads = {bytes((await client.event()).reply.payload)[-8:] for _ in range(4)}
+        assert len(payloads) == 1 and order == [0], "each answer ends with the last batch"
+        assert again.background._bytes == 0 and again.fetching.cold_reads == 4
 
     await restarted(tmp_path, node, read)
 

@@ -48,6 +48,7 @@ class Handlers:
         self.answers: list = []
         self.seen: list[int] = []
         self.forgotten = 0
+        self.hurried = 0
         self.admin = SimpleNamespace(handle=self.handle_event)
 
     def handle(self, request, answer, seen_index=0):
@@ -58,13 +59,16 @@ class Handlers:
     def handle_event(self, event, answer):
         self.handle(event.request, answer, event.metadata_index)
 
-    def offsets(self, request, seen_index=0):
+    def handle_offsets(self, request, answer, seen_index=0):
         self.requests.append(request)
-        return ListOffsetsReply(tuple(OffsetResult(query.incarnation, 0, 0)
-                                      for query in request.partitions))
+        answer(ListOffsetsReply(tuple(OffsetResult(query.incarnation, 0, 0)
+                                      for query in request.partitions)))
 
     def wake_due(self, now_ms):
         pass
+
+    def hurry(self, session):
+        self.hurried += 1
 
     def forget(self, session):
         self.forgotten += 1
@@ -78,7 +82,9 @@ class World:
         self.rounds = 0
         self.arrivals = Arrivals()
         self.sessions = Sessions(
-            producing=self.handlers, fetching=self.handlers, admin=self.handlers.admin,
+            producing=self.handlers, fetching=self.handlers,
+            offsets=SimpleNamespace(handle=self.handlers.handle_offsets),
+            complaints=self.handlers, admin=self.handlers.admin,
             directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
             batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
             request_round=self.round, arrivals=self.arrivals, log=silent_log())
@@ -238,18 +244,42 @@ async def test_an_answer_too_large_for_a_frame_is_refused_and_the_connection_goe
 
 
 @session_test()
-async def test_a_client_that_ended_the_stream_gets_no_answer_and_harms_nobody(world, client):
+async def test_a_client_that_ended_its_side_gets_what_it_asked_for(world, client):
     await client.begin(Produce("commit", 1, ONE_BATCH), b"x" * 10)
-    await until(lambda: world.handlers.answers)
-
-    def answer():  # in the very round that the end of the stream asks for
-        world.handlers.answers.pop()(ProduceReply((ProduceResult(0, 0),)))
-        world.on_round = None
-
-    world.on_round = answer
+    await client.begin(Fetch(()))
     await client.stream.send_eof()
-    await until(lambda: not world.handlers.answers and world.handlers.forgotten == 1)
-    assert world.sessions.closed_by_error == 0
+    await until(lambda: world.handlers.hurried == 1, "its long polls need not wait any more")
+    world.handlers.answers[1](FetchReply((FetchResult(1, 0, 0, 0, 3),)), [b"abc"])
+    world.round()
+    assert bytes((await client.event()).reply.payload) == b"abc"
+    assert world.handlers.forgotten == 0, "one answer is missing"
+    world.handlers.answers[0](ProduceReply((ProduceResult(0, 0),)))
+    world.round()
+    assert (await client.event()).reply.results[0].code == 0
+    assert await ended(client)
+    assert world.handlers.forgotten == 1 and world.sessions.closed_by_error == 0
+
+
+@session_test(outbox_bytes_max=64 << 20)
+async def test_the_last_answer_leaves_whole_before_the_connection_ends(world, client):
+    await client.begin(Fetch(()))
+    await client.stream.send_eof()
+    await until(lambda: world.handlers.hurried == 1)
+    size = 8 << 20
+    world.handlers.answers[0](FetchReply((FetchResult(1, 0, 0, 0, size),)), [bytes(size)])
+    world.round()
+    assert len((await client.event()).reply.payload) == size
+    assert await ended(client)
+
+
+@session_test(half_closed_ms_max=50)
+async def test_what_is_not_answered_in_time_ends_with_the_connection(world, client):
+    await client.begin(Produce("commit", 1, ONE_BATCH), b"x" * 10)
+    await client.stream.send_eof()
+    assert await ended(client)
+    world.handlers.answers.pop()(ProduceReply((ProduceResult(0, 0),)))
+    world.round()
+    assert world.handlers.forgotten == 1 and world.sessions.closed_by_error == 0
 
 
 @session_test(outbox_bytes_max=1 << 20)

@@ -10,6 +10,7 @@ import pytest
 from multiraft.errors import Compacted, UnknownGroup
 from multiraft.ready import Writes
 from multiraft.storage.errors import (
+    CorruptRange,
     DirectoryInUse,
     EntryTooLarge,
     OffsetTooLow,
@@ -18,6 +19,8 @@ from multiraft.storage.errors import (
 )
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.identity import Identity
+from multiraft.storage.recovery import Progress
+from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (
     IDENTITY,
@@ -242,9 +245,46 @@ def test_a_cold_read_takes_what_is_not_written_yet_from_memory(disk):
 
 def test_a_timestamp_leads_to_the_first_batch_that_reaches_it(rounds):
     fill(rounds, 10)
-    assert rounds.store.first_at(PARTITION, 0) == (0, 2)
-    assert rounds.store.first_at(PARTITION, 4001) == (4, 6)
-    assert rounds.store.first_at(PARTITION, 10001) is None
+    first_at = rounds.store.first_at
+    assert first_at(PARTITION, 0, 0, 100) == 0
+    assert first_at(PARTITION, 4001, 0, 100) == 4
+    assert first_at(PARTITION, 10001, 0, 100) is None
+
+
+def test_a_timestamp_is_not_looked_for_below_the_log_start_or_above_what_is_committed(rounds):
+    fill(rounds, 10)
+    first_at = rounds.store.first_at
+    assert first_at(PARTITION, 0, 7, 100) == 7, "inside a batch: its first records are gone"
+    assert first_at(PARTITION, 4001, 4, 6) == 4
+    assert first_at(PARTITION, 4001, 4, 5) is None, "its last record is not committed"
+
+
+def test_where_timestamps_fall_again_the_answer_is_never_too_late(rounds):
+    """What is indexed is the highest so far: behind it may be batches that are older."""
+    entries = [open_entry(1, 1, 1, PARTITION)]
+    for number, stamp in enumerate((50, 90, 20, 70, 95)):
+        entries.append(data_entry(1, number + 2, 1, PARTITION, number, [b"x"], stamp))
+    rounds.run(write(1, *entries))
+    first_at = rounds.store.first_at
+    assert [first_at(PARTITION, stamp, 0, 5) for stamp in (50, 51, 90, 91, 95, 96)] == [
+        0, 1, 1, 4, 4, None]
+    assert first_at(PARTITION, 60, 2, 5) == 2, "offset 3 is the first; 2 cannot be ruled out"
+
+
+def test_a_complaint_finds_damage_in_either_copy(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    fill(rounds, 4)
+    assert store.verify_plan(PARTITION, 99) is None
+    assert store.verify_plan(77, 0) is None
+    store.verify_plan(PARTITION, 3).execute()
+    payload = store.entries(1, 4, 4)[0].payload
+    payload[-1] ^= 1  # of the cached copy only
+    with pytest.raises(CorruptRange, match="memory"):
+        store.verify_plan(PARTITION, 3).execute()
+    store.close()
 
 
 def test_a_partition_that_moved_is_found_in_both_groups(rounds):
@@ -393,6 +433,31 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     assert store.tails[1].next_offset(PARTITION) == 2 * 198
     assert store.fetch(PARTITION, 0, 1 << 20, 1 << 30).next_offset == 396
     store.close()
+
+
+def test_recovery_tells_how_far_it_is(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    for group in (1, 2):
+        store.create_group(group, 1, VOTERS)
+    rounds = Rounds(store)
+    fill(rounds, 200)
+    rounds.run(write(2, noop_entry(2, 1, 1)))
+    store.close()
+    seen, progress = [], Progress()
+
+    class Watched(type(filesystem)):
+        def open(self, path):
+            if path.endswith(".segment"):
+                seen.append((progress.segments_done, progress.segments_total))
+            return super().open(path)
+
+    filesystem.__class__ = Watched
+    Store.open(directory, filesystem, IDENTITY, SMALL, progress).close()
+    total = progress.segments_total
+    assert total >= 3
+    assert seen[:3] == [(0, total), (1, total), (2, total)], "it is told while it happens"
+    assert progress == Progress(total, total, 2, 2)
 
 
 def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated):

@@ -21,6 +21,7 @@ from multiraft.wire.connection import (
     State,
     answer_to,
 )
+from multiraft.wire.description import MemberProgress
 from multiraft.wire.errors import (
     Code,
     ErrorDetail,
@@ -71,6 +72,9 @@ EXCHANGES = [
         CLUSTER, (m.NodeAddress(1, "h:1", "r1"),),
         (m.TopicMetadata("a", bytes(16), 5, (m.PartitionMetadata(0, 9, 2, 1, 7, 0),)),), ("b",))),
     (m.Metadata(), m.MetadataReply(CLUSTER, ())),
+    (m.Complain(9, 17), m.ComplainReply(True)),
+    (m.ListOffsets((m.OffsetQuery(9, "timestamp", 1_700_000_000_000),), False),
+     m.ListOffsetsReply((m.OffsetResult(9, 0, 40),))),
     (m.ListOffsets((m.OffsetQuery(9, "latest"),)),
      m.ListOffsetsReply((m.OffsetResult(9, Code.NOT_LEADER, -1, ErrorDetail("no", 2, "h:2")),))),
     (m.CreateTopic("a", 3, 0), m.CreateTopicReply(m.TopicMetadata("a", bytes(16), 5, ()))),
@@ -90,6 +94,9 @@ EXCHANGES = [
     (n.NodeList(), n.NodeListReply((n.NodeState(NODE, "up", 8, 3),), (2,))),
     (n.NodeDescribe(4), n.NodeDescribeReply(n.NodeState(NODE, "down", 8, 3), (1, 2), (0,), ())),
     (n.RemoveNode(4), n.RemoveNodeReply()),
+    (m.GroupDescribe(3), m.GroupDescribeReply(
+        1, 3, 1, "leader", 4, 1, 1, 1, 9, 8, 7, 7, -1, True, (1, 2), (3,), (1, 4), "", False, 2,
+        10, 20, 30, (MemberProgress(2, "replicate", 5, 6, 4, 100, 200),))),
 ]
 
 
@@ -365,6 +372,20 @@ def test_the_end_of_the_stream_between_frames_is_an_event():
     pair.server.receive_eof()
     assert pair.server.next_event() == ConnectionClosed()
     assert pair.server.state is State.CLOSED
+
+
+def test_what_is_in_flight_at_the_end_of_the_stream_may_be_answered_once():
+    pair = Pair().open()
+    pair.ask(RequestEvent(1, m.ClusterStatus()))
+    pair.ask(RequestEvent(2, m.DeleteTopic("a")))
+    pair.server.receive_eof()
+    assert pair.server.next_event() == ConnectionClosed()
+    answer = ResponseEvent(2, m.DeleteTopicReply())
+    assert pair.answer(answer) == [answer]
+    assert pair.server.state is State.CLOSED
+    assert pair.server.in_flight == 1
+    with pytest.raises(LocalProtocolError, match="not in flight"):
+        pair.server.send(answer)
 
 
 def test_the_end_of_the_stream_inside_a_frame_is_a_protocol_error():

@@ -1,0 +1,45 @@
+"""Points in time as people write them: on a calendar, in milliseconds, or so long ago.
+
+Contract.  ``parse_time`` is pure: what "ago" counts from is given.  Everything becomes milliseconds
+since 1970, which is what records carry.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import NamedTuple
+
+#: Seconds in what may stand behind a number.
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGO = re.compile(r"-((?:\d{1,9}[smhdw])+)", re.ASCII)
+_PART = re.compile(r"(\d+)([smhdw])", re.ASCII)
+_MILLIS = re.compile(r"@(\d{1,18})", re.ASCII)
+
+#: How times are written, for help and errors.
+FORMS = "2026-11-20T10:00:00Z, @MILLISECONDS or -1h30m"
+
+
+class At(NamedTuple):
+    """The first record at or after ``ms``, milliseconds since 1970."""
+
+    ms: int
+
+
+def parse_time(text: str, now_ms: int) -> At | None:
+    """What ``text`` means; None = it is no time.  Without a zone a time is in UTC."""
+    if found := _MILLIS.fullmatch(text):
+        return At(int(found[1]))
+    if found := _AGO.fullmatch(text):
+        seconds = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(found[1]))
+        return At(max(0, now_ms - 1_000 * seconds))
+    if "-" not in text[1:]:
+        return None  # 20261120 is an offset
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.timezone.utc)
+    since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    return At(max(0, since // datetime.timedelta(milliseconds=1)))

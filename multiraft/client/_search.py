@@ -1,0 +1,119 @@
+"""Where a time is in each partition: the node names a batch, this finds the record.
+
+Contract.  ``offsets_at`` is a generator as those of ``_operations.py``.  A node never opens a batch
+(it may be compressed, and is checked and stored as it is); whoever wants the record reads on from
+the batch that the node named, which is the right one but for timestamps that fall again behind a
+log start.
+"""
+
+from __future__ import annotations
+
+from typing import Generator
+
+from multiraft.client._batch_reader import intact_batches
+from multiraft.client._core import ClientCore
+from multiraft.client._exchange import Exchange, Pause
+from multiraft.client._network import Lost, backoff_ms
+from multiraft.client._records import FetchedBatch
+from multiraft.wire.errors import Code, ErrorDetail, OffsetNotAvailable, exception_for
+from multiraft.wire.messages import (
+    LATEST,
+    TIMESTAMP,
+    Fetch,
+    FetchPart,
+    ListOffsets,
+    OffsetQuery,
+    PartitionMetadata,
+    TopicMetadata,
+)
+
+#: One node's time to answer: less than the whole, so that another one can be asked.
+EXCHANGE_TIMEOUT_MS = 5_000
+#: What one step of the search reads of a partition: a batch of the usual size and some.
+SEARCH_BYTES = 1 << 20
+
+
+def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
+               timeout_ms: int) -> Generator:
+    """-> {partition: offset of its first record at or after ``timestamp_ms``, None = none}."""
+    deadline_ms = core.now_ms + timeout_ms
+    offsets: dict[int, int | None] = {}
+    for part in topic.partitions:
+        at, end = yield from _named_batch(core, topic, part, timestamp_ms, deadline_ms)
+        offset, failures = None, 0
+        while offset is None and at is not None and at < end:
+            before = at
+            offset, at = yield from _look_into(core, topic, part, timestamp_ms, at, deadline_ms)
+            if at == before:  # another leader, which does not know yet how far it is committed
+                if core.now_ms >= deadline_ms:
+                    raise OffsetNotAvailable(f"{topic.name}/{part.partition}: nothing at {at}")
+                failures += 1
+                yield Pause(backoff_ms(core.limits, failures, core.rng))
+        offsets[part.partition] = offset
+    return offsets
+
+
+def _named_batch(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata,
+                 timestamp_ms: int, deadline_ms: int) -> Generator:
+    """-> (where the search begins or None, the partition's end)."""
+    request = ListOffsets((OffsetQuery(part.incarnation, TIMESTAMP, timestamp_ms),
+                           OffsetQuery(part.incarnation, LATEST)))
+    reply = yield from _at_leader(core, topic, part, request, deadline_ms)
+    found, end = reply.results
+    return (found.offset if found.offset >= 0 else None), end.offset
+
+
+def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, timestamp_ms: int,
+               offset: int, deadline_ms: int) -> Generator:
+    """-> (offset of the record or None, where to look next)."""
+    request = Fetch((FetchPart(part.incarnation, offset, SEARCH_BYTES),), 1, SEARCH_BYTES)
+    reply = yield from _at_leader(core, topic, part, request, deadline_ms)
+    batches, damage = intact_batches(reply.payload)
+    for data, header in batches:
+        batch = FetchedBatch(topic.name, part.partition, data, header, offset, 0)
+        record = batch.first_at(timestamp_ms)
+        if record is not None:
+            return record, batch.next_offset
+        offset = batch.next_offset
+    if damage is not None:
+        raise damage
+    return None, offset
+
+
+def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, request,
+               deadline_ms: int) -> Generator:
+    """-> the reply of the partition's leader in which every result is fine.  Raises a refusal that
+    another try does not change, ``OffsetNotAvailable`` when time is up."""
+    failures, why = 0, "its leader is not known"
+    while True:
+        address = core.metadata.leader_address(part.incarnation)
+        if address is not None:
+            outcome = yield Exchange(address, request, EXCHANGE_TIMEOUT_MS)
+            code, detail = _trouble(outcome)
+            if code == Code.OK:
+                return outcome.reply
+            why = detail.text
+            location = core.metadata.location(part.incarnation)
+            if code == Code.NOT_LEADER and location is not None:
+                core.metadata.leader_refused(part.incarnation, location.leader, detail)
+            elif code is not None:
+                error = exception_for(code, detail)
+                if error.definite and not error.retriable:
+                    raise error
+        if core.now_ms >= deadline_ms:
+            raise OffsetNotAvailable(f"{topic.name}/{part.partition}: {why}")
+        failures += 1
+        core.metadata.want(topic.name)
+        yield Pause(backoff_ms(core.limits, failures, core.rng))
+
+
+def _trouble(outcome) -> tuple[int | None, ErrorDetail]:
+    """The first thing that is wrong with an answer; code None = there is no answer."""
+    if isinstance(outcome, Lost):
+        return None, ErrorDetail(outcome.why)
+    if outcome.code != Code.OK:
+        return outcome.code, outcome.error or ErrorDetail()
+    for result in outcome.reply.results:
+        if result.code != Code.OK:
+            return result.code, result.error or ErrorDetail()
+    return Code.OK, ErrorDetail()

@@ -1,0 +1,82 @@
+"""Snapshots: how a member goes on whose next entry its leader does not have any more.
+
+Contract.  Consensus only arranges it.  The leader sends a ``SnapshotOffer``; the follower's driver
+learns of it by the event ``snapshot_offered``, fetches the state of the group from the leader's
+driver, at any index from ``first_index - 1`` of the offer on, makes it durable, and then calls
+``MultiRaft.install_snapshot``.  Whoever is interrupted simply waits for the next offer.
+Invariants.  A snapshot is applied state: everything in it is committed.  It is installed only over
+a log that is known committed up to less, and never while a write of the group is in flight.
+Theory.  Raft paper 7.  The follower pulls instead of being pushed to, because it knows best what it
+has of a snapshot already (chunked and resumable), and because megabytes must not stand before
+somebody's appends.  The whole log goes: if an entry of it at the snapshot's index had the
+snapshot's term, the log would hold the snapshot's prefix and nothing would have been offered; so
+what follows that index contradicts committed entries.
+"""
+
+from __future__ import annotations
+
+from multiraft.errors import ImpossibleMessage
+from multiraft.group import Group, Role
+from multiraft.messages import SnapshotOffer, Status
+from multiraft.progress import Progress, ProgressState
+from multiraft.store import LogBounds
+from multiraft.types import Configuration
+
+#: An offer is repeated after so many ``retransmit_ms``: a member that is fetching says nothing.
+OFFER_PATIENCE = 4
+
+
+def offer(group: Group, member: Progress) -> None:
+    """What the member lacks is compacted away."""
+    if member.state is not ProgressState.SNAPSHOT:
+        group.emit("needs_snapshot", member.node, member.next_index, group.log.first_index)
+    member.become_probe(member.next_index)
+    member.state = ProgressState.SNAPSHOT
+    member.progressed_ms = group.host.now_ms
+    group.send(member.node, SnapshotOffer(group.id, group.incarnation, group.term,
+                                          group.log.first_index))
+
+
+def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
+    """The leader has nothing below ``first_index`` any more."""
+    if message.term < group.term:
+        group.reply_append(sender, Status.MISMATCH)
+        return
+    if message.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
+        group.become_follower(message.term, sender)
+    group.heard_ms = group.host.now_ms
+    if group.is_held():
+        group.reply_append(sender, Status.QUARANTINED)
+    elif group.log.commit >= message.first_index - 1:
+        group.ack_to = sender  # an old offer: it has been installed, or was never needed
+        group.touch()
+    else:
+        group.emit("snapshot_offered", sender, message.first_index)
+
+
+def on_offer_as_leader(group: Group, sender: int, message: SnapshotOffer) -> None:
+    """Another leader: of an earlier term, or of a later one; never of this one."""
+    if message.term == group.term:
+        raise ImpossibleMessage(f"group {group.id}: nodes {group.host.node} and {sender} both lead "
+                                f"term {message.term}")
+    on_offer(group, sender, message)
+
+
+def may_install(group: Group, index: int, term: int) -> bool:
+    """Whether a snapshot of applied state up to (index, term) can replace this replica's log now:
+    it is news, and nothing of the group is on its way to the disk."""
+    return (group.role is Role.FOLLOWER and index > group.log.commit and term <= group.term
+            and not group.is_held() and not group.has_write() and not group.log.is_writing
+            and group.hard_state_is_durable())
+
+
+def point(group: Group) -> tuple[LogBounds, int, Configuration]:
+    """(bounds of a log that begins behind the applied state, index and value of the configuration
+    there)."""
+    log = group.log
+    applied = log.applied_index
+    index, configuration = group.configurations[0]
+    for above, later in group.configurations[1:]:
+        if above <= applied:
+            index, configuration = above, later
+    return LogBounds(applied + 1, log.term_at(applied), applied), index, configuration

@@ -1,0 +1,215 @@
+"""Snapshots of the metadata group: for nodes whose next entry is compacted away.
+
+Contract.  ``offered`` takes note of a leader's offer; ``run`` is the task that fetches the state in
+chunks over a bulk connection and installs it.  ``answer`` serves the others.  A fetch that breaks
+off goes on where it was when the next offer comes, as long as the leader still has that image.
+``compact`` forgets old commands once a checkpoint holds what they did.
+
+Invariants.  An image never changes: it is named by the (index, term) of its state.  Installing is
+one step of the loop, the checkpoint that makes it durable included: nothing can happen to the group
+between the question whether it may be installed and the end, and nobody is told before it is
+durable.  That stalls the loop for one small file, once in the life of a replica.
+
+Theory.  Raft paper 7.  Groups that carry partitions are never compacted without retention: their
+log is the data.  The metadata group's log is history that every node has applied, so its newest
+``metadata_entries_kept`` entries are enough for whoever was away a moment, and the state itself for
+whoever was away longer or joins.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import cbor2
+import trio
+
+from multiraft import core as codec
+from multiraft.errors import CodecError
+from multiraft.store import LogBounds
+from multiraft.tail import PartitionTail
+from multiraft.types import METADATA_GROUP, Configuration
+from multiraft.wire.schema import Malformed
+from node.bulk import Bulk, NoAnswer
+from node.metadata import MetadataState
+
+OPERATION = "snapshot"
+#: Bytes of an image in one answer: small enough to be sent again, large enough that the round trip
+#: does not count.
+CHUNK_BYTES = 1 << 20
+#: A larger image is not believed: ten times what a million topics take.
+IMAGE_BYTES_MAX = 1 << 30
+#: An image is served unchanged at least so long after it was last asked for, in seconds.
+IMAGE_LIFE_S = 60.0
+_U64 = (1 << 64) - 1
+
+
+@dataclass(slots=True)
+class Image:
+    """The state of the group at one index, encoded."""
+
+    bounds: LogBounds
+    data: bytes
+    crc: int
+    used_s: float
+
+
+@dataclass(slots=True)
+class Download:
+    """What has arrived of an image."""
+
+    index: int
+    term: int
+    total: int
+    crc: int
+    data: bytearray
+
+
+class Snapshots:
+    """Task on the loop, and the handler of the others' requests."""
+
+    def __init__(self, core, store, metadata_log, checkpoints, bulk: Bulk, entries_kept: int,
+                 request_round, log: logging.Logger):
+        self._core = core
+        self._store = store
+        self._metadata_log = metadata_log
+        self._checkpoints = checkpoints
+        self._bulk = bulk
+        self._entries_kept = entries_kept
+        self._request_round = request_round
+        self._log = log
+        self._image: Image | None = None
+        self._download: Download | None = None
+        self._leader = 0  # who offered last; 0 = nobody since the last attempt
+        self._offer = trio.Event()
+        self.installed = 0  # since the start
+        bulk.handlers[OPERATION] = self.answer
+        checkpoints.after_one = self.compact
+
+    # ---- compaction ----------------------------------------------------------------------------
+
+    def compact(self) -> None:
+        """Forget the entries that the last checkpoint makes unnecessary, but for the newest."""
+        applied = self._checkpoints.metadata_applied
+        first_index = applied - self._entries_kept + 1
+        if METADATA_GROUP in self._core.groups() and first_index > 1:
+            self._core.compacted(METADATA_GROUP, first_index)
+
+    # ---- serving -------------------------------------------------------------------------------
+
+    async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
+        """A chunk of the image that is asked for, or the beginning of a new one.  Raises
+        ``Malformed``."""
+        group, index, offset = (_number(header, name) for name in ("group", "index", "offset"))
+        if group != METADATA_GROUP or not self._core.is_settled(group):
+            return {"op": OPERATION, "known": False}, []
+        now_s = trio.current_time()
+        image = self._image
+        if image is None or (image.bounds.last_index != index
+                             and now_s - image.used_s > IMAGE_LIFE_S):
+            image = self._image = self._take(now_s)
+        image.used_s = now_s
+        if image.bounds.last_index != index or offset > len(image.data):
+            offset = 0
+        chunk = memoryview(image.data)[offset:offset + CHUNK_BYTES]
+        return {"op": OPERATION, "known": True, "index": image.bounds.last_index,
+                "term": image.bounds.prev_term, "total": len(image.data), "crc": image.crc,
+                "offset": offset}, [chunk]
+
+    def _take(self, now_s: float) -> Image:
+        bounds, configuration_index, configuration = self._core.snapshot_point(METADATA_GROUP)
+        tail = self._store.tails[METADATA_GROUP]
+        assert tail.applied_index == bounds.last_index, f"{tail.applied_index}, {bounds}"
+        data = cbor2.dumps([configuration_index, list(map(list, configuration)), tail.snapshot(),
+                            self._metadata_log.state.snapshot()])
+        return Image(bounds, data, codec.crc32c(data), now_s)
+
+    # ---- fetching ------------------------------------------------------------------------------
+
+    def offered(self, group: int, leader: int) -> None:
+        """``leader`` has nothing any more of what this replica needs next."""
+        if group == METADATA_GROUP:
+            self._leader = leader
+            self._offer.set()
+
+    async def run(self) -> None:
+        """Until cancelled.  Raises ``DiskFailed``."""
+        while True:
+            await self._offer.wait()
+            self._offer = trio.Event()
+            try:
+                image = await self._fetch(self._leader)
+                if image is not None:
+                    await self._install(image)
+            except (NoAnswer, Malformed, CodecError) as error:
+                self._log.warning("snapshot not fetched", extra={
+                    "group": METADATA_GROUP, "peer": self._leader, "reason": str(error)})
+
+    async def _fetch(self, peer: int) -> Download | None:
+        """The whole image; None when the peer has none to give.  Raises ``NoAnswer``,
+        ``Malformed``."""
+        while True:
+            known = self._download
+            frame = await self._bulk.ask(peer, {
+                "op": OPERATION, "group": METADATA_GROUP, "index": known.index if known else 0,
+                "offset": len(known.data) if known else 0})
+            if frame.header.get("known") is not True:
+                return None
+            self._take_chunk(frame.header, frame.payload)
+            if len(self._download.data) == self._download.total:
+                whole, self._download = self._download, None
+                if codec.crc32c(whole.data) != whole.crc:
+                    raise Malformed("the CRC of the snapshot does not match")
+                return whole
+
+    def _take_chunk(self, header: dict, payload: memoryview) -> None:
+        index, term, total, crc, offset = (
+            _number(header, name) for name in ("index", "term", "total", "crc", "offset"))
+        if total > IMAGE_BYTES_MAX:
+            raise Malformed(f"a snapshot of {total} bytes, the limit is {IMAGE_BYTES_MAX}")
+        known = self._download
+        if known is None or (known.index, known.term, known.crc) != (index, term, crc):
+            known = self._download = Download(index, term, total, crc, bytearray())
+        if offset != len(known.data) or not 0 < len(payload) <= total - offset:
+            self._download = None
+            raise Malformed(f"{len(payload)} bytes at {offset} of {total}, {len(known.data)} known")
+        known.data += payload
+
+    async def _install(self, download: Download) -> None:
+        configuration_index, configuration, tail, state = _decode(download)
+        bounds = LogBounds(download.index + 1, download.term, download.index)
+        async with self._checkpoints.alone:
+            if not self._core.may_install(METADATA_GROUP, download.index, download.term):
+                return  # not needed any more, or the next offer finds it possible
+            self._store.install(METADATA_GROUP, bounds, configuration_index, configuration, tail)
+            self._metadata_log.install(state)
+            self._checkpoints.write_now()
+            self._core.install_snapshot(METADATA_GROUP, bounds, configuration_index, configuration,
+                                        tail)
+        self.installed += 1
+        self._log.info("snapshot installed", extra={
+            "group": METADATA_GROUP, "term": download.term, "index": download.index,
+            "bytes": download.total})
+        self._request_round()
+
+
+def _decode(download: Download) -> tuple[int, Configuration, PartitionTail, MetadataState]:
+    """Raises ``Malformed`` or ``CodecError``."""
+    try:
+        index, configuration, tail, state = cbor2.loads(bytes(download.data))
+        voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
+        restored = PartitionTail.restore(tail)
+        decoded = (int(index), Configuration(voters, learners, outgoing), restored,
+                   MetadataState.restore(state))
+    except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
+        raise Malformed(f"not a snapshot: {error}") from error
+    if restored.applied_index != download.index:
+        raise Malformed(f"a snapshot of {restored.applied_index}, called {download.index}")
+    return decoded
+
+
+def _number(header: dict, name: str) -> int:
+    value = header.get(name)
+    if type(value) is not int or not 0 <= value <= _U64:
+        raise Malformed(f"{name} must be a whole number, not {value!r:.40}")
+    return value

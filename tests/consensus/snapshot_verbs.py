@@ -1,0 +1,37 @@
+"""Verbs of the interaction scripts about compaction and snapshots."""
+
+from __future__ import annotations
+
+from multiraft.messages import SnapshotOffer
+from tests.datadriven import Command
+
+
+class SnapshotVerbs:
+    """Mixed into ``Interaction``."""
+
+    def do_compact(self, command: Command) -> list[str]:
+        """compact n1 g1 first=4: storage forgets the entries before; they are applied."""
+        node, group = self.nodes[command.node()], command.group()
+        first = command.number("first", 1)
+        node.store.save_applied(group, node.core.status(group).applied_index)
+        node.store.compact(group, first)
+        node.core.compacted(group, first)
+        return ["ok"]
+
+    def do_offer(self, command: Command) -> None:
+        """offer from=n1 to=n3 g1 first=4 term=1: a late offer arrives."""
+        self.arrive(command.optional_node("from"), command.optional_node("to"),
+                    SnapshotOffer(command.group(0), 1, command.number("term", 1),
+                                  command.number("first", 1)))
+
+    def do_install(self, command: Command) -> list[str] | None:
+        """install n3 g1 n1: the driver of n3 fetches what n1 has applied and installs it."""
+        node, group = self.nodes[command.node()], command.group()
+        source = self.nodes[int(command.arguments[2].removeprefix("n"))]
+        bounds, index, configuration = source.core.snapshot_point(group)
+        if not node.core.may_install(group, bounds.last_index, bounds.prev_term):
+            return ["not now"]
+        node.store.install(group, bounds, index, configuration)
+        node.core.install_snapshot(group, bounds, index, configuration, node.tails[group])
+        self.drain(node)
+        return None

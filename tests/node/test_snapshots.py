@@ -1,0 +1,200 @@
+"""Snapshots at the node: chunks that resume, images that change, and answers nobody should give."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import trio
+import trio.testing
+
+from multiraft.store import LogBounds
+from multiraft.tail import PartitionTail
+from multiraft.types import METADATA_GROUP, Configuration, Entry, EntryKind
+from multiraft.wire.schema import Malformed
+from node import snapshots as module
+from node.bulk import NoAnswer
+from node.metadata import MetadataState
+from node.snapshots import Snapshots
+from tests.node.harness import in_trio, silent_log
+
+LEADER = 2
+
+
+class Core:
+    """A leader's, or a follower's, as far as snapshots ask."""
+
+    def __init__(self, applied: int = 7):
+        self.applied = applied
+        self.installed: list = []
+        self.compacted_to: list[int] = []
+        self.settled = self.willing = True
+
+    def is_settled(self, group: int) -> bool:
+        return self.settled
+
+    def groups(self) -> tuple[int, ...]:
+        return (METADATA_GROUP,)
+
+    def compacted(self, group: int, first_index: int) -> None:
+        self.compacted_to.append(first_index)
+
+    def snapshot_point(self, group: int):
+        return LogBounds(self.applied + 1, 3, self.applied), 2, Configuration((1, 2), (3,))
+
+    def may_install(self, group: int, index: int, term: int) -> bool:
+        return self.willing
+
+    def install_snapshot(self, *arguments) -> None:
+        self.installed.append(arguments)
+
+
+def tail_at(index: int) -> PartitionTail:
+    tail = PartitionTail(METADATA_GROUP)
+    for at in range(1, index + 1):
+        tail.append(Entry(EntryKind.NOOP, METADATA_GROUP, 1, 1, at))
+    tail.apply(index)
+    return tail
+
+
+class Side:
+    """One node's ``Snapshots`` with everything around it replaced by a record of what was done."""
+
+    def __init__(self, core: Core, bulk):
+        self.core = core
+        self.done: list[str] = []
+        store = SimpleNamespace(tails={METADATA_GROUP: tail_at(core.applied)},
+                                install=lambda *_: self.done.append("store"))
+        log = SimpleNamespace(state=MetadataState(), install=lambda _: self.done.append("state"))
+        checkpoints = SimpleNamespace(
+            alone=trio.Lock(), metadata_applied=20, after_one=None,
+            write_now=lambda: self.done.append("checkpoint"))
+        self.store = store
+        self.snapshots = Snapshots(core, store, log, checkpoints, bulk, 5, lambda: None,
+                                   silent_log())
+
+
+class Bulk:
+    """A bulk connection to one leader; ``broken`` is how many answers are still to come."""
+
+    def __init__(self):
+        self.handlers: dict = {}
+        self.leader: Side | None = None
+        self.broken = -1
+        self.asked: list[tuple[int, int]] = []
+        self.change = lambda header, payload: (header, payload)
+
+    async def ask(self, peer: int, header: dict):
+        assert peer == LEADER
+        if self.broken == 0:
+            self.broken = -1
+            raise NoAnswer("it broke")
+        self.broken -= 1
+        self.asked.append((header["index"], header["offset"]))
+        answer, buffers = await self.leader.snapshots.answer(1, header, memoryview(b""))
+        answer, payload = self.change(answer, b"".join(map(bytes, buffers)))
+        return SimpleNamespace(header=answer, payload=memoryview(payload))
+
+
+def pair(monkeypatch, chunk: int = 40) -> tuple[Side, Side, Bulk]:
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
+    bulk = Bulk()
+    follower = Side(Core(applied=1), bulk)
+    bulk.leader = Side(Core(), SimpleNamespace(handlers={}))
+    return follower, bulk.leader, bulk
+
+
+async def attempt(follower: Side) -> None:
+    """One offer, worked off."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follower.snapshots.run)
+        follower.snapshots.offered(METADATA_GROUP, LEADER)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_an_image_arrives_in_chunks_and_is_durable_before_consensus_hears_of_it(monkeypatch):
+    follower, leader, bulk = pair(monkeypatch)
+    follower.core.install_snapshot = lambda *_: follower.done.append("core")
+    await attempt(follower)
+    assert follower.done == ["store", "state", "checkpoint", "core"]
+    assert len(bulk.asked) > 2
+    assert [offset for _, offset in bulk.asked] == [40 * at for at in range(len(bulk.asked))]
+
+
+@in_trio
+async def test_a_fetch_that_broke_off_goes_on_where_it_was(monkeypatch):
+    follower, leader, bulk = pair(monkeypatch)
+    bulk.broken = 2
+    await attempt(follower)
+    assert not follower.core.installed
+    await attempt(follower)
+    assert follower.core.installed
+    assert bulk.asked[2] == (7, 80), "not from the beginning"
+
+
+@in_trio
+async def test_an_image_that_is_gone_begins_anew(monkeypatch):
+    follower, leader, bulk = pair(monkeypatch)
+    bulk.broken = 2
+    await attempt(follower)
+    leader.core.applied = 9
+    leader.store.tails[METADATA_GROUP] = tail_at(9)
+    leader.snapshots._image = None
+    await attempt(follower)
+    [(_, bounds, *_)] = follower.core.installed
+    assert bounds.last_index == 9
+
+
+@in_trio
+async def test_nothing_is_installed_that_is_not_needed_any_more(monkeypatch):
+    follower, leader, bulk = pair(monkeypatch)
+    follower.core.willing = False
+    await attempt(follower)
+    assert follower.done == [] and not follower.core.installed
+
+
+@in_trio
+async def test_a_node_that_does_not_lead_has_nothing_to_give(monkeypatch):
+    follower, leader, bulk = pair(monkeypatch)
+    leader.core.settled = False
+    await attempt(follower)
+    assert not follower.core.installed
+
+
+@pytest.mark.parametrize("change", [
+    lambda header, payload: (header, payload[:-1] + b"?"),  # the CRC is that of the whole
+    lambda header, payload: (header, b""),
+    lambda header, payload: ({**header, "total": 1 << 40}, payload),
+    lambda header, payload: ({**header, "offset": 3}, payload),
+    lambda header, payload: ({**header, "term": "3"}, payload),
+    lambda header, payload: ({**header, "total": 3}, payload),
+])
+@in_trio
+async def test_what_is_no_snapshot_is_not_installed(monkeypatch, change):
+    follower, leader, bulk = pair(monkeypatch)
+    bulk.change = change
+    await attempt(follower)
+    assert follower.done == [] and not follower.core.installed
+    bulk.change = lambda header, payload: (header, payload)
+    await attempt(follower)
+    assert follower.core.installed, "the next offer finds it well"
+
+
+@in_trio
+async def test_requests_that_are_none_are_refused(monkeypatch):
+    _, leader, _ = pair(monkeypatch)
+    for header in ({}, {"group": 0, "index": -1, "offset": 0},
+                   {"group": 0, "index": 0, "offset": "0"}):
+        with pytest.raises(Malformed):
+            await leader.snapshots.answer(1, header, memoryview(b""))
+    answer, _ = await leader.snapshots.answer(1, {"group": 4, "index": 0, "offset": 0},
+                                              memoryview(b""))
+    assert answer["known"] is False, "groups that carry partitions keep their log"
+
+
+def test_compaction_keeps_the_newest_entries():
+    side = Side(Core(), SimpleNamespace(handlers={}))
+    side.snapshots.compact()
+    assert side.core.compacted_to == [16]

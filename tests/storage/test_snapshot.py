@@ -1,0 +1,174 @@
+"""A snapshot in the place of a log: all of it after a checkpoint, nothing of it before."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from multiraft.errors import Compacted
+from multiraft.store import LogBounds
+from multiraft.tail import PartitionTail
+from multiraft.types import Configuration, Entry, EntryKind, HardState
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_entry,
+    open_store,
+    seal,
+    write,
+)
+
+GROUP, OTHER = 1, 2
+DIRECTORY = "/node"
+FOUR = Configuration((1, 2, 3), (4,))
+
+
+def command(index: int, term: int = 3) -> Entry:
+    return Entry(EntryKind.METADATA, GROUP, 1, term, index, payload=b"command %d" % index)
+
+
+def state_at(index: int) -> PartitionTail:
+    """The tail of a group without partitions that has applied up to ``index``."""
+    tail = PartitionTail(GROUP)
+    for at in range(1, index + 1):
+        tail.append(noop_entry(GROUP, at, 1))
+    tail.apply(index)
+    return tail
+
+
+def with_logs(filesystem) -> tuple:
+    """A store whose group has entries 1..5 that a snapshot will replace, and another group."""
+    store = open_store(filesystem, DIRECTORY)
+    rounds = Rounds(store)
+    for group in (GROUP, OTHER):
+        store.create_group(group, 1, VOTERS)
+    rounds.run(write(GROUP, *[noop_entry(GROUP, at, 1) for at in range(1, 6)],
+                     hard_state=HardState(1, 2)),
+               write(OTHER, open_entry(OTHER, 1, 1, 20), data_entry(OTHER, 2, 1, 20, 0, [b"a"]),
+                     hard_state=HardState(1, 1)))
+    for entry in store.entries(OTHER, 1, 2):
+        store.tails[OTHER].append(entry)
+    return store, rounds
+
+
+def install(store, index: int, extra="state") -> None:
+    """As the node does: install, then the checkpoint, with nothing between."""
+    store.install(GROUP, LogBounds(index + 1, 3, index), 2, FOUR, state_at(index))
+    checkpoint(store, extra=extra)
+
+
+def check_installed(store, index: int) -> None:
+    restored = store.groups[GROUP]
+    assert restored.bounds.first_index == index + 1
+    assert restored.bounds.prev_term == 3
+    assert restored.configuration == FOUR
+    assert restored.commit == restored.applied == index
+    assert not restored.quarantined
+    assert store.tails[GROUP].applied_index == index
+    assert store.extra == "state"
+    with pytest.raises(Compacted):
+        store.entries(GROUP, index, index)
+
+
+def check_other(store) -> None:
+    assert store.groups[OTHER].bounds == LogBounds(1, 0, 2)
+    assert store.tails[OTHER].next_offset(20) == 1
+
+
+@pytest.mark.parametrize("index", [3, 5, 40])
+def test_the_log_goes_on_behind_the_snapshot_across_restarts(simulated, index):
+    store, rounds = with_logs(simulated)
+    install(store, index)
+    store.close()
+    store = open_store(simulated, DIRECTORY)
+    check_installed(store, index)
+    check_other(store)
+    rounds = Rounds(store)
+    rounds.run(write(GROUP, command(index + 1), command(index + 2), hard_state=HardState(3, 0)))
+    store.close()
+    store = open_store(simulated, DIRECTORY)
+    assert store.groups[GROUP].bounds == LogBounds(index + 1, 3, index + 2)
+    assert store.entries(GROUP, index + 1, index + 2) is not None or store.read_plan(
+        GROUP, index + 1, index + 2).execute()
+    check_other(store)
+    assert not store.damage
+
+
+def test_what_follows_a_snapshot_at_once_is_kept(simulated):
+    store, rounds = with_logs(simulated)
+    install(store, 7)
+    rounds.run(write(GROUP, command(8), hard_state=HardState(3, 0)))
+    store.close()
+    store = open_store(simulated, DIRECTORY)
+    assert store.groups[GROUP].bounds == LogBounds(8, 3, 8)
+    assert store.groups[GROUP].hard_state == HardState(3, 0)
+
+
+def test_the_vote_of_before_stays(simulated):
+    store, rounds = with_logs(simulated)
+    rounds.run(write(GROUP, hard_state=HardState(3, 2)))
+    install(store, 7)
+    store.close()
+    assert open_store(simulated, DIRECTORY).groups[GROUP].hard_state == HardState(3, 2)
+
+
+def test_without_the_checkpoint_nothing_happened(simulated):
+    store, _ = with_logs(simulated)
+    store.install(GROUP, LogBounds(8, 3, 7), 2, FOUR, state_at(7))
+    store.close()
+    store = open_store(simulated, DIRECTORY)
+    assert store.groups[GROUP].bounds == LogBounds(1, 0, 5)
+    check_other(store)
+
+
+def test_segments_and_their_index_files_from_before_are_passed_over(simulated):
+    store, rounds = with_logs(simulated)
+    for at in range(6, 60):
+        rounds.run(write(GROUP, Entry(EntryKind.METADATA, GROUP, 1, 1, at, payload=b"x" * 300)))
+        seal(store)
+    install(store, 70)
+    rounds.run(write(GROUP, command(71), hard_state=HardState(3, 0)))
+    seal(store)
+    store.close()
+    store = open_store(simulated, DIRECTORY)
+    assert store.groups[GROUP].bounds == LogBounds(71, 3, 71)
+    assert store.recovered.indexed_segments > 0
+    assert not store.damage
+
+
+def test_power_loss_at_every_operation_leaves_all_or_nothing():
+    seen = set()
+    for limit in range(200):
+        filesystem = SimulatedFilesystem()
+        store, rounds = with_logs(filesystem)
+        filesystem.fuse = limit
+        try:
+            install(store, 7)
+            rounds.run(write(GROUP, command(8), hard_state=HardState(3, 0)))
+            over = True
+        except PowerLoss:
+            over = False
+        filesystem.fuse = -1
+        filesystem.power_loss(random.Random(limit))
+        store = open_store(filesystem, DIRECTORY)
+        check_other(store)
+        first = store.groups[GROUP].bounds.first_index
+        assert first in (1, 8)
+        seen.add(first)
+        if first == 8:
+            assert store.extra == "state"
+        else:
+            assert store.groups[GROUP].bounds == LogBounds(1, 0, 5)
+        # Life goes on, and a second snapshot works.
+        install(store, 90)
+        store.close()
+        check_installed(open_store(filesystem, DIRECTORY), 90)
+        if over:
+            assert seen == {1, 8}
+            return
+    raise AssertionError("it never came to an end")
