@@ -110,7 +110,8 @@ def test_a_copied_directory_does_not_live_beside_the_original(world):
     base = world.dev.record.base_port
     twin = edited(world, 2, "twin.toml", data=(str(data(world, 2)), str(copy)),
                   client=(f"127.0.0.1:{base + 2}", f"127.0.0.1:{base + 52}"),
-                  peer=(f"127.0.0.1:{base + 102}", f"127.0.0.1:{base + 152}"))
+                  peer=(f"127.0.0.1:{base + 102}", f"127.0.0.1:{base + 152}"),
+                  http=(f"127.0.0.1:{base + 202}", f"127.0.0.1:{base + 252}"))
     ended = run_node(twin)
     assert ended.returncode == 3, ended.stderr
     assert "a copy of a data directory must never be started" in ended.stderr
