@@ -17,8 +17,7 @@ Theory.  A follower has no timer while it trusts its leader: the leader's node h
 and has not been discredited.  A leader has one only while a member that could be served lacks
 something.  So a group at rest costs nothing, and the lease of its node keeps it from being
 forgotten.
-Elsewhere.  Elections: election.py.  Log and commit: replication.py, log.py.  Which group runs when:
-multiraft.py.
+Elsewhere.  Elections: election.py.  Log and commit: replication.py.  Who runs when: multiraft.py.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ class Group:
         #: Members whose commit index is old get an empty append in the next collection.
         self.notice_due = False
         self.transferee, self.transfer_deadline_ms = 0, 0
-        #: No campaign before: it resigned, and others shall have a chance.
+        #: No campaign before: it resigned.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
         #: Following in quarantine (``doubt.py``): a number drawn for this time; 0 = not so.

@@ -511,6 +511,10 @@ class MultiRaft(Repairing):
             return "up"
         return "down" if node in support.epochs else "unknown"
 
+    def supported_epoch(self, node: int) -> int:
+        """Boot epoch of the life of ``node`` that this node supports now; 0 = of none."""
+        return self._host.support.granted.get(node, 0)
+
     @property
     def led_version(self) -> int:
         """Version of the list of groups led here."""
@@ -549,6 +553,12 @@ class MultiRaft(Repairing):
         if found is None or (found.leader == 0 and hint[1] > found.term):
             return hint
         return found.leader, found.term
+
+    def configuration(self, group: int) -> Configuration | None:
+        """Who counts in a group, as its replica here knows; None without one, or one that was told
+        nothing yet."""
+        found = self._groups.get(group)
+        return found.configuration if found is not None and found.configuration.voters else None
 
     def groups(self) -> tuple[int, ...]:
         """Ids of the groups here, in the order they were added."""

@@ -40,6 +40,17 @@ def inspect(store: Store) -> Replica:
                    restored.incarnation or FIRST_GROUP_INCARNATION, restored.quarantined)
 
 
+#: What to say when the flag is missing.
+NOT_ACCEPTED = ("nothing was changed: say --accept-data-loss if the majority of these voters is "
+                "lost for good")
+
+
+def told(replica: Replica) -> str:
+    """The replica in one line, for people who compare it with others."""
+    return (f"last term {replica.last_term}, last index {replica.last_index}, voters "
+            f"{', '.join(map(str, replica.voters))}, incarnation {replica.incarnation}")
+
+
 def recover(store: Store, config: NodeConfig, rng: Chance) -> int:
     """The new incarnation.  Raises ``BadDirectory``, ``OSError``."""
     replica = inspect(store)

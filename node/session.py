@@ -415,16 +415,14 @@ class Session:
 
     def _greet(self, hello: Hello) -> None:
         service = self.service
-        text = ""
+        text, code = "", Code.INVALID_REQUEST
         if hello.version not in VERSIONS_SUPPORTED:
-            text = f"version {hello.version} is not known here"
+            text, code = f"version {hello.version} is not known here", Code.UNSUPPORTED
         elif hello.connection != "client":
             text = "this is the client port; nodes use the peer port"
         elif hello.cluster is not None and hello.cluster != service.cluster_id:
-            text = "this node belongs to another cluster"
+            text, code = "this node belongs to another cluster", Code.WRONG_CLUSTER
         if text:
-            code = (Code.UNSUPPORTED if hello.version not in VERSIONS_SUPPORTED
-                    else Code.INVALID_REQUEST)
             self._push(self._connection.send(Refused(code, text)))
             self._outbox.flush()
             return
