@@ -37,6 +37,8 @@ TARGET_START_S = 3.0
 TARGET_CREATE_S = 5.0
 TARGET_CATCH_UP_MB_PER_S = 100.0
 TARGET_P99 = 2.0
+TARGET_SCRUB = 0.9
+SCRUBBED_BYTES = 1 << 30
 #: A consumer that was away catches up with a producer that goes on as fast as it can.
 TARGET_FETCH_MB_PER_S = 200.0
 
@@ -124,6 +126,20 @@ class Bench:
             Series("before", "ms", tuple(one.p99_before_ms for one in seen)), TARGET_P99,
             at_least=False))
 
+    def scrub(self) -> None:
+        """Appends while everything is read again, against appends in peace."""
+        without, beside = [], []
+        for _ in range(self.repeat):
+            with tempfile.TemporaryDirectory(dir=self.home) as directory:
+                rates = recovery.scrub_cost(Path(directory), SCRUBBED_BYTES)
+            without.append(rates[0])
+            beside.append(rates[1])
+            say(f"scrub: appends {rates[0]:.0f} MB/s without, {rates[1]:.0f} MB/s beside it")
+        self.figures.append(compare(
+            f"appends beside a scrub of {SCRUBBED_BYTES >> 30} GiB at 16 MiB/s on each node",
+            Series("beside", "MB/s", tuple(beside)), Series("without", "MB/s", tuple(without)),
+            TARGET_SCRUB, at_least=True))
+
     def fetch(self) -> None:
         """One consumer reads a long partition."""
         seen = []
@@ -143,7 +159,8 @@ class Bench:
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "kill": Bench.kill, "stop": Bench.stop, "drop": Bench.drop, "create": Bench.create,
-    "start": Bench.start, "catch-up": Bench.catch_up, "fetch": Bench.fetch}
+    "start": Bench.start, "catch-up": Bench.catch_up, "scrub": Bench.scrub,
+    "fetch": Bench.fetch}
 
 
 def say(text: str) -> None:

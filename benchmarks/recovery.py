@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from admin_cli import dev_state
 from admin_cli.dev_cluster import DevCluster
 from benchmarks.failover import cluster
 from benchmarks.prober import call
@@ -34,6 +35,11 @@ CATCH_UP_S_MAX = 120.0
 WATCHED_PER_S = 50
 WATCHED_S = 5.0
 GROUPS = 64
+MARK = "# by the benchmark"
+SCRUB_OFF = "scrub_interval_days = 0"
+#: A scrub of a short log runs at a sixteenth of the greatest pace: so this is 16 MiB per second.
+SCRUB_GREATEST = f"scrub_interval_days = 1\nscrub_bytes_per_second = {256 << 20}"
+APPENDED_BYTES = 1 << 30
 
 
 class CatchUp(NamedTuple):
@@ -77,6 +83,38 @@ def catch_up(directory: Path, missed_bytes: int) -> CatchUp:
             rate = _rate(dev.record.node(away).client_address, missed_bytes, start)
             during = watched.p99_ms()
     return CatchUp(rate, before, during)
+
+
+def scrub_cost(directory: Path, log_bytes: int) -> tuple[float, float]:
+    """MB per second of appends without a scrub and with one at its greatest pace on all nodes, on
+    top of ``log_bytes`` of log.  Raises ``BenchmarkError`` when the scrub did not run."""
+    rates = []
+    with cluster(directory, GROUPS, namespaces=False) as dev:
+        _fill(dev, "log", log_bytes)
+        for settings in (SCRUB_OFF, SCRUB_GREATEST):
+            dev.down()
+            for node in dev.record.nodes:
+                _set_storage(dev_state.config_path(dev.directory, node.id), settings)
+            dev.up(UP_S)
+            before = _scrubbed(dev)
+            _fill(dev, "log", 4 << 20)  # connections, files
+            start = time.monotonic()
+            _fill(dev, "log", APPENDED_BYTES)
+            rates.append(APPENDED_BYTES / (time.monotonic() - start) / 1e6)
+            if settings is SCRUB_GREATEST and _scrubbed(dev) == before:
+                raise BenchmarkError("the scrub did not run")
+    return rates[0], rates[1]
+
+
+def _scrubbed(dev: DevCluster) -> int:
+    return sum(call(node.client_address, wire.NodeStatus()).status["scrub_bytes"]
+               for node in dev.record.nodes)
+
+
+def _set_storage(config: Path, settings: str) -> None:
+    """Replace what this benchmark has put behind the configuration."""
+    text = config.read_text().split(MARK)[0]
+    config.write_text(f"{text}{MARK}\n[storage]\n{settings}\n")
 
 
 def _rate(address: str, missed_bytes: int, start: float) -> float:
