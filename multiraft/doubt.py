@@ -2,8 +2,8 @@
 
 Contract.  A *doubtful* replica is quarantined: it neither votes nor leads, and what it says counts
 for nothing.  But it follows: it takes a leader's entries, and answers ``DOUBTFUL`` with the index
-up to which it has them, so that the leader can feed it.  With each answer it states its ``Doubt``
-until the leader answers ``Cleared``.
+up to which it has them, so that the leader can feed it.  With each answer, and on its own when
+nothing comes, it states its ``Doubt`` until the leader answers ``Cleared``.
 
 Theory.  It may have forgotten entries that it acknowledged, a term that it was in and a vote that
 it gave.  Leader L of term T, when it hears the doubt, stops counting the replica and proposes an
@@ -44,6 +44,18 @@ def begin(group: Group) -> None:
     group.log.drop_from = group.log.drop_from or group.log.staged_index + 1
     group.emit("doubt", group.log.last_index)
     group.touch()
+    speak_up(group)
+
+
+def speak_up(group: Group) -> None:
+    """State the doubt to the leader, and again until it is cleared: a group that sleeps sends
+    nothing that could be answered with it."""
+    if group.cleared[2]:
+        return
+    host = group.host
+    if group.leader and group.leader in host.support.connections:
+        group.send(group.leader, Doubt(group.id, group.incarnation, group.term, group.episode))
+    host.timers.arm(group.id, host.now_ms + host.config.retransmit_ms)
 
 
 def may_accept(group: Group, sender: int) -> bool:

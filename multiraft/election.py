@@ -12,7 +12,7 @@ Elsewhere.  Why a follower campaigns at all: ``Group.rearm``.
 
 from __future__ import annotations
 
-from multiraft import membership
+from multiraft import doubt, membership
 from multiraft.group import Group, Role
 from multiraft.messages import TimeoutNow, VoteReply, VoteRequest
 from multiraft.quorum import Vote
@@ -22,6 +22,9 @@ from multiraft.types import Entry, EntryKind
 def on_election_timer(group: Group) -> None:
     """Campaign, unless there is no reason to any more."""
     host = group.host
+    if group.episode:
+        doubt.speak_up(group)
+        return
     if group.role is Role.FOLLOWER and group.leader:
         quiet_until_ms = group.heard_ms + host.config.lease_ms
         if group.trusts_leader():

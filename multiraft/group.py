@@ -147,8 +147,7 @@ class Group:
         self.quarantined = restored.quarantined
         #: Following in quarantine (``doubt.py``): a number drawn for this time; 0 = not so.
         self.episode = 0
-        #: (term, index, reached): what the leader said against the doubt.
-        self.cleared = (0, 0, False)
+        self.cleared = (0, 0, False)  # (term, index, reached): said against the doubt
         #: Members that this leader does not count because they doubt themselves.
         self.doubters = 0
         self.outbox: list[Envelope] = []
@@ -166,16 +165,15 @@ class Group:
         #: (leader, digest fact) under which this follower's belief is counted.
         self._believed = (0, 0)
         self._shared_with: set[int] = set()  # nodes whose events concern this group
-        assert restored.hard_state.term >= self.log.last_term, (
-            f"group {group}: term {self.term} is older than its log's {self.log.last_term}")
+        assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 
     # ---- small questions ----------------------------------------------------------------------
 
     def trusts_leader(self) -> bool:
         """Whether the leader need not be replaced: it is known, and its node is believed."""
-        leader = self.leader
-        return leader != 0 and (leader == self.host.node
-                                or self.host.support.believes(leader, self.leader_credit))
+        leader, host = self.leader, self.host
+        return leader != 0 and (leader == host.node
+                                or host.support.believes(leader, self.leader_credit))
 
     def is_held_up(self) -> bool:
         """Whether a majority of voters, this node included, supports this node."""
@@ -477,7 +475,9 @@ class Group:
         timers = self.host.timers
         if self.role is not Role.FOLLOWER:
             return
-        if self.trusts_leader() or not (self.may_campaign() or self.is_bystander()):
+        if self.episode:  # it speaks up (doubt.py)
+            timers.arm(self.id, self.host.now_ms + self.host.config.retransmit_ms)
+        elif self.trusts_leader() or not (self.may_campaign() or self.is_bystander()):
             timers.cancel(self.id)
         elif timers.deadline(self.id) is None:
             self.arm_election(0)

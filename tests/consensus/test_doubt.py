@@ -159,3 +159,18 @@ def test_a_lost_notice_of_repair_is_made_up_for_by_asking_again():
     cluster.cut.clear()
     cluster.run(20_000)
     assert status(cluster, held).last_index == status(cluster, leader).last_index
+
+
+def test_a_doubter_of_a_sleeping_group_speaks_up_until_it_is_heard():
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    assert status(cluster, leader).asleep
+    node = cluster.nodes[doubter]
+    node.core.quarantine(GROUP, "found by the scrub")
+    cluster.cut.add((doubter, leader))
+    node.core.follow(GROUP)
+    cluster.run(300)
+    assert not events(cluster, doubter, "cleared"), "the first word was lost"
+    cluster.cut.discard((doubter, leader))
+    cluster.run(2000)
+    assert len(events(cluster, doubter, "cleared")) == 1

@@ -23,7 +23,7 @@ from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
 from admin_cli.servers import TlsOptions
 from multiraft.client import blocking
-from multiraft.wire.errors import UnknownTopic
+from multiraft.wire.errors import Code, UnknownTopic
 from multiraft.wire.messages import GroupList, GroupSummary
 from tests.e2e.raw import Session
 
@@ -90,9 +90,13 @@ class World:
         return Session(self.address(node))
 
     def groups(self, node: int) -> list[GroupSummary]:
-        """All groups, as one node knows them."""
+        """All groups, as one node knows them; ``LookupError`` while it knows of none."""
         with self.session(node) as session:
-            return list(session.reply(GroupList()).groups)
+            answer = session.ask(GroupList())
+        if answer.code == Code.LEADER_UNKNOWN:
+            raise LookupError(f"node {node} does not know the metadata yet")
+        assert answer.code == Code.OK, answer
+        return list(answer.reply.groups)
 
     def create(self, topic: str, partitions: int = 1, through: int = 1) -> None:
         """Create a topic, knowing one node only."""
