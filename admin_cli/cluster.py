@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
-from admin_cli import connection
+from admin_cli import cluster_facts, connection
+from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import json_option, servers_option
-from admin_cli.output import print_json, print_table
+from admin_cli.output import clear_screen, print_json
 from admin_cli.session import Session
+from admin_cli.status_view import print_status
 
 
 @click.group(cls=HelpfulGroup)
@@ -17,37 +19,55 @@ def cluster() -> None:
 
 
 @cluster.command()
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True,
+              metavar="SECONDS", help="The pause between two looks of --watch.")
 @json_option
 @servers_option
 @click.pass_obj
-def status(session: Session, as_json: bool) -> None:
+def status(session: Session, watch: bool, interval: float, as_json: bool) -> None:
     """Show the nodes, the groups each leads, and groups in need.
 
     A group without a leader takes no appends. An under-replicated group has a member on a node
-    that is not up: it works as long as a majority of its members is.
+    that is not up, or one that lacks much: it works as long as a majority of its members does. A
+    node is ready when every replica on it has caught up.
+
+    With --watch and --json, each look is one line.
     """
+    if watch:
+        _watch(session, interval, as_json)
+    else:
+        _show(_asked(session), as_json)
+
+
+def _asked(session: Session) -> dict:
     with connection.open_session(session) as client:
-        answer = connection.cluster_status(client)
+        return cluster_facts.cluster_status(client)
+
+
+def _show(answer: dict, as_json: bool) -> None:
     if as_json:
         print_json(answer)
-        return
-    print_table(("node", "state", "leads", "groups", "rack", "client address"),
-                [(node["id"], node["state"], node["leads"], node["groups"], node["rack"],
-                  node["client_address"]) for node in answer["nodes"]])
-    leader = answer["metadata_leader"]
-    facts = [f"{answer['groups']} groups in the pool, replication factor "
-             f"{answer['replication_factor']}, {answer['topics']} topics with "
-             f"{answer['partitions']} partitions",
-             f"metadata group led by node {leader}" if leader else
-             "the metadata group has no leader: topics cannot be created or deleted now",
-             f"groups without a leader: {_some(answer['leaderless_groups'])}",
-             f"under-replicated groups: {_some(answer['under_replicated_groups'])}"]
-    click.echo("\n" + "\n".join(facts))
+    else:
+        print_status(answer)
 
 
-def _some(groups: list[int]) -> str:
-    """The number of groups and the first few of them."""
-    if not groups:
-        return "none"
-    shown = ", ".join(map(str, groups[:10]))
-    return f"{len(groups)} ({shown}{', ...' if len(groups) > 10 else ''})"
+def _watch(session: Session, interval: float, as_json: bool) -> None:
+    """Look until interrupted; a cluster that does not answer now may do so at the next look."""
+    while True:
+        answer, problem = None, None
+        try:
+            answer = _asked(session)
+        except CommandFailed as error:
+            problem = error
+        if as_json:
+            if answer is not None:
+                print_json(answer, one_line=True)
+        else:
+            clear_screen()
+            click.echo(f"every {interval:g} s, Ctrl-C ends it\n")
+            if answer is not None:
+                print_status(answer)
+        if problem is not None:
+            problem.show()
+        session.pause(interval)

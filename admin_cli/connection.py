@@ -7,7 +7,6 @@ which return this module's own small values; the client's errors become `Command
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
@@ -194,26 +193,6 @@ def recover(client: Any, report: dict[str, Any]) -> int:
                             f" no recovery.", "If it has no leader, give it a moment.")
     return client.group_recover(report["group"], report["survivor"],
                                 report["present_incarnation"] + 1).incarnation
-
-
-def cluster_status(client: Any) -> dict[str, Any]:
-    """Nodes, and the groups that lack a leader or a member: the shape of the JSON."""
-    status = client.cluster_status()
-    rows = groups(client)
-    up = {node.id for node in status.nodes if node.state == "up"}
-    led = collections.Counter(row.leader for row in rows)
-    return {
-        "cluster": status.cluster.hex(), "metadata_leader": status.metadata_leader or None,
-        "groups": status.groups, "replication_factor": status.replication_factor,
-        "topics": status.topics, "partitions": status.partitions,
-        "nodes": [{"id": node.id, "state": node.state, "rack": node.rack,
-                   "client_address": node.client_address, "peer_address": node.peer_address,
-                   "leads": led[node.id],
-                   "groups": sum(node.id in row.voters + row.learners for row in rows)}
-                  for node in status.nodes],
-        "leaderless_groups": [row.group for row in rows if row.leader is None],
-        "under_replicated_groups": [row.group for row in rows if not up.issuperset(row.voters)],
-    }
 
 
 def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int | None) -> None:

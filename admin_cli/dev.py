@@ -62,9 +62,10 @@ def _progress() -> Iterator[Report]:
               help=f"Raft groups in the pool, for the cluster's life. [default: {DEFAULT_GROUPS}]")
 @click.option("--replication-factor", type=click.IntRange(1, REPLICAS_MAX),
               help="Replicas of each group. [default: 3, or the number of nodes if smaller]")
-@click.option("--base-port", type=click.IntRange(1024, 65_535 - 2 * dev_state.PEER_PORT_DISTANCE),
-              help="Node N listens on base-port + N for clients and base-port + 100 + N for "
-                   f"peers. [default: {dev_state.DEFAULT_BASE_PORT}]")
+@click.option("--base-port", type=click.IntRange(1024, 65_535 - dev_state.PORTS),
+              help="Node N listens on base-port + N for clients, base-port + 100 + N for peers and "
+                   "base-port + 200 + N for metrics and health. "
+                   f"[default: {dev_state.DEFAULT_BASE_PORT}]")
 @click.option("--timeout", type=click.FloatRange(min=1), default=UP_TIMEOUT_S, show_default=True,
               metavar="SECONDS", help="How long to wait until every group has a leader.")
 @json_option

@@ -305,7 +305,7 @@ def _is_ready_line(line: bytes) -> bool:
 
 def free_base_port(wished: int, nodes: int) -> int:
     """``wished``, or the next base port whose ports are all free; raises ``CommandFailed``."""
-    step = 2 * dev_state.PEER_PORT_DISTANCE
+    step = dev_state.PORTS
     for base in range(wished, wished + step * BASE_PORTS_TRIED, step):
         try:
             for node in dev_state.plan(nodes, 1, 1, base).nodes:
@@ -318,7 +318,7 @@ def free_base_port(wished: int, nodes: int) -> int:
 
 def _require_free_ports(node: NodeRecord) -> None:
     """Raises ``CommandFailed`` naming the port if something listens where the node would."""
-    for address in (node.client_address, node.peer_address):
+    for address in filter(None, (node.client_address, node.peer_address, node.http_address)):
         host, _, port = address.rpartition(":")
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -30,8 +30,12 @@ from admin_cli.failures import CommandFailed, NotFound
 FORMAT_VERSION = 1
 DEFAULT_DIRECTORY = "dev-cluster"
 DEFAULT_BASE_PORT = 9100
-#: Peer ports lie this far above client ports, so this also bounds the number of nodes.
+#: Peer ports lie this far above client ports, so this also bounds the number of nodes; the ports of
+#: metrics and health lie as far above those.
 PEER_PORT_DISTANCE = 100
+HTTP_PORT_DISTANCE = 2 * PEER_PORT_DISTANCE
+#: Ports that one cluster may use, from its base port on.
+PORTS = 3 * PEER_PORT_DISTANCE
 NODES_MAX = PEER_PORT_DISTANCE - 1
 #: Somebody else changes the record; they hold the lock for milliseconds.
 LOCK_TIMEOUT_S = 10.0
@@ -50,6 +54,7 @@ class NodeRecord:
     rack: str
     client_address: str
     peer_address: str
+    http_address: str = ""  # of metrics and health; empty in clusters made before there were any
     weight: float = 1.0
     wanted: str = STOP
     pid: int | None = None
@@ -84,7 +89,8 @@ def plan(nodes: int, groups: int, replication_factor: int, base_port: int) -> Cl
         client_port = base_port + node_id
         record.nodes.append(NodeRecord(
             node_id, f"r{node_id}", f"127.0.0.1:{client_port}",
-            f"127.0.0.1:{client_port + PEER_PORT_DISTANCE}"))
+            f"127.0.0.1:{client_port + PEER_PORT_DISTANCE}",
+            f"127.0.0.1:{client_port + HTTP_PORT_DISTANCE}"))
     return record
 
 
@@ -166,6 +172,7 @@ def _node_toml(directory: Path, record: ClusterRecord, node: NodeRecord) -> str:
              f"data_dir = {_toml_string(str(data))}",
              f"client_address = {_toml_string(node.client_address)}",
              f"peer_address = {_toml_string(node.peer_address)}", "",
+             *_http_toml(node),
              "[cluster]", f"id = {_toml_string(record.cluster_id)}",
              f"groups = {record.groups}", f"replication_factor = {record.replication_factor}"]
     for member in record.nodes:
@@ -174,6 +181,12 @@ def _node_toml(directory: Path, record: ClusterRecord, node: NodeRecord) -> str:
                   f"client_address = {_toml_string(member.client_address)}",
                   f"peer_address = {_toml_string(member.peer_address)}"]
     return "\n".join(lines) + "\n"
+
+
+def _http_toml(node: NodeRecord) -> list[str]:
+    if not node.http_address:
+        return []
+    return ["[http]", f"address = {_toml_string(node.http_address)}", ""]
 
 
 def _toml_string(text: str) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 
 import click
 
-from admin_cli import connection
+from admin_cli import cluster_facts, connection
 from admin_cli.failures import CommandFailed, ExitCode, NotFound
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
+from admin_cli.status_view import print_group
 
 #: How often a change that is under way is looked at.
 LOOK_S = 0.2
@@ -43,6 +44,24 @@ def list_(session: Session, as_json: bool) -> None:
     print_table(("group", "leader", "term", "voters", "learners"),
                 [(row.group, row.leader, row.term, ", ".join(map(str, row.voters)),
                   ", ".join(map(str, row.learners)) or None) for row in rows])
+
+
+@group.command()
+@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=0))
+@json_option
+@servers_option
+@click.pass_obj
+def describe(session: Session, group_id: int, as_json: bool) -> None:
+    """Show GROUP: its leader, its configuration, and each replica.
+
+    Each member that is up tells of its own replica, the leader also of what the others lack.
+    """
+    with connection.open_session(session) as client:
+        answer = cluster_facts.group_description(client, group_id)
+    if as_json:
+        print_json(answer)
+    else:
+        print_group(answer)
 
 
 @group.command()

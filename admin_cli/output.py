@@ -32,9 +32,9 @@ def console(err: bool = False) -> Console:
     return Console(file=stream, highlight=False)
 
 
-def print_json(value: object) -> None:
+def print_json(value: object, one_line: bool = False) -> None:
     """``value`` as JSON on standard output: indented for a person, one line for a program."""
-    indent = 2 if sys.stdout.isatty() else None
+    indent = 2 if sys.stdout.isatty() and not one_line else None
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False))
 
 
@@ -62,6 +62,11 @@ def _print_aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None
         padded = [cell.rjust(width) if at_right else cell.ljust(width)
                   for cell, width, at_right in zip(row, widths, right, strict=True)]
         click.echo("  ".join(padded).rstrip())
+
+
+def clear_screen() -> None:
+    """A terminal is cleared, and what follows is shown from its top; a pipe gets a blank line."""
+    click.echo("\x1b[H\x1b[2J" if sys.stdout.isatty() else "", nl=not sys.stdout.isatty())
 
 
 def note(text: str) -> None:

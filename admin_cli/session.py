@@ -6,6 +6,7 @@ Importing this imports no client: Tab and `--help` are fast.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,13 @@ NodeCommand = Callable[[Path], Sequence[str]]  # node.toml -> command line
 @dataclass(slots=True)
 class Session:
     """``connect`` and ``node_command`` None mean the real client and the real node;
-    ``servers_option`` is what --servers said."""
+    ``servers_option`` is what --servers said, ``pause`` waits so many seconds."""
 
     environ: Mapping[str, str]
     connect: Connect | None = None
     servers_option: str | None = None
     node_command: NodeCommand | None = None
+    pause: Callable[[float], None] = time.sleep
 
     def servers(self) -> Servers:
         """The cluster to talk to; raises ``CommandFailed`` when nothing names one."""

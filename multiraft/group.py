@@ -84,6 +84,7 @@ class GroupStatus(NamedTuple):
     members: tuple[MemberStatus, ...]
     configuration_index: int = 0  # of the entry that put it in force; 0 = as created
     last_term: int = 0
+    commit_said: int = -1  # highest commit index a leader named since the start; -1 = none did
 
 
 class Group:
@@ -95,7 +96,8 @@ class Group:
                  "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
                  "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
                  "abstain_until_ms", "quarantined", "episode", "cleared", "doubters", "outbox",
-                 "mark", "changing", "departed", "reads", "_office", "_believed", "_shared_with")
+                 "mark", "changing", "departed", "reads", "commit_said", "_office", "_believed",
+                 "_shared_with")
 
     def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
                  tail: Tail):
@@ -139,8 +141,7 @@ class Group:
         self.uncommitted_bytes = 0
         #: Members whose commit index is old get an empty append in the next collection.
         self.notice_due = False
-        self.transferee = 0
-        self.transfer_deadline_ms = 0
+        self.transferee, self.transfer_deadline_ms = 0, 0
         #: No campaign before: it resigned, and others shall have a chance.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
@@ -151,6 +152,7 @@ class Group:
         #: Members that this leader does not count because they doubt themselves.
         self.doubters = 0
         self.outbox: list[Envelope] = []
+        self.commit_said = -1  # see GroupStatus; decides nothing, tells how far behind this is
         #: Lane record that comes before all else in the next write.
         self.mark: Entry | None = None
         #: Leader: the configuration in force is not the end of its change, or not committed.
@@ -560,7 +562,8 @@ class Group:
             log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.quarantined, self.host.timers.deadline(self.id) is None, self.transferee,
-            self.uncommitted_bytes, members, self.configuration_index, log.last_term)
+            self.uncommitted_bytes, members, self.configuration_index, log.last_term,
+            self.commit_said)
 
     def _check(self) -> None:
         """Every invariant; O(members + elections)."""

@@ -322,6 +322,8 @@ def on_append(group: Group, sender: int, append: Append) -> None:
     group.heard_ms = group.host.now_ms
     if append.stamp > group.stamp:
         group.stamp = append.stamp
+    if append.commit > group.commit_said:
+        group.commit_said = append.commit
     if group.quarantined and not doubt.may_accept(group, sender):
         if group.quarantined is not REMOVED:
             group.reply_append(sender, Status.QUARANTINED)

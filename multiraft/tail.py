@@ -457,6 +457,11 @@ class PartitionTail:
         state = self._states.get(partition)
         return state is not None and not state.sealed
 
+    @property
+    def partitions_count(self) -> int:
+        """Partitions the tail knows, sealed ones included."""
+        return len(self._states)
+
     def partitions(self) -> Iterator[int]:
         """Incarnations of all partitions the tail knows, in order of their first opening."""
         return iter(self._states)

@@ -33,12 +33,15 @@ from multiraft.wire.errors import (
 from node import metadata
 from node.behind import METADATA_WAIT_S
 from node.config import NodeConfig
+from node.group_description import describe_group
 from node.group_requests import GroupRequests
 from node.refusals import REFUSALS, refusal
 
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
 TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
+#: Groups that are counted before others get their turn.
+GROUPS_PER_TURN = 512
 #: Requests of this kind at work at a time, of all connections: each is a task.
 ADMIN_REQUESTS_MAX = 1024
 
@@ -46,10 +49,12 @@ ADMIN_REQUESTS_MAX = 1024
 class Admin:
     """Handles everything but Produce, Fetch and ListOffsets."""
 
-    def __init__(self, core, metadata_log, directory, statistics, config: NodeConfig,
-                 request_round, roles):
+    def __init__(self, core, store, metadata_log, directory, statistics, surveying,
+                 config: NodeConfig, request_round, roles):
         self._groups = GroupRequests(core, metadata_log, request_round)
         self._core = core
+        self._store = store
+        self._surveying = surveying
         self._metadata_log = metadata_log
         self._directory = directory
         self._statistics = statistics
@@ -178,6 +183,8 @@ class Admin:
         leads = {member.id: 0 for member in config.members}
         holds = dict(leads)
         for group in range(state.pool_size + 1 if state.pool_size else 0):
+            if not group % GROUPS_PER_TURN:
+                await trio.lowlevel.checkpoint()  # a pool of any size cannot stall the loop
             leader, _term = core.leader_hint(group)
             if leader in leads:
                 leads[leader] += 1
@@ -245,7 +252,11 @@ class Admin:
         return await self._groups.recover(request)
 
     async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
-        return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot())
+        survey = await self._surveying.fresh()
+        return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot(survey))
+
+    async def _group_describe(self, request: wire.GroupDescribe) -> wire.GroupDescribeReply:
+        return describe_group(self._config.node.id, self._core, self._store, request.group)
 
     _handlers = {
         wire.Metadata: _metadata, wire.CreateTopic: _create_topic,
@@ -253,5 +264,5 @@ class Admin:
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
         wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
         wire.GroupMembers: _group_members, wire.GroupRecover: _group_recover,
-        wire.NodeStatus: _node_status,
+        wire.NodeStatus: _node_status, wire.GroupDescribe: _group_describe,
     }

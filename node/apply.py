@@ -60,6 +60,8 @@ class Applying:
         is damaged stays so across restarts."""
         for event in events:
             if event.kind == "role":
+                if self._log.isEnabledFor(logging.DEBUG):
+                    self._log_role(event.group, *event.fields)
                 self._role(event.group, event.fields[0] is Role.LEADER)
             elif event.kind == "wanted":
                 self._replicas.wanted(event.group, *event.fields)
@@ -70,10 +72,20 @@ class Applying:
                 self.snapshot_offered(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
-                    "group": event.group, "fields": list(event.fields)})
+                    **self._place(event.group), "fields": list(event.fields)})
                 if event.kind == "quarantine":
                     self._store.quarantine(event.group, event.fields[0])
                     self._fetching.committed(event.group)  # its polls are answered QUARANTINED
+
+    def _place(self, group: int) -> dict:
+        """Group and term of a log line; an event of a whole node has neither."""
+        if group < 0:
+            return {}
+        return {"group": group, "term": self._core.leader_hint(group)[1]}
+
+    def _log_role(self, group: int, role: Role, term: int, leader: int, why: str) -> None:
+        self._log.debug("role", extra={"group": group, "term": term, "role": role.name.lower(),
+                                       "leader": leader, "reason": why})
 
     def _role(self, group: int, leads: bool) -> None:
         # As the event says, not as it is now: a leader that was deposed and won again in between
@@ -141,8 +153,8 @@ class Applying:
         self._sessions.flush()
 
 
-#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have group
-#: -1 and the node as their first field.
+#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have the
+#: node as their first field.
 LOGGED_EVENTS = {"lease": logging.INFO, "restarted": logging.INFO, "discredited": logging.WARNING,
                  "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR,
                  "doubt": logging.WARNING, "repaired": logging.INFO}

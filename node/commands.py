@@ -17,7 +17,11 @@ def node_group() -> None:
 @click.option("--config", "config_path", required=True,
               type=click.Path(dir_okay=False, path_type=Path),
               help="The node's configuration, node.toml.")
-def start(config_path: Path) -> None:
+@click.option("--log-format", type=click.Choice(("json", "text")), default="json",
+              show_default=True, help="JSON for machines, text for a terminal.")
+@click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")),
+              default="info", show_default=True, help="The least level that is written.")
+def start(config_path: Path, log_format: str, log_level: str) -> None:
     """Run a node in the foreground until SIGTERM or SIGINT.
 
     Exit codes: 0 stopped in order, 2 bad configuration, 3 the data directory is in use or belongs
@@ -25,4 +29,4 @@ def start(config_path: Path) -> None:
     """
     from node.main import run  # the server's imports are not the CLI's price
 
-    sys.exit(run(config_path))
+    sys.exit(run(config_path, log_format, log_level))

@@ -89,6 +89,45 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """What is shown over HTTP (``http.py``), and the bounds of that port."""
+
+    #: Where metrics and health are served, ``host:port``; empty = nowhere.  Nobody is asked who
+    #: they are: only addresses of a trusted network, and none unless the operator names one.
+    address: str = ""
+    #: Scrapers, probes and a person or two; more are closed at once.
+    connections_max: int = 64
+    #: A request that is not complete by then ends its connection, so that slow ones cannot hold all
+    #: places.
+    request_timeout_ms: int = 5_000
+    #: A connection kept open between two requests: longer than usual scrape intervals.
+    idle_timeout_ms: int = 75_000
+    #: Somebody who does not read the answer.
+    answer_timeout_ms: int = 10_000
+    #: All of a request's head; scrapers send a few hundred bytes.
+    head_bytes_max: int = 8_192
+    #: ``/healthz`` calls loop or disk stuck after this.  Much more than what ends leases: whoever
+    #: asks may kill the process, which helps only when nothing else does.
+    stall_ms_max: int = 10_000
+    #: ``/readyz`` calls a replica caught up that lacks at most so many entries: what is under way
+    #: at any moment under load.
+    lag_entries_max: int = 256
+
+    def validate(self) -> "HttpConfig":
+        """Raises ``BadConfig`` when the address is none, or a bound would let nobody in."""
+        self.listen_address()
+        for name in ("connections_max", "request_timeout_ms", "answer_timeout_ms",
+                     "head_bytes_max", "stall_ms_max"):
+            if not getattr(self, name):
+                raise BadConfig(f"http.{name} must be above 0")
+        return self
+
+    def listen_address(self) -> "Address | None":
+        """None = HTTP is off."""
+        return address(self.address, "http.address") if self.address else None
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """``host:port``."""
 
@@ -122,6 +161,7 @@ class NodeConfig:
     members: tuple[Member, ...]
     raft: RaftConfig = field(default_factory=RaftConfig)
     limits: Limits = field(default_factory=Limits)
+    http: HttpConfig = field(default_factory=HttpConfig)
 
     @property
     def peers(self) -> tuple[Member, ...]:
@@ -143,7 +183,7 @@ def load(path: Path) -> NodeConfig:
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
     """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
-    known = {"node", "cluster", "raft", "limits"}
+    known = {"node", "cluster", "raft", "limits", "http"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
     cluster = _table(table, "cluster")
@@ -161,7 +201,8 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         node=node, data_dir=_data_dir(node_table, relative_to), cluster_id=_cluster_id(cluster),
         groups=groups, replication_factor=factor, members=members,
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
-        limits=_section(Limits, table.get("limits", {}), "limits").validate())
+        limits=_section(Limits, table.get("limits", {}), "limits").validate(),
+        http=_section(HttpConfig, table.get("http", {}), "http").validate())
 
 
 def address(text: object, where: str) -> Address:
@@ -218,10 +259,22 @@ def _cluster_id(cluster: dict) -> bytes:
 
 
 def _section(kind: type, table: dict, where: str):
-    """A dataclass of integers from a TOML table, refusing unknown keys."""
-    names = {item.name for item in fields(kind)}
-    _no_others(table, names, where)
-    return kind(**{name: _integer(table, name, 0, 2**40, where) for name in table})
+    """A dataclass of numbers, texts and booleans from a TOML table, refusing unknown keys."""
+    if not isinstance(table, dict):
+        raise BadConfig(f"{where} must be a table, not {table!r}")
+    defaults = {item.name: item.default for item in fields(kind)}
+    _no_others(table, set(defaults), where)
+    return kind(**{name: _value(table, name, defaults[name], where) for name in table})
+
+
+def _value(table: dict, name: str, default: object, where: str):
+    """One value, of its default's type."""
+    if isinstance(default, int) and not isinstance(default, bool):
+        return _integer(table, name, 0, 2**40, where)
+    if type(table[name]) is not type(default):
+        expected = "true or false" if isinstance(default, bool) else "text"
+        raise BadConfig(f"{where}.{name} must be {expected}, not {table[name]!r}")
+    return table[name]
 
 
 def _table(table: dict, name: str) -> dict:

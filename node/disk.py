@@ -20,6 +20,7 @@ from multiraft.core import DiskQueue
 from node.arrivals import Arrivals
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
+from node.histogram import Histogram
 
 #: A disk that hangs does not keep the node from ending for longer than this, in seconds.
 END_S = 10.0
@@ -51,7 +52,7 @@ class DiskWorker:
         self.last_write_ms = monotonic_ms()
         self.writes = 0
         self.bytes_written = 0
-        self.write_micros = 0  # sum over writes, fsync included
+        self.latency = Histogram()  # of each write, fsync included
 
     @property
     def idle(self) -> bool:
@@ -149,7 +150,7 @@ class DiskWorker:
                                  f"{os.strerror(error)}")
             self.writes += 1
             self.bytes_written += size
-            self.write_micros += micros
+            self.latency.observe(micros)
             if token == self._last_token:
                 self._finished()
 

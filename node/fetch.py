@@ -26,8 +26,8 @@ from node.readable import Range, Readable, Refused, not_known_yet, out_of_range
 class WaitingFetch:
     """A long poll."""
 
-    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "sure",
-                 "doubtful", "asking")
+    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
+                 "sure", "doubtful", "asking")
 
     def __init__(self, request: Fetch, answer, deadline_ms: int, number: int, seen_index: int):
         self.request = request
@@ -39,6 +39,7 @@ class WaitingFetch:
         self.sure: set[int] = set()  # groups whose leader, here, was confirmed just now
         self.doubtful: set[int] = set()  # ... or was not
         self.asking = 0  # confirmations under way
+        self.records = 0  # found by the last try
 
 
 class Fetching:
@@ -60,9 +61,11 @@ class Fetching:
         self._woken: dict[int, WaitingFetch] = {}
         self._number = 0
         self.bytes = 0
+        self.records = 0  # from the offsets asked for on
         self.cold_reads = 0
         self.resident_reads = 0
         self.replica_bytes = 0  # of ``bytes``: served by a replica that does not lead
+        self.refusals: dict[int, int] = {}  # wire code -> partitions
 
     # ---- fetch -----------------------------------------------------------------------------------
 
@@ -123,6 +126,7 @@ class Fetching:
         found: list = []  # (slot, Fetch of the store)
         size, final, groups = 0, False, []
         uncertain: set[int] = set()
+        fetch.records = 0
         for part in fetch.request.partitions:
             try:
                 span = self._readable.span(part.incarnation, fetch.seen_index,
@@ -133,7 +137,9 @@ class Fetching:
                 if part.offset < span.high_watermark and (bytes_left > 0 or not found):
                     taken = self._taken(part, span, max(bytes_left, 0))
             except Refused as refused:
-                final |= not refused.passing
+                if not refused.passing:
+                    final = True
+                    self.refusals[refused.code] = self.refusals.get(refused.code, 0) + 1
                 results.append(FetchResult(part.incarnation, refused.code, -1, -1, 0,
                                            refused.detail))
                 continue
@@ -145,6 +151,8 @@ class Fetching:
                 bytes_left -= taken.bytes
                 size += taken.bytes
                 self.replica_bytes += 0 if span.leads else taken.bytes
+                if taken.bytes:
+                    fetch.records += taken.next_offset - part.offset
             results.append(FetchResult(part.incarnation, Code.OK, span.high_watermark,
                                        span.log_start, 0))
         if uncertain:
@@ -245,6 +253,7 @@ class Fetching:
             results[slot] = results[slot]._replace(length=length)
             payload.extend(buffers)
             self.bytes += length
+        self.records += fetch.records
         fetch.answer(FetchReply(tuple(results)), payload)
 
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:

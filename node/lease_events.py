@@ -12,8 +12,9 @@ import os
 import trio
 
 from multiraft.leases import deliver
-from node.clock import monotonic_ms
+from node.clock import monotonic_ms, monotonic_us
 from node.errors import LivenessFailed
+from node.histogram import Histogram
 
 
 class LeaseEvents:
@@ -27,16 +28,20 @@ class LeaseEvents:
         self._probe_file = probe_file
         self._probe_ms = probe_ms
         self._published_version = -1
+        self.loop_delay = Histogram()  # from a nudge until the loop sees it
 
     async def run(self) -> None:
         """Until cancelled."""
-        liveness = self._liveness
+        liveness, nudged_us = self._liveness, 0
         while True:
             await trio.lowlevel.wait_readable(liveness.wake_fd)
             os.eventfd_read(liveness.wake_fd)
             if liveness.failure is not None:
                 raise LivenessFailed("the liveness thread ended") from liveness.failure
             liveness.loop_seen_ms = monotonic_ms()
+            if liveness.nudged_us != nudged_us:
+                nudged_us = liveness.nudged_us
+                self.loop_delay.observe(monotonic_us() - nudged_us)
             if liveness.events:
                 deliver([liveness.events.popleft() for _ in range(len(liveness.events))],
                         self._core)

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from multiraft.leases import Answer, Liveness, Question
 from multiraft.wire import frames
 from multiraft.wire.errors import RemoteProtocolError
-from node.clock import monotonic_ms
+from node.clock import monotonic_ms, monotonic_us
 
 #: A liveness frame is a handful of integers.
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
@@ -94,6 +94,7 @@ class LivenessThread:
         self.events: deque = deque()
         self.published: tuple = ({}, {}, 0)
         self.loop_seen_ms = monotonic_ms()
+        self.nudged_us = 0  # when the loop was nudged last
         self.messages = 0  # questions and answers sent
 
     def start(self) -> None:
@@ -163,6 +164,7 @@ class LivenessThread:
 
     def _turn(self, now_ms: int) -> None:
         """When something is due: nudge the loop, ask peers, see which leases ended."""
+        self.nudged_us = monotonic_us()
         os.eventfd_write(self.wake_fd, 1)
         self._publish(now_ms)
         self._liveness.expire(now_ms)

@@ -51,12 +51,14 @@ from node.config import NodeConfig, load
 from node.confirmations import Confirmations
 from node.directory import Directory
 from node.disk import DiskWorker
-from node.errors import BadDirectory, NodeError
+from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
+from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
 from node.lease_events import LeaseEvents
+from node.life import SERVING, STOPPING, Life
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
-from node.log import logger
+from node.log import FORMATS, LEVELS, LineWriter, logger, tell_left_out, tell_suppressed
 from node.metadata import FIRST_GROUP_INCARNATION
 from node.metadata_log import MetadataLog
 from node.offsets import Offsets
@@ -71,16 +73,20 @@ from node.rounds import Rounds
 from node.session import Sessions
 from node.snapshots import Snapshots
 from node.statistics import Statistics
+from node.survey import Surveying, measure_space
 from node.watchdog import Watchdog
 
 
 class Node:
     """All parts of one node, wired."""
 
-    def __init__(self, config: NodeConfig, store: Store, log: logging.Logger):
+    def __init__(self, config: NodeConfig, store: Store, log: logging.Logger,
+                 life: Life | None = None, http: HttpThread | None = None):
         self.config = config
         self.store = store
         self.log = log
+        self.life = life or Life()
+        self._http = http or HttpThread(config.http, self.life)
         for damage in store.damage:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
@@ -121,8 +127,10 @@ class Node:
         self._build_reading()
         self.roles = RoleChanges()
         self.statistics = Statistics(self)
-        self.admin = Admin(core, self.metadata_log, self.directory, self.statistics, config,
-                           self.request_round, self.roles)
+        self.surveying = Surveying(core, store, config.http.lag_entries_max,
+                                   lambda: measure_space(str(config.data_dir)))
+        self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
+                           self.surveying, config, self.request_round, self.roles)
         self.sessions = Sessions(
             producing=self.producing, fetching=self.fetching, offsets=self.offsets,
             complaints=self.complaints, admin=self.admin, directory=self.directory,
@@ -252,9 +260,12 @@ class Node:
                 nursery.start_soon(self.snapshots.run)
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
+                nursery.start_soon(self.surveying.run)
+                nursery.start_soon(tell_suppressed, self.log)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)
                 self.liveness.start()
+                self._show()
                 self.log.info("ready", extra={"client_address": str(config.node.client_address),
                                               "boot_epoch": self.store.boot_epoch,
                                               "groups": len(self.store.groups)})
@@ -263,9 +274,19 @@ class Node:
                 await self._hand_over()
                 nursery.cancel_scope.cancel()
 
+    def _show(self) -> None:
+        """From now on HTTP answers for this node."""
+        self.life.phase = SERVING
+        self._http.attach(Attached(
+            trio.lowlevel.current_trio_token(),
+            lambda answer: self.surveying.request(
+                lambda survey: answer(self.statistics.sample(survey))),
+            lambda: loop_silent_ms(self.liveness), lambda: disk_busy_ms(self.disk)))
+
     async def _hand_over(self) -> None:
         """Every group led here is transferred, as far as there is somebody to take it; bounded by
         ``shutdown_ms_max``.  Then what is still open is answered, and no round follows."""
+        self.life.phase = STOPPING
         self.log.info("stopping", extra={"leads": self.core.led_count})
         self.sessions.stopping = True
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
@@ -283,7 +304,8 @@ class Node:
         try:
             self.core.transfer(group, 0)
         except ProposalError as error:
-            self.log.info("transfer not possible", extra={"group": group, "reason": str(error)})
+            self.log.info("transfer not possible", extra={
+                "group": group, "term": self.core.leader_hint(group)[1], "reason": str(error)})
             return False
         return True
 
@@ -300,29 +322,46 @@ class Node:
 HAND_OVER_RETRY_S = 0.2
 
 
-def run(config_path: Path) -> int:
+def run(config_path: Path, log_format: str = "json", log_level: str = "info") -> int:
     """Run a node; returns the exit code."""
     try:
         config = load(config_path)
     except NodeError as error:
         print(f"multiraft node: {error}", file=sys.stderr)
         return error.exit_code
-    log = logger(config.node.id)
-    failures: list[NodeError] = []
+    writer = LineWriter(sys.stdout)
     try:
-        _run(config, log)
+        return _logged(config, logger(config.node.id, writer, log_format, log_level))
+    finally:
+        writer.close()
+
+
+def _logged(config: NodeConfig, log: logging.Logger) -> int:
+    failures: list[NodeError] = []
+    life = Life()
+    http = HttpThread(config.http, life)
+    try:
+        _run(config, log, life, http)
     except* NodeError as group:
         failures.extend(_leaves(group))
+    finally:
+        http.stop()
+        tell_left_out(log)
     for failure in failures:
         log.error("stopped", extra={"reason": str(failure)})
         print(f"multiraft node: {failure}", file=sys.stderr)
     return failures[0].exit_code if failures else 0
 
 
-def _run(config: NodeConfig, log: logging.Logger) -> None:
+def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) -> None:
     try:
-        store = _open_store(config)
-        node = Node(config, store, log)
+        unheard = _start(http)  # before recovery, which it tells of
+        store = _open_store(config, life)
+        if unheard is not None:
+            store.close()
+            raise unheard
+        life.recovered()
+        node = Node(config, store, log, life, http)
         _settle_garbage_collection()
         trio.run(node.run)
         node.close()
@@ -332,11 +371,22 @@ def _run(config: NodeConfig, log: logging.Logger) -> None:
         raise
 
 
-def _open_store(config: NodeConfig) -> Store:
+def _start(http: HttpThread) -> BadConfig | None:
+    """Why it cannot serve, or None.  Not raised at once: who starts a second process on a data
+    directory has to hear that, and not that a port is in use, which follows from it."""
+    try:
+        http.start()
+    except BadConfig as error:
+        return error
+    return None
+
+
+def _open_store(config: NodeConfig, life: Life) -> Store:
     """Raises ``BadDirectory``."""
     try:
         return Store.open(str(config.data_dir), RealFilesystem(),
-                          Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
+                          Identity(config.cluster_id, config.node.id, secrets.randbits(63)),
+                          progress=life.recovery)
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
 
@@ -373,4 +423,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser("start", help="run a node in the foreground")
     start.add_argument("--config", type=Path, required=True)
-    return run(parser.parse_args(arguments).config)
+    start.add_argument("--log-format", choices=FORMATS, default="json")
+    start.add_argument("--log-level", choices=LEVELS, default="info")
+    chosen = parser.parse_args(arguments)
+    return run(chosen.config, chosen.log_format, chosen.log_level)

@@ -19,7 +19,8 @@ from multiraft.tail import open_payload
 from multiraft.types import EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
-from node.clock import monotonic_ms
+from node.clock import monotonic_us
+from node.histogram import Histogram
 from node.pending import PendingAppends, ProduceRequest
 from node.refusals import REFUSALS, refusal
 
@@ -37,14 +38,24 @@ class Producing:
         self.records = 0
         self.bytes = 0
         self.batches = 0
-        self.refused = 0
+        self.refusals: dict[int, int] = {}  # wire code -> batches
+        #: Ack level -> from a request's acceptance to its answer, when its first batch is in.
+        self.latencies = {"commit": Histogram(), "leader": Histogram(), "none": Histogram()}
+
+    @property
+    def refused(self) -> int:
+        """Batches answered with a definite error."""
+        return sum(self.refusals.values())
 
     def handle(self, request: Produce, answer, seen_index: int = 0) -> None:
         """``answer(reply)`` is called exactly once, maybe before this returns.  ``seen_index``: the
         newest metadata that the client knows of."""
-        deadline_ms = monotonic_ms() + min(request.timeout_ms, self._timeout_ms_max)
-        produce = ProduceRequest(next(self._numbers), lambda done: self._answered(done, answer),
-                                 len(request.batches), deadline_ms)
+        accepted_us = monotonic_us()
+        deadline_ms = accepted_us // 1000 + min(request.timeout_ms, self._timeout_ms_max)
+        latency = self.latencies[request.acks]
+        produce = ProduceRequest(
+            next(self._numbers), lambda done: self._answered(done, answer, latency, accepted_us),
+            len(request.batches), deadline_ms)
         if not request.batches:
             answer(ProduceReply(()))
             return
@@ -56,8 +67,8 @@ class Producing:
             try:
                 self._append(part.incarnation, batch, request.acks, produce, slot, seen_index)
             except REFUSALS as error:
-                self.refused += 1
                 code, detail = refusal(error, self._directory.leader_detail)
+                self.refusals[code] = self.refusals.get(code, 0) + 1
                 produce.complete(slot, ProduceResult(code, -1, detail))
 
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
@@ -89,7 +100,10 @@ class Producing:
         durable = self._core.durable_index(group)
         return durable if acks == "leader" else min(durable, self._core.commit_index(group))
 
-    def _answered(self, produce: ProduceRequest, answer) -> None:
+    def _answered(self, produce: ProduceRequest, answer, latency: Histogram,
+                  accepted_us: int) -> None:
+        if produce.results[0].code == Code.OK:
+            latency.observe(monotonic_us() - accepted_us)
         answer(ProduceReply(tuple(produce.results)))
 
 

@@ -24,6 +24,7 @@ from multiraft.errors import MultiRaftError
 from node.arrivals import Arrivals
 from node.clock import monotonic_ms, monotonic_us
 from node.errors import RoundFailed
+from node.histogram import Histogram
 
 #: Rounds that would follow each other faster are gathered: about what one round takes.
 GATHER_US = 150
@@ -90,7 +91,7 @@ class Rounds:
         self._task: trio.lowlevel.Task | None = None
         self._ticker: trio.lowlevel.Task | None = None
         self._armed_ms = NEVER_MS
-        self.rounds = 0
+        self.durations = Histogram()
         self.round_micros_max = 0
 
     def request(self) -> None:
@@ -177,10 +178,17 @@ class Rounds:
         except (OSError, MultiRaftError) as error:
             # Whoever asked for this round would take these for errors of its own connection.
             raise RoundFailed(f"a round failed: {error!r}") from error
-        self.rounds += 1
         self._running = False
         self._ended_us = monotonic_us()
-        self.round_micros_max = max(self.round_micros_max, self._ended_us - began_us)
+        micros = self._ended_us - began_us
+        self.durations.observe(micros)
+        if micros > self.round_micros_max:
+            self.round_micros_max = micros
+
+    @property
+    def rounds(self) -> int:
+        """How many there were."""
+        return sum(self.durations.counts)
 
     def _turn(self, now_ms: int) -> None:
         self._core.tick(now_ms)

@@ -60,6 +60,8 @@ class Answer:
 
     def refuse(self, code: Code, detail: ErrorDetail) -> None:
         """Answer with an error instead."""
+        refusals = self.session.service.refusals
+        refusals[code] = refusals.get(code, 0) + 1
         self.session.answered(self, ResponseEvent(
             self.id, code=code, error=detail,
             metadata_index=self.session.service.metadata_index), ())
@@ -319,6 +321,7 @@ class Sessions:
         self._log = log
         self.stopping = False  # new requests are refused, those under way are answered
         self.closed_by_error = 0
+        self.refusals: dict[int, int] = {}  # wire code -> whole requests
 
     @property
     def metadata_index(self) -> int:

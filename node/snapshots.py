@@ -5,7 +5,7 @@ chunks over a bulk connection and installs it.  ``answer`` serves the others.  A
 off goes on where it was when the next offer comes, as long as the leader still has that image.
 ``compact`` forgets old commands once a checkpoint holds what they did.
 
-Invariants.  An image never changes: it is named by the (index, term) it was taken at.  Installing is
+Invariants.  An image never changes: it is named by the (index, term) of its state.  Installing is
 one step of the loop, the checkpoint that makes it durable included: nothing can happen to the group
 between the question whether it may be installed and the end, and nobody is told before it is
 durable.  That stalls the loop for one small file, once in the life of a replica.

@@ -57,7 +57,8 @@ class Watchdog:
             return
         self.resigned += 1
         self._log.warning("resigning", extra={
-            "group": group, "reason": f"index {index} has not been committed and applied for "
-                                      f"{self._group_stall_ms_max} ms"})
+            "group": group, "term": self._core.leader_hint(group)[1],
+            "reason": f"index {index} has not been committed and applied for "
+                      f"{self._group_stall_ms_max} ms"})
         self._core.resign(group, "stuck")
         self._request_round()

@@ -34,6 +34,8 @@ from multiraft.wire.messages import (
     ClusterStatusReply,
     CreateTopic,
     DeleteTopic,
+    GroupDescribe,
+    GroupDescribeReply,
     GroupList,
     GroupMembers,
     GroupMembersReply,
@@ -208,9 +210,15 @@ class Operations:
             GroupRecover(group, survivor, incarnation), repeatable=False)
         return reply
 
-    def node_status(self, address: str) -> Generator:
+    def node_status(self, address: str, timeout_ms: int) -> Generator:
         """-> ``NodeStatusReply`` of the node at ``address`` ("" = any)."""
-        reply: NodeStatusReply = yield from self._ask(NodeStatus(), address=address)
+        reply: NodeStatusReply = yield from self._ask_node(NodeStatus(), address, timeout_ms)
+        return reply
+
+    def group_describe(self, group: int, address: str, timeout_ms: int) -> Generator:
+        """-> ``GroupDescribeReply`` of the node at ``address``."""
+        reply: GroupDescribeReply = yield from self._ask_node(GroupDescribe(group), address,
+                                                              timeout_ms)
         return reply
 
     # ---- parts ----
@@ -283,6 +291,18 @@ class Operations:
                 raise NoNodeAnswered(core.network.errors())
             failures += 1
             yield Pause(backoff_ms(core.limits, failures, core.rng))
+
+    def _ask_node(self, request: messages.Request, address: str, timeout_ms: int) -> Generator:
+        """The answer of one node about itself: with ``timeout_ms`` above 0 it is asked once and
+        not waited for longer.  Raises ``TimedOut`` then."""
+        if not timeout_ms:
+            return (yield from self._ask(request, address=address))
+        outcome = yield Exchange(address, request, timeout_ms)
+        if isinstance(outcome, Lost):
+            raise TimedOut(f"{messages.OPS[type(request)]}: {address}: {outcome.why}")
+        if outcome.code != Code.OK:
+            raise exception_for(outcome.code, outcome.error)
+        return outcome.reply
 
     def _judge(self, request, target: str, outcome: ResponseEvent | Lost, repeatable: bool,
                begun_ms: int, answered: bool) -> str:

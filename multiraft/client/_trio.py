@@ -29,6 +29,7 @@ from multiraft.client._records import BatchReceipt, FetchedBatch, Record
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
     ClusterStatusReply,
+    GroupDescribeReply,
     GroupMembersReply,
     GroupRecoverReply,
     GroupSummary,
@@ -176,9 +177,15 @@ class Client:
         """Forced recovery: see docs/decisions/0007."""
         return await self._run(self._operations.group_recover(group, survivor, incarnation))
 
-    async def node_status(self, address: str = "") -> NodeStatusReply:
-        """Statistics of the node at ``address`` ("" = any)."""
-        return await self._run(self._operations.node_status(address))
+    async def node_status(self, address: str = "", timeout_ms: int = 0) -> NodeStatusReply:
+        """Statistics of the node at ``address`` ("" = any); with ``timeout_ms`` it is asked once
+        and not waited for longer."""
+        return await self._run(self._operations.node_status(address, timeout_ms))
+
+    async def group_describe(self, group: int, address: str,
+                       timeout_ms: int = 0) -> GroupDescribeReply:
+        """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as above."""
+        return await self._run(self._operations.group_describe(group, address, timeout_ms))
 
     # ---- data ----
 

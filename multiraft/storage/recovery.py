@@ -80,6 +80,16 @@ class Damage(NamedTuple):
 
 
 @dataclass(slots=True)
+class Progress:
+    """How far a recovery is; written while it runs, for whoever looks from another thread."""
+
+    segments_done: int = 0
+    segments_total: int = 0
+    groups_done: int = 0
+    groups_total: int = 0
+
+
+@dataclass(slots=True)
 class Recovered:
     """What recovery found and did."""
 
@@ -106,17 +116,21 @@ class _Found:
     scan: SegmentScan
 
 
-def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint) -> Recovered:
-    """Read the lane's directory, repair what a crash left, and make ``lane`` ready to append.
+def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
+            progress: Progress | None = None) -> Recovered:
+    """Read the lane's directory, repair what a crash left, and make ``lane`` ready to append;
+    ``progress`` is told how far it is.
 
     Raises ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
     """
-    return _Recovery(lane, header, checkpoint).run()
+    return _Recovery(lane, header, checkpoint, progress or Progress()).run()
 
 
 class _Recovery:
-    def __init__(self, lane: Lane, header: SegmentHeader, checkpoint: Checkpoint):
+    def __init__(self, lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
+                 progress: Progress):
         self._lane = lane
+        self._progress = progress
         self._filesystem: Filesystem = lane.filesystem
         self._header = header
         self._checkpoint = checkpoint
@@ -129,7 +143,9 @@ class _Recovery:
         self._early: dict[int, list[tuple[Copy, Entry | None]]] = {}
 
     def run(self) -> Recovered:
-        found = [self._examine(*item) for item in self._segment_files()]
+        files = self._segment_files()
+        self._progress.segments_total = len(files)
+        found = [self._examine(*item) for item in files]
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
         cut = self._judge(found, durable)
@@ -161,6 +177,11 @@ class _Recovery:
         return files
 
     def _examine(self, segment: Segment, last: bool) -> _Found:
+        found = self._read(segment, last)
+        self._progress.segments_done += 1
+        return found
+
+    def _read(self, segment: Segment, last: bool) -> _Found:
         """Load the index file of a sealed segment, or scan it."""
         size = self._filesystem.size(segment.path)
         file = self._filesystem.open(segment.path)
@@ -505,7 +526,9 @@ class _Recovery:
 
     def _finish_tails(self) -> None:
         """Replay what the checkpoint's applied state does not have, and mark what is damaged."""
+        self._progress.groups_total = len(self._result.logs)
         for group, log in self._result.logs.items():
+            self._progress.groups_done += 1
             log.lift_term()
             if log.missing:
                 log.quarantine(f"entry {min(log.missing)} cannot be read"

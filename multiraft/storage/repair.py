@@ -165,7 +165,8 @@ class Repair:
 
     def _stage_records(self, parts: list[Part], then: Callable[[], None]) -> StagedWrite:
         """A write of the lane's own records, between two rounds."""
-        return StagedWrite(self._store._staged_sequence, self._store._filesystem, self._store._lane, parts, then)
+        store = self._store
+        return StagedWrite(store._staged_sequence, store._filesystem, store._lane, parts, then)
 
     def tail_plan(self, group: int) -> ReadPlan | None:
         """Entries that the tail could not be moved over because one of them was missing, a bounded

@@ -49,7 +49,7 @@ from multiraft.storage.plans import (
     VerifyPlan,
     plan_spans,
 )
-from multiraft.storage.recovery import Damage, recover
+from multiraft.storage.recovery import Damage, Progress, recover
 from multiraft.storage.repair import Repair
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail
@@ -102,8 +102,9 @@ class Store:
 
     @classmethod
     def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
-             config: StorageConfig = StorageConfig()) -> Store:
-        """Take the lock, check the identity, start a boot epoch, recover.  Blocks.
+             config: StorageConfig = StorageConfig(), progress: Progress | None = None) -> Store:
+        """Take the lock, check the identity, start a boot epoch, recover.  Blocks; ``progress`` is
+        told how far recovery is.
 
         Raises ``DirectoryInUse``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile`` (the
         identity file), ``ConfigError``, ``OSError``.  Damage in the lane or a checkpoint is not an
@@ -116,13 +117,14 @@ class Store:
         try:
             filesystem.make_directory(lane_directory)
             store = cls(directory, filesystem, config, lock)
-            store._recover(lane_directory, identity)
+            store._recover(lane_directory, identity, progress)
         except BaseException:
             lock.close()
             raise
         return store
 
-    def _recover(self, lane_directory: str, identity: Identity) -> None:
+    def _recover(self, lane_directory: str, identity: Identity,
+                 progress: Progress | None) -> None:
         filesystem = self._filesystem
         has_data = bool(filesystem.list(lane_directory)
                         or checkpoint_names(filesystem, self.directory))
@@ -134,7 +136,7 @@ class Store:
         self.damage = [Damage("checkpoint", error.path, 0, -1, 0, error.why) for error in damaged]
         header = SegmentHeader(_layout.FORMAT_VERSION, 0, 0, identity.cluster, identity.node, 0)
         self._lane = Lane(filesystem, lane_directory, header, claimed, self.config)
-        found = self.recovered = recover(self._lane, header, checkpoint)
+        found = self.recovered = recover(self._lane, header, checkpoint, progress)
         self.damage += found.damage
         self.extra = checkpoint.extra
         self.tails = found.tails

@@ -16,6 +16,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from multiraft.wire import schema
+from multiraft.wire.description import (
+    GROUP_DESCRIBE,
+    GROUP_DESCRIBE_REPLY,
+    NODES_MAX,
+    TEXT_MAX,
+    GroupDescribe,
+    GroupDescribeReply,
+)
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.rows import (
     BatchPart,
@@ -45,12 +53,9 @@ TOPICS_PER_REQUEST_MAX = 1000
 PARTITIONS_PER_REQUEST_MAX = 10_000
 #: A topic's partitions.
 PARTITIONS_MAX = 10_000
-#: Members of a group and nodes of a cluster.
-NODES_MAX = 10_000
 #: Groups in one answer, for the same reason as ``TOPICS_PER_REQUEST_MAX``.
 GROUPS_PER_REPLY_MAX = 10_000
 TOPIC_NAME_MAX = 249
-TEXT_MAX = 4096
 ADDRESS_MAX = 300
 #: A long poll longer than this is asked again: half-open connections are noticed.
 WAIT_MS_MAX = 60_000
@@ -399,6 +404,7 @@ REQUESTS: dict[str, Shape] = {
         "expected_index": schema.integer(-1, schema.I64_MAX), "local": schema.boolean}),
     "group_recover": Shape(GroupRecover, {"group": _u32, "survivor": _node, "incarnation": _u32}),
     "node_status": Shape(NodeStatus, {}),
+    "group_describe": GROUP_DESCRIBE,
 }
 
 #: op -> fields of its response.
@@ -440,6 +446,7 @@ RESPONSES: dict[str, Shape] = {
         "rows": list_of(row(MemberRow, _node, _text, _u64), NODES_MAX), "quarantined": _text}),
     "group_recover": Shape(GroupRecoverReply, {"incarnation": _u32}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
+    "group_describe": GROUP_DESCRIBE_REPLY,
 }
 
 #: type -> op, for both directions.
@@ -448,11 +455,11 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
 
 Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
            | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | GroupMembers
-           | GroupRecover | NodeStatus)
+           | GroupRecover | NodeStatus | GroupDescribe)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
          | ClusterStatusReply | GroupListReply | GroupTransferReply | GroupMembersReply
-         | GroupRecoverReply | NodeStatusReply)
+         | GroupRecoverReply | NodeStatusReply | GroupDescribeReply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),

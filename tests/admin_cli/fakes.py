@@ -8,6 +8,14 @@ from types import SimpleNamespace
 from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp
 from multiraft.wire import errors as wire
 from multiraft.wire import messages
+from multiraft.wire.description import MemberProgress
+
+#: What a node that is well says of itself.
+NODE_STATUS = {
+    "version": "0.1.0", "phase": "serving", "ready": 1, "not_ready": "", "uptime_ms": 7_325_000,
+    "groups_quarantined": 0, "groups_behind": 0, "lag_entries": 0, "log_bytes": 2048,
+    "disk_used_bytes": 5 << 20, "disk_free_bytes": 3 << 30, "disk_total_bytes": 4 << 30,
+    "quarantined": [], "under_replicated": [], "leaderless": []}
 
 #: The time of every record.
 RECORD_MS = 1_700_000_000_000
@@ -26,12 +34,37 @@ class FakeCluster:
         self.producer_options: dict = {}
         self.batch_records = 3
         self.consumed: dict = {}  # how the last consumer was made
+        self.hidden: set[str] = set()  # topics that the node asked has not heard of yet
+        self.caught_up: list[str] = []  # addresses from which the newest metadata was learnt
+        self.silent: set[int] = set()  # nodes that are up and do not answer
+        self.node_status: dict[int, dict] = {}  # what differs from ``NODE_STATUS``
+        self.configurations: dict[int, dict] = {}  # group -> fields that differ
+        self.lag = 0  # entries that each follower lacks
 
     def connect(self, addresses):
         self.asked.append(tuple(addresses))
         if self.failure is not None:
             raise self.failure
         return FakeClient(self)
+
+    def replica(self, group, node):
+        """What ``node`` answers to ``group_describe``."""
+        leader = self.leaders[group]
+        leads = node == leader
+        values = dict(
+            node=node, group=group, incarnation=1, role="leader" if leads else "follower", term=7,
+            vote=leader, leader=leader, first_index=1, last_index=100 - self.lag * (not leads),
+            durable_index=100 - self.lag * (not leads), commit=90, applied_index=90,
+            commit_said=90, settled=leads, voters=(1, 2, 3), learners=(), outgoing=(),
+            quarantined="", asleep=False, transferee=0, uncommitted_bytes=50, log_bytes=4096,
+            partitions=2, members=())
+        values.update(self.configurations.get(group, {}))
+        if leads:
+            values["members"] = tuple(
+                MemberProgress(member, "replicate", 100 - self.lag, 101, 90, 0,
+                                        self.lag * 10)
+                for member in (*values["voters"], *values["learners"]) if member != node)
+        return messages.GroupDescribeReply(**values)
 
     def connect_over_tcp(self, addresses):
         """As a real client: somebody must listen at one of the addresses."""
@@ -90,10 +123,7 @@ class FakeClient:
                                            sum(map(len, self._cluster.topics.values())))
 
     def catch_up(self):
-        pass
-
-    def node_status(self, address=""):
-        pass
+        self._cluster.hidden.clear()
 
     def list_offsets(self, name):
         return {number: OffsetRange(0, len(records))
@@ -105,6 +135,23 @@ class FakeClient:
 
     def _first_at(self, records, timestamp_ms):
         return 0 if records and timestamp_ms <= RECORD_MS else None
+
+    def node_status(self, address="", timeout_ms=0):
+        self._cluster.caught_up.append(address)
+        self._cluster.hidden.clear()
+        node = int(address[-1]) if address else 1
+        self._fail_if_silent(node)
+        return messages.NodeStatusReply(node, {**NODE_STATUS,
+                                               **self._cluster.node_status.get(node, {})})
+
+    def group_describe(self, group, address, timeout_ms=0):
+        node = int(address[-1])
+        self._fail_if_silent(node)
+        return self._cluster.replica(group, node)
+
+    def _fail_if_silent(self, node):
+        if node in self._cluster.silent:
+            raise wire.TimedOut(f"node {node} gave no answer in time")
 
     def group_list(self):
         return tuple(messages.GroupSummary(group, 1, 7, leader, (1, 2, 3), ())

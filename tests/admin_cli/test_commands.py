@@ -96,10 +96,17 @@ def test_cluster_status_json(run, cluster):
     cluster.leaders[2] = 0
     answer = json.loads(run("cluster", "status", "--json").stdout)
     assert list(answer) == ["cluster", "metadata_leader", "groups", "replication_factor", "topics",
-                            "partitions", "nodes", "leaderless_groups", "under_replicated_groups"]
-    assert answer["nodes"][1] == {"id": 2, "state": "down", "rack": "r2",
-                                  "client_address": "127.0.0.1:9102",
-                                  "peer_address": "127.0.0.1:9202", "leads": 2, "groups": 5}
+                            "partitions", "nodes", "leaderless_groups", "under_replicated_groups",
+                            "quarantined_groups"]
+    untold = ("version", "phase", "ready", "not_ready", "uptime_ms", "quarantined", "behind",
+              "lag_entries", "log_bytes", "disk_used_bytes", "disk_free_bytes", "disk_total_bytes",
+              "problem")
+    place = {"id": 2, "state": "down", "rack": "r2", "client_address": "127.0.0.1:9102",
+             "peer_address": "127.0.0.1:9202", "leads": 2, "groups": 5}
+    assert answer["nodes"][1] == {**place, **dict.fromkeys(untold)}
+    told = answer["nodes"][2]
+    assert set(told) == {*place, *untold}
+    assert (told["ready"], told["uptime_ms"], told["problem"]) == (True, 7_325_000, None)
     assert answer["leaderless_groups"] == [2]
     assert answer["under_replicated_groups"] == [0, 1, 2, 3, 4]
 

@@ -109,10 +109,10 @@ class World:
 
 def free_base_port(nodes: int) -> int:
     """A base above which the ports of ``multiraft dev`` are free, below the kernel's own range."""
-    for base in random.sample(range(15_000, 30_000, 200), k=20):
+    for base in random.sample(range(15_000, 30_000, dev_state.PORTS), k=20):
         with contextlib.ExitStack() as stack:
             try:
-                for port in (base + number + role for role in (0, dev_state.PEER_PORT_DISTANCE)
+                for port in (base + number + role for role in range(0, dev_state.PORTS, 100)
                              for number in range(1, nodes + 1)):
                     stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             except OSError:

@@ -23,6 +23,8 @@ from multiraft.types import METADATA_GROUP
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.messages import BatchPart, CreateTopic, Hello, Produce
 from node.config import NodeConfig, parse
+from node.http import HttpThread
+from node.life import Life
 from node.main import Node
 
 LIMIT_S = 20.0
@@ -95,17 +97,24 @@ def one_node_table(**limits: int) -> dict:
             "cluster": {"id": CLUSTER, "groups": 2, "replication_factor": 1, "nodes": [row]}}
 
 
-def make_node(config: NodeConfig) -> Node:
+def make_node(config: NodeConfig, life: Life | None = None,
+              http: HttpThread | None = None) -> Node:
     """All parts of a node on its real directory."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
-    return Node(config, store, silent_log())
+    return Node(config, store, silent_log(), life, http)
 
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path, **limits: int) -> AsyncIterator[Node]:
     """A node that leads everything, stopped in order at the end."""
-    node = make_node(parse(one_node_table(**limits), directory))
+    async with running(make_node(parse(one_node_table(**limits), directory))) as node:
+        yield node
+
+
+@contextlib.asynccontextmanager
+async def running(node: Node) -> AsyncIterator[Node]:
+    """The node, once it leads everything; stopped in order at the end."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.run)
         await until(lambda: node.core.led_count == 3 and node.metadata_log.state.cluster_id,

@@ -129,8 +129,13 @@ async def test_a_command_whose_leader_steps_down_is_ambiguous(tmp_path):
 
 
 @in_trio
-async def test_the_status_of_a_node_is_whole_numbers_and_documented(tmp_path):
+async def test_the_status_of_a_node_is_whole_numbers_texts_and_lists_of_groups(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         status = (await client.ask(NodeStatus())).reply.status
-        assert all(type(value) is int for value in status.values())
+        texts = {"version", "phase", "not_ready"}
+        lists = {"quarantined", "leaderless", "under_replicated"}
+        assert {key for key, value in status.items() if type(value) is str} == texts
+        assert {key for key, value in status.items() if type(value) is list} == lists
+        assert all(type(value) is int for key, value in status.items()
+                   if key not in texts | lists)
         assert status["groups"] == status["groups_led"] == 3

@@ -1,5 +1,6 @@
 """What events and commits do, in which order, to those who wait."""
 
+import logging
 from types import SimpleNamespace
 
 from multiraft.group import Role
@@ -22,7 +23,7 @@ class World:
             stop=self.note("stop confirming"), waiting={}, earliest_ms=NEVER_MS)
         self.applying = Applying(
             part(applied=self.note("applied"), durable_index=lambda group: 5,
-                 is_leader=lambda group: True),
+                 is_leader=lambda group: True, leader_hint=lambda group: (2, 7)),
             part(quarantine=self.note("stored quarantine")),
             part(apply=self.note("metadata"), lead=self.note("lead"),
                  role_changed=self.note("metadata role")),
@@ -62,6 +63,17 @@ def test_a_damaged_replica_is_remembered_by_the_store():
     world = World()
     world.applying.observe([Event("quarantine", 3, ("crc",)), Event("sleep", 4, ())])
     assert world.log == [("stored quarantine", 3, "crc"), ("woken", 3)]
+
+
+def test_what_is_logged_names_group_and_term(caplog):
+    world = World()
+    with caplog.at_level(logging.DEBUG, "tests.node"):
+        world.applying.observe([Event("quarantine", 3, ("crc",)), role(4, Role.LEADER),
+                                Event("lease", -1, (2, "lost"))])
+    said = [(line.message, line.levelname, getattr(line, "group", None),
+             getattr(line, "term", None)) for line in caplog.records]
+    assert said == [("quarantine", "ERROR", 3, 7), ("role", "DEBUG", 4, 4),
+                    ("lease", "INFO", None, None)]
 
 
 def test_the_metadata_are_applied_before_the_core_hears_of_it():

@@ -57,6 +57,11 @@ def test_a_good_file_is_read_whole(tmp_path):
     ("[node]", "[raft]\nlease_ms = 10\n[node]", "lease_ms"),
     ("[node]", "[limits]\nframe_bytes_max = 10\n[node]", "frame_bytes_max"),
     ("[node]", "[limits]\nfrme_bytes_max = 10\n[node]", "frme_bytes_max"),
+    ("[node]", "[http]\naddress = 9301\n[node]", "http.address must be text"),
+    ("[node]", "[http]\naddress = 'nowhere'\n[node]", "host:port"),
+    ("[node]", "[http]\nconnections_max = 0\n[node]", "http.connections_max"),
+    ("[node]", "[http]\nhead_bytes_max = true\n[node]", "http.head_bytes_max"),
+    ("[node]", "http = 5\n[node]", "http must be a table"),
     ("[node]", "[node", "cannot read"),
 ])
 def test_a_bad_file_is_refused_with_the_key_and_what_was_expected(tmp_path, old, new, says):
@@ -64,6 +69,13 @@ def test_a_bad_file_is_refused_with_the_key_and_what_was_expected(tmp_path, old,
     with pytest.raises(BadConfig, match=says) as caught:
         load(write(tmp_path, GOOD.replace(old, new)))
     assert "node.toml" in str(caught.value)
+
+
+def test_http_is_off_unless_an_address_is_named(tmp_path):
+    assert load(write(tmp_path, GOOD)).http.listen_address() is None
+    table = '[http]\naddress = "127.0.0.1:9301"\nlag_entries_max = 7\n'
+    http = load(write(tmp_path, table + GOOD)).http
+    assert (str(http.listen_address()), http.lag_entries_max) == ("127.0.0.1:9301", 7)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path):

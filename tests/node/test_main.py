@@ -2,9 +2,12 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from node import main as main_module
 from node.config import parse
 from node.errors import DiskFailed
 from node.main import run
-from tests.node.harness import make_node, one_node_table
+from tests.node.harness import free_port, make_node, one_node_table
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 20
@@ -50,9 +53,9 @@ def write_config(tmp_path: Path, name: str = "node.toml", cluster: str | None = 
 class Process:
     """A node in a process of its own, its log read line by line."""
 
-    def __init__(self, config: Path):
+    def __init__(self, config: Path, *options: str):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "node", "start", "--config", str(config)], cwd=ROOT,
+            [sys.executable, "-m", "node", "start", "--config", str(config), *options], cwd=ROOT,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._killer = threading.Timer(LIMIT_S, self.process.kill)
         self._killer.start()
@@ -126,6 +129,57 @@ def test_an_address_in_use_is_the_configurations_fault(tmp_path, capsys):
     with main_module.listen(main_module.load(config).node.client_address):
         assert run(config) == 2
     assert "cannot listen" in capsys.readouterr().err
+
+
+def test_http_answers_while_recovery_blocks_the_main_thread(tmp_path, monkeypatch, capsys):
+    port, answers = free_port(), []
+    config = write_config(tmp_path)
+    config.write_text(config.read_text() + f'[http]\naddress = "127.0.0.1:{port}"\n')
+
+    def recover(directory, filesystem, identity, progress):
+        progress.segments_total, progress.segments_done = 12, 3
+        for path in ("healthz", "readyz"):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as said:
+                    answers.append((said.status, json.load(said)["reason"]))
+            except urllib.error.HTTPError as error:
+                with error:
+                    answers.append((error.status, json.load(error)["reason"]))
+        raise OSError("that is enough")
+
+    monkeypatch.setattr(main_module.Store, "open", recover)
+    assert run(config) == 3
+    assert answers == [(200, "recovering: 3 of 12 segments"),
+                       (503, "recovering: 3 of 12 segments")]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_a_second_process_hears_of_the_directory_and_not_of_the_port(tmp_path):
+    config = write_config(tmp_path)
+    config.write_text(config.read_text() + f'[http]\naddress = "127.0.0.1:{free_port()}"\n')
+    with Process(config) as first:
+        first.until("ready")
+        with Process(config) as second:
+            code, complained = second.end()
+            assert code == 3
+            assert str(first.process.pid) in complained
+
+
+def test_an_http_address_in_use_is_the_configurations_fault_too(tmp_path, capsys):
+    config = write_config(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config.write_text(config.read_text() + f'[http]\naddress = "127.0.0.1:{port}"\n')
+        assert run(config) == 2
+    assert "cannot listen" in capsys.readouterr().err
+
+
+def test_the_log_can_be_text_for_people(tmp_path):
+    with Process(write_config(tmp_path), "--log-format", "text", "--log-level", "error") as node:
+        node.process.send_signal(signal.SIGTERM)
+        said, _ = node.process.communicate(timeout=LIMIT_S)
+    assert said == "", "nothing here is an error"
 
 
 def failing(monkeypatch, error: BaseException) -> None:

@@ -14,6 +14,7 @@ class World:
         self.resigned: list[int] = []
         self.led = {1, 2, 3}
         core = SimpleNamespace(is_leader=lambda group: group in self.led,
+                               leader_hint=lambda group: (1, 7),
                                resign=lambda group, why: self.resigned.append(group))
         self.dog = Watchdog(core, lambda: self.waiting, lambda: None, 1000, silent_log())
 

@@ -19,6 +19,8 @@ from multiraft.storage.errors import (
 )
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.identity import Identity
+from multiraft.storage.recovery import Progress
+from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (
     IDENTITY,
@@ -431,6 +433,31 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     assert store.tails[1].next_offset(PARTITION) == 2 * 198
     assert store.fetch(PARTITION, 0, 1 << 20, 1 << 30).next_offset == 396
     store.close()
+
+
+def test_recovery_tells_how_far_it_is(disk):
+    filesystem, directory = disk
+    store = open_store(filesystem, directory)
+    for group in (1, 2):
+        store.create_group(group, 1, VOTERS)
+    rounds = Rounds(store)
+    fill(rounds, 200)
+    rounds.run(write(2, noop_entry(2, 1, 1)))
+    store.close()
+    seen, progress = [], Progress()
+
+    class Watched(type(filesystem)):
+        def open(self, path):
+            if path.endswith(".segment"):
+                seen.append((progress.segments_done, progress.segments_total))
+            return super().open(path)
+
+    filesystem.__class__ = Watched
+    Store.open(directory, filesystem, IDENTITY, SMALL, progress).close()
+    total = progress.segments_total
+    assert total >= 3
+    assert seen[:3] == [(0, total), (1, total), (2, total)], "it is told while it happens"
+    assert progress == Progress(total, total, 2, 2)
 
 
 def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated):

@@ -19,6 +19,7 @@ from multiraft.wire.connection import (
     State,
     answer_to,
 )
+from multiraft.wire.description import MemberProgress
 from multiraft.wire.errors import (
     Code,
     ErrorDetail,
@@ -86,6 +87,9 @@ EXCHANGES = [
         (m.MemberRow(1, "replicate", 90), m.MemberRow(4, "absent", 0)), "")),
     (m.GroupRecover(1, 2, 3), m.GroupRecoverReply(3)),
     (m.NodeStatus(), m.NodeStatusReply(1, {"rounds": 5, "lanes": [{"bytes": 3}]})),
+    (m.GroupDescribe(3), m.GroupDescribeReply(
+        1, 3, 1, "leader", 4, 1, 1, 1, 9, 8, 7, 7, -1, True, (1, 2), (3,), (1, 4), "", False, 2,
+        10, 20, 30, (MemberProgress(2, "replicate", 5, 6, 4, 100, 200),))),
 ]
 
 

@@ -1,0 +1,168 @@
+"""What an operator is shown of a cluster and of a group, gathered from its nodes.
+
+Contract.  As ``connection.py``: client in, the JSON's own values out.  One node tells who is there;
+each node that is up tells of itself.  A node that does not answer in ``NODE_TIMEOUT_MS`` is a row
+with a ``problem`` and never an error of the whole; all nodes together are waited for ``BUDGET_S``
+at most.  O(groups) at the nodes, on request only.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from admin_cli import connection
+from admin_cli.failures import NotFound
+from multiraft.client import blocking
+from multiraft.errors import MultiRaftError
+
+#: A node that is up answers within a round trip and a survey of its groups.
+NODE_TIMEOUT_MS = 2_000
+#: Nodes that are asked after this have no answer; a few that hang do not hold up the others.
+BUDGET_S = 10.0
+
+#: Key of a row in the JSON -> key of ``node_status``.
+_OF_NODE = {"version": "version", "phase": "phase", "ready": "ready", "not_ready": "not_ready",
+            "uptime_ms": "uptime_ms", "quarantined": "groups_quarantined",
+            "behind": "groups_behind", "lag_entries": "lag_entries", "log_bytes": "log_bytes",
+            "disk_used_bytes": "disk_used_bytes", "disk_free_bytes": "disk_free_bytes",
+            "disk_total_bytes": "disk_total_bytes"}
+
+
+class _Asking:
+    """Questions to single nodes, within one budget."""
+
+    def __init__(self):
+        self._deadline = time.monotonic() + BUDGET_S
+
+    def __call__(self, question, *arguments) -> tuple[Any, str | None]:
+        """(answer, None) or (None, why there is none)."""
+        if time.monotonic() >= self._deadline:
+            return None, "not asked, others took too long"
+        try:
+            return question(*arguments, timeout_ms=NODE_TIMEOUT_MS), None
+        except (MultiRaftError, blocking.NoNodeAnswered, OSError) as error:
+            return None, connection.sentence(error)
+
+
+def cluster_status(client: Any) -> dict[str, Any]:
+    """Nodes, and the groups in need: the shape of the JSON."""
+    status = client.cluster_status()
+    rows = connection.groups(client)
+    ask = _Asking()
+    told: dict[int, dict] = {}
+    problems: dict[int, str | None] = {}
+    for node in status.nodes:
+        if node.state == "up":
+            reply, problems[node.id] = ask(client.node_status, node.client_address)
+            told[node.id] = reply.status if reply is not None else {}
+    led = collections.Counter(row.leader for row in rows)
+    return {
+        "cluster": status.cluster.hex(), "metadata_leader": status.metadata_leader or None,
+        "groups": status.groups, "replication_factor": status.replication_factor,
+        "topics": status.topics, "partitions": status.partitions,
+        "nodes": [{"id": node.id, "state": node.state, "rack": node.rack,
+                   "client_address": node.client_address, "peer_address": node.peer_address,
+                   "leads": led[node.id],
+                   "groups": sum(node.id in row.voters + row.learners for row in rows),
+                   **_of_node(told.get(node.id, {})), "problem": problems.get(node.id)}
+                  for node in status.nodes],
+        "leaderless_groups": [row.group for row in rows if row.leader is None],
+        "under_replicated_groups": _under_replicated(status.nodes, rows, told.values()),
+        "quarantined_groups": _named(told.values(), "quarantined"),
+    }
+
+
+def _of_node(status: dict) -> dict[str, Any]:
+    row = {name: status.get(key) for name, key in _OF_NODE.items()}
+    row["ready"] = None if row["ready"] is None else bool(row["ready"])
+    return row
+
+
+def _under_replicated(nodes, rows: Sequence[connection.GroupRow], told) -> list[int]:
+    """With a voter that is not up, as one node sees it, or lacking, as their leaders see it."""
+    up = {node.id for node in nodes if node.state == "up"}
+    found = {row.group for row in rows if not up.issuperset(row.voters)}
+    return sorted(found.union(_named(told, "under_replicated")))
+
+
+def _named(told, key: str) -> list[int]:
+    """Groups that any node names under ``key``."""
+    return sorted({group for status in told for group in status.get(key, ())})
+
+
+def group_description(client: Any, group: int) -> dict[str, Any]:
+    """One group as its members see it: the shape of the JSON.  Raises ``NotFound``."""
+    rows = {row.group: row for row in connection.groups(client)}
+    if group not in rows:
+        raise NotFound(f"there is no group {group}; they are numbered 0 to {max(rows)}.",
+                       "`multiraft group list` shows them.")
+    nodes = {node.id: node for node in client.cluster_status().nodes}
+    replicas, problems, asked, ask = {}, {}, set(), _Asking()
+    wanted = [*rows[group].voters, *rows[group].learners]
+    while wanted:
+        member = wanted.pop(0)
+        asked.add(member)
+        node = nodes.get(member)
+        if node is None or node.state != "up":
+            problems[member] = f"the node is {node.state if node else 'not known'}"
+            continue
+        replicas[member], problems[member] = ask(client.group_describe, group,
+                                                 node.client_address)
+        if replicas[member] is None:
+            del replicas[member]
+        else:  # a configuration that changes may name more than the list that was asked first
+            wanted += [each for each in _members(replicas[member])
+                       if each not in asked and each not in wanted]
+    return _described(rows[group], replicas, problems)
+
+
+def _members(replica) -> tuple[int, ...]:
+    return (*replica.voters, *replica.outgoing, *replica.learners)
+
+
+def _described(row: connection.GroupRow, replicas: dict, problems: dict) -> dict[str, Any]:
+    leaders = [each for each in replicas.values() if each.role == "leader"]
+    leader = max(leaders, key=lambda each: each.term, default=None)
+    newest = leader or max(replicas.values(), key=lambda each: each.term, default=None)
+    return {
+        "group": row.group,
+        "incarnation": newest.incarnation if newest else None,
+        "leader": leader.node if leader else row.leader,
+        "term": newest.term if newest else row.term,
+        "settled": leader.settled if leader else False,
+        "transferee": (leader.transferee or None) if leader else None,
+        "voters": list(newest.voters if newest else row.voters),
+        "learners": list(newest.learners if newest else row.learners),
+        "outgoing": list(newest.outgoing) if newest else [],
+        "partitions": newest.partitions if newest else None,
+        "log_bytes": newest.log_bytes if newest else None,
+        "uncommitted_bytes": leader.uncommitted_bytes if leader else None,
+        "replicas": [_replica(member, replicas.get(member), leader, problems.get(member))
+                     for member in sorted(problems)],
+    }
+
+
+def _replica(node: int, replica, leader, problem: str | None) -> dict[str, Any]:
+    seen = {each.node: each for each in leader.members} if leader else {}
+    member = seen.get(node)
+    leads = leader is not None and leader.node == node
+    return {
+        "node": node,
+        "role": replica.role if replica else None,
+        "state": "leader" if leads else member.state if member else None,
+        "match": leader.durable_index if leads else member.match if member else None,
+        "lag_entries": 0 if leads else leader.last_index - member.match if member else None,
+        "lag_bytes": 0 if leads else member.lag_bytes if member else None,
+        "term": replica.term if replica else None,
+        "first_index": replica.first_index if replica else None,
+        "last_index": replica.last_index if replica else None,
+        "durable_index": replica.durable_index if replica else None,
+        "commit": replica.commit if replica else None,
+        "applied_index": replica.applied_index if replica else None,
+        "log_bytes": replica.log_bytes if replica else None,
+        "quarantined": (replica.quarantined or None) if replica else None,
+        "problem": problem,
+    }

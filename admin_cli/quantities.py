@@ -1,0 +1,40 @@
+"""Numbers for people: sizes, times, bars."""
+
+from __future__ import annotations
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+BAR_CELLS = 12
+
+
+def size(count: int | None) -> str | None:
+    """``1.5 GiB``; None stays None."""
+    if count is None:
+        return None
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if not unit or value >= 100 else (
+        f"{value:.1f} {_UNITS[unit]}")
+
+
+def span(milliseconds: int | None) -> str | None:
+    """``3 d 4 h``, ``12 min 5 s``: the two largest units; None stays None."""
+    if milliseconds is None:
+        return None
+    seconds, words = milliseconds // 1000, []
+    for length, name in _SPANS:
+        if seconds >= length and len(words) < 2:
+            words.append(f"{seconds // length} {name}")
+        elif words:
+            break
+        seconds %= length
+    return " ".join(words) or "0 s"
+
+
+def bar(value: int, most: int, cell: str) -> str:
+    """``value`` of ``most`` as a bar; anything above 0 is seen."""
+    if most <= 0 or value <= 0:
+        return ""
+    return cell * max(1, round(BAR_CELLS * value / most))

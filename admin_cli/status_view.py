@@ -1,0 +1,154 @@
+"""Status of a cluster and of a group as a person reads it: the answer first, then the tables.
+
+Contract.  Takes the values of ``cluster_facts`` and prints; decides nothing that the JSON does not
+say.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from admin_cli import quantities
+from admin_cli.output import plural, print_table
+
+#: Groups that are named in a line.
+_NAMED_MAX = 10
+
+
+def print_status(answer: dict) -> None:
+    """`multiraft cluster status`."""
+    needs = _needs(answer)
+    click.echo("Needs attention:" if needs else _all_well(answer))
+    for need in needs:
+        click.echo(f"  {need}")
+    click.echo()
+    most = max((node["leads"] for node in answer["nodes"]), default=0)
+    cell = _cell()
+    print_table(
+        ("node", "state", "version", "uptime", "leads", "", "replicas", "behind", "lag", "log",
+         "disk used", "disk free", "rack", "client address"),
+        [(node["id"], node_state(node), node["version"], quantities.span(node["uptime_ms"]),
+          node["leads"], quantities.bar(node["leads"], most, cell), node["groups"], node["behind"],
+          node["lag_entries"], quantities.size(node["log_bytes"]),
+          quantities.size(node["disk_used_bytes"]), _free(node), node["rack"],
+          node["client_address"]) for node in answer["nodes"]])
+    leader = answer["metadata_leader"]
+    click.echo(
+        f"\n{answer['groups']} groups in the pool, replication factor "
+        f"{answer['replication_factor']}, {answer['topics']} topics with "
+        f"{answer['partitions']} partitions\n"
+        + (f"metadata group led by node {leader}" if leader else
+           "the metadata group has no leader: topics cannot be created or deleted now")
+        + f"\ngroups without a leader: {_some(answer['leaderless_groups'])}"
+        f"\nunder-replicated groups: {_some(answer['under_replicated_groups'])}"
+        f"\nquarantined replicas: {_some(answer['quarantined_groups'])}")
+
+
+def node_state(node: dict) -> str:
+    """One word, or two: what this node is now."""
+    if node["state"] != "up":
+        return node["state"]
+    if node["problem"]:
+        return "no answer"
+    if node["ready"] is None:
+        return "up"  # of a release that does not tell
+    if node["phase"] != "serving":
+        return node["phase"]
+    return "ready" if node["ready"] else "not ready"
+
+
+def _needs(answer: dict) -> list[str]:
+    """What is not as it should be, the worst first."""
+    needs = []
+    if answer["leaderless_groups"]:
+        needs.append(f"no leader, no appends: {_some(answer['leaderless_groups'])}")
+    if not answer["metadata_leader"]:
+        needs.append("the metadata group has no leader")
+    if answer["quarantined_groups"]:
+        needs.append(f"damaged replicas: {_some(answer['quarantined_groups'])}")
+    for node in answer["nodes"]:
+        state = node_state(node)
+        if node["problem"]:
+            needs.append(f"node {node['id']} does not answer: {node['problem']}")
+        elif state not in ("ready", "up"):
+            why = node["not_ready"]
+            needs.append(f"node {node['id']} is {state}" + (f": {why}" if why else ""))
+    if answer["under_replicated_groups"]:
+        needs.append(f"fewer replicas than there should be: "
+                     f"{_some(answer['under_replicated_groups'])}")
+    return needs
+
+
+def _all_well(answer: dict) -> str:
+    return (f"All well: {plural(len(answer['nodes']), 'node')}, every group has a leader and all "
+            "its replicas.")
+
+
+def _free(node: dict) -> str | None:
+    if not node["disk_total_bytes"]:
+        return None
+    share = 100 * node["disk_free_bytes"] // node["disk_total_bytes"]
+    return f"{quantities.size(node['disk_free_bytes'])} ({share} %)"
+
+
+def _some(groups: list[int]) -> str:
+    """The number of groups and the first few of them."""
+    if not groups:
+        return "none"
+    shown = ", ".join(map(str, groups[:_NAMED_MAX]))
+    return f"{len(groups)} ({shown}{', ...' if len(groups) > _NAMED_MAX else ''})"
+
+
+def _cell() -> str:
+    """A block where the terminal can show it."""
+    encoding = (getattr(sys.stdout, "encoding", "") or "ascii").lower()
+    return "█" if encoding.replace("-", "") == "utf8" else "#"
+
+
+def print_group(answer: dict) -> None:
+    """`multiraft group describe`."""
+    leader = answer["leader"]
+    who = f"led by node {leader} in term {answer['term']}" if leader else (
+        f"has no leader (term {answer['term']})")
+    click.echo(f"Group {answer['group']} {who}{_leader_marks(answer)}")
+    click.echo(f"voters {_nodes(answer['voters'])}; learners {_nodes(answer['learners'])}")
+    if answer["outgoing"]:
+        click.echo(f"its members are changing: the voters before were "
+                   f"{_nodes(answer['outgoing'])}, and both majorities count")
+    if answer["partitions"] is not None:
+        click.echo(f"{plural(answer['partitions'], 'partition')} with data, "
+                   f"{quantities.size(answer['log_bytes'])} of log")
+    click.echo()
+    print_table(
+        ("node", "role", "state", "term", "match", "lag", "lag bytes", "log", "durable", "commit",
+         "applied", "note"),
+        [(row["node"], row["role"], row["state"], row["term"], row["match"], row["lag_entries"],
+          quantities.size(row["lag_bytes"]), _log(row), row["durable_index"], row["commit"],
+          row["applied_index"], _note(row)) for row in answer["replicas"]])
+
+
+def _leader_marks(answer: dict) -> str:
+    marks = ""
+    if answer["leader"] and not answer["settled"]:
+        marks += ", which has not committed in its term yet"
+    if answer["transferee"]:
+        marks += f", being handed to node {answer['transferee']}"
+    return marks
+
+
+def _nodes(nodes: list[int]) -> str:
+    return ", ".join(map(str, nodes)) or "none"
+
+
+def _log(row: dict) -> str | None:
+    if row["last_index"] is None:
+        return None
+    return f"{row['first_index']}..{row['last_index']}"
+
+
+def _note(row: dict) -> str:
+    if row["problem"]:
+        return row["problem"]
+    return f"quarantined: {row['quarantined']}" if row["quarantined"] else ""

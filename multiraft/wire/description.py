@@ -1,0 +1,84 @@
+"""``group_describe``: a replica as its node sees it, and the members as a leader sees them.
+
+Contract.  As ``messages.py``, which puts these shapes into its tables.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.wire import schema
+from multiraft.wire.schema import Shape, list_of, row
+
+#: Members of a group and nodes of a cluster.
+NODES_MAX = 10_000
+TEXT_MAX = 4096
+
+
+class GroupDescribe(NamedTuple):
+    """The answering node's replica of a group, and, when it leads, how it sees the members."""
+
+    group: int
+
+
+class MemberProgress(NamedTuple):
+    """One member as its leader sees it.  ``lag_bytes``: what it lacks of the leader's log."""
+
+    node: int
+    state: str  # of progress.py: probe, replicate, snapshot, absent, out
+    match: int
+    next_index: int
+    commit_known: int
+    inflight_bytes: int
+    lag_bytes: int
+
+
+class GroupDescribeReply(NamedTuple):
+    """``outgoing`` is not empty while the configuration is joint.  ``settled``: leads, and has
+    committed in its term.  ``quarantined``: why, or empty.  ``commit_said``: highest commit index
+    a leader named since the node started, -1 = none.  ``members`` at the leader only."""
+
+    node: int
+    group: int
+    incarnation: int
+    role: str
+    term: int
+    vote: int
+    leader: int
+    first_index: int
+    last_index: int
+    durable_index: int
+    commit: int
+    applied_index: int
+    commit_said: int
+    settled: bool
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+    outgoing: tuple[int, ...]
+    quarantined: str
+    asleep: bool
+    transferee: int
+    uncommitted_bytes: int
+    log_bytes: int
+    partitions: int
+    members: tuple[MemberProgress, ...]
+
+
+_u64 = schema.integer(0, schema.U64_MAX)
+_u32 = schema.integer(0, schema.U32_MAX)
+_mark = schema.integer(-1, schema.I64_MAX)
+_node = schema.integer(0, schema.I32_MAX)
+_text = schema.text(TEXT_MAX)
+_nodes = list_of(_node, NODES_MAX)
+
+GROUP_DESCRIBE = Shape(GroupDescribe, {"group": _u32})
+GROUP_DESCRIBE_REPLY = Shape(GroupDescribeReply, {
+    "node": _node, "group": _u32, "incarnation": _u32,
+    "role": schema.one_of("follower", "pre_candidate", "candidate", "leader"),
+    "term": _u64, "vote": _node, "leader": _node, "first_index": _u64, "last_index": _u64,
+    "durable_index": _u64, "commit": _u64, "applied_index": _u64, "commit_said": _mark,
+    "settled": schema.boolean, "voters": _nodes, "learners": _nodes, "outgoing": _nodes,
+    "quarantined": _text, "asleep": schema.boolean, "transferee": _node,
+    "uncommitted_bytes": _u64, "log_bytes": _u64, "partitions": _u64,
+    "members": list_of(row(MemberProgress, _node, _text, _u64, _u64, _u64, _u64, _u64),
+                       NODES_MAX)})

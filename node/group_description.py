@@ -1,0 +1,47 @@
+"""One replica as ``group_describe`` answers it: the core's picture and the store's sizes.
+
+Contract.  O(members): sizes are differences of running sums.  Raises
+``InvalidRequest`` for a group this node has no replica of; who has one is known to ``group_list``.
+"""
+
+from __future__ import annotations
+
+from multiraft.errors import Compacted, UnknownGroup
+from multiraft.group import GroupStatus
+from multiraft.wire.description import TEXT_MAX, GroupDescribeReply, MemberProgress
+from multiraft.wire.errors import InvalidRequest
+
+
+def describe_group(node: int, core, store, group: int) -> GroupDescribeReply:
+    """This node's replica of ``group``."""
+    try:
+        status = core.status(group)
+    except UnknownGroup as error:
+        raise InvalidRequest(f"node {node} has no replica of group {group}") from error
+    configuration = status.configuration
+    return GroupDescribeReply(
+        node=node, group=group, incarnation=status.incarnation, role=status.role.name.lower(),
+        term=status.term, vote=status.vote, leader=status.leader,
+        first_index=status.first_index, last_index=status.last_index,
+        durable_index=status.durable_index, commit=status.commit,
+        applied_index=status.applied_index, commit_said=status.commit_said,
+        settled=status.committed_in_term, voters=tuple(configuration.voters),
+        learners=tuple(configuration.learners), outgoing=tuple(configuration.outgoing),
+        quarantined=status.quarantined[:TEXT_MAX // 4], asleep=status.asleep,
+        transferee=status.transferee, uncommitted_bytes=status.uncommitted_bytes,
+        log_bytes=log_bytes(store, status, status.first_index),
+        partitions=store.tails[group].partitions_count,
+        members=tuple(MemberProgress(
+            member.node, member.state, member.match, member.next_index, member.commit_known,
+            member.inflight_bytes, log_bytes(store, status, member.match + 1))
+            for member in status.members))
+
+
+def log_bytes(store, status: GroupStatus, first: int) -> int:
+    """Framed bytes from ``first`` to the durable end of a replica's log, as far as they are not
+    compacted.  O(1)."""
+    try:
+        return store.bytes_between(status.group, max(first, status.first_index),
+                                   min(status.last_index, status.durable_index))
+    except (Compacted, UnknownGroup):
+        return 0  # storage has forgotten it already

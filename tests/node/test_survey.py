@@ -1,0 +1,205 @@
+"""Looking at all groups: who is behind, who is under-replicated, in slices, shared by who asks."""
+
+import itertools
+import os
+from types import SimpleNamespace
+
+import trio
+
+from multiraft.errors import UnknownGroup
+from multiraft.group import GroupStatus, MemberStatus, Role
+from multiraft.types import Configuration
+from node import survey as survey_module
+from node.survey import SLICE, Survey, Surveying, measure_space
+from tests.node.harness import Client, in_trio, serving
+
+LAG_MAX = 10
+
+
+def status(group: int = 1, **changes) -> GroupStatus:
+    """A follower of node 2 that has everything."""
+    values = dict(
+        group=group, incarnation=1, role=Role.FOLLOWER, term=3, vote=0, leader=2, first_index=1,
+        last_index=100, durable_index=100, commit=100, applied_index=100, committed_in_term=False,
+        configuration=Configuration((1, 2, 3), (4,)), quarantined="", asleep=True, transferee=0,
+        uncommitted_bytes=0, members=(), commit_said=100)
+    return GroupStatus(**values | changes)
+
+
+def leader(*members: MemberStatus, **changes) -> GroupStatus:
+    return status(role=Role.LEADER, leader=1, committed_in_term=True, members=members, **changes)
+
+
+def member(node: int, match: int = 100, state: str = "replicate") -> MemberStatus:
+    return MemberStatus(node, state, match, match + 1, match, 0)
+
+
+class World:
+    """A core whose groups are what a test says; an entry is 10 bytes."""
+
+    def __init__(self, *statuses: GroupStatus, down: tuple[int, ...] = ()):
+        self.statuses = {one.group: one for one in statuses}
+        self.space = (1, 2, 3)
+        self.looked: list[int] = []
+        core = SimpleNamespace(
+            groups=lambda: tuple(self.statuses), status=self.status,
+            node_state=lambda node: "down" if node in down else "up")
+        store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1))
+        self.surveying = Surveying(core, store, LAG_MAX, lambda: self.space)
+
+    def status(self, group: int) -> GroupStatus:
+        self.looked.append(group)
+        if self.statuses[group] is None:
+            raise UnknownGroup(f"group {group}")
+        return self.statuses[group]
+
+
+def taken(*statuses: GroupStatus, down: tuple[int, ...] = ()) -> Survey:
+    return trio.run(World(*statuses, down=down).surveying.take)
+
+
+def test_a_follower_that_has_what_its_leader_committed_is_not_behind():
+    found = taken(status())
+    assert (found.groups, found.behind.count, found.leaderless.count) == (1, 0, 0)
+    assert found.lag_entries == 0
+
+
+def test_a_follower_that_heard_no_leader_since_the_start_is_behind():
+    assert taken(status(commit_said=-1)).behind.groups == [1]
+
+
+def test_a_follower_far_below_what_its_leader_committed_is_behind_by_so_much():
+    found = taken(status(commit=50, commit_said=100))
+    assert (found.behind.count, found.lag_entries) == (1, 50)
+    found = taken(status(commit=95, commit_said=100))
+    assert (found.behind.count, found.lag_entries) == (0, 5), "what is under way is no lag"
+
+
+def test_what_is_committed_and_not_durable_here_counts_as_missing():
+    assert taken(status(durable_index=50)).behind.count == 1
+
+
+def test_a_follower_without_a_leader_or_with_one_that_is_down_has_none():
+    for found in (taken(status(leader=0)), taken(status(), down=(2,))):
+        assert (found.leaderless.groups, found.behind.groups) == ([1], [1])
+
+
+def test_a_quarantined_replica_is_that_and_behind():
+    found = taken(status(quarantined="bit rot"))
+    assert (found.quarantined.groups, found.behind.groups) == ([1], [1])
+    assert found.leaderless.count == 0
+
+
+def test_an_empty_replica_is_behind():
+    assert taken(status(configuration=Configuration((), ()))).behind.count == 1
+
+
+def test_a_leader_is_behind_until_it_has_committed_in_its_term():
+    assert taken(leader()).behind.count == 0
+    assert taken(leader()._replace(committed_in_term=False)).behind.count == 1
+
+
+def test_a_group_is_under_replicated_when_a_voter_lacks_much_cannot_be_fed_or_is_down():
+    assert taken(leader(member(2), member(3))).under_replicated.count == 0
+    assert taken(leader(member(2, match=89), member(3))).under_replicated.groups == [1]
+    assert taken(leader(member(2, state="absent"), member(3))).under_replicated.count == 1
+    assert taken(leader(member(2), member(3)), down=(3,)).under_replicated.count == 1
+
+
+def test_a_learner_may_lag():
+    found = taken(leader(member(2), member(3), member(4, match=0)))
+    assert found.under_replicated.count == 0
+    assert found.peer_lag[4] == (100, 1000)
+
+
+def test_what_a_peer_lacks_is_the_most_of_one_group_and_the_bytes_of_all():
+    found = taken(leader(member(2, match=97)), leader(member(2, match=99))._replace(group=2))
+    assert found.peer_lag == {2: (3, 40)}
+
+
+def test_a_group_that_is_removed_meanwhile_is_left_out():
+    world = World(status(1), status(2))
+    world.statuses[1] = None
+    assert trio.run(world.surveying.take).groups == 1
+
+
+def test_others_run_between_slices_of_a_large_pool():
+    slices = 10
+    world = World(*map(status, range(SLICE * slices)))
+    seen = []
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.surveying.take)
+            while len(world.looked) < SLICE * slices:
+                seen.append(len(world.looked))
+                await trio.lowlevel.checkpoint()
+
+    trio.run(main)
+    # The scheduler may let one run last in a turn and first in the next.
+    assert all(after - before <= 2 * SLICE for before, after in itertools.pairwise(seen))
+    assert len(seen) >= slices // 2
+
+
+@in_trio
+async def test_who_asks_at_the_same_time_or_soon_after_shares_one_survey(monkeypatch):
+    world = World(status())
+    now_ms = [1_000]
+    monkeypatch.setattr(survey_module, "monotonic_ms", lambda: now_ms[0])
+    got: list[Survey] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.surveying.run)
+        for _ in range(3):
+            world.surveying.request(got.append)
+        first = await world.surveying.fresh()
+        assert got == [first] * 3 and len(world.looked) == 1
+        assert await world.surveying.fresh() is first
+        now_ms[0] += survey_module.FRESH_MS
+        assert await world.surveying.fresh() is not first
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_disk_that_does_not_answer_does_not_hold_the_survey(monkeypatch):
+    import threading
+
+    monkeypatch.setattr(survey_module, "SPACE_WAIT_S", 0.01)
+    world, release = World(status()), threading.Event()
+    world.surveying._space = lambda: release.wait() and (7, 8, 9)
+    try:
+        assert (await world.surveying.take()).disk_free_bytes == 0
+        assert (await world.surveying.take()).disk_free_bytes == 0, "no second thread waits"
+    finally:
+        release.set()
+
+
+@in_trio
+async def test_a_disk_that_cannot_say_how_full_it_is_ends_nothing():
+    world = World(status())
+
+    def fail():
+        raise OSError(5, "input/output error")
+
+    world.surveying._space = fail
+    assert (await world.surveying.take()).disk_used_bytes == 0
+
+
+def test_space_counts_all_files_below_and_the_filesystem(tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a").write_bytes(bytes(1000))
+    (tmp_path / "below" / "b").write_bytes(bytes(234))
+    used, free, total = measure_space(str(tmp_path))
+    assert used == 1234
+    assert 0 < free <= total
+    assert total == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
+
+
+@in_trio
+async def test_a_real_node_alone_is_caught_up_and_knows_its_bytes(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await client.produce(topic, b"x" * 1000)
+        found = await node.surveying.take()
+    assert (found.groups, found.led, found.behind.count) == (3, 3, 0)
+    assert found.log_bytes > 1000
+    assert found.disk_used_bytes >= found.log_bytes
