@@ -1,5 +1,5 @@
-"""Asks many groups at once whether they accept appends: when each first does again, and for how long
-each did not.
+"""Asks many groups at once whether they accept appends, when each first does again, and for how
+long each did not.
 
 Contract.  ``Prober`` speaks the wire protocol over one non-blocking connection per node and sends
 batches of one small record, many partitions in one request.  A group counts when an append to it is
