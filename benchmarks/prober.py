@@ -30,8 +30,10 @@ AGAIN_S = 0.02
 PATIENCE_S = 0.4
 RECORD_BYTES = 100
 CALL_S = 10.0
-#: A group that is watched is asked again this long after it acknowledged.
-WATCH_INTERVAL_S = 0.1
+#: A group that is watched is asked again this long after it acknowledged: a thousand of them are a
+#: load that does not itself keep the nodes busy, and with all phases among them somebody asks
+#: whenever something begins.
+WATCH_INTERVAL_S = 0.5
 
 
 class Place(NamedTuple):

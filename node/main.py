@@ -25,7 +25,7 @@ from pathlib import Path
 import trio
 
 from multiraft._layout import BATCH_BYTES_MAX
-from multiraft.errors import CodecError, ProposalError
+from multiraft.errors import CodecError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
@@ -53,6 +53,7 @@ from node.directory import Directory
 from node.disk import DiskWorker
 from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
+from node.hand_over import HandOver
 from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
 from node.lease_events import LeaseEvents
 from node.life import SERVING, STOPPING, Life
@@ -284,30 +285,16 @@ class Node:
             lambda: loop_silent_ms(self.liveness), lambda: disk_busy_ms(self.disk)))
 
     async def _hand_over(self) -> None:
-        """Every group led here is transferred, as far as there is somebody to take it; bounded by
-        ``shutdown_ms_max``.  Then what is still open is answered, and no round follows."""
+        """Groups led here are handed over one after the other, for ``shutdown_ms_max`` at most, and
+        serve until then.  Then what is still open is answered, and no round follows."""
         self.life.phase = STOPPING
         self.log.info("stopping", extra={"leads": self.core.led_count})
-        self.sessions.stopping = True
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
-            while any([self._transfer(group) for group in self.core.led_groups()]):
-                self.request_round()
-                await self.roles.wait(HAND_OVER_RETRY_S)
+            await HandOver(self.core, self.roles, self.request_round, self.log).run()
+        self.sessions.stopping = True
         self.applying.stop()
         self.rounds.stop()
         self.log.info("stopped", extra={"leads": self.core.led_count})
-
-    def _transfer(self, group: int) -> bool:
-        """Begin to hand over one group; False when there is nobody to take it."""
-        if self.core.status(group).transferee:
-            return True  # under way
-        try:
-            self.core.transfer(group, 0)
-        except ProposalError as error:
-            self.log.info("transfer not possible", extra={
-                "group": group, "term": self.core.leader_hint(group)[1], "reason": str(error)})
-            return False
-        return True
 
     def close(self) -> None:
         """After ``run``: a last checkpoint, then the files.  Raises ``DiskFailed``."""
@@ -316,10 +303,6 @@ class Node:
         self.arrivals.close()
         self.checkpoints.write_last()
         self.store.close()
-
-
-#: A transfer that did not happen (its target lagged) is asked for again after this, in seconds.
-HAND_OVER_RETRY_S = 0.2
 
 
 def run(config_path: Path, log_format: str = "json", log_level: str = "info") -> int:
