@@ -8,12 +8,13 @@ which return this module's own small values; the client's errors become `Command
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from admin_cli.failures import Ambiguous, CommandFailed, NotFound, Unreachable
-from admin_cli.servers import Servers
+from admin_cli.servers import Servers, TlsOptions
 from admin_cli.session import Connect, Session
 from admin_cli.times import At
 from multiraft.client import blocking
@@ -26,9 +27,11 @@ NODE_TIMEOUT_MS = 2_000
 FLUSH_INTERVAL_S = 0.002
 
 
-def open_client(addresses: Sequence[str]) -> blocking.Client:
+def open_client(addresses: Sequence[str], tls: TlsOptions | None = None) -> blocking.Client:
     """A client of the cluster behind ``addresses``; connects when it is asked something."""
-    return blocking.Client(list(addresses), client_id="multiraft-cli")
+    settings = None if tls is None else blocking.TlsSettings(tls.ca, tls.certificate, tls.key,
+                                                             tls.server_name)
+    return blocking.Client(list(addresses), client_id="multiraft-cli", tls=settings)
 
 
 class PartitionRow(NamedTuple):
@@ -62,7 +65,7 @@ class GroupRow(NamedTuple):
 def open_session(session: Session) -> Iterator[Any]:
     """A client to the session's cluster; its errors leave as ``CommandFailed``."""
     servers = session.servers()
-    connect = session.connect or open_client
+    connect = session.connect or functools.partial(open_client, tls=session.tls())
     try:
         with connect(servers.addresses) as client:
             yield client

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from admin_cli import dev_state
+from admin_cli import dev_state, servers
 from admin_cli.failures import NotFound
 from admin_cli.times import FORMS, At, parse_time
 
@@ -37,8 +37,40 @@ def _remember_servers(context: click.Context, _parameter: click.Parameter,
         context.obj.servers_option = value
 
 
+#: flag -> what it is, and what rpk, nats and curl call it.
+TLS_FLAGS = {
+    "--tls-ca": ("Believe this CA's certificates.", ("--tls-truststore", "--tlsca", "--cacert")),
+    "--tls-cert": ("Show this certificate.", ("--tlscert", "--cert")),
+    "--tls-key": ("The certificate's key.", ("--tlskey",)),
+    "--tls-server-name": ("The name that nodes' certificates carry. Default: the host.", ()),
+}
+
+
+def _remember_tls(context: click.Context, parameter: click.Parameter, value: str | bool | None,
+                  ) -> None:
+    if value is not None:
+        context.obj.tls_options[parameter.name.removesuffix("_elsewhere")] = value
+
+
+def _tls_options(command: Command) -> Command:
+    """``--tls...``; stored in the session."""
+    for flag, (text, elsewhere) in reversed(TLS_FLAGS.items()):
+        name = flag.removeprefix("--").replace("-", "_")
+        metavar = "NAME" if flag == "--tls-server-name" else "FILE"
+        variable = servers.tls_variable(name)
+        command = click.option(flag, name, metavar=metavar, expose_value=False, is_eager=True,
+                               callback=_remember_tls, help=f"{text} [env: {variable}]")(command)
+        if elsewhere:
+            command = click.option(*elsewhere, f"{name}_elsewhere", hidden=True, is_eager=True,
+                                   expose_value=False, callback=_remember_tls)(command)
+    return click.option("--tls", is_flag=True, default=None, expose_value=False, is_eager=True,
+                        callback=_remember_tls, help="Speak TLS; implied by the flags below. "
+                        f"[env: {servers.tls_variable('tls')}=1]")(command)
+
+
 def servers_option(command: Command) -> Command:
-    """``--servers``; stored in the session, not passed to the command."""
+    """``--servers`` and how to speak to them; stored in the session, not passed to the command."""
+    command = _tls_options(command)
     shown = click.option("--servers", metavar="HOST:PORT,...", expose_value=False,
                          callback=_remember_servers, is_eager=True,
                          help="Client addresses of the cluster. Default: $MULTIRAFT_SERVERS, "

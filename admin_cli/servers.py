@@ -29,6 +29,30 @@ class Servers:
     dev_directory: Path | None = None  # set when they came from a development cluster
 
 
+def tls_variable(name: str) -> str:
+    """The environment's name of a TLS option: tls_ca -> MULTIRAFT_TLS_CA."""
+    return f"MULTIRAFT_{name.upper()}"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """What was said about TLS: paths of files, and the name in nodes' certificates."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    server_name: str = ""
+
+
+def find_tls(options: Mapping[str, str | bool], environ: Mapping[str, str]) -> TlsOptions | None:
+    """Each option from the command line, else from the environment; None = no TLS."""
+    said = {name: options.get(name) or environ.get(tls_variable(name), "")
+            for name in ("tls", "tls_ca", "tls_cert", "tls_key", "tls_server_name")}
+    if said["tls"] in ("", "0") and not any(said[name] for name in said if name != "tls"):
+        return None
+    return TlsOptions(said["tls_ca"], said["tls_cert"], said["tls_key"], said["tls_server_name"])
+
+
 def parse_addresses(text: str, source: str) -> tuple[str, ...]:
     """``HOST:PORT[,HOST:PORT...]`` as a tuple; raises ``CommandFailed`` naming the bad one."""
     addresses = tuple(part.strip() for part in text.split(",") if part.strip())

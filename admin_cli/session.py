@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from admin_cli.servers import Servers, find_servers
+from admin_cli.servers import Servers, TlsOptions, find_servers, find_tls
 
 Connect = Callable[[Sequence[str]], Any]  # client addresses -> a client, used with `with`
 NodeCommand = Callable[[Path], Sequence[str]]  # node.toml -> command line
@@ -21,14 +21,20 @@ NodeCommand = Callable[[Path], Sequence[str]]  # node.toml -> command line
 @dataclass(slots=True)
 class Session:
     """``connect`` and ``node_command`` None mean the real client and the real node;
-    ``servers_option`` is what --servers said, ``pause`` waits so many seconds."""
+    ``servers_option`` is what --servers said, ``tls_options`` what the --tls... flags did;
+    ``pause`` waits so many seconds."""
 
     environ: Mapping[str, str]
     connect: Connect | None = None
     servers_option: str | None = None
     node_command: NodeCommand | None = None
     pause: Callable[[float], None] = time.sleep
+    tls_options: dict[str, str | bool] = field(default_factory=dict)
 
     def servers(self) -> Servers:
         """The cluster to talk to; raises ``CommandFailed`` when nothing names one."""
         return find_servers(self.servers_option, self.environ)
+
+    def tls(self) -> TlsOptions | None:
+        """How to speak to it; None = without TLS."""
+        return find_tls(self.tls_options, self.environ)

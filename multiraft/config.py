@@ -48,6 +48,9 @@ class RaftConfig:
     uncommitted_bytes_max: int = 64 << 20
     #: Proposed but uncommitted entries of a group, for the same reason.
     uncommitted_entries_max: int = 1 << 16
+    #: A message may raise a replica's term by at most this: terms grow by one per election, and one
+    #: forged or corrupt number must not use up a group's terms.  A million elections take days.
+    term_jump_max: int = 1 << 20
     #: Entries that a learner may lack when it is made a voter: what is on the way under load.  A
     #: joint majority that waits for more would stop the group (thesis 4.2.1).
     promotion_lag_entries_max: int = 1024

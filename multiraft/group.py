@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from multiraft import digest, membership
 from multiraft.digest import LedSum
+from multiraft.errors import ImpossibleMessage
 from multiraft.host import Host
 from multiraft.log import GroupLog
 from multiraft.messages import AppendReply, GroupMessage, Status
@@ -262,8 +263,13 @@ class Group:
 
     def become_follower(self, term: int, leader: int, why: str = "", vote: int = 0) -> None:
         """Follow ``leader`` (0 = unknown) in ``term``, whatever this replica was before; with
-        ``vote`` in a new term."""
+        ``vote`` in a new term.  Raises ``ImpossibleMessage`` for a term that is absurd; nothing has
+        changed then."""
         if term > self.term:
+            if term - self.term > self.host.config.term_jump_max:
+                raise ImpossibleMessage(
+                    f"group {self.id}: the term would jump from {self.term} to {term}, the limit "
+                    f"is term_jump_max={self.host.config.term_jump_max}")
             self.set_hard_state(term, vote)
         self.enter(Role.FOLLOWER, leader, why)
         self.host.timers.cancel(self.id)

@@ -82,6 +82,8 @@ class GroupLog:
 
     def matches(self, index: int, term: int) -> bool:
         """Whether the log holds (index, term), as far as it can tell."""
+        if index == self.last_index:
+            return term == self.last_term
         return self.first_index - 1 <= index <= self.last_index and self.term_at(index) == term
 
     def up_to_date(self, last_index: int, last_term: int) -> bool:

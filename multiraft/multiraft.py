@@ -160,6 +160,8 @@ class MultiRaft:
         host = self._host
         assert now_ms >= host.now_ms, f"time went from {host.now_ms} back to {now_ms}"
         host.now_ms = now_ms
+        if now_ms < host.timers.earliest_ms:
+            return
         while (key := host.timers.pop_due(now_ms)) is not None:
             if key < 0:
                 self._neighbours.on_timer(key)
@@ -173,6 +175,12 @@ class MultiRaft:
         if self._neighbours.pending:
             return self._host.now_ms
         return self._host.timers.next_ms()
+
+    @property
+    def earliest_ms(self) -> int:
+        """``tick`` is not due before: a bound for whoever asks every round.  It may be early, until
+        the ``tick`` of that time."""
+        return self._host.now_ms if self._neighbours.pending else self._host.timers.earliest_ms
 
     def step(self, sender: int, message: Message) -> None:
         """``sender`` said something.  Raises ``ImpossibleMessage``; then the log is unchanged."""
@@ -461,7 +469,8 @@ class MultiRaft:
                     group.acknowledge()
                 if group.outbox:
                     self._release(group, ready, sequence)
-                group.hand_out_committed(ready)
+                if group.log.commit > group.log.handed_index:
+                    group.hand_out_committed(ready)
             if group_writes:
                 self._sequence = sequence
                 self._writing.append((sequence, writing))
@@ -532,10 +541,6 @@ class MultiRaft:
     def has_group(self, group: int) -> bool:
         """Whether this node has a replica of ``group``."""
         return group in self._groups
-
-    def configuration(self, group: int) -> Configuration:
-        """Members of a group that is here.  Raises ``UnknownGroup``."""
-        return self._group(group).configuration
 
     def quarantine_reason(self, group: int) -> str:
         """Why the replica is damaged; empty when it is not, or not here."""

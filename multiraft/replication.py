@@ -160,11 +160,16 @@ def _ask(group: Group, member: Progress) -> None:
 
 
 def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
-    log = group.log
-    group.outbox.append(Envelope(member.node, Append(
-        group.id, group.incarnation, group.term, prev, log.term_at(prev), last, log.commit, (),
-        group.stamp)))
-    member.commit_sent = log.commit
+    """Members in step get the very same message, which a driver may notice."""
+    log, outbox, commit = group.log, group.outbox, group.log.commit
+    append = outbox[-1].message if outbox else None
+    if (type(append) is not Append or append.prev_index != prev or append.last_index != last
+            or append.commit != commit or append.stamp != group.stamp
+            or append.term != group.term):
+        append = Append(group.id, group.incarnation, group.term, prev, log.term_at(prev), last,
+                        commit, (), group.stamp)
+    outbox.append(Envelope(member.node, append))
+    member.commit_sent = commit
     member.stamp_sent = group.stamp
 
 
@@ -214,7 +219,8 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
         verified = min(max(reply.hint_index, member.match), log.last_index)
         member.become_replicate(verified + 1)
     if news:
-        maybe_commit(group)
+        if reply.match > log.commit:
+            maybe_commit(group)
         if group.transferee == member.node:
             election.continue_transfer(group)
     if member.next_index <= log.staged_index:
@@ -423,7 +429,8 @@ def on_written(group: Group, durable_before: int) -> None:
     """This replica's durable index moved: count it, or report it if the leader knows what stands
     there."""
     if group.role is Role.LEADER:
-        maybe_commit(group)
+        if group.log.durable_index > group.log.commit:
+            maybe_commit(group)
     elif group.leader and not group.is_held() and durable_before < group.verified:
         group.ack_to = group.leader
         group.touch()

@@ -2,6 +2,8 @@
 
 Contract.  ``arm`` moves a deadline earlier, never later; whoever wakes too early looks at what is
 due and arms again.  So a group under load pushes one item per expiry, not one per message.
+``earliest_ms`` is a bound that costs nothing to look at: no deadline is before it, but it may be
+that of a timer that was cancelled; ``next_ms`` and ``pop_due`` make it exact.
 Complexity.  arm, due: O(log n) amortised; cancel: O(1).  The heap holds at most
 ``2 * live + SLACK`` items.
 """
@@ -15,14 +17,19 @@ from heapq import heapify, heappop, heappush
 SLACK = 256
 
 
+#: When there is no deadline.
+NEVER_MS = 1 << 60
+
+
 class Timers:
     """Deadlines in milliseconds by key; ties fire in order of keys."""
 
-    __slots__ = ("_heap", "_deadlines")
+    __slots__ = ("_heap", "_deadlines", "earliest_ms")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []
         self._deadlines: dict[int, int] = {}
+        self.earliest_ms = NEVER_MS
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -33,6 +40,8 @@ class Timers:
         if current is None or deadline_ms < current:
             self._deadlines[key] = deadline_ms
             heappush(self._heap, (deadline_ms, key))
+            if deadline_ms < self.earliest_ms:
+                self.earliest_ms = deadline_ms
             if len(self._heap) > 2 * len(self._deadlines) + SLACK:
                 self._heap = [(deadline, key) for key, deadline in self._deadlines.items()]
                 heapify(self._heap)
@@ -51,8 +60,10 @@ class Timers:
         while heap:
             deadline, key = heap[0]
             if self._deadlines.get(key) == deadline:
+                self.earliest_ms = deadline
                 return deadline
             heappop(heap)
+        self.earliest_ms = NEVER_MS
         return None
 
     def pop_due(self, now_ms: int) -> int | None:
@@ -62,9 +73,10 @@ class Timers:
             return None
         key = heappop(self._heap)[1]
         del self._deadlines[key]
-        return key
+        return key  # ``earliest_ms`` is the one before: the caller comes again until there is none
 
     def _check(self) -> None:
         items = {*self._heap}
+        assert self.earliest_ms <= min(self._deadlines.values(), default=NEVER_MS)
         assert all((deadline, key) in items for key, deadline in self._deadlines.items())
         assert len(self._heap) <= 2 * len(self._deadlines) + SLACK + 1

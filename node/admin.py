@@ -63,6 +63,7 @@ class Admin:
         self._roles = roles
         self._nursery: trio.Nursery | None = None
         self._at_work = 0
+        self._creating = 0  # partitions of topics whose creation is not decided
         self._producer_ids: range = range(0)
         self._producer_lock = trio.Lock()
 
@@ -136,9 +137,30 @@ class Admin:
                 f"the replication factor belongs to the pool and is {factor} here; "
                 f"{request.replication_factor} was asked for", limit=factor,
                 value=request.replication_factor)
-        topic = await self._propose(metadata.CreateTopic(request.name, uuid.uuid4().bytes,
-                                                         request.partitions))
+        self._check_room(request.partitions)
+        self._creating += request.partitions
+        try:
+            topic = await self._propose(metadata.CreateTopic(request.name, uuid.uuid4().bytes,
+                                                             request.partitions))
+        finally:
+            self._creating -= request.partitions
         return wire.CreateTopicReply(self._topic_metadata(topic))
+
+    def _check_room(self, partitions: int) -> None:
+        """Raises ``LimitExceeded`` when a topic of so many partitions does not fit.  Only where it
+        would be decided: another node refuses it for a better reason.  What is being created counts
+        as if each were a topic of its own."""
+        limits, state = self._config.limits, self._metadata_log.state
+        if not self._core.is_leader(METADATA_GROUP):
+            return
+        for name, value in (
+                ("partitions_per_topic_max", partitions),
+                ("topics_max", state.topics_count + self._creating + 1),
+                ("partitions_max", state.partitions_count + self._creating + partitions)):
+            limit = getattr(limits, name)
+            if value > limit:
+                raise LimitExceeded(f"{name} is {limit}; with this topic there would be {value}",
+                                    limit=limit, value=value)
 
     async def _delete_topic(self, request: wire.DeleteTopic) -> wire.DeleteTopicReply:
         topic = self._metadata_log.state.topic(request.name)

@@ -128,13 +128,6 @@ class Applying:
         """Whether sessions have answers that were not given to their sockets yet."""
         return bool(self._sessions.to_flush)
 
-    def next_deadline_ms(self) -> int | None:
-        """When an append, a long poll or a question has waited long enough."""
-        deadlines = [at for at in (self._pending.next_deadline_ms(),
-                                   self._fetching.next_deadline_ms(),
-                                   self._confirmations.earliest_ms) if at is not None]
-        return min(deadlines)
-
     def stop(self) -> None:
         """The node ends: what is still open is answered, as far as its outcome is known."""
         self._pending.stop()
@@ -146,11 +139,14 @@ class Applying:
         """Deadlines, woken polls, and everything to the sockets."""
         if self._replicas.due:
             self._replicas.settle()
-        self._pending.expire(now_ms)
+        if self._pending.earliest_ms <= now_ms:
+            self._pending.expire(now_ms)
         if self._confirmations.earliest_ms <= now_ms:
             self._confirmations.expire(now_ms)
-        self._fetching.wake_due(now_ms)
-        self._sessions.flush()
+        if self._fetching.woken or self._fetching.earliest_ms <= now_ms:
+            self._fetching.wake_due(now_ms)
+        if self._sessions.to_flush:
+            self._sessions.flush()
 
 
 #: Events an operator wants to read about, and how loud they are.  Those of whole nodes have the

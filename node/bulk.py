@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
-from multiraft.wire import messages as wire
 from multiraft.wire.errors import RemoteProtocolError
-from multiraft.wire.frames import HANDSHAKE_LIMITS, Frame, FrameReader, WireLimits, encode_frame
+from multiraft.wire.frames import Frame, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
+from node.handshake import NotAccepted, introduce
 from node.receive import receive_some
 
 #: A request that was not answered after so long is given up, in seconds.
@@ -38,15 +38,18 @@ class NoAnswer(Exception):
     """The peer is not reached, refuses, or did not answer in time."""
 
 
+_UNANSWERED = (OSError, RemoteProtocolError, Malformed, NotAccepted, trio.TooSlowError)
+
+
 class Bulk:
     """Both ends of a node's bulk connections."""
 
-    def __init__(self, dial: Callable[[int], Awaitable[socket.socket | None]], hello: list,
+    def __init__(self, dial: Callable[[int], Awaitable[socket.socket | None]], introduction,
                  frame_bytes_max: int, bytes_per_second: int):
         self.handlers: dict[str, Handler] = {}
         self.bytes_sent = 0
         self._dial = dial
-        self._hello = hello
+        self._introduction = introduction  # (peer) -> what a connection begins with
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._bytes_per_second = bytes_per_second
         self._pace = trio.Lock()
@@ -65,7 +68,7 @@ class Bulk:
                     return await _next_frame(sock, reader)
             except BaseException as error:
                 self._drop(peer)
-                if isinstance(error, (OSError, RemoteProtocolError, Malformed, trio.TooSlowError)):
+                if isinstance(error, _UNANSWERED):
                     raise NoAnswer(f"node {peer}: {error or 'too slow'}") from error
                 raise
 
@@ -76,14 +79,14 @@ class Bulk:
         sock = await self._dial(peer)
         if sock is None:
             raise ConnectionError("it cannot be reached")
-        reader = FrameReader(HANDSHAKE_LIMITS)
-        self._connections[peer] = sock, reader
-        await self._send(sock, self._hello)
-        answer = wire.read_welcome((await _next_frame(sock, reader)).header)
-        if isinstance(answer, wire.Refused):
-            raise ConnectionError(answer.text)
+        try:
+            opened, reader = await introduce(sock, self._introduction(peer))
+        except BaseException:
+            sock.close()
+            raise
+        self._connections[peer] = opened, reader
         reader.limits = self._limits
-        return sock, reader
+        return opened, reader
 
     def _drop(self, peer: int) -> None:
         known = self._connections.pop(peer, None)

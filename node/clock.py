@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import time
 
+#: Nanoseconds of the system's monotonic clock: the clock itself, for whoever reads it every round.
+monotonic_ns = time.monotonic_ns
+
 
 def monotonic_ms() -> int:
     """Milliseconds of the system's monotonic clock."""

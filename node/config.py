@@ -10,82 +10,12 @@ import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from multiraft import _layout
 from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
+from multiraft.storage.config import StorageConfig
 from node.errors import BadConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one node; each is answered by a typed error that states limit and value."""
-
-    #: Client connections: each costs a socket, a task and up to two buffers.
-    connections_max: int = 4096
-    #: Requests of one connection that are not answered yet; more are not read (backpressure).
-    requests_in_flight_max: int = 256
-    #: Bytes of appends of one connection that are not answered yet; more are not read.
-    connection_bytes_in_flight_max: int = 64 << 20
-    #: One client frame: several batches of the largest size.
-    frame_bytes_max: int = 32 << 20
-    #: Answers waiting for a client that does not read; then the connection is closed.
-    outbox_bytes_max: int = 64 << 20
-    #: Frames waiting for a peer that does not read; then its connection is closed and probed anew.
-    peer_outbox_bytes_max: int = 128 << 20
-    #: Bytes answered to one fetch, whatever the client asks: with one more batch of the largest
-    #: size it stays inside a frame.
-    fetch_bytes_max: int = 7 << 20
-    #: A fetch reads at most this much on the loop, of what the page cache has: copying and checking
-    #: it takes 0.1 ms, about as long as a hop to a thread and back.
-    resident_read_bytes_max: int = 1 << 20
-    #: Threads that read what is not in memory: enough to keep a disk's queue busy, and few beside
-    #: the loop, which each of them makes wait for the interpreter's lock.
-    cold_readers_max: int = 4
-    #: Bytes under way from disk at a time: four fetches of the largest size.
-    cold_read_bytes_max: int = 64 << 20
-    #: Copies sent to peers that repair, in bytes per second and all together: a tenth of what a
-    #: modest network carries, so that appends keep their share.
-    bulk_bytes_per_second: int = 32 << 20
-    #: A long poll waits at most this long.
-    fetch_wait_ms_max: int = 30_000
-    #: An append is answered as ambiguous after at most this long.
-    append_timeout_ms_max: int = 60_000
-    #: A client that ended its side of a connection gets the answers to what it had asked, if they
-    #: are there, and taken, by then: a little more than an append may take.
-    half_closed_ms_max: int = 65_000
-    #: A connection that has not said hello by then is closed.
-    hello_timeout_ms: int = 5_000
-    #: The round loop answers the liveness thread's nudge within this, or leases end.
-    loop_stall_ms_max: int = 400
-    #: The oldest write in flight is younger than this, or leases end.
-    disk_stall_ms_max: int = 1_500
-    #: A group led here whose oldest append has not been committed for so long is handed to others:
-    #: several elections, well below what clients wait for an append.
-    group_stall_ms_max: int = 3_000
-    #: After this long without a write the disk is probed, so that a hung disk is noticed idle too.
-    disk_probe_ms: int = 500
-    #: Handing over leadership at shutdown takes at most this long.
-    shutdown_ms_max: int = 5_000
-    #: Metadata commands that stay in the log once a checkpoint holds what they did: what a node
-    #: that was away for minutes needs.  One that was away longer gets the state itself.
-    metadata_entries_kept: int = 10_000
-    #: Producer ids taken from the metadata group at a time.
-    producer_id_block: int = 1_000
-
-    def validate(self) -> "Limits":
-        """Raises ``ConfigError`` when two limits contradict each other."""
-        if self.frame_bytes_max < 2 * _layout.BATCH_BYTES_MAX:
-            raise ConfigError(f"frame_bytes_max={self.frame_bytes_max} must hold two batches of "
-                              f"{_layout.BATCH_BYTES_MAX} bytes")
-        if self.connection_bytes_in_flight_max < self.frame_bytes_max:
-            raise ConfigError(
-                f"connection_bytes_in_flight_max={self.connection_bytes_in_flight_max} is below "
-                f"frame_bytes_max={self.frame_bytes_max}")
-        for name in ("cold_readers_max", "cold_read_bytes_max"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1, or nothing "
-                                  "that is not in memory could be read")
-        return self
+from node.limits import Limits
+from node.security import SecurityConfig, require_protection
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +91,7 @@ class NodeConfig:
     members: tuple[Member, ...]
     raft: RaftConfig = field(default_factory=RaftConfig)
     limits: Limits = field(default_factory=Limits)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
 
     @property
@@ -183,7 +114,7 @@ def load(path: Path) -> NodeConfig:
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
     """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
-    known = {"node", "cluster", "raft", "limits", "http"}
+    known = {"node", "cluster", "raft", "limits", "security", "http"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
     cluster = _table(table, "cluster")
@@ -197,12 +128,17 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
     if factor > len(members):
         raise BadConfig(f"cluster.replication_factor={factor} needs as many nodes, there are "
                         f"{len(members)}")
-    return NodeConfig(
+    config = NodeConfig(
         node=node, data_dir=_data_dir(node_table, relative_to), cluster_id=_cluster_id(cluster),
         groups=groups, replication_factor=factor, members=members,
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
         limits=_section(Limits, table.get("limits", {}), "limits").validate(),
-        http=_section(HttpConfig, table.get("http", {}), "http").validate())
+        http=_section(HttpConfig, table.get("http", {}), "http").validate(),
+        security=_section(SecurityConfig, table.get("security", {}),
+                          "security").validate().relative_to(relative_to))
+    config.limits.validate_with(config.raft, StorageConfig())
+    require_protection(config.security, node.client_address.host, node.peer_address.host)
+    return config
 
 
 def address(text: object, where: str) -> Address:

@@ -66,11 +66,9 @@ class Directory:
     def replicas(self, group: int) -> tuple[int, ...]:
         """Members of a group, ascending: those of its log when it is here, else those that it was
         created with."""
-        if self._core.has_group(group):
-            members = self._core.configuration(group).members()
-        else:
-            members = self._metadata_log.state.initial_configuration(group).members()
-        return tuple(sorted(members))
+        known = (self._core.configuration(group)
+                 or self._metadata_log.state.initial_configuration(group))
+        return known.members()
 
     def leader_detail(self, group: int) -> tuple[Code, ErrorDetail]:
         """The refusal that sends a client to the leader of ``group``."""

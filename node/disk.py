@@ -30,10 +30,10 @@ class DiskWorker:
     """Owner of the writer thread of one lane.
 
     ``on_durable(staged_writes)`` is called on the loop for each completed group of writes, in
-    order.
+    order; it says whether a round is due.
     """
 
-    def __init__(self, store, on_durable: Callable[[list], None], arrivals: Arrivals):
+    def __init__(self, store, on_durable: Callable[[list], bool], arrivals: Arrivals):
         self._arrivals = arrivals
         self._store = store
         self._upkeep = trio.Event()
@@ -75,17 +75,20 @@ class DiskWorker:
     def start_next(self) -> None:
         """Hand what has gathered to the thread, unless a write is in flight or its file is being
         created."""
-        if (not self._gathering or self._writing_since_ms is not None or self._preparing
+        gathering = self._gathering
+        if (not gathering or self._writing_since_ms is not None or self._preparing
                 or self._ended):
             return
-        if not all(staged.native_ready for staged in self._gathering):
-            self._upkeep.set()  # ``prepare`` creates it, then starts this write
-            return
-        self._in_flight, self._gathering = self._gathering, []
-        self._store.begin(self._in_flight[-1])
+        parts: list = []
+        for staged in gathering:
+            if not staged.native_ready:
+                self._upkeep.set()  # ``prepare`` creates it, then starts this write
+                return
+            parts += staged.parts
+        self._in_flight, self._gathering = gathering, []
+        self._store.begin(gathering[-1])
         self._writing_since_ms = monotonic_ms()
-        jobs = _joined([part for staged in self._in_flight for part in staged.parts])
-        for file, buffers, position in jobs:
+        for file, buffers, position in parts if len(parts) == 1 else _joined(parts):
             self._token += 1
             self._queue.submit(file.fileno(), buffers, position, True, self._token)
         self._last_token = self._token
@@ -122,14 +125,12 @@ class DiskWorker:
             self._queue.submit(file_number, [b"\0" * 512], 0, True, self._token)
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """Owns the thread: starts it, collects completions, ends it when cancelled."""
+        """Owns the thread: starts it, has its completions collected, ends it when cancelled."""
         self._thread.start()
         task_status.started()
         try:
             self._arrivals.add(self._wake_fd, self.collect)
-            while True:
-                await trio.lowlevel.wait_readable(self._wake_fd)
-                self.collect()
+            await trio.sleep_forever()
         finally:
             self._arrivals.remove(self._wake_fd)
             self._ended = True
@@ -137,13 +138,11 @@ class DiskWorker:
             with trio.move_on_after(END_S, shield=True):
                 await trio.to_thread.run_sync(self._thread.join, abandon_on_cancel=True)
 
-    def collect(self) -> None:
-        """Take the completions that are there, and start what has gathered.  Raises
-        ``DiskFailed``."""
-        try:
-            os.eventfd_read(self._wake_fd)
-        except BlockingIOError:
-            return  # taken already
+    def collect(self) -> bool:
+        """Take the completions that are there, and start what has gathered; whether a round is
+        due.  Raises ``DiskFailed``."""
+        due = False
+        os.eventfd_read(self._wake_fd)
         for token, error, size, micros in self._queue.completions():
             if error:
                 raise DiskFailed(f"a write of the lane failed and is not retried: "
@@ -152,17 +151,20 @@ class DiskWorker:
             self.bytes_written += size
             self.latency.observe(micros)
             if token == self._last_token:
-                self._finished()
+                due = self._finished() or due
+        return due
 
-    def _finished(self) -> None:
+    def _finished(self) -> bool:
         done, self._in_flight = self._in_flight, []
         self._writing_since_ms = None
         self.last_write_ms = monotonic_ms()
+        due = False
         if done:
-            self._on_durable(done)
+            due = self._on_durable(done)
             if self._store.upkeep_due and not self._preparing:
                 self._upkeep.set()
         self.start_next()
+        return due
 
 
 def _joined(parts: list) -> list:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from sortedcontainers import SortedKeyList
 
 from multiraft.storage.errors import CorruptRange, OffsetTooLow
+from multiraft.timers import NEVER_MS
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Fetch, FetchReply, FetchResult
 from node.clock import monotonic_ms
@@ -58,7 +59,8 @@ class Fetching:
         self._by_group: dict[int, dict[int, WaitingFetch]] = {}
         self._by_session: dict[object, dict[int, WaitingFetch]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
-        self._woken: dict[int, WaitingFetch] = {}
+        self.woken: dict[int, WaitingFetch] = {}  # for ``wake_due``
+        self.earliest_ms = NEVER_MS  # no long poll's deadline is before it
         self._number = 0
         self.bytes = 0
         self.records = 0  # from the offsets asked for on
@@ -84,23 +86,20 @@ class Fetching:
         """Something of ``group`` was applied: its long polls are looked at again this round."""
         waiting = self._by_group.get(group)
         if waiting:
-            self._woken.update(waiting)
+            self.woken.update(waiting)
 
     def wake_due(self, now_ms: int) -> None:
-        """Answer what a commit or the clock has made due; once per round."""
+        """Answer what a commit or the clock has made due: ``woken``, or at ``earliest_ms``."""
         while self._deadlines and self._deadlines[0].deadline_ms <= now_ms:
             fetch = self._deadlines[0]
             self._remove(fetch)
-            self._woken[fetch.number] = fetch
-        if self._woken:
-            woken, self._woken = self._woken, {}
+            self.woken[fetch.number] = fetch
+        self.earliest_ms = self._deadlines[0].deadline_ms if self._deadlines else NEVER_MS
+        if self.woken:
+            woken, self.woken = self.woken, {}
             for fetch in woken.values():
                 self._remove(fetch)
                 self._try(fetch)
-
-    def next_deadline_ms(self) -> int | None:
-        """When ``wake_due`` is due next."""
-        return self._deadlines[0].deadline_ms if self._deadlines else None
 
     def forget(self, session) -> None:
         """A session is gone, and with it its long polls.  O(those)."""
@@ -112,7 +111,7 @@ class Fetching:
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
             fetch.deadline_ms = 0
-            self._woken[fetch.number] = fetch
+            self.woken[fetch.number] = fetch
 
     def stop(self) -> None:
         """The node ends: what waits is asked elsewhere."""
@@ -261,6 +260,7 @@ class Fetching:
         fetch.sure.clear()  # by the time it is looked at again somebody else may lead
         fetch.doubtful.clear()
         self._deadlines.add(fetch)
+        self.earliest_ms = min(self.earliest_ms, fetch.deadline_ms)
         self._by_session.setdefault(fetch.answer.session, {})[fetch.number] = fetch
         for group in fetch.groups:
             self._by_group.setdefault(group, {})[fetch.number] = fetch

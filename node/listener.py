@@ -2,8 +2,8 @@
 
 Contract.  ``serve`` accepts until cancelled and gives each connection, as a non-blocking socket, to
 a handler task of its own.  One bad connection never reaches another: what a handler may raise
-(``OSError``, protocol errors) ends that connection only.  Over ``connections_max`` a connection is
-closed at once and counted.
+(``OSError``, protocol errors) ends that connection only.  Over ``connections_max``, or over
+``per_address_max`` from one address, a connection is closed at once and counted.
 
 Theory.  ``EMFILE`` is an answer, not an end: the listener waits a moment and goes on
 (hashicorp/consul #3552), while every connection that ends gives a descriptor back.
@@ -54,10 +54,13 @@ def listen(address: Address) -> socket.socket:
 class Listener:
     """One port."""
 
-    def __init__(self, sock: socket.socket, handler, connections_max: int):
+    def __init__(self, sock: socket.socket, handler, connections_max: int,
+                 per_address_max: int | None = None):
         self._sock = sock
         self._handler = handler  # async (socket) -> None; owns and closes the socket
         self._connections_max = connections_max
+        self._per_address_max = per_address_max or connections_max
+        self._by_address: dict[str, int] = {}  # host -> connections, above 0
         self.connections = 0
         self.accepted = 0
         self.turned_away = 0
@@ -73,7 +76,7 @@ class Listener:
 
     async def _accept(self, nursery: trio.Nursery) -> None:
         try:
-            sock, _peer = self._sock.accept()
+            sock, peer = self._sock.accept()
         except BlockingIOError:
             return
         except OSError as error:
@@ -82,10 +85,11 @@ class Listener:
             elif error.errno not in _GONE:
                 raise
             return
-        self._accepted(nursery, sock)
+        self._accepted(nursery, sock, peer[0])
 
-    def _accepted(self, nursery: trio.Nursery, sock: socket.socket) -> None:
-        if self.connections >= self._connections_max:
+    def _accepted(self, nursery: trio.Nursery, sock: socket.socket, host: str) -> None:
+        here = self._by_address.get(host, 0)
+        if self.connections >= self._connections_max or here >= self._per_address_max:
             self.turned_away += 1
             sock.close()
             return
@@ -94,7 +98,16 @@ class Listener:
             sock.setsockopt(level, option, value)
         self.accepted += 1
         self.connections += 1
-        nursery.start_soon(self._handle, sock)
+        self._by_address[host] = here + 1
+        nursery.start_soon(self._handle_from, host, sock)
+
+    async def _handle_from(self, host: str, sock: socket.socket) -> None:
+        try:
+            await self._handle(sock)
+        finally:
+            self._by_address[host] -= 1
+            if not self._by_address[host]:
+                del self._by_address[host]
 
     async def _handle(self, sock: socket.socket) -> None:
         try:

@@ -34,7 +34,9 @@ from dataclasses import dataclass
 from multiraft.leases import Answer, Liveness, Question
 from multiraft.wire import frames
 from multiraft.wire.errors import RemoteProtocolError
+from multiraft.wire.tls import TlsSocket
 from node.clock import monotonic_ms, monotonic_us
+from node.handshake import Introduction, NotAccepted, check_certificate
 
 #: A liveness frame is a handful of integers.
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
@@ -56,22 +58,26 @@ class Link:
     sock: socket.socket
     reader: frames.FrameReader
     dialled: bool
-    ready: bool  # connected, and for a dialled one its hello is sent
+    ready: bool  # a dialled one: connected, and accepted by the peer
     heard_ms: int  # when it was begun or brought something
+    introduction: Introduction | None = None  # of a dialled one
+    connected: bool = True
+    handshaking: bool = False  # with TLS
     answered: bool = False  # a dialled one that brought an answer
 
 
 class LivenessThread:
     """Runs ``Liveness`` against the other nodes.
 
-    ``members``: (node id, host, port) of every peer.  ``hello``: the first frame of a dialled link.
+    ``members``: (node id, host, port) of every peer.  ``introduction(peer)``: what a dialled link
+    begins with.
     """
 
-    def __init__(self, liveness: Liveness, members: list[tuple[int, str, int]], hello: list,
+    def __init__(self, liveness: Liveness, members: list[tuple[int, str, int]], introduction,
                  loop_stall_ms_max: int, disk_stall_ms_max: int, disk):
         self._liveness = liveness
         self._members = members
-        self._hello = hello
+        self._introduction = introduction
         self._loop_stall_ms_max = loop_stall_ms_max
         self._disk_stall_ms_max = disk_stall_ms_max
         self._disk = disk
@@ -207,6 +213,8 @@ class LivenessThread:
                 self._close(before)
             self._selector.register(sock, selectors.EVENT_READ, link)
             self._take(link)  # what came with the hello
+            if isinstance(sock, TlsSocket) and sock.pending:
+                self._receive(link)
 
     def _dial(self, peer: int, host: str, port: int) -> None:
         self._plan_redial(peer)
@@ -226,25 +234,60 @@ class LivenessThread:
             self._not_connected(peer, error)
             return
         link = Link(peer, sock, frames.FrameReader(LIVENESS_LIMITS), dialled=True, ready=False,
-                    heard_ms=monotonic_ms())
+                    heard_ms=monotonic_ms(), introduction=self._introduction(peer),
+                    connected=False)
         self._dialled[peer] = link
         self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, link)
 
     def _ready(self, link: Link, mask: int) -> None:
-        if mask & selectors.EVENT_WRITE and not link.ready:
+        if not link.connected and mask & selectors.EVENT_WRITE:
             error = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 self._close(link)
                 self._not_connected(link.peer, error)
                 return
-            link.ready = True
+            link.connected = True
             self._refused.discard(link.peer)
-            self._selector.modify(link.sock, selectors.EVENT_READ, link)
-            self._send_buffers(link, self._hello)
-        if mask & selectors.EVENT_READ:
+            self._begin(link)
+        elif link.handshaking:
+            self._shake(link)
+        elif mask & selectors.EVENT_READ:
+            self._receive(link)
+
+    def _begin(self, link: Link) -> None:
+        """Connected: TLS if there is any, then the hello."""
+        context = link.introduction.security.peer_client
+        if context is not None:
+            link.sock = TlsSocket(link.sock, context, link.introduction.server_name)
+            link.handshaking = True
+            self._shake(link)
+            return
+        self._selector.modify(link.sock, selectors.EVENT_READ, link)
+        self._send_bytes(link, link.introduction.first())
+
+    def _shake(self, link: Link) -> None:
+        """Go on with the handshake of TLS."""
+        try:
+            link.handshaking = not link.sock.handshake()
+            if not link.handshaking:
+                check_certificate(link.sock, link.peer, link.introduction.security.cluster_id)
+        except (OSError, NotAccepted):
+            self._close(link)  # the append connection fails in the same way, and says so
+            return
+        events = selectors.EVENT_READ
+        self._selector.modify(
+            link.sock, events | selectors.EVENT_WRITE if link.sock.wants_write else events, link)
+        if not link.handshaking:
+            self._send_bytes(link, link.introduction.first())
             self._receive(link)
 
     def _receive(self, link: Link) -> None:
+        """Take what is there; inside TLS one readiness may mean several receives."""
+        self._receive_once(link)
+        while isinstance(link.sock, TlsSocket) and link.sock.pending and link.sock.fileno() != -1:
+            self._receive_once(link)
+
+    def _receive_once(self, link: Link) -> None:
         try:
             size = link.sock.recv_into(link.reader.buffer_for_receive())
             if not size:
@@ -263,16 +306,21 @@ class LivenessThread:
         try:
             while (frame := link.reader.next_frame()) is not None:
                 self._frame(link, frame.header)
-        except RemoteProtocolError:
+        except (RemoteProtocolError, NotAccepted):
             self._close(link)
 
     def _frame(self, link: Link, header: dict) -> None:
         now_ms = link.heard_ms = monotonic_ms()
         if link.dialled:
-            if "answer" in header:  # else it is the welcome
+            if link.ready:
                 link.answered = True
                 self._publish(now_ms)
-                self._liveness.answered(now_ms, link.peer, _values(Answer, header["answer"]))
+                self._liveness.answered(now_ms, link.peer, _values(Answer, header.get("answer")))
+                return
+            said = link.introduction.answer(header)
+            link.ready = link.introduction.accepted
+            if said:
+                self._send_bytes(link, said)
             return
         question = _values(Question, header.get("question"))
         self._publish(now_ms)
@@ -282,12 +330,11 @@ class LivenessThread:
 
     def _send(self, link: Link, header: dict) -> None:
         self.messages += 1
-        self._send_buffers(link, frames.encode_frame(header))
+        self._send_bytes(link, b"".join(frames.encode_frame(header)))
 
-    def _send_buffers(self, link: Link, buffers: list) -> None:
+    def _send_bytes(self, link: Link, data: bytes) -> None:
         """A liveness message that does not fit into the socket at once is late anyway: the
         connection is closed and dialled anew."""
-        data = b"".join(buffers)
         try:
             if link.sock.send(data) != len(data):
                 self._close(link)

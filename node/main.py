@@ -13,6 +13,7 @@ tasks end, then a checkpoint is written.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import logging
 import os
@@ -25,7 +26,7 @@ from pathlib import Path
 import trio
 
 from multiraft._layout import BATCH_BYTES_MAX
-from multiraft.errors import CodecError
+from multiraft.errors import CodecError, ConfigError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
@@ -35,8 +36,7 @@ from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
-from multiraft.wire.frames import encode_frame
-from multiraft.wire.messages import Hello, hello_header
+from multiraft.wire.messages import Hello
 from node import bootstrap
 from node.admin import Admin
 from node.apply import Applying, RoleChanges
@@ -49,11 +49,14 @@ from node.clock import monotonic_ms
 from node.complaints import Complaints
 from node.config import NodeConfig, load
 from node.confirmations import Confirmations
+from node.deadlines import Deadlines
+from node.descriptors import connections_that_fit
 from node.directory import Directory
 from node.disk import DiskWorker
 from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
 from node.hand_over import HandOver
+from node.handshake import Introduction
 from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
 from node.lease_events import LeaseEvents
 from node.life import SERVING, STOPPING, Life
@@ -71,6 +74,7 @@ from node.readable import Readable
 from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
+from node.security import Security
 from node.session import Sessions
 from node.snapshots import Snapshots
 from node.statistics import Statistics
@@ -81,9 +85,10 @@ from node.watchdog import Watchdog
 class Node:
     """All parts of one node, wired."""
 
-    def __init__(self, config: NodeConfig, store: Store, log: logging.Logger,
+    def __init__(self, config: NodeConfig, store: Store, security: Security, log: logging.Logger,
                  life: Life | None = None, http: HttpThread | None = None):
         self.config = config
+        self.security = security
         self.store = store
         self.log = log
         self.life = life or Life()
@@ -127,6 +132,7 @@ class Node:
                                    config.limits.append_timeout_ms_max)
         self._build_reading()
         self.roles = RoleChanges()
+        self.arrivals = Arrivals()
         self.statistics = Statistics(self)
         self.surveying = Surveying(core, store, config.http.lag_entries_max,
                                    lambda: measure_space(str(config.data_dir)))
@@ -137,7 +143,9 @@ class Node:
             complaints=self.complaints, admin=self.admin, directory=self.directory,
             limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX, cluster_id=config.cluster_id,
             node=config.node.id, boot_epoch=store.boot_epoch, request_round=self.request_round,
-            log=self.log)
+            arrivals=self.arrivals, log=self.log, security=self.security)
+        self.deadlines = Deadlines(config.limits, lambda: self.sessions.open,
+                                   lambda: bool(self.sessions.budget.starved))
         self.replicas = Replicas(core, store, self.metadata_log, config.groups,
                                  self.request_round, self.log)
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
@@ -160,29 +168,30 @@ class Node:
     def _build_network(self) -> None:
         config, core = self.config, self.core
         node, boot_epoch = config.node.id, self.store.boot_epoch
-        self.arrivals = Arrivals()
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged),
                                self.arrivals)
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
-                               self._hello("append"), config.limits.peer_outbox_bytes_max,
+                               self._introduction("append"),
+                               config.limits.peer_outbox_bytes_max,
                                self.log)
                       for peer in config.peers]
         self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
                            self.request_round, self._damaged)
-        self.bulk = Bulk(self.peers.dial, self._hello("bulk"), config.raft.frame_bytes_max,
+        self.bulk = Bulk(self.peers.dial, self._introduction("bulk"), config.raft.frame_bytes_max,
                          config.limits.bulk_bytes_per_second)
         self.liveness = LivenessThread(
             self._leases(),
             [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
-            self._hello("liveness"), config.limits.loop_stall_ms_max,
+            self._introduction("liveness"), config.limits.loop_stall_ms_max,
             config.limits.disk_stall_ms_max, self.disk)
         self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
+                             (core, self.pending, self.fetching, self.confirmations),
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
-            core, self.rounds.request_for_core, self.liveness, config.cluster_id, node, boot_epoch,
+            core, self.rounds.request, self.liveness, self.security, node, boot_epoch,
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
             config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
@@ -205,9 +214,11 @@ class Node:
             liveness.add_peer(peer.id)
         return liveness
 
-    def _hello(self, connection: str) -> list:
-        return encode_frame(hello_header(Hello(connection, self.config.cluster_id,
-                                               self.config.node.id, self.store.boot_epoch)))
+    def _introduction(self, connection: str):
+        """(peer) -> what a connection of this class begins with."""
+        return functools.partial(Introduction, self.security,
+                                 Hello(connection, self.config.cluster_id, self.config.node.id,
+                                       self.store.boot_epoch))
 
     def request_round(self) -> None:
         """A round is due."""
@@ -242,9 +253,11 @@ class Node:
     async def _serve(self) -> None:
         config = self.config
         clients = Listener(listen(config.node.client_address), self.sessions.handle,
-                           config.limits.connections_max)
+                           self._connections_max(),
+                           config.limits.connections_per_address_max)
         peers = Listener(listen(config.node.peer_address), self.peer_listener.handle,
-                         config.limits.connections_max)
+                         config.limits.peer_connections_max,
+                         config.limits.connections_per_address_max)
         self.listeners = clients, peers
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
@@ -253,6 +266,7 @@ class Node:
                 await nursery.start(self.background.run)
                 await nursery.start(self.admin.run)
                 nursery.start_soon(self.disk.prepare)
+                nursery.start_soon(self.rounds.serve)
                 nursery.start_soon(self.rounds.tick)
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
@@ -261,6 +275,8 @@ class Node:
                 nursery.start_soon(self.snapshots.run)
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
+                nursery.start_soon(self.deadlines.run)
+                await nursery.start(self._reload_security)
                 nursery.start_soon(self.surveying.run)
                 nursery.start_soon(tell_suppressed, self.log)
                 await nursery.start(peers.serve)
@@ -274,6 +290,27 @@ class Node:
                     break
                 await self._hand_over()
                 nursery.cancel_scope.cancel()
+
+    def _connections_max(self) -> int:
+        """Client connections, as far as there are descriptors for them."""
+        wanted = self.config.limits.connections_max
+        fitting = connections_that_fit(self.config.limits)
+        if fitting < wanted:
+            self.log.warning("fewer connections than configured", extra={
+                "connections_max": wanted, "fitting": fitting})
+        return fitting
+
+    async def _reload_security(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """SIGHUP: certificates and secrets are read again, for new connections."""
+        with trio.open_signal_receiver(signal.SIGHUP) as signals:
+            task_status.started()
+            async for _signal in signals:
+                try:
+                    self.security.reload()
+                except ConfigError as error:
+                    self.log.error("security not reloaded", extra={"reason": str(error)})
+                else:
+                    self.log.info("security reloaded")
 
     def _show(self) -> None:
         """From now on HTTP answers for this node."""
@@ -338,13 +375,14 @@ def _logged(config: NodeConfig, log: logging.Logger) -> int:
 
 def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) -> None:
     try:
+        security = _load_security(config)
         unheard = _start(http)  # before recovery, which it tells of
         store = _open_store(config, life)
         if unheard is not None:
             store.close()
             raise unheard
         life.recovered()
-        node = Node(config, store, log, life, http)
+        node = Node(config, store, security, log, life, http)
         _settle_garbage_collection()
         trio.run(node.run)
         node.close()
@@ -352,6 +390,14 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
         if not isinstance(error, NodeError) and _crashes(error):
             log.critical("crashed", exc_info=True)
         raise
+
+
+def _load_security(config: NodeConfig) -> Security:
+    """Raises ``BadConfig``."""
+    try:
+        return Security(config.security, config.cluster_id)
+    except ConfigError as error:
+        raise BadConfig(str(error)) from error
 
 
 def _start(http: HttpThread) -> BadConfig | None:

@@ -43,9 +43,7 @@ class Outbox:
 
     def push(self, buffers: list) -> None:
         """Queue ``buffers``; raises ``OutboxFull``."""
-        size = self.size
-        for buffer in buffers:
-            size += len(buffer)
+        size = self.size + sum(map(len, buffers))
         if size > self.bytes_max:
             raise OutboxFull(self.bytes_max, size)
         self.size = size
@@ -62,7 +60,12 @@ class Outbox:
             except BlockingIOError:
                 self._room_wanted.set()
                 return
-            self._taken(sent)
+            if sent == self.size:  # as nearly always
+                buffers.clear()
+                self.size = 0
+                self.sent_bytes += sent
+            else:
+                self._taken(sent)
         if self._emptied is not None:
             self._emptied.set()
 

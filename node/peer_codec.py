@@ -38,7 +38,11 @@ _TYPES: dict[type, int] = {
     m.SnapshotOffer: 22,
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
-_APPEND_FIELDS = 7  # before the entries
+_WITH_ROWS = frozenset({6, 7, 9})
+#: A named tuple from all its fields, without the Python function in front of it.
+_new = tuple.__new__
+#: Where an append has its entries, and on the wire how many bytes they are.
+_ENTRIES_AT = 8
 
 #: Terms grow by one per election: nobody gets here.  Stamped leader epochs have 31 bits, and what a
 #: node says must leave room for the terms that it makes others go through.
@@ -48,22 +52,22 @@ GROUP_MAX = 1 << 16
 _U32 = (1 << 32) - 1
 _U64 = (1 << 64) - 1
 _BOOL = -1
-_ROWS = -2  # a list, see ``_checked_rows``
-#: type of item -> what each of its fields may be at most.
+_ROWS = -2  # a list, see ``_check_rows``
+#: type of item -> what the type and each field may be at most.
 _FIELDS: dict[int, tuple[int, ...]] = {
-    1: (GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _BOOL, _BOOL),
-    2: (GROUP_MAX, _U32, TERM_MAX, _BOOL, _BOOL),
-    _APPEND: (GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _U64, _U64, _U64, _U32),
-    4: (GROUP_MAX, _U32, TERM_MAX, _U32, _U64, _U64, _U64, TERM_MAX, _U64),
-    5: (GROUP_MAX, _U32, TERM_MAX),
-    6: (_ROWS,),
-    7: (_ROWS, _ROWS),
-    8: (_U64,),
-    9: (_U64, _U64, _ROWS),
-    10: (GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
-    20: (GROUP_MAX, _U32, TERM_MAX, _U64),
-    21: (GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
-    22: (GROUP_MAX, _U32, TERM_MAX, _U64),
+    1: (1, GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _BOOL, _BOOL),
+    2: (2, GROUP_MAX, _U32, TERM_MAX, _BOOL, _BOOL),
+    _APPEND: (_APPEND, GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _U64, _U64, _U32, _U64),
+    4: (4, GROUP_MAX, _U32, TERM_MAX, _U32, _U64, _U64, _U64, TERM_MAX, _U64),
+    5: (5, GROUP_MAX, _U32, TERM_MAX),
+    6: (6, _ROWS),
+    7: (7, _ROWS, _ROWS),
+    8: (8, _U64),
+    9: (9, _U64, _U64, _ROWS),
+    10: (10, GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
+    20: (20, GROUP_MAX, _U32, TERM_MAX, _U64),
+    21: (21, GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
+    22: (22, GROUP_MAX, _U32, TERM_MAX, _U64),
 }
 _LED = (GROUP_MAX, _U32, TERM_MAX)
 _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)
@@ -71,10 +75,10 @@ _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)
 
 def encode(message, payload_bytes: int) -> list:
     """One item; ``payload_bytes`` = bytes of its entries in the payload (appends only)."""
-    code = _TYPES[type(message)]
-    if code == _APPEND:
-        return [code, *message[:_APPEND_FIELDS], message.stamp, payload_bytes]
-    return [code, *message]
+    item = [_TYPES[type(message)], *message]
+    if item[0] == _APPEND:
+        item[_ENTRIES_AT] = payload_bytes  # in the place of the entries
+    return item
 
 
 def frame(items: list, payload: list = ()) -> list:
@@ -84,75 +88,70 @@ def frame(items: list, payload: list = ()) -> list:
 
 def decode(received: Frame) -> list:
     """Messages of a frame, in order.  Raises ``RemoteProtocolError``."""
-    items = received.header.get("i")
+    header, payload = received
+    items = header.get("i")
     if type(items) is not list:
         raise RemoteProtocolError("a peer frame without a list of items")
     decoded = []
     at = 0
     for item in items:
-        message, at = _decode_item(item, received.payload, at)
-        decoded.append(message)
-    if at != len(received.payload):
-        raise RemoteProtocolError(f"{len(received.payload) - at} bytes belong to no item")
+        if type(item) is not list or not item or type(item[0]) is not int:
+            raise RemoteProtocolError(f"not an item: {item!r:.80}")
+        code = item[0]
+        limits = _FIELDS.get(code)
+        if limits is None:
+            raise RemoteProtocolError(f"items of type {code} are not known")
+        kind = _KINDS[code]
+        _check(kind, item, limits)
+        if code == _APPEND:
+            size = item[_ENTRIES_AT]
+            item[_ENTRIES_AT] = _entries(payload, at, size) if size else ()
+            at += size
+        elif code in _WITH_ROWS:
+            _check_rows(kind, item)
+        decoded.append(_new(kind, item[1:]))
+    if at != len(payload):
+        raise RemoteProtocolError(f"{len(payload) - at} bytes belong to no item")
     return decoded
 
 
-def _decode_item(item: object, payload: memoryview, at: int):
-    if type(item) is not list or not item or type(item[0]) is not int:
-        raise RemoteProtocolError(f"not an item: {item!r:.80}")
-    code = item[0]
-    kind = _KINDS.get(code)
-    if kind is None:
-        raise RemoteProtocolError(f"items of type {code} are not known")
-    fields = item[1:]
-    _check(kind.__name__, fields, _FIELDS[code])
-    if code == _APPEND:
-        return _decode_append(fields, payload, at)
-    if _ROWS in _FIELDS[code]:
-        fields = _checked_rows(kind, fields)
-    return kind(*fields), at
-
-
-def _decode_append(fields: list, payload: memoryview, at: int) -> tuple[m.Append, int]:
-    size, stamp = fields.pop(), fields.pop()
+def _entries(payload: memoryview, at: int, size: int) -> tuple:
+    """The entries in ``size`` bytes of the payload."""
     if size > len(payload) - at:
         raise RemoteProtocolError(f"an append names {size} bytes, {len(payload) - at} are there")
-    entries = ()
-    if size:
-        try:
-            entries = tuple(parse_entries(payload[at:at + size]))
-        except CorruptEntry as error:
-            raise RemoteProtocolError(f"an entry from a peer: {error}") from error
-    return m.Append(*fields, entries, stamp), at + size
+    try:
+        return tuple(parse_entries(payload[at:at + size]))
+    except CorruptEntry as error:
+        raise RemoteProtocolError(f"an entry from a peer: {error}") from error
 
 
-def _check(name: str, fields: object, limits: tuple[int, ...]) -> None:
+def _check(kind: type, fields: object, limits: tuple[int, ...]) -> None:
     """Whole numbers within their limits, and truth values where those stand."""
     if type(fields) is not list or len(fields) != len(limits):
-        raise RemoteProtocolError(f"{name} with other than {len(limits)} fields")
+        raise RemoteProtocolError(f"{kind.__name__} with other than {len(limits)} fields")
     for value, most in zip(fields, limits, strict=True):
         if most >= 0:
             sound = type(value) is int and 0 <= value <= most
         else:
             sound = type(value) is (bool if most == _BOOL else list)
         if not sound:
-            raise RemoteProtocolError(f"{name} with a field {value!r:.80}")
+            raise RemoteProtocolError(f"{kind.__name__} with a field {value!r:.80}")
 
 
-def _checked_rows(kind: type, fields: list) -> list:
-    """The fields with their lists as tuples, each row checked."""
+def _check_rows(kind: type, item: list) -> None:
+    """Check each row of an item's lists, and make them tuples."""
     if kind is m.DigestQuery:
-        _check("DigestQuery", fields[0], (_U64,) * BUCKETS)
-        return [tuple(fields[0])]
-    if kind is m.DigestAnswer:
-        buckets, led = fields
-        _check("DigestAnswer", buckets, (BUCKETS - 1,) * min(len(buckets), BUCKETS))
-        return [tuple(buckets), _rows("DigestAnswer", led, _LED)]
-    assert kind is m.LedChanges, kind
-    return [*fields[:2], _rows("LedChanges", fields[2], _CHANGE)]
+        _check(kind, item[1], (_U64,) * BUCKETS)
+        item[1] = tuple(item[1])
+    elif kind is m.DigestAnswer:
+        _check(kind, item[1], (BUCKETS - 1,) * min(len(item[1]), BUCKETS))
+        item[1:] = tuple(item[1]), _rows(kind, item[2], _LED)
+    else:
+        assert kind is m.LedChanges, kind
+        item[3] = _rows(kind, item[3], _CHANGE)
 
 
-def _rows(name: str, rows: list, limits: tuple[int, ...]) -> tuple:
+def _rows(kind: type, rows: list, limits: tuple[int, ...]) -> tuple:
     for row in rows:
-        _check(name, row, limits)
+        _check(kind, row, limits)
     return tuple(map(tuple, rows))

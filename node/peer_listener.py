@@ -1,7 +1,9 @@
 """The peer port: append connections are read here, liveness connections go to their own thread.
 
-Contract.  The first frame is a ``Hello`` that names this cluster and a known node; anything else is
-refused with the reason.  After it, an append connection is a stream of peer frames: messages are
+Contract.  The first frame is a ``Hello`` that names this cluster and a known node, which then has
+to prove that it is that node (``handshake.py``); anything else is refused with the reason.  Until
+then nothing is stepped and at most a frame of a handshake is read.  After it, an append connection
+is a stream of peer frames: messages are
 stepped into the core in order, and a round is asked for once per receive, not per message. A frame
 that is not the protocol, an entry whose CRC fails or a message that no correct node can have sent
 ends the connection and nothing else.
@@ -21,21 +23,25 @@ from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
+from multiraft.wire.tls import TlsSocket
 from node import peer_codec
 from node.errors import NodeError
-from node.receive import receive_some
+from node.handshake import NotAccepted, Reception, check_certificate, next_header
+from node.receive import secured
+from node.security import Security
 
 
 class PeerListener:
     """Handler of the peer port's connections."""
 
-    def __init__(self, core, request_round, liveness, cluster_id: bytes, node: int,
+    def __init__(self, core, request_round, liveness, security: Security, node: int,
                  boot_epoch: int, known_nodes: frozenset[int], frame_bytes_max: int,
                  hello_timeout_ms: int, arrivals, log, bulk=None):
         self._core = core
         self._request_round = request_round
         self._liveness = liveness
-        self._cluster_id = cluster_id
+        self._security = security
+        self._cluster_id = security.cluster_id
         self._node = node
         self._boot_epoch = boot_epoch
         self._known_nodes = known_nodes
@@ -46,17 +52,34 @@ class PeerListener:
         self._log = log
         self._receiving: dict[int, trio.CancelScope] = {}
         self.frames = 0
+        self.refused = 0
 
     async def handle(self, sock: socket.socket) -> None:
         """One connection from hello to end."""
         reader = FrameReader(HANDSHAKE_LIMITS)
         hello = None
         with trio.move_on_after(self._hello_timeout_ms / 1000):
+            if self._security.peer_server is not None:
+                sock = await self._secured(sock)
             hello = await self._greet(sock, reader)
-        if hello is None:
-            return
+        try:
+            if hello is not None:
+                await self._serve(sock, reader, hello)
+        finally:
+            sock.close()
+
+    async def _secured(self, sock: socket.socket) -> TlsSocket:
+        try:
+            return await secured(sock, self._security.peer_server)
+        except OSError as error:
+            self._refuse(f"no TLS: {error}")
+            raise
+
+    async def _serve(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
         if hello.connection == "liveness":
-            self._liveness.adopt(hello.node, socket.socket(fileno=sock.detach()), reader)
+            moved = (sock.moved() if isinstance(sock, TlsSocket)
+                     else socket.socket(fileno=sock.detach()))
+            self._liveness.adopt(hello.node, moved, reader)
             return
         if hello.connection == "bulk":
             await self._bulk.serve(sock, reader, hello.node)
@@ -68,7 +91,7 @@ class PeerListener:
             self._log.warning("append connection closed", extra={"peer": hello.node,
                                                                 "reason": str(error)})
 
-    async def _receive_alone(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
+    async def _receive_alone(self, sock, reader: FrameReader, peer: int) -> None:
         """Receive until the end, or until the same node connects again."""
         with trio.CancelScope() as scope:
             before = self._receiving.get(peer)
@@ -81,21 +104,40 @@ class PeerListener:
                 if self._receiving.get(peer) is scope:
                     del self._receiving[peer]
 
-    async def _greet(self, sock: socket.socket, reader: FrameReader) -> wire.Hello | None:
+    async def _greet(self, sock, reader: FrameReader) -> wire.Hello | None:
         try:
-            while (frame := reader.next_frame()) is None:
-                if not await receive_some(sock, reader):
-                    return None
-            hello = wire.read_hello(frame.header)
+            header = await next_header(sock, reader)
+            if header is None:
+                return None
+            hello = wire.read_hello(header)
             self._judge(hello)
+            check_certificate(sock, hello.node, self._cluster_id)
+            proof = await self._proven(sock, reader, hello)
         except (Malformed, RemoteProtocolError, NodeError) as error:
-            self._log.warning("peer connection refused", extra={"reason": str(error)})
+            self._refuse(str(error))
             refused = wire.Refused(Code.INVALID_REQUEST, str(error))
             sock.send(b"".join(encode_frame(wire.refused_header(refused))))
             return None
-        welcome = wire.Welcome(self._cluster_id, self._node, self._boot_epoch)
+        welcome = wire.Welcome(self._cluster_id, self._node, self._boot_epoch, proof=proof)
         sock.send(b"".join(encode_frame(wire.welcome_header(welcome))))
         return hello
+
+    async def _proven(self, sock, reader: FrameReader, hello: wire.Hello) -> bytes | None:
+        """This node's own proof, once the other side's is there and right; None = none is asked.
+        Raises ``NotAccepted``."""
+        reception = Reception(self._security, self._node, self._boot_epoch, hello)
+        challenge = reception.challenge()
+        if not challenge:
+            return None
+        sock.send(challenge)
+        header = await next_header(sock, reader)
+        if header is None:
+            raise NotAccepted("the connection ended before the proof")
+        return reception.proven(header)
+
+    def _refuse(self, reason: str) -> None:
+        self.refused += 1
+        self._log.warning("peer connection refused", extra={"reason": reason})
 
     def _judge(self, hello: wire.Hello) -> None:
         if hello.version not in wire.VERSIONS_SUPPORTED:
@@ -107,78 +149,85 @@ class PeerListener:
         if hello.node not in self._known_nodes:
             raise NodeError(f"node {hello.node} is no member of this cluster")
 
-    async def _receive(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
-        link = _Incoming(self, sock, reader, peer)
-        self._arrivals.add(sock.fileno(), link.receive)
+    async def _receive(self, sock, reader: FrameReader, peer: int) -> None:
+        kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming
+        incoming = kind(self, self._core, sock, reader, peer)
+        if incoming.take_frames():  # what came right behind the hello
+            self._request_round()
+        file_number = sock.fileno()
+        self._arrivals.add(file_number, incoming.receive)
         try:
-            link.take_frames()  # what came right behind the hello
-            while not link.over:
-                await trio.lowlevel.wait_readable(sock)
-                link.receive()
+            if isinstance(sock, TlsSocket) and incoming.receive():
+                self._request_round()  # what was decrypted already wakes nobody
+            await incoming.over.wait()
         finally:
-            if sock.fileno() != -1:
-                self._arrivals.remove(sock.fileno())
-        if link.problem is not None:
-            raise link.problem
-
-    def step(self, peer: int, frame) -> None:
-        """All messages of one frame into the core."""
-        self.frames += 1
-        for message in peer_codec.decode(frame):
-            self._core.step(peer, message)
-
-    def request_round(self) -> None:
-        """A round is due for what was stepped."""
-        self._request_round()
+            self._arrivals.remove(file_number)
+        if incoming.problem is not None:
+            raise incoming.problem
 
 
 class _Incoming:
-    """One append connection that is read, by its task or in passing (``arrivals.py``)."""
+    """One append connection, read by the arrivals task; its own task waits for the end."""
 
-    __slots__ = ("_listener", "_sock", "_reader", "_peer", "over", "problem")
+    __slots__ = ("_listener", "_core", "_sock", "_reader", "_peer", "_ended", "over", "problem")
 
-    def __init__(self, listener: PeerListener, sock: socket.socket, reader: FrameReader, peer: int):
+    def __init__(self, listener: PeerListener, core, sock, reader: FrameReader, peer: int):
         self._listener = listener
+        self._core = core
         self._sock = sock
         self._reader = reader
         self._peer = peer
-        self.over = False
+        self._ended = False
+        self.over = trio.Event()  # the connection's task takes it from here
         self.problem: Exception | None = None
 
-    def receive(self) -> None:
-        """Take what is there; what goes wrong is kept for the connection's own task."""
-        if self.over:
-            return
+    def receive(self) -> bool:
+        """Take what is there; whether a round is due for it.  What goes wrong is kept for the
+        connection's own task."""
+        if self._ended:
+            return False
+        reader = self._reader
         try:
-            count = self._sock.recv_into(self._reader.buffer_for_receive())
-            if count:
-                self._reader.received(count)
+            count = self._sock.recv_into(reader.buffer_for_receive())
         except BlockingIOError:
-            return  # taken already
+            return False  # a spurious wake-up
         except OSError as error:
             self._end(error)
-            return
-        if count:
-            self.take_frames()
-        else:
+            return False
+        if not count:
             self._end(None)
+            return False
+        reader.received(count)
+        return self.take_frames()
 
-    def take_frames(self) -> None:
-        """Step all frames that are complete, then ask for one round for all of them."""
-        listener, reader, peer, stepped = self._listener, self._reader, self._peer, False
+    def take_frames(self) -> bool:
+        """Step all frames that are complete; whether the core has anything to do then: most
+        acknowledgements that complete no majority have no consequence, and cost no round."""
+        core, reader, peer, stepped = self._core, self._reader, self._peer, False
         try:
             while (frame := reader.next_frame()) is not None:
+                self._listener.frames += 1
                 stepped = True
-                listener.step(peer, frame)
+                for message in peer_codec.decode(frame):
+                    core.step(peer, message)
         except (RemoteProtocolError, ImpossibleMessage) as error:
             self._end(error)
-        if stepped:
-            listener.request_round()
+        return stepped and core.has_work
 
     def _end(self, problem: Exception | None) -> None:
-        self.over = True
+        self._ended = True
         self.problem = problem
-        try:
-            self._sock.shutdown(socket.SHUT_RDWR)  # wakes the task when this was in passing
-        except OSError:
-            pass  # it is gone already
+        self.over.set()
+
+
+class _TlsIncoming(_Incoming):
+    """The same inside TLS, where one readiness of the socket may mean several receives."""
+
+    __slots__ = ()
+
+    def receive(self) -> bool:
+        """Take what is there, all of it: nothing would wake this for the rest."""
+        due = super().receive()
+        while self._sock.pending and not self._ended:
+            due |= super().receive()
+        return due

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from collections.abc import Sequence
 
 import trio
 
@@ -22,13 +23,12 @@ from multiraft.core import frame_entries
 from multiraft.errors import Compacted
 from multiraft.messages import Append
 from multiraft.storage.errors import CorruptRange
-from multiraft.wire import messages as wire
 from multiraft.wire.errors import RemoteProtocolError
-from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader
-from multiraft.wire.schema import Malformed
+from multiraft.wire.frames import FrameReader
 from node import peer_codec
 from node.errors import DiskFailed
-from node.outbox import Outbox, OutboxFull
+from node.handshake import NotAccepted, introduce
+from node.outbox import Outbox
 from node.receive import receive_some
 
 #: Dialing a node that is away is repeated at this pace, in seconds.
@@ -42,13 +42,14 @@ COLD_APPENDS_MAX = 1024
 
 
 class PeerLink:
-    """The outgoing connection to one peer."""
+    """The outgoing connection to one peer.  ``introduction(peer)`` makes what a connection begins
+    with; there is none before the peer has accepted it."""
 
-    def __init__(self, peer: int, host: str, port: int, hello: list, bytes_max: int, log):
+    def __init__(self, peer: int, host: str, port: int, introduction, bytes_max: int, log):
         self.peer = peer
         self._host = host
         self._port = port
-        self._hello = hello
+        self._introduction = introduction
         self._bytes_max = bytes_max
         self._log = log
         self._outbox: Outbox | None = None
@@ -60,50 +61,63 @@ class PeerLink:
         """Frames can be pushed."""
         return self._outbox is not None
 
-    def push(self, buffers: list) -> None:
-        """Queue one frame; a link that does not take it is closed and dialled anew."""
-        if self._outbox is None:
+    def send(self, frames: list) -> None:
+        """Give the socket these frames, each a list of buffers, and what it left before; a link
+        that does not take them is closed and dialled anew."""
+        outbox = self._outbox
+        if outbox is None:
             return
         try:
-            self._outbox.push(buffers)
-            self.frames_sent += 1
-        except OutboxFull:
-            self._break()
-
-    def flush(self) -> None:
-        """Give the socket what is queued."""
-        if self._outbox is None:
-            return
-        try:
-            self._outbox.flush()
+            for buffers in frames:
+                outbox.push(buffers)
+                self.frames_sent += 1
+            outbox.flush()
         except OSError:
             self._break()
 
     async def run(self, on_connected, on_disconnected) -> None:
         """Dial, serve until broken, dial again; for ever."""
         while True:
-            sock = await self.dial()
-            if sock is None:
-                await trio.sleep(REDIAL_S)
-                continue
-            self._outbox = Outbox(sock, self._bytes_max)
-            self._broken = trio.Event()
-            outbox = self._outbox
-            self.push(self._hello)
-            self.flush()
-            on_connected(self.peer)
-            try:
-                await self._serve(sock, outbox)
-            finally:
-                self._outbox = None
-                sock.close()
-                on_disconnected(self.peer)
+            opened = await self._open()
+            if opened is not None:
+                sock, reader = opened
+                self._outbox = Outbox(sock, self._bytes_max)
+                self._broken = trio.Event()
+                on_connected(self.peer)
+                try:
+                    await self._serve(sock, reader, self._outbox)
+                finally:
+                    self._outbox = None
+                    sock.close()
+                    on_disconnected(self.peer)
             await trio.sleep(REDIAL_S)  # a peer that refuses this node is not asked without end
 
-    async def _serve(self, sock: socket.socket, outbox: Outbox) -> None:
+    async def _open(self):
+        """A connection that the peer has accepted, and its reader; None = not now."""
+        sock = await self.dial()
+        if sock is None:
+            return None
+        opened, reason = None, ""
+        try:
+            with trio.move_on_after(DIAL_TIMEOUT_S) as scope:
+                opened = await introduce(sock, self._introduction(self.peer))
+            if scope.cancelled_caught:
+                reason = f"no welcome within {DIAL_TIMEOUT_S} s"
+        except NotAccepted as error:
+            self._log.warning("peer not accepted", extra={"peer": self.peer, "reason": str(error)})
+        except (OSError, RemoteProtocolError) as error:
+            reason = str(error)
+        finally:
+            if opened is None:
+                sock.close()
+        if reason:
+            self._log.info("append connection lost", extra={"peer": self.peer, "reason": reason})
+        return opened
+
+    async def _serve(self, sock, reader: FrameReader, outbox: Outbox) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, outbox)
-            nursery.start_soon(self._watch, sock)
+            nursery.start_soon(self._watch, sock, reader)
             await self._broken.wait()
             nursery.cancel_scope.cancel()
 
@@ -113,19 +127,17 @@ class PeerLink:
         except OSError:
             self._break()
 
-    async def _watch(self, sock: socket.socket) -> None:
-        """The peer says only its welcome here, or why not; the end of the stream is the news."""
-        reader = FrameReader(HANDSHAKE_LIMITS)
+    async def _watch(self, sock, reader: FrameReader) -> None:
+        """The peer says nothing more here; the end of the stream is the news."""
+        reason = ""
         try:
-            while await receive_some(sock, reader):
-                while (frame := reader.next_frame()) is not None:
-                    answer = wire.read_welcome(frame.header)
-                    if isinstance(answer, wire.Refused):
-                        self._log.warning("a peer refuses this node", extra={
-                            "peer": self.peer, "reason": answer.text})
-        except (OSError, RemoteProtocolError, Malformed) as error:
-            self._log.info("append connection lost", extra={"peer": self.peer,
-                                                            "reason": str(error)})
+            while not reason and await receive_some(sock, reader):
+                if reader.next_frame() is not None:
+                    reason = "a frame on a connection that only this node writes to"
+        except (OSError, RemoteProtocolError) as error:
+            reason = str(error)
+        if reason:
+            self._log.info("append connection lost", extra={"peer": self.peer, "reason": reason})
         self._break()
 
     def _break(self) -> None:
@@ -166,6 +178,7 @@ class Peers:
         self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found what may not be
         self._waiting: dict[int, list] = {link.peer: [] for link in links}
+        self._collected = False  # something is in ``_waiting``
         self._cold: deque = deque()
         self._cold_wanted = trio.Event()
 
@@ -188,56 +201,63 @@ class Peers:
 
     def send(self, envelopes: list) -> None:
         """Collect; nothing leaves before ``flush``."""
-        for envelope in envelopes:
-            waiting = self._waiting.get(envelope.to)
+        for to, message in envelopes:
+            waiting = self._waiting.get(to)
             if waiting is not None:
-                waiting.append(envelope.message)
+                waiting.append(message)
+                self._collected = True
 
     def flush(self) -> None:
-        """One frame per peer with something to say."""
+        """One frame per peer with something to say; peers that hear the same get the same one."""
+        if not self._collected:
+            return
+        self._collected = False
+        said, frames = None, []
         for peer, messages in self._waiting.items():
             if messages:
                 self._waiting[peer] = []
                 link = self._links[peer]
                 if link.connected:
-                    self._push(link, messages)
-                    link.flush()
+                    if messages != said:
+                        cold = len(self._cold)
+                        frames = self._frames(peer, messages)
+                        said = messages if len(self._cold) == cold else None
+                    link.send(frames)
 
-    def _push(self, link: PeerLink, messages: list) -> None:
+    def _frames(self, peer: int, messages: list) -> list:
+        """The messages as frames, in order."""
+        frames: list = []
         items: list = []
         payload: list = []
         size = 0
         for message in messages:
-            item, buffers, item_bytes = self._filled(link.peer, message)
+            item, buffers, item_bytes = self._filled(peer, message)
             if item is None:
                 continue
-            if items and size + item_bytes > self._frame_bytes_max - peer_codec.HEADER_ROOM_BYTES:
-                link.push(peer_codec.frame(items, payload))
+            if items and (size + item_bytes > self._frame_bytes_max - peer_codec.HEADER_ROOM_BYTES
+                          or len(items) >= peer_codec.ITEMS_PER_FRAME_MAX):
+                frames.append(peer_codec.frame(items, payload))
                 items, payload, size = [], [], 0
             items.append(item)
             payload.extend(buffers)
             size += item_bytes
-            if len(items) >= peer_codec.ITEMS_PER_FRAME_MAX:
-                link.push(peer_codec.frame(items, payload))
-                items, payload, size = [], [], 0
         if items:
-            link.push(peer_codec.frame(items, payload))
+            frames.append(peer_codec.frame(items, payload))
+        return frames
 
-    def _filled(self, peer: int, message) -> tuple[list | None, list, int]:
+    def _filled(self, peer: int, message) -> tuple[list | None, Sequence, int]:
         """A message as item and entry buffers; a cold range is read elsewhere and sent later."""
         if type(message) is not Append or message.last_index <= message.prev_index:
-            return peer_codec.encode(message, 0), [], 0
+            return peer_codec.encode(message, 0), (), 0
         if not self._core.leads(message.group, message.term):
-            return None, [], 0
+            return None, (), 0
         buffers = self._store.framed(message.group, message.prev_index + 1, message.last_index)
         if buffers is None:
             if len(self._cold) < COLD_APPENDS_MAX:
                 self._cold.append((peer, message))
                 self._cold_wanted.set()
-            return None, [], 0
-        size = 0
-        for buffer in buffers:
-            size += len(buffer)
+            return None, (), 0
+        size = sum(map(len, buffers))
         return peer_codec.encode(message, size), buffers, size
 
     async def _read_cold(self) -> None:
@@ -265,8 +285,7 @@ class Peers:
             raise DiskFailed(f"the lane cannot be read: {error}") from error
         if link.connected and self._core.leads(message.group, message.term):
             size = sum(map(len, buffers))
-            link.push(peer_codec.frame([peer_codec.encode(message, size)], buffers))
-            link.flush()
+            link.send([peer_codec.frame([peer_codec.encode(message, size)], buffers)])
 
     def _connected(self, peer: int) -> None:
         self._core.connected(peer)

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 
+from multiraft.timers import NEVER_MS
+
 #: Deadlines of answered requests that are kept before the heap is looked through: keeps that rare
 #: when few requests are open.
 DEADLINES_SLACK = 256
@@ -53,10 +55,14 @@ class PendingAppends:
         #: looked through, so that an append costs one push and no search.
         self._deadlines: list[tuple[int, int, ProduceRequest]] = []
         self._deadlines_max = DEADLINES_SLACK
+        self.earliest_ms = NEVER_MS  # no open request's deadline is before it
 
     def open(self, request: ProduceRequest) -> None:
         """The request waits; its deadline counts.  O(log n) amortised."""
-        heappush(self._deadlines, (request.deadline_ms, request.number, request))
+        deadline_ms = request.deadline_ms
+        heappush(self._deadlines, (deadline_ms, request.number, request))
+        if deadline_ms < self.earliest_ms:
+            self.earliest_ms = deadline_ms
         if len(self._deadlines) > self._deadlines_max:
             self._deadlines = [item for item in self._deadlines if item[2].remaining]
             heapify(self._deadlines)
@@ -104,17 +110,14 @@ class PendingAppends:
             self._lost(group, "the node is stopping")
 
     def expire(self, now_ms: int) -> None:
-        """End what waited too long; O(expired)."""
+        """End what waited too long; due at ``earliest_ms``.  O(expired)."""
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].remaining):
             request = heappop(deadlines)[2]
             for slot, result in enumerate(request.results):
                 if result is None:
                     request.complete(slot, self._ambiguous("not committed in time"))
-
-    def next_deadline_ms(self) -> int | None:
-        """When ``expire`` is due next."""
-        return self._deadlines[0][0] if self._deadlines else None
+        self.earliest_ms = deadlines[0][0] if deadlines else NEVER_MS
 
     def _complete(self, table: dict, group: int, last: int) -> None:
         waiting = table.get(group)

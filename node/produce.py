@@ -11,6 +11,7 @@ batches in flight stay in order; what their sequences say is judged in log order
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 
 from multiraft.core import check_batch
@@ -19,7 +20,7 @@ from multiraft.tail import open_payload
 from multiraft.types import EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
-from node.clock import monotonic_us
+from node.clock import monotonic_ns
 from node.histogram import Histogram
 from node.pending import PendingAppends, ProduceRequest
 from node.refusals import REFUSALS, refusal
@@ -50,11 +51,11 @@ class Producing:
     def handle(self, request: Produce, answer, seen_index: int = 0) -> None:
         """``answer(reply)`` is called exactly once, maybe before this returns.  ``seen_index``: the
         newest metadata that the client knows of."""
-        accepted_us = monotonic_us()
-        deadline_ms = accepted_us // 1000 + min(request.timeout_ms, self._timeout_ms_max)
+        accepted_ns = monotonic_ns()
+        deadline_ms = accepted_ns // 1_000_000 + min(request.timeout_ms, self._timeout_ms_max)
         latency = self.latencies[request.acks]
         produce = ProduceRequest(
-            next(self._numbers), lambda done: self._answered(done, answer, latency, accepted_us),
+            next(self._numbers), partial(_answered, answer, latency, accepted_ns),
             len(request.batches), deadline_ms)
         if not request.batches:
             answer(ProduceReply(()))
@@ -100,11 +101,11 @@ class Producing:
         durable = self._core.durable_index(group)
         return durable if acks == "leader" else min(durable, self._core.commit_index(group))
 
-    def _answered(self, produce: ProduceRequest, answer, latency: Histogram,
-                  accepted_us: int) -> None:
-        if produce.results[0].code == Code.OK:
-            latency.observe(monotonic_us() - accepted_us)
-        answer(ProduceReply(tuple(produce.results)))
+
+def _answered(answer, latency: Histogram, accepted_ns: int, produce: ProduceRequest) -> None:
+    if produce.results[0].code == Code.OK:
+        latency.observe((monotonic_ns() - accepted_ns) // 1000)
+    answer(ProduceReply(tuple(produce.results)))
 
 
 def acknowledged(base_offset: int) -> ProduceResult:

@@ -21,17 +21,19 @@ from typing import Callable, Protocol
 import trio
 
 from multiraft.errors import MultiRaftError
+from multiraft.timers import NEVER_MS
 from node.arrivals import Arrivals
-from node.clock import monotonic_ms, monotonic_us
+from node.clock import monotonic_ms, monotonic_ns
 from node.errors import RoundFailed
 from node.histogram import Histogram
 
 #: Rounds that would follow each other faster are gathered: about what one round takes.
-GATHER_US = 150
+GATHER_NS = 150_000
 #: How often in a row the hot sources are looked at before others get their turn.
-DRAINS_MAX = 4
-#: A ticker without a timer sleeps this long (in ms) and looks again.
-NEVER_MS = 1 << 60
+DRAINS_MAX = 6
+#: How long the loop waits for the next arrival without giving others their turn: several times what
+#: a fast disk and a near follower take, and little for those others.
+LINGER_S = 0.001
 
 
 class Peers(Protocol):
@@ -64,21 +66,25 @@ class Applier(Protocol):
 
     answers_wait: bool  # there are replies that only a round's end sends
 
-    def next_deadline_ms(self) -> int | None:
-        """When ``answer`` has something to do though nothing happened."""
+
+class Clock(Protocol):
+    """Something that a round does because of the time."""
+
+    earliest_ms: int  # not before; a round at that time makes it later
 
 
 class Rounds:
     """Driver of one node's MultiRaft."""
 
     def __init__(self, core, store, disk, peers: Peers, applier: Applier,
-                 after_round: Callable[[], None], arrivals: Arrivals):
+                 clocks: tuple[Clock, ...], publish: Callable[[], None], arrivals: Arrivals):
         self._core = core
         self._store = store
         self._disk = disk
         self._peers = peers
         self._applier = applier
-        self._after_round = after_round  # publishes digests to the liveness thread
+        self._clocks = clocks
+        self._publish = publish  # digests, to the liveness thread
         self._arrivals = arrivals
         self._held: deque = deque()  # (sequence it waits for, envelopes)
         self._staged_sequence = 0
@@ -87,7 +93,7 @@ class Rounds:
         self._running = False
         self._draining = False
         self._over = False
-        self._ended_us = 0
+        self._ended_ns = 0
         self._task: trio.lowlevel.Task | None = None
         self._ticker: trio.lowlevel.Task | None = None
         self._armed_ms = NEVER_MS
@@ -103,29 +109,30 @@ class Rounds:
         if self._draining:
             self._wanted = True
             return
-        if not self._running and monotonic_us() - self._ended_us >= GATHER_US:
-            self._rounds()
+        if not self._running and monotonic_ns() - self._ended_ns >= GATHER_NS:
+            self.round()
             return
         self._wanted = True
         self._wake()
 
-    def request_for_core(self) -> None:
-        """As ``request``, after messages were stepped: most acknowledgements that complete no
-        majority have no consequence, and cost no round."""
-        if self._core.has_work:
-            self.request()
-
-    def _rounds(self) -> None:
-        """A round, and more for what arrives on the hot sources meanwhile."""
-        self.round()
+    def _drain(self) -> None:
+        """Take what has arrived on the hot sources, one round for all of it, then what comes next.
+        Where something came more is near, and a turn of the scheduler costs more than the wait;
+        but when something was handed to a task, the task goes first."""
+        arrivals, wait_s = self._arrivals, 0.0
+        arrivals.turn_due = False
         self._draining = True
         try:
             for _ in range(DRAINS_MAX):
-                if not self._arrivals.poll():
-                    break
-                if self._wanted:
+                due = arrivals.poll(wait_s)
+                if due or self._wanted:
                     self._wanted = False
                     self.round()
+                elif due is None:
+                    break
+                if arrivals.turn_due:
+                    break
+                wait_s = 0.0 if due is None else LINGER_S
         finally:
             self._draining = False
         if self._wanted:
@@ -136,27 +143,33 @@ class Rounds:
             task, self._task = self._task, None
             trio.lowlevel.reschedule(task)
 
+    async def serve(self) -> None:
+        """The arrivals task: rounds for what comes in on the hot sources."""
+        while True:
+            await trio.lowlevel.wait_readable(self._arrivals.file_number)
+            if self._over or self._running:
+                await trio.sleep_forever()
+            self._drain()
+
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """The round-loop task."""
+        """The round-loop task: rounds that anybody else asked for."""
         task_status.started()
         while True:
             while not self._wanted:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
-            self._wanted = False
             if self._over or self._running:  # running: one failed, which brings the node down
                 await trio.sleep_forever()
-            self._rounds()
+            self._drain()
             if self._wanted:
                 await trio.lowlevel.checkpoint()
 
     async def tick(self) -> None:
-        """The ticker task: asks for a round when the core's next timer is due; sleeps until then,
-        however long that is, and is woken when a round sets an earlier timer."""
+        """The ticker task: asks for a round when the core's next timer is due, or somebody's
+        patience ends; sleeps until then, and is woken when a round sets an earlier time."""
         while True:
-            deadline_ms = self._next_deadline_ms()
-            self._armed_ms = deadline_ms
-            with trio.move_on_after(max(0, self._armed_ms - monotonic_ms()) / 1000):
+            deadline_ms = self._armed_ms = min([clock.earliest_ms for clock in self._clocks])
+            with trio.move_on_after(max(0, deadline_ms - monotonic_ms()) / 1000):
                 self._ticker = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort_ticker)
             if deadline_ms <= monotonic_ms():
@@ -172,15 +185,15 @@ class Rounds:
         a turn may have happened, and nothing may rest on it."""
         assert not self._running, "a round inside a round"
         self._running = True
-        began_us = monotonic_us()
+        began_ns = monotonic_ns()
         try:
-            self._turn(began_us // 1000)
+            self._turn(began_ns // 1_000_000)
         except (OSError, MultiRaftError) as error:
             # Whoever asked for this round would take these for errors of its own connection.
             raise RoundFailed(f"a round failed: {error!r}") from error
         self._running = False
-        self._ended_us = monotonic_us()
-        micros = self._ended_us - began_us
+        self._ended_ns = monotonic_ns()
+        micros = (self._ended_ns - began_ns) // 1000
         self.durations.observe(micros)
         if micros > self.round_micros_max:
             self.round_micros_max = micros
@@ -196,26 +209,24 @@ class Rounds:
         if ready:
             self._obey(ready)
         self._applier.answer(now_ms)
-        self._peers.flush()
-        self._after_round()
-        self._rearm()
+        if ready.events:
+            self._publish()  # what this node leads and believes changes with an event only
+        if self._ticker is not None:
+            self._rearm()
 
-    def wrote(self, staged: list) -> None:
-        """Called by the disk worker: these staged writes are durable."""
+    def wrote(self, staged: list) -> bool:
+        """Called by the disk worker: these staged writes are durable; whether a round is due."""
         for one in staged:
             self._store.finish(one)
         if staged[-1].sequence > self._durable_sequence:  # else: only records of the lane's own
             self._durable_sequence = staged[-1].sequence
             self._core.written(self._durable_sequence)
         self._applier.durable()
-        held, released = self._held, False
+        held = self._held
         while held and held[0][0] <= self._durable_sequence:
             self._peers.send(held.popleft()[1])
-            released = True
-        if released or self._applier.answers_wait:
-            self.request()
-        else:
-            self.request_for_core()
+            self._peers.flush()
+        return self._applier.answers_wait or self._core.has_work
 
     def _obey(self, ready) -> None:
         """The field order of ``Ready`` is the order of effects."""
@@ -228,30 +239,32 @@ class Rounds:
             # To the sockets before the disk: a follower's path is longer than this node's own.
             self._peers.send(ready.messages)
             self._peers.flush()
-        self._disk.start_next()
+        if ready.writes is not None:
+            self._disk.start_next()
         if ready.messages_after_write:
             self._hold(ready.messages_after_write)
-        self._applier.observe(ready.events)
-        self._applier.apply(ready.committed)
+        if ready.events:
+            self._applier.observe(ready.events)
+        if ready.committed:
+            self._applier.apply(ready.committed)
         if ready.reads:
             self._applier.confirmed(ready.reads)
 
     def _hold(self, envelopes: list) -> None:
         if self._durable_sequence >= self._staged_sequence:
             self._peers.send(envelopes)
+            self._peers.flush()
         else:
             self._held.append((self._staged_sequence, envelopes))
 
-    def _next_deadline_ms(self) -> int:
-        """When the next round is due by the clock: a timer of the core, or somebody's patience."""
-        core_ms, applier_ms = self._core.next_deadline_ms(), self._applier.next_deadline_ms()
-        return min(NEVER_MS if core_ms is None else core_ms,
-                   NEVER_MS if applier_ms is None else applier_ms)
-
     def _rearm(self) -> None:
-        if self._ticker is not None and self._next_deadline_ms() < self._armed_ms:
-            task, self._ticker = self._ticker, None
-            trio.lowlevel.reschedule(task)
+        """Wake the ticker when the next round is due before it would wake by itself."""
+        armed_ms = self._armed_ms
+        for clock in self._clocks:
+            if clock.earliest_ms < armed_ms:
+                task, self._ticker = self._ticker, None
+                trio.lowlevel.reschedule(task)
+                return
 
     def _abort_ticker(self, _raise_cancel) -> trio.lowlevel.Abort:
         self._ticker = None

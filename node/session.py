@@ -2,17 +2,22 @@
 
 Contract.  A session receives only while it may: ``in_flight_max`` unanswered requests or
 ``connection_bytes_in_flight_max`` unanswered append bytes stop the reading, which stops the sender
-through TCP.  Requests are handled in order of arrival; answers go out as they come, gathered per
-round.  A client that does not read its answers is closed when its outbox is full.  One that ends
-its side of the stream gets the answers to what it had asked, its long polls at once.
+through TCP.  So does a large frame for which the node has no memory now (``budget.py``).  When all
+connections together are at a bound, requests are refused before any work is done for them.
+Requests are handled in order of arrival; answers go out as they come, gathered per round.  A client
+that does not read its answers is closed when its outbox is full.  One that ends its side of the
+stream gets the answers to what it had asked, its long polls at once.
 
-Theory.  The socket is tried first and waited for only on EAGAIN; handlers run synchronously on the
-loop, and one round is asked for after everything that has arrived was handled.
+Theory.  The arrivals task reads the socket while the session may be read, handlers run
+synchronously on the loop, and one round follows after everything that has arrived was handled.  The
+session's own task sleeps but for a handshake, a pause or the end.
 """
 
 from __future__ import annotations
 
+import math
 import socket
+import ssl
 
 import trio
 
@@ -28,7 +33,13 @@ from multiraft.wire.connection import (
     State,
     answer_to,
 )
-from multiraft.wire.errors import Code, ErrorDetail, LocalProtocolError, ProtocolError
+from multiraft.wire.errors import (
+    Code,
+    ErrorDetail,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+)
 from multiraft.wire.frames import WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
@@ -41,7 +52,12 @@ from multiraft.wire.messages import (
     Refused,
     Welcome,
 )
+from multiraft.wire.tls import TlsSocket
+from node.budget import Budget
+from node.deadlines import Look
 from node.outbox import Outbox
+from node.receive import secured
+from node.security import Security
 
 
 class Answer:
@@ -70,39 +86,64 @@ class Answer:
 class Session:
     """State of one client connection; made by ``Sessions``."""
 
-    __slots__ = ("service", "_sock", "_connection", "_outbox", "_resume", "_bytes_in_flight",
-                 "_closed")
+    __slots__ = ("service", "_budget", "_sock", "_connection", "_outbox", "_attention",
+                 "_bytes_in_flight", "_requests", "_reserved", "_starved", "_unsent", "_paused",
+                 "_closed", "_gone", "_problem", "events")
 
-    def __init__(self, service: "Sessions", sock: socket.socket):
+    def __init__(self, service: "Sessions", sock: socket.socket | TlsSocket):
         self.service = service
+        self._budget = service.budget
         self._sock = sock
         self._connection = Connection(Role.SERVER, service.wire_limits)
+        self._connection.reader.admit = self._admit
         self._outbox = Outbox(sock, service.limits.outbox_bytes_max)
-        self._resume = trio.Event()
+        self._requests = 0  # not answered
+        self._reserved = 0  # bytes of the large frame that is arriving
+        self._starved = 0  # bytes of the large frame that waits for room
+        self._unsent = 0  # what the budget knows of the outbox
+        self._gone = False
+        self.events = 0  # times that something complete had arrived
+        self._attention = trio.Event()  # the task has to look: an end, a pause, a handshake
         self._bytes_in_flight = 0
+        self._paused = False
         self._closed = False
+        self._problem: Exception | None = None  # raised by the task, whoever found it
 
     async def run(self) -> None:
         """From hello to end."""
-        problem = None
+        self.service.open[self] = None
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._drain, nursery.cancel_scope)
-                try:
-                    await self._receive()
-                    await self._answer_rest()
-                except (OSError, ProtocolError) as error:
-                    problem = error  # raised below: a nursery would wrap it into a group
+                await self._attend()
+                await self._answer_rest()
                 nursery.cancel_scope.cancel()
         finally:
             self._closed = True
-            self.service.gone(self)
-        if problem is not None:
-            raise problem
+            self._leave()
+        problem, self._problem = self._problem, None
+        try:
+            if problem is not None:
+                raise problem
+        finally:
+            # No circle through its traceback: what has been received goes with the session, and
+            # not when the collector comes by.
+            del problem
 
-    def answered(self, answer: Answer, event: ResponseEvent, payload) -> None:
-        """An answer is complete: it leaves with this round's flush."""
+    def answered(self, answer: Answer, event: ResponseEvent | None, payload) -> None:
+        """A request is decided; its answer, if it gets one, leaves with this round's flush."""
+        budget = self._budget
         self._bytes_in_flight -= answer.size
+        budget.bytes -= answer.size
+        if not self._gone:
+            self._requests -= 1
+            budget.requests -= 1
+        if budget.starved:
+            budget.feed()
+        if self._paused or self._connection.state is State.CLOSED:
+            self._call_task()
+        if event is None:
+            return
         if self._closed or self._connection.state is State.BROKEN:
             return  # the client is gone
         try:
@@ -111,7 +152,6 @@ class Session:
             self._close()
             return
         self.service.to_flush[self] = None
-        self._resume.set()
 
     def _encoded(self, event: ResponseEvent, payload) -> list:
         """The answer's buffers.  One that does not fit into a frame is refused instead, or called
@@ -127,11 +167,6 @@ class Session:
                 error=ErrorDetail(f"the answer is too large, ask for less: {error}"),
                 metadata_index=event.metadata_index))
 
-    def released(self, size: int) -> None:
-        """``size`` bytes of an append without an answer are decided."""
-        self._bytes_in_flight -= size
-        self._resume.set()
-
     def flush(self) -> None:
         """Give the socket what this round produced."""
         if not self._closed:
@@ -139,14 +174,66 @@ class Session:
                 self._outbox.flush()
             except OSError:
                 self._close()
+            if self._outbox.size != self._unsent:
+                self.account()
+
+    def account(self) -> None:
+        """Tell the budget what is waiting for a client that does not read."""
+        size = 0 if self._gone else self._outbox.size
+        self._budget.unsent += size - self._unsent
+        self._unsent = size
+
+    def _admit(self, size: int) -> bool:
+        """Whether a frame of that size may have its memory; else this session is called when it
+        may."""
+        if self._budget.admits(size):
+            self._budget.bytes += size
+            self._reserved, self._starved = size, 0
+            return True
+        self._starved = size
+        self._budget.starved[self] = size
+        return False
+
+    def fed(self) -> None:
+        """There may be room for the large frame that waits."""
+        self._attention.set()
+
+    def _arrived(self) -> None:
+        """The large frame is complete; what it asks for is counted from now on."""
+        self._budget.bytes -= self._reserved
+        self._reserved = 0
+
+    def _leave(self) -> None:
+        """Nothing of this session is counted any more, but appends that are under way."""
+        self._gone = True
+        self._connection.reader.admit = None  # it would hold this session, and that its memory
+        self._budget.requests -= self._requests
+        self._budget.starved.pop(self, None)
+        self._arrived()
+        self.account()
+        if self._budget.starved:
+            self._budget.feed()
+        self.service.gone(self)
+
+    def end(self, reason: str) -> None:
+        """Close this connection, for a reason that the log tells."""
+        self._end(RemoteProtocolError(reason))
+
+    def look(self) -> Look:
+        """What the one who looks after deadlines wants to know."""
+        outbox, connection = self._outbox, self._connection
+        reader = connection.reader
+        return Look(self.events, reader.mid_frame and not self._paused,
+                    bool(connection.in_flight) or self._paused,
+                    reader.arrived if self._reserved else 0, outbox.size, outbox.sent_bytes)
 
     def _close(self) -> None:
         self._closed = True
         try:
-            self._sock.shutdown(socket.SHUT_RDWR)  # wakes the receiving task
+            self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it is gone already
-        self._resume.set()
+        self._call_task()
 
     async def _drain(self, scope: trio.CancelScope) -> None:
         try:
@@ -154,83 +241,137 @@ class Session:
         except OSError:
             scope.cancel()
 
+    async def _attend(self) -> None:
+        """Have the socket read while the session may read; the arrivals task does it."""
+        arrivals, file_number = self.service.arrivals, self._sock.fileno()
+        with trio.move_on_after(self.service.limits.hello_timeout_ms / 1000) as hello:
+            while not self._over:
+                arrivals.add(file_number, self.receive)
+                try:
+                    self._begin_to_listen()
+                    await self._attention.wait()
+                finally:
+                    arrivals.remove(file_number)
+                if self._connection.state is State.OPEN:
+                    hello.deadline = math.inf
+                await self._room()
+
     async def _answer_rest(self) -> None:
         """The client has ended its side: what it asked for is answered before ours ends."""
         service, connection = self.service, self._connection
-        if connection.in_flight:
+        if connection.in_flight and not self._closed:
             service.fetching.hurry(self)
             service.request_round()
-        with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
-            while connection.in_flight and not self._closed:
-                self._resume = trio.Event()
-                await self._resume.wait()
-            if not self._closed:
-                self.flush()
-                await self._outbox.empty()
+        try:
+            with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
+                while connection.in_flight and not self._closed:
+                    self._attention = trio.Event()
+                    await self._attention.wait()
+                if not self._closed:
+                    self.flush()
+                    await self._outbox.empty()
+        except OSError as error:
+            self._problem = error
 
-    async def _receive(self) -> None:
-        connection = self._connection
-        with trio.move_on_after(self.service.limits.hello_timeout_ms / 1000):
-            while connection.state is State.OPENING:
-                if not await self._next():
-                    return
-        if connection.state is not State.OPEN:
-            return
-        while await self._next():
-            pass
+    def _begin_to_listen(self) -> None:
+        """The socket is read from now on."""
 
-    async def _next(self) -> bool:
-        """Handle what has arrived, then receive more; False when the connection is over."""
-        handled, signal = self._handle_events()
-        if handled:
-            self.service.request_round()
-        if self._closed or self._connection.state is State.CLOSED:
-            return False
-        if signal is PAUSED:
-            # Asked anew: when the round has answered everything, nobody sets the event any more.
-            while self._is_full and not self._closed:
-                self._resume = trio.Event()
-                await self._resume.wait()
-            return not self._closed
-        return await self._receive_some()
+    async def _room(self) -> None:
+        """Until more may be read: what was received already has been handled then, too."""
+        self._attention = trio.Event()
+        while self._paused and not self._over:
+            if not self._is_full:
+                if self._take_events():
+                    self.service.request_round()
+                continue
+            if self._starved:  # called, and somebody else was faster
+                self._budget.starved.setdefault(self, self._starved)
+            await self._attention.wait()
+            self._attention = trio.Event()
+
+    @property
+    def _over(self) -> bool:
+        return (self._closed or self._problem is not None
+                or self._connection.state is State.CLOSED)
 
     @property
     def _is_full(self) -> bool:
         """Whether more requests have to wait for answers to earlier ones."""
         return (self._connection.in_flight >= self._connection.limits.in_flight_max
-                or self._bytes_in_flight > self._bytes_in_flight_max)
+                or self._bytes_in_flight > self._bytes_in_flight_max
+                or self._starved > 0 and not self._budget.admits(self._starved))
 
     @property
     def _bytes_in_flight_max(self) -> int:
         return self.service.limits.connection_bytes_in_flight_max
 
-    def _handle_events(self) -> tuple[bool, object]:
-        handled = False
-        while self._bytes_in_flight <= self._bytes_in_flight_max:
-            event = self._connection.next_event()
-            if event is NEED_DATA or event is PAUSED:
-                return handled, event
-            self._handle(event)
-            handled = True
-            if isinstance(event, ConnectionClosed) or self._closed:
-                return handled, NEED_DATA
-        return handled, PAUSED
-
-    async def _receive_some(self) -> bool:
-        """Wait until there is something, receive it.  The wait comes first: it is the checkpoint
-        that lets others run, and trying first would mostly be in vain."""
-        await trio.lowlevel.wait_readable(self._sock)
+    def receive(self) -> bool:
+        """Take what is there; whether a round is due for it.  What goes wrong is kept for the
+        session's own task."""
+        if self._paused or self._closed:
+            return False
+        connection = self._connection
         try:
-            count = self._sock.recv_into(self._connection.buffer_for_receive())
+            count = self._sock.recv_into(connection.buffer_for_receive())
         except BlockingIOError:
-            return True  # a spurious wake-up; the caller comes again
-        self._connection.received(count)
-        return True
+            return False  # a spurious wake-up
+        except OSError as error:
+            self._end(error)
+            return False
+        connection.received(count)
+        return self._take_events()
+
+    def _take_events(self) -> bool:
+        """Handle what has arrived completely; whether there was anything."""
+        connection, handled = self._connection, False
+        bytes_max = self.service.limits.connection_bytes_in_flight_max
+        opening = connection.state is State.OPENING
+        try:
+            while self._bytes_in_flight <= bytes_max and not self._closed:
+                event = connection.next_event()
+                if event is NEED_DATA:
+                    self._paused = False
+                    if self._starved:
+                        self._pause()
+                    break
+                if event is PAUSED:
+                    self._pause()
+                    break
+                if self._reserved:
+                    self._arrived()
+                handled = True
+                if type(event) is RequestEvent:
+                    self._handle_request(event)
+                    continue
+                self._handle(event)
+                if type(event) is ConnectionClosed or self._closed:
+                    self._call_task()
+                    break
+            else:
+                self._pause()
+        except (OSError, ProtocolError) as error:
+            self._end(error)
+        if opening:
+            self._call_task()  # the handshake has its own patience
+        if handled:
+            self.events += 1
+        return handled
+
+    def _call_task(self) -> None:
+        self._attention.set()
+        self.service.arrivals.turn_due = True
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._call_task()
+
+    def _end(self, problem: Exception) -> None:
+        self._problem = problem
+        self._closed = True
+        self._call_task()
 
     def _handle(self, event) -> None:
-        if isinstance(event, RequestEvent):
-            self._handle_request(event)
-        elif isinstance(event, Hello):
+        if isinstance(event, Hello):
             self._greet(event)
         elif isinstance(event, BadRequest):
             self._push(self._connection.send(answer_to(event)))
@@ -238,26 +379,42 @@ class Session:
     def _handle_request(self, event: RequestEvent) -> None:
         request = event.request
         kind = type(request)
-        service = self.service
+        service, budget = self.service, self._budget
+        self._requests += 1
+        budget.requests += 1
         if service.stopping:
-            if kind is not Produce or request.acks != "none":
-                Answer(self, event.id).refuse(Code.SHUTTING_DOWN, STOPPING)
+            self._refuse(event, Code.SHUTTING_DOWN, STOPPING)
+        elif budget.requests > budget.requests_max or budget.bytes > budget.bytes_max:
+            self._refuse(event, Code.QUEUE_FULL, budget.refusal())
         elif kind is Produce:
             size = len(request.payload)
             self._bytes_in_flight += size
+            budget.bytes += size
             answer = Answer(self, event.id, size)
             if request.acks == "none":
                 service.producing.handle(request, answer_nobody(answer), event.metadata_index)
             else:
                 service.producing.handle(request, answer, event.metadata_index)
         elif kind is Fetch:
+            if budget.unsent > budget.unsent_max:
+                self._refuse(event, Code.QUEUE_FULL, budget.refusal())
+                return
             service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
+            service.arrivals.turn_due = True  # a cold range is read by a task
         elif kind is ListOffsets:
             service.offsets.handle(request, Answer(self, event.id), event.metadata_index)
         elif kind is Complain:
             service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
+            service.arrivals.turn_due = True
+
+    def _refuse(self, event: RequestEvent, code: Code, detail: ErrorDetail) -> None:
+        """Definite, before any work is done; who wants no answer gets none."""
+        if type(event.request) is Produce and event.request.acks == "none":
+            answer_nobody(Answer(self, event.id))(None)
+        else:
+            Answer(self, event.id).refuse(code, detail)
 
     def _greet(self, hello: Hello) -> None:
         service = self.service
@@ -284,6 +441,23 @@ class Session:
         self.service.to_flush[self] = None
 
 
+class TlsSession(Session):
+    """The same inside TLS, where one readiness of the socket may mean several receives."""
+
+    __slots__ = ()
+
+    def receive(self) -> bool:
+        """Take what is there, all of it: nothing would wake this for the rest."""
+        due = super().receive()
+        while self._sock.pending and not self._paused and not self._over:
+            due |= super().receive()
+        return due
+
+    def _begin_to_listen(self) -> None:
+        if self._sock.pending and self.receive():
+            self.service.request_round()
+
+
 #: What a node says to new requests while it hands its leaderships over.
 STOPPING = ErrorDetail("the node is stopping: ask another")
 
@@ -292,7 +466,7 @@ def answer_nobody(answer: Answer):
     """``acks=none``: the bytes are not in flight any more, and nobody is told anything."""
 
     def done(_reply, _payload=()) -> None:
-        answer.session.released(answer.size)
+        answer.session.answered(answer, None, ())
 
     return done
 
@@ -302,7 +476,7 @@ class Sessions:
 
     def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
                  batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
-                 request_round, log):
+                 request_round, arrivals, log, security: Security | None = None):
         self.producing = producing
         self.fetching = fetching
         self.offsets = offsets
@@ -314,9 +488,13 @@ class Sessions:
         self.node = node
         self.boot_epoch = boot_epoch
         self.request_round = request_round
+        self.arrivals = arrivals
         self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
                                       in_flight_max=limits.requests_in_flight_max)
+        self.budget = Budget(limits)
+        self.open: dict[Session, None] = {}
         self.to_flush: dict[Session, None] = {}
+        self._security = security
         self._directory = directory
         self._log = log
         self.stopping = False  # new requests are refused, those under way are answered
@@ -330,11 +508,23 @@ class Sessions:
 
     async def handle(self, sock: socket.socket) -> None:
         """Handler of the client port's connections."""
+        context = None if self._security is None else self._security.client_server
         try:
-            await Session(self, sock).run()
+            if context is None:
+                await Session(self, sock).run()
+                return
+            tls = None
+            with trio.move_on_after(self.limits.hello_timeout_ms / 1000):
+                tls = await secured(sock, context)
+            if tls is not None:
+                with tls:
+                    await TlsSession(self, tls).run()
         except ProtocolError as error:
             self.closed_by_error += 1
             self._log.info("client connection closed", extra={"reason": str(error)})
+        except ssl.SSLError as error:
+            self.closed_by_error += 1
+            self._log.info("client connection closed", extra={"reason": f"TLS: {error}"})
 
     def flush(self) -> None:
         """End of a round: every session with answers gives them to its socket."""
@@ -345,5 +535,6 @@ class Sessions:
 
     def gone(self, session: Session) -> None:
         """A session ended: its long polls are forgotten, its appends run on unanswered."""
+        self.open.pop(session, None)
         self.to_flush.pop(session, None)
         self.fetching.forget(session)

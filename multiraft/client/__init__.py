@@ -28,6 +28,7 @@ from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._network import NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
+from multiraft.client.tls import TlsSettings
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
     "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange",
-    "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TopicDescription",
+    "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TlsSettings",
+    "TopicDescription",
 ]
 
 _NEED_TRIO = ("BatchDelivery", "Client", "Consumer", "Producer")

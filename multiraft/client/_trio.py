@@ -26,6 +26,8 @@ from multiraft.client._exchange import Exchange
 from multiraft.client._network import GATHER_MAX, NEVER_MS, Link, NetworkLimits, drop_sent
 from multiraft.client._operations import OffsetRange, Operations, TopicDescription
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.client.tls import TlsSettings
+from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
     ClusterStatusReply,
@@ -38,6 +40,7 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
+from multiraft.wire.tls import TlsSocket
 
 
 def _wall_ms() -> int:
@@ -79,7 +82,11 @@ class Client:
     """A connection to a cluster, through any of its nodes; use it with ``async with``."""
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",
-                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None):
+                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None,
+                 tls: TlsSettings | None = None):
+        self._tls = tls
+        if tls is not None:
+            tls.context()  # what cannot be used is said here, not at the first connection
         self._core = ClientCore(servers, rng if rng is not None else random.Random(), 0, client_id,
                                 limits)
         self._operations = Operations(self._core)
@@ -300,23 +307,27 @@ class Client:
                 self._sockets.pop(link, None)
         self.wake()
 
-    async def _connect(self, link: Link) -> socket.socket | None:
+    async def _connect(self, link: Link) -> socket.socket | TlsSocket | None:
         timeout_ms = self._core.limits.connect_timeout_ms
         try:
             with trio.fail_after(timeout_ms / 1000):
                 stream = await trio.open_tcp_stream(link.host, link.port)
-            sock = socket.socket(fileno=stream.socket.detach())
-            sock.setblocking(False)
-            return sock
+                sock = socket.socket(fileno=stream.socket.detach())
+                sock.setblocking(False)
+                if self._tls is None:
+                    return sock
+                return await _secured(sock, self._tls, link.host)
         except trio.TooSlowError:
             why = f"no connection in {timeout_ms} ms"
         except OSError as error:
             causes = getattr(error.__cause__, "exceptions", (error,))  # one for each address tried
             why = f"cannot connect: {'; '.join(map(str, causes))}"
+        except ConfigError as error:
+            why = str(error)
         self._core.network.broken(link, why, self.now_ms())
         return None
 
-    async def _talk(self, link: Link, sock: socket.socket) -> None:
+    async def _talk(self, link: Link, sock: socket.socket | TlsSocket) -> None:
         link.connected()
         talk = self._sockets[link] = _LinkSocket(self, link, sock)
         talk.flush()
@@ -331,11 +342,26 @@ class Client:
         self.wake()
 
 
+async def _secured(sock: socket.socket, tls: TlsSettings, host: str) -> TlsSocket:
+    """TLS over a connection, its handshake done; ``sock`` is closed when that fails."""
+    try:
+        secure = TlsSocket(sock, tls.context(), tls.server_name or host)
+        while not secure.handshake():
+            if secure.wants_write:
+                await trio.lowlevel.wait_writable(sock)
+            else:
+                await trio.lowlevel.wait_readable(sock)
+    except (OSError, ConfigError, trio.Cancelled):
+        sock.close()
+        raise
+    return secure
+
+
 class _LinkSocket:
     """A socket that is tried first and waited for only on EAGAIN: a small request costs one system
     call and no switch of tasks."""
 
-    def __init__(self, client: Client, link: Link, sock: socket.socket):
+    def __init__(self, client: Client, link: Link, sock: socket.socket | TlsSocket):
         self._client = client
         self._link = link
         self._sock = sock

@@ -38,6 +38,8 @@ from multiraft.client._operations import (
     TopicDescription,
 )
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
+from multiraft.client.tls import TlsSettings
+from multiraft.errors import ConfigError
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.messages import (
@@ -51,11 +53,13 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
+from multiraft.wire.tls import TlsSocket
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
     "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange",
-    "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TopicDescription",
+    "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TlsSettings",
+    "TopicDescription",
 ]
 
 #: Nobody waits for the sockets while records are only given: look at them at least this often.
@@ -95,7 +99,7 @@ class _Socket:
         self.link = link
         self._client = client
         self._outgoing: list[Buffer] = []
-        self._sock: socket.socket | None = None
+        self._sock: socket.socket | TlsSocket | None = None
         self._wanted = select.POLLOUT
         #: When a connection must be there.
         self.deadline_ms = _now_ms() + client.core.limits.connect_timeout_ms
@@ -158,6 +162,9 @@ class _Socket:
         if error:
             self._connect(os.strerror(error))
             return
+        self._opened()
+
+    def _opened(self) -> None:
         del self._client.connecting[self]
         self._want(select.POLLIN)
         self.link.connected()
@@ -202,11 +209,50 @@ class _Socket:
         self.close()
 
 
+class _SecureSocket(_Socket):
+    """The same inside TLS: connected once its handshake is done."""
+
+    def _finish_connect(self) -> None:
+        if not isinstance(self._sock, TlsSocket):
+            error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                self._connect(os.strerror(error))
+                return
+            tls = self._client.tls
+            try:
+                self._sock = TlsSocket(self._sock, tls.context(),
+                                       tls.server_name or self.link.host)
+            except ConfigError as problem:
+                self._fail(str(problem))
+                return
+        try:
+            done = self._sock.handshake()
+        except OSError as problem:
+            self._fail(f"cannot connect: {problem}")
+            return
+        if done:
+            self._opened()
+        elif self._sock.wants_write:
+            self._want(select.POLLIN | select.POLLOUT)
+        else:
+            self._want(select.POLLIN)
+
+    def _try_receive(self) -> None:
+        """All of it: nothing would wake this for what is decrypted already."""
+        super()._try_receive()
+        while self._sock is not None and self._sock.pending:
+            super()._try_receive()
+
+
 class Client:
     """A connection to a cluster, through any of its nodes; use it with ``with``."""
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",
-                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None):
+                 limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None,
+                 tls: TlsSettings | None = None):
+        self.tls = tls
+        if tls is not None:
+            tls.context()  # what cannot be used is said here, not at the first connection
         self.core = ClientCore(servers, rng if rng is not None else random.Random(), _now_ms(),
                                client_id, limits)
         self.connecting: dict[_Socket, None] = {}
@@ -355,7 +401,8 @@ class Client:
         elif sock is not None:
             sock.flush()
         else:
-            self._sockets[link] = _Socket(self, link)
+            kind = _Socket if self.tls is None else _SecureSocket
+            self._sockets[link] = kind(self, link)
 
     def listen(self, wait_ms: int | None = None) -> None:
         """Wait for the next event, at most ``wait_ms`` and never past what is due next; receive.

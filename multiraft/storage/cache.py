@@ -25,11 +25,11 @@ ENTRY_OVERHEAD_BYTES = 512
 class TailCache:
     """``GroupLog.cached`` of all groups, bounded together."""
 
-    __slots__ = ("bytes", "_bytes_max", "_order")
+    __slots__ = ("bytes", "bytes_max", "_order")
 
     def __init__(self, bytes_max: int):
         self.bytes = 0
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._order: deque[tuple[GroupLog, CachedEntry]] = deque()
 
     def add(self, log: GroupLog, entry: Entry, buffers: list[Buffer], slot: int, end: int) -> None:
@@ -41,7 +41,7 @@ class TailCache:
     def evict(self, durable: int) -> None:
         """Back below the bound, as far as entries are durable.  Amortised O(1) per entry added."""
         order = self._order
-        while self.bytes > self._bytes_max and order and order[0][1].end <= durable:
+        while self.bytes > self.bytes_max and order and order[0][1].end <= durable:
             log, cached = order.popleft()
             entry = cached.entry
             self.bytes -= len(entry.payload) + ENTRY_OVERHEAD_BYTES

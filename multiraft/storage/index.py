@@ -162,9 +162,11 @@ class GroupIndex:
         """Framed bytes of first..last.  O(1)."""
         if last < first:
             return 0
-        before = self._slot(first)
-        end = self._ends[self._slot(last)]
-        return end - self._ends[before - 1] if before else end
+        slot, ends = first - self.first_index, self._ends
+        if slot < 0 or last - self.first_index >= len(ends):
+            self._slot(first), self._slot(last)  # one of them raises
+        end = ends[last - self.first_index]
+        return end - ends[slot - 1] if slot else end
 
     def last_within(self, first: int, bytes_max: int) -> int:
         """Highest index such that first..it take at most ``bytes_max``, at least ``first``."""

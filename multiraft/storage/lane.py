@@ -128,7 +128,9 @@ class Lane:
         self._header = header
         self._seeds = tuple(seeds)
         self._config = config
+        self._entry_bytes_max = (config.entry_bytes_max + _ALIGN) & ~_ALIGN
         self._active: Segment | None = None
+        self._limit = 0  # lane position where the active segment is full
         self._next: Segment | None = None
         self._next_start = 0
         self._last_crc = 0
@@ -150,7 +152,7 @@ class Lane:
             self._active = segments[-1]
             self._active.file = file
             self._active.zeroed = position - self._active.start
-            self._next_start = self._active.start + self._active.capacity
+            self._next_start = self._limit = self._active.start + self._active.capacity
 
     # ---- staging --------------------------------------------------------------------------------
 
@@ -158,18 +160,20 @@ class Lane:
         """Positions and framed bytes for ``entries``.  O(entries).  Raises ``EntryTooLarge`` before
         anything changed."""
         sizes = [(_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN for entry in entries]
-        largest = max(sizes, default=0)
-        if largest > (self._config.entry_bytes_max + _ALIGN) & ~_ALIGN:
-            raise EntryTooLarge(self._config.entry_bytes_max, largest)
+        total = sum(sizes)
+        if total > self._entry_bytes_max and max(sizes) > self._entry_bytes_max:
+            raise EntryTooLarge(self._config.entry_bytes_max, max(sizes))
         placed = Placed([], [], sizes, [])
+        if entries and self.position + total <= self._limit:
+            self._frame(entries, placed)
+            return placed
         at = 0
         while at < len(entries):
             count = self._fitting(sizes, at)
             if count == 0:
                 self._roll()
                 continue
-            part = entries if count == len(entries) else entries[at:at + count]
-            self._frame(part, placed)
+            self._frame(entries[at:at + count], placed)
             at += count
         return placed
 
@@ -184,11 +188,7 @@ class Lane:
 
     def _fitting(self, sizes: list[int], at: int) -> int:
         """How many of the entries from ``at`` on the active segment can take."""
-        if self._active is None:
-            return 0
-        room = self._active.start + self._active.capacity - self.position
-        if at == 0 and sum(sizes) <= room:
-            return len(sizes)
+        room = self._limit - self.position
         count = 0
         while at + count < len(sizes) and sizes[at + count] <= room:
             room -= sizes[at + count]
@@ -199,20 +199,21 @@ class Lane:
         """Append to the active segment."""
         framed = core.frame_entries(entries, self._last_crc, max(self.durable, self.begun))
         buffers, starts, total, self._last_crc = framed
-        position = self.position
-        placed.positions.extend([position + start for start in starts])
-        placed.framed.extend([(buffers, slot) for slot in range(0, len(buffers), 3)])
-        self.position = self._active.end = position + total
-        written = self._zero_ahead(buffers, total)
-        placed.parts.append(Part(self._active, written, position - self._active.start,
-                                 self.position))
+        segment, position = self._active, self.position
+        slot = 0
+        for start in starts:
+            placed.positions.append(position + start)
+            placed.framed.append((buffers, slot))
+            slot += 3
+        self.position = segment.end = position + total
+        if segment.end - segment.start > segment.zeroed:
+            buffers = self._zero_ahead(buffers, total)
+        placed.parts.append(Part(segment, buffers, position - segment.start, self.position))
 
     def _zero_ahead(self, buffers: list[Buffer], total: int) -> list[Buffer]:
-        """The buffers, with zeros behind them when a small write is about to grow the file."""
+        """The buffers of a write that grows the file, with zeros behind them when it is small."""
         segment = self._active
         end = segment.end - segment.start
-        if end <= segment.zeroed:
-            return buffers
         room = min(segment.capacity - end, len(self._zeros))
         if total > self._config.zero_ahead_round_bytes_max or room == 0:
             segment.zeroed = end
@@ -237,7 +238,7 @@ class Lane:
         segment = self._next or self._new_segment()
         self._next = None
         self._active = segment
-        self._next_start = segment.start + segment.capacity
+        self._next_start = self._limit = segment.start + segment.capacity
         self._last_crc = segment.seed
         self.position = segment.end
         segment.zeroed = _layout.SEGMENT_HEADER_BYTES
@@ -280,6 +281,8 @@ class Lane:
         """Everything before ``position`` is durable; the segments that are thereby sealed."""
         assert self.durable <= position <= self.position, f"{position} of {self.position}"
         self.durable = position
+        if not self._closing:
+            return self._closing
         sealed = [segment for segment in self._closing if segment.end <= position]
         if sealed:
             self._closing = [segment for segment in self._closing if segment.end > position]

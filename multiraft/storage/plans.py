@@ -50,7 +50,10 @@ class StagedWrite:
     def native_ready(self) -> bool:
         """Whether every file exists, so that a native writer can take ``parts``.  Not so in the
         round that starts a segment which was not prepared."""
-        return all(part.segment.file is not None for part in self._parts)
+        for part in self._parts:
+            if part.segment.file is None:
+                return False
+        return True
 
     def create_files(self) -> None:
         """Blocking: make every file of this round exist, so that it is ``native_ready``."""

@@ -251,9 +251,12 @@ class Store:
             f"round {writes.sequence} after {self._staged_sequence}")
         lane_entries: list[Entry] = []
         for write in writes.groups:
-            log = self._log(write.group)
+            log = self._logs.get(write.group) or self._log(write.group)
             assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
-            _append_lane_entries(write, lane_entries)
+            if write.drop_from or write.hard_state is not None or write.mark is not None:
+                _append_lane_entries(write, lane_entries)
+            else:
+                lane_entries += write.entries
         placed = self._lane.place(lane_entries)
         at = 0
         for write in writes.groups:
@@ -301,7 +304,9 @@ class Store:
         carry the end of this write as their durable mark, because when they reach the disk it is.
         Without it their mark lags by one more write, and so does what recovery can prove.
         """
-        self._lane.begun = max(self._lane.begun, staged.end)
+        lane = self._lane
+        if staged.end > lane.begun:
+            lane.begun = staged.end
 
     def finish(self, staged: StagedWrite) -> None:
         """The round is durable.  Rounds are finished in order."""
@@ -309,7 +314,8 @@ class Store:
             f"round {staged.sequence} finished twice")
         self._finished_sequence = staged.sequence
         self._sealed += self._lane.settle(staged.end)
-        self._cache.evict(self._lane.durable)
+        if self._cache.bytes > self._cache.bytes_max:
+            self._cache.evict(self._lane.durable)
         if staged.then is not None:
             staged.then()
 
@@ -366,7 +372,7 @@ class Store:
 
     def _hot(self, group: int, first: int) -> dict | None:
         """The group's recent entries when ``first`` is one of them (then all later ones are)."""
-        log = self._log(group)
+        log = self._logs.get(group) or self._log(group)
         if first not in log.cached:
             log.index.position(first)  # raises Compacted
             return None
@@ -398,7 +404,8 @@ class Store:
 
     def bytes_between(self, group: int, first_index: int, last_index: int) -> int:
         """See ``LogReader``."""
-        return self._log(group).index.bytes_between(first_index, last_index)
+        log = self._logs.get(group) or self._log(group)
+        return log.index.bytes_between(first_index, last_index)
 
     def fetch(self, partition: int, offset: int, bytes_max: int, below_offset: int) -> Fetch:
         """Whole batches from the one that holds ``offset`` on, all of whose records are below

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Mapping, NamedTuple, NoReturn, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, NoReturn, Sequence
 
 from multiraft import core
 from multiraft.errors import MalformedHeader
@@ -116,11 +116,14 @@ class FrameReader:
     is set it is the frame under way, ``_filled`` of its bytes are there, and the chunk is empty.
     """
 
-    __slots__ = ("limits", "_chunk", "_view", "_start", "_end", "_chunk_bytes", "_peek", "_large",
-                 "_filled", "_failed")
+    __slots__ = ("limits", "admit", "_chunk", "_view", "_start", "_end", "_chunk_bytes", "_peek",
+                 "_large", "_filled", "_failed")
 
     def __init__(self, limits: WireLimits = DEFAULT_LIMITS):
         self.limits = limits  # may be replaced between frames: the handshake has its own
+        #: (bytes) -> whether a large frame may have that memory now; asked until it may, and
+        #: nothing must be received meanwhile.  None = always.
+        self.admit: Callable[[int], bool] | None = None
         self._chunk_bytes = CHUNK_BYTES_MIN
         self._chunk: bytearray = bytearray(self._chunk_bytes)
         self._view = memoryview(self._chunk)
@@ -135,6 +138,11 @@ class FrameReader:
     def mid_frame(self) -> bool:
         """Whether part of a frame has arrived: an end of the stream now is a truncation."""
         return self._large is not None or self._end > self._start
+
+    @property
+    def arrived(self) -> int:
+        """Bytes of the large frame under way that are there; 0 when none is."""
+        return 0 if self._large is None else self._filled
 
     def buffer_for_receive(self) -> memoryview:
         """Memory to receive into; never empty.  Call ``next_frame`` until None first."""
@@ -228,6 +236,8 @@ class FrameReader:
 
     def _begin_large(self, total: int) -> None:
         """The rest of this frame does not fit into the chunk: give it memory of its own."""
+        if self.admit is not None and not self.admit(total):
+            return
         here = self._end - self._start
         self._large = memoryview(bytearray(total))
         self._large[:here] = self._view[self._start:self._end]

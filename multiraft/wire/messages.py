@@ -57,6 +57,8 @@ PARTITIONS_MAX = 10_000
 GROUPS_PER_REPLY_MAX = 10_000
 TOPIC_NAME_MAX = 249
 ADDRESS_MAX = 300
+#: Nonces and proofs between nodes: SHA-256.
+NONCE_BYTES = 32
 #: A long poll longer than this is asked again: half-open connections are noticed.
 WAIT_MS_MAX = 60_000
 TIMEOUT_MS_MAX = 600_000
@@ -81,6 +83,21 @@ class Hello(NamedTuple):
     boot_epoch: int = 0
     client_id: str = ""
     version: int = PROTOCOL_VERSION
+    nonce: bytes | None = None  # of a node that can prove that it knows the cluster's secret
+
+
+class Challenge(NamedTuple):
+    """The answer of a node that wants that proof, before anything else is heard."""
+
+    node: int
+    boot_epoch: int
+    nonce: bytes
+
+
+class Proof(NamedTuple):
+    """The answer to a challenge."""
+
+    proof: bytes
 
 
 class Welcome(NamedTuple):
@@ -93,6 +110,7 @@ class Welcome(NamedTuple):
     batch_bytes_max: int = 0
     in_flight_max: int = 0
     version: int = PROTOCOL_VERSION
+    proof: bytes | None = None  # that the answering node knows the secret as well
 
 
 class Refused(NamedTuple):
@@ -335,6 +353,7 @@ _node = schema.integer(0, schema.I32_MAX)
 _code = schema.integer(0, schema.I16_MAX)
 _bytes_count = schema.integer(0, schema.I32_MAX)
 _uuid = schema.fixed_bytes(16)
+_nonce = schema.fixed_bytes(NONCE_BYTES)
 _name = schema.text(TOPIC_NAME_MAX)
 #: A name that is not acceptable is answered with INVALID_TOPIC_NAME by who owns the rule, so it
 #: may be somewhat longer here.
@@ -464,10 +483,13 @@ Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | Complain
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),
     "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
-    "client_id": schema.text(TOPIC_NAME_MAX)})
+    "client_id": schema.text(TOPIC_NAME_MAX), "nonce": nullable(_nonce)})
+_CHALLENGE = Shape(Challenge, {"node": _node, "boot_epoch": _u64, "nonce": _nonce})
+_PROOF = Shape(Proof, {"proof": _nonce})
 _WELCOME = Shape(Welcome, {
     "version": _u32, "cluster": _uuid, "node": _node, "boot_epoch": _u64,
-    "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32})
+    "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32,
+    "proof": nullable(_nonce)})
 _REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u32, 100)})
 
 # ---- values <-> header maps -------------------------------------------------------------------
@@ -477,6 +499,8 @@ def hello_header(hello: Hello) -> dict[str, Any]:
     """Header of the first frame."""
     fields = hello._asdict()
     fields["class"] = fields.pop("connection")
+    if hello.nonce is None:
+        del fields["nonce"]
     return {"op": "hello", **fields}
 
 
@@ -500,7 +524,37 @@ def read_hello(header: dict[str, Any]) -> Hello:
 
 def welcome_header(welcome: Welcome) -> dict[str, Any]:
     """Header of the answer that accepts."""
-    return {"op": "welcome", **welcome._asdict()}
+    fields = welcome._asdict()
+    if welcome.proof is None:
+        del fields["proof"]
+    return {"op": "welcome", **fields}
+
+
+def challenge_header(challenge: Challenge) -> dict[str, Any]:
+    """Header of the answer that wants a proof first."""
+    return {"op": "challenge", **challenge._asdict()}
+
+
+def proof_header(proof: Proof) -> dict[str, Any]:
+    """Header of the answer to a challenge."""
+    return {"op": "proof", **proof._asdict()}
+
+
+def read_proof(header: dict[str, Any]) -> Proof:
+    """What must follow a challenge.  Raises ``Malformed``."""
+    fields = dict(header)
+    if fields.pop("op", None) != "proof":
+        raise Malformed("the answer to a challenge is no proof")
+    return _PROOF.read(fields)
+
+
+def read_answer(header: dict[str, Any]) -> Challenge | Welcome | Refused:
+    """What a node may be answered to its hello.  Raises ``Malformed``."""
+    if header.get("op") != "challenge":
+        return read_welcome(header)
+    fields = dict(header)
+    del fields["op"]
+    return _CHALLENGE.read(fields)
 
 
 def refused_header(refused: Refused) -> dict[str, Any]:

@@ -11,11 +11,19 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from admin_cli import connection
 from admin_cli import main as main_module
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.main import COMMANDS, ELSEWHERE, cli, main
 from admin_cli.packages import PACKAGES, check_packages, distribution_root
-from admin_cli.servers import SERVERS_MAX, find_servers, parse_addresses
+from admin_cli.servers import (
+    SERVERS_MAX,
+    TlsOptions,
+    find_servers,
+    find_tls,
+    parse_addresses,
+)
+from admin_cli.session import Session
 
 
 @pytest.mark.parametrize("typed, meant", [
@@ -205,3 +213,31 @@ def complete(monkeypatch, line: str, cword: int) -> list[str]:
 def test_tab_completes_commands_and_words(monkeypatch):
     assert "produce" in complete(monkeypatch, "multiraft pro", 1)
     assert complete(monkeypatch, "multiraft topic des", 2) == ["describe"]
+
+
+@pytest.mark.parametrize(("flags", "expected"), [
+    ((), None),
+    (("--tls",), TlsOptions()),
+    (("--tls-ca", "ca.pem"), TlsOptions("ca.pem")),
+    (("--tls-truststore", "ca.pem", "--tlscert", "c.pem", "--tlskey", "k.pem"),
+     TlsOptions("ca.pem", "c.pem", "k.pem")),
+    (("--tls-server-name", "node.example.org"), TlsOptions(server_name="node.example.org")),
+])
+def test_tls_by_our_flags_and_those_of_other_systems(cluster, monkeypatch, flags, expected):
+    opened = []
+
+    def open_client(addresses, tls):
+        opened.append(tls)
+        return cluster.connect(addresses)
+
+    monkeypatch.setattr(connection, "open_client", open_client)
+    result = CliRunner().invoke(cli, ["topic", "list", *flags], obj=Session({}, None, "a:1"))
+    assert result.exit_code == 0, result.output
+    assert opened == [expected]
+
+
+def test_tls_comes_from_the_flag_before_the_environment():
+    environ = {"MULTIRAFT_TLS_CA": "theirs", "MULTIRAFT_TLS_KEY": "key", "MULTIRAFT_TLS": "0"}
+    assert find_tls({"tls_ca": "ours"}, environ) == TlsOptions("ours", key="key")
+    assert find_tls({}, {"MULTIRAFT_TLS": "1"}) == TlsOptions()
+    assert find_tls({}, {"MULTIRAFT_TLS": "0"}) is None

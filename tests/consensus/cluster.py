@@ -36,11 +36,13 @@ class Node:
         self.one_write = id_ % 2 == 0
         self.tails = lambda group: NullTail()
         self.healthy = True
+        self.digests_version = 0
 
     def start(self, now_ms: int, peers: list[int], support: bool = True) -> None:
         """Boot from what is on the disk."""
         self.boot_epoch += 1
         self.core = MultiRaft(self.id, self.config, self.store, self.rng, now_ms)
+        self.digests_version = self.core.digests_version
         self.liveness = Liveness(self.id, self.boot_epoch, self.config.lease_ms,
                                  self.config.liveness_interval_ms)
         for peer in peers:
@@ -105,6 +107,9 @@ class Cluster:
                 return
             busy = node.one_write and bool(node.store.pending())
             ready = node.core.ready(with_writes=not busy)
+            # Drivers publish digests after events only.
+            assert ready.events or node.core.digests_version == node.digests_version
+            node.digests_version = node.core.digests_version
             if not ready:
                 return
             self.obey(node, ready)

@@ -190,6 +190,16 @@ def test_time_does_not_go_back():
         solo.core.tick(9)
 
 
+def test_members_in_step_are_sent_the_very_same_append():
+    cluster = Cluster()
+    cluster.run(3000)
+    core = cluster.nodes[cluster.leader()].core
+    core.propose(1, EntryKind.METADATA, b"x")
+    first, second = core.ready().messages
+    assert first.to != second.to
+    assert first.message is second.message
+
+
 def test_an_append_is_filled_only_while_its_leader_leads():
     solo = Solo()
     solo.lead()

@@ -1,4 +1,4 @@
-"""A connection to a node without the client: exact bytes out, events in.
+"""A connection to a node without the client: exact bytes out, events in; in TLS if need be.
 
 Contract.  Blocking, every wait bounded by ``LIMIT_S``.  ``closed_by_node`` is the one way to see
 that the node ended a connection; a reset counts, because that is what a close with unread bytes
@@ -8,6 +8,7 @@ looks like from here.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 
 from multiraft.core import BatchBuilder
@@ -42,10 +43,14 @@ HELLO = Hello(client_id="raw")
 class Session:
     """One connection, opened by a hello unless told otherwise."""
 
-    def __init__(self, address: str, hello: Hello | None = HELLO):
+    def __init__(self, address: str, hello: Hello | None = HELLO,
+                 context: ssl.SSLContext | None = None, source: str = ""):
         host, port = address.rsplit(":", 1)
         self.address = address
-        self.socket = socket.create_connection((host, int(port)), timeout=LIMIT_S)
+        self.socket = socket.create_connection((host, int(port)), timeout=LIMIT_S,
+                                               source_address=(source, 0) if source else None)
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_hostname=host)
         self.machine = Connection(Role.CLIENT)
         self.opened = None
         self._next_id = 1
@@ -140,4 +145,11 @@ def batch(*values: bytes) -> bytearray:
     builder = BatchBuilder(1 << 20)
     for value in values:
         assert builder.append(1_700_000_000_000, None, value)
+    return builder.build()
+
+
+def large_batch(size: int) -> bytearray:
+    """A batch of one record of that size."""
+    builder = BatchBuilder(8 << 20)
+    assert builder.append(1_700_000_000_000, None, bytes(size))
     return builder.build()

@@ -7,6 +7,7 @@ functions behind ``multiraft dev``.  Every wait is for a condition and bounded.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ from typing import TypeVar
 from admin_cli import dev_process, dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
+from admin_cli.servers import TlsOptions
 from multiraft.client import blocking
 from multiraft.wire.errors import UnknownTopic
 from multiraft.wire.messages import GroupList, GroupSummary
@@ -36,10 +38,30 @@ T = TypeVar("T")
 class World:
     """One cluster under test."""
 
-    def __init__(self, directory: Path, nodes: int, groups: int, factor: int):
-        self.dev = DevCluster(directory, open_client, os.environ)
+    def __init__(self, directory: Path, nodes: int, groups: int, factor: int,
+                 tls: TlsOptions | None = None):
+        self.tls = tls
+        self.dev = DevCluster(directory, functools.partial(open_client, tls=tls), os.environ)
         self.dev.create(nodes, groups, factor, free_base_port(nodes))
         self.directory = directory
+
+    def configure(self, node: int, text: str) -> None:
+        """Append tables to a node's configuration; it takes them at its next start."""
+        with open(self.config(node), "a") as file:
+            file.write(text)
+
+    def client(self, *nodes: int) -> blocking.Client:
+        """A client that knows these nodes."""
+        return open_client([self.address(node) for node in nodes or self.ids()], self.tls)
+
+    def pid(self, node: int) -> int:
+        """The node's process."""
+        return self.dev.record.node(node).pid
+
+    def log_lines(self, node: int) -> list[str]:
+        """What a node has logged until now."""
+        path = dev_state.log_path(self.dev.directory, node)
+        return path.read_text(errors="replace").splitlines()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -122,9 +144,12 @@ def free_base_port(nodes: int) -> int:
 
 
 @contextlib.contextmanager
-def start(directory: Path, nodes: int = 3, groups: int = 8, factor: int = 3) -> Iterator[World]:
-    """A cluster that serves; stopped at the end."""
-    world = World(directory, nodes, groups, factor)
+def start(directory: Path, nodes: int = 3, groups: int = 8, factor: int = 3,
+          tls: TlsOptions | None = None, configure: Callable[[World], None] = lambda _world: None,
+          ) -> Iterator[World]:
+    """A cluster that serves; stopped at the end.  ``configure`` may change it before it starts."""
+    world = World(directory, nodes, groups, factor, tls)
+    configure(world)
     try:
         world.dev.up(UP_S)
         yield world

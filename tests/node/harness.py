@@ -26,6 +26,7 @@ from node.config import NodeConfig, parse
 from node.http import HttpThread
 from node.life import Life
 from node.main import Node
+from node.security import Security
 
 LIMIT_S = 20.0
 POLL_S = 0.002
@@ -54,6 +55,14 @@ async def until(condition, what: str = ""):
             await trio.sleep(POLL_S)
         return value
     raise AssertionError(f"never: {what or condition}")
+
+
+async def attend(arrivals, on_due=lambda: None) -> None:
+    """What a node's round loop does with its arrivals: ``on_due()`` when a round is."""
+    while True:
+        await trio.lowlevel.wait_readable(arrivals.file_number)
+        if arrivals.poll():
+            on_due()
 
 
 def connected_pair(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]:
@@ -102,7 +111,8 @@ def make_node(config: NodeConfig, life: Life | None = None,
     """All parts of a node on its real directory."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
-    return Node(config, store, silent_log(), life, http)
+    return Node(config, store, Security(config.security, config.cluster_id), silent_log(), life,
+                http)
 
 
 @contextlib.asynccontextmanager

@@ -36,6 +36,23 @@ async def test_topics_live_and_die(tmp_path):
 
 
 @in_trio
+async def test_topics_and_partitions_have_limits_that_the_refusal_names(tmp_path):
+    async with serving(tmp_path, topics_max=2, partitions_max=5,
+                       partitions_per_topic_max=4) as node, await Client.open(node) as client:
+        await client.create("one", 2)
+        for request, limit, value in ((CreateTopic("wide", 5), 4, 5),
+                                      (CreateTopic("many", 4), 5, 6)):
+            answer = await client.ask(request)
+            assert answer.code == Code.LIMIT_EXCEEDED
+            assert (answer.error.limit, answer.error.value) == (limit, value)
+        await client.create("two", 1)
+        answer = await client.ask(CreateTopic("three"))
+        assert (answer.code, answer.error.limit) == (Code.LIMIT_EXCEEDED, 2)
+        assert (await client.ask(DeleteTopic("two"))).code == Code.OK
+        await client.create("three")
+
+
+@in_trio
 async def test_a_topic_deleted_as_soon_as_it_is_there_is_still_an_answer(tmp_path):
     async with serving(tmp_path) as node:
         state = node.metadata_log.state

@@ -16,6 +16,10 @@ class World:
 
     def __init__(self):
         self.log: list = []
+        self.sessions = SimpleNamespace(flush=self.note("flush"), to_flush={})
+        self.fetching = SimpleNamespace(
+            committed=self.note("woken"), wake_due=self.note("wake"),
+            stop=self.note("stop fetching"), woken={}, earliest_ms=8)
         part = SimpleNamespace
         self.confirmations = part(
             lost=self.note("doubted"), ready=self.note("confirmed"),
@@ -29,14 +33,9 @@ class World:
                  role_changed=self.note("metadata role")),
             part(lost=self.note("lost"), committed=self.note("committed"),
                  durable=self.note("durable"), groups_waiting_for_durable=lambda: (3,),
-                 expire=self.note("expire"), stop=self.note("stop pending"),
-                 next_deadline_ms=lambda: self.deadlines[0]),
-            part(committed=self.note("woken"), wake_due=self.note("wake"),
-                 stop=self.note("stop fetching"), next_deadline_ms=lambda: self.deadlines[1]),
-            self.confirmations,
-            part(flush=self.note("flush")), RoleChanges(), SimpleNamespace(due=False),
-            silent_log())
-        self.deadlines: list[int | None] = [None, None]
+                 expire=self.note("expire"), stop=self.note("stop pending"), earliest_ms=7),
+            self.fetching, self.confirmations, self.sessions, RoleChanges(),
+            SimpleNamespace(due=False), silent_log())
 
     def note(self, name: str):
         return lambda *args: self.log.append((name, *args))
@@ -91,6 +90,20 @@ def test_the_metadata_log_hears_of_its_own_group_only():
     assert sum(entry[0] == "metadata role" for entry in world.log) == 1
 
 
+def test_an_end_of_round_does_what_is_due_and_nothing_else():
+    world = World()
+    world.applying.answer(6)
+    assert world.log == []
+    world.applying.answer(7)
+    assert world.log == [("expire", 7)]
+    world.applying.answer(8)
+    assert world.log[1:] == [("expire", 8), ("wake", 8)]
+    world.fetching.woken[1] = None
+    world.sessions.to_flush[1] = None
+    world.applying.answer(6)
+    assert world.log[3:] == [("wake", 6), ("flush",)]
+
+
 def test_a_confirmed_leader_is_told_of():
     world = World()
     world.applying.confirmed(["read"])
@@ -106,15 +119,6 @@ def test_those_who_wait_for_a_confirmation_are_looked_at_only_when_there_are_any
     world.applying.apply([Committed(3, 10, 11)])
     world.applying.answer(5)
     assert {("reads settled", 3), ("doubts", 5)} < set(world.log)
-
-
-def test_the_next_deadline_is_the_earliest():
-    world = World()
-    for deadlines, confirming, expected in (
-            ([None, None], NEVER_MS, NEVER_MS), ([5, None], 6, 5), ([None, 7], NEVER_MS, 7),
-            ([9, 8], 7, 7)):
-        world.deadlines, world.confirmations.earliest_ms = deadlines, confirming
-        assert world.applying.next_deadline_ms() == expected
 
 
 def test_a_stop_answers_and_then_flushes():

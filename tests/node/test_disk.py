@@ -9,7 +9,7 @@ import trio
 from node.arrivals import Arrivals
 from node.disk import DiskWorker
 from node.errors import DiskFailed
-from tests.node.harness import in_trio, until
+from tests.node.harness import attend, in_trio, until
 
 
 class Staged:
@@ -34,7 +34,8 @@ class World:
     def __init__(self, tmp_path):
         self.file = open(tmp_path / "lane", "w+b", buffering=0)
         self.done: list[list] = []
-        self.disk = DiskWorker(idle_store(), self.done.append, Arrivals())
+        self.arrivals = Arrivals()
+        self.disk = DiskWorker(idle_store(), self.done.append, self.arrivals)
 
     def write(self, *staged):
         for one in staged:
@@ -57,6 +58,7 @@ async def test_what_is_submitted_during_a_write_is_the_next_one(world):
     first, second, third = (Staged(world.file, bytes([65 + n]) * 8, 8 * n) for n in range(3))
     async with trio.open_nursery() as nursery:
         await nursery.start(world.disk.run)
+        nursery.start_soon(attend, world.arrivals)
         world.write(first)
         world.write(second)
         world.write(third)
@@ -74,6 +76,7 @@ async def test_many_writes_are_reported_in_order(world):
     staged = [Staged(world.file, b"%04d" % n, 4 * n) for n in range(300)]
     async with trio.open_nursery() as nursery:
         await nursery.start(world.disk.run)
+        nursery.start_soon(attend, world.arrivals)
         for one in staged:
             world.write(one)
             if len(world.done) % 7 == 0:
@@ -88,6 +91,7 @@ async def failing(world, fd_of) -> DiskFailed:
     with pytest.raises(ExceptionGroup) as raised:
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
+            nursery.start_soon(attend, world.arrivals)
             world.write(Staged(SimpleNamespace(fileno=fd_of), b"x", 0))
             await trio.sleep_forever()
     return raised.value.exceptions[0]
@@ -121,6 +125,7 @@ async def test_a_write_waits_for_the_file_it_needs(world):
     late = Staged(world.file, b"late", 0, exists=False)
     async with trio.open_nursery() as nursery:
         await nursery.start(world.disk.run)
+        nursery.start_soon(attend, world.arrivals)
         nursery.start_soon(world.disk.prepare)
         world.write(late)
         assert world.disk.idle
@@ -139,6 +144,7 @@ async def test_a_file_that_cannot_be_created_stops_the_node(world):
     with pytest.raises(ExceptionGroup) as raised:
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
+            nursery.start_soon(attend, world.arrivals)
             nursery.start_soon(world.disk.prepare)
             world.write(late)
             await trio.sleep_forever()
@@ -156,6 +162,7 @@ async def test_a_disk_that_hangs_shows_whether_it_writes_or_creates(world):
     late.create_files = hang
     async with trio.open_nursery() as nursery:
         await nursery.start(world.disk.run)
+        nursery.start_soon(attend, world.arrivals)
         nursery.start_soon(world.disk.prepare)
         assert world.disk.busy_since_ms is None
         world.write(late)
@@ -172,6 +179,7 @@ async def test_a_probe_writes_elsewhere_and_answers_nobody(world, tmp_path):
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
+            nursery.start_soon(attend, world.arrivals)
             world.disk.probe(probe)
             world.write(waiting := Staged(world.file, b"after", 0))
             assert world.done == []

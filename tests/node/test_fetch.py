@@ -45,10 +45,10 @@ async def test_a_long_poll_is_woken_by_a_commit(tmp_path):
                 await Client.open(node) as writer):
         topic = await writer.create("t")
         await reader.begin(fetch(topic, 0, wait_max_ms=30_000))
-        await until(lambda: node.fetching.next_deadline_ms(), "the poll waits")
+        await until(lambda: node.fetching._deadlines, "the poll waits")
         await writer.produce(topic, b"news")
         assert b"news" in bytes((await reader.event()).reply.payload)
-        assert node.fetching.next_deadline_ms() is None
+        assert not node.fetching._deadlines
 
 
 @in_trio
@@ -67,7 +67,7 @@ async def test_a_poll_waits_for_as_many_bytes_as_it_asked_for(tmp_path):
         topic = await writer.create("t")
         await reader.begin(fetch(topic, 0, wait_max_ms=30_000, bytes_min=1500))
         for _ in range(2):
-            await until(lambda: node.fetching.next_deadline_ms())
+            await until(lambda: node.fetching._deadlines)
             await writer.produce(topic, bytes(1000))
         assert result(await reader.event()).length > 2000
 
@@ -78,8 +78,8 @@ async def test_a_session_that_ends_takes_its_polls_along(tmp_path):
         topic = await writer.create("t")
         async with await Client.open(node) as reader:
             await reader.begin(fetch(topic, 0, wait_max_ms=30_000))
-            await until(lambda: node.fetching.next_deadline_ms())
-        await until(lambda: node.fetching.next_deadline_ms() is None)
+            await until(lambda: node.fetching._deadlines)
+        await until(lambda: not node.fetching._deadlines)
         assert not node.fetching._by_group and not node.fetching._by_session
 
 

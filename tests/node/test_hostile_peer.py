@@ -125,3 +125,37 @@ def test_a_new_leader_may_replace_what_is_not_committed():
     solo = follower()
     solo.core.step(2, append(4, 3, 2, 4))
     assert solo.core.status(GROUP).last_index == 4
+
+
+ABSURD = TERM_MAX
+
+
+@pytest.mark.parametrize("message", [
+    pytest.param(m.VoteRequest(GROUP, 1, ABSURD, 9, ABSURD, False, False), id="vote request"),
+    pytest.param(m.VoteRequest(GROUP, 1, ABSURD, 9, ABSURD, False, True), id="after a transfer"),
+    pytest.param(m.VoteReply(GROUP, 1, ABSURD, False, False), id="vote reply"),
+    pytest.param(append(ABSURD, 5, 3, ABSURD), id="append"),
+    pytest.param(m.DigestAnswer(tuple(range(64)), ((GROUP, 1, ABSURD),)), id="digest"),
+])
+def test_an_absurd_term_is_refused_and_uses_up_no_terms(message):
+    solo = follower()
+    before = solo.core.status(GROUP).term
+    impossible(solo, message)
+    assert solo.core.status(GROUP).term == before
+
+
+def test_a_leader_refuses_an_absurd_term_as_well():
+    solo = leading()
+    before = solo.core.status(GROUP)
+    impossible(solo, m.AppendReply(GROUP, 1, ABSURD, 0, 1, 1, 1, 1))
+    assert solo.core.status(GROUP).term == before.term
+    assert solo.core.status(GROUP).role.name == "LEADER"
+
+
+def test_the_largest_jump_that_is_allowed_is_taken():
+    solo = follower()
+    limit = solo.core._host.config.term_jump_max
+    term = solo.core.status(GROUP).term
+    impossible(solo, m.VoteReply(GROUP, 1, term + limit + 1, False, False))
+    solo.core.step(2, m.VoteReply(GROUP, 1, term + limit, False, False))
+    assert solo.core.status(GROUP).term == term + limit

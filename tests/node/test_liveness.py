@@ -1,5 +1,6 @@
 """The liveness thread: leases over real sockets, and every way in which they must end."""
 
+import functools
 import os
 import socket
 import threading
@@ -10,12 +11,14 @@ import trio
 
 from multiraft.leases import LeaseEventKind, Liveness
 from multiraft.wire.frames import FrameReader, encode_frame
-from multiraft.wire.messages import Hello, hello_header
+from multiraft.wire.messages import Hello, Welcome, welcome_header
 from node import liveness as liveness_module
 from node.clock import monotonic_ms
 from node.errors import LivenessFailed
+from node.handshake import Introduction
 from node.lease_events import LeaseEvents
 from node.liveness import LIVENESS_LIMITS, LivenessThread
+from node.security import Security, SecurityConfig
 from tests.node.harness import connected_pair, free_port, in_trio, until
 
 LEASE_MS = 300
@@ -30,10 +33,12 @@ class Side:
         self.disk = SimpleNamespace(busy_since_ms=None)
         machine = Liveness(node, 1, LEASE_MS, INTERVAL_MS)
         machine.add_peer(peer)
-        hello = encode_frame(hello_header(Hello("liveness", CLUSTER, node, 1)))
         self.peer = peer
-        self.thread = LivenessThread(machine, [(peer, "127.0.0.1", peer_port)], hello, 200, 200,
-                                     self.disk)
+        self.welcome = b"".join(encode_frame(welcome_header(Welcome(CLUSTER, node, 1))))
+        introduction = functools.partial(Introduction, Security(SecurityConfig(), CLUSTER),
+                                         Hello("liveness", CLUSTER, node, 1))
+        self.thread = LivenessThread(machine, [(peer, "127.0.0.1", peer_port)], introduction, 200,
+                                     200, self.disk)
         self.listening = socket.create_server(("127.0.0.1", port))
         self.listening.setblocking(False)
         self.alive = True
@@ -93,6 +98,7 @@ class Side:
                 if not count:
                     break
                 reader.received(count)
+            sock.send(self.welcome)
             self.thread.adopt(self.peer, sock, reader)
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Append connections: both ends over real sockets, with a core that only writes down."""
 
+import functools
 import socket
 from types import SimpleNamespace
 
@@ -21,11 +22,13 @@ from node import peers as peers_module
 from node.arrivals import Arrivals
 from node.config import Address
 from node.errors import DiskFailed
+from node.handshake import Introduction
 from node.listener import Listener, listen
 from node.peer_listener import PeerListener
 from node.peers import PeerLink, Peers
 from node.receive import receive_some
-from tests.node.harness import free_port, in_trio, silent_log, until
+from node.security import Security, SecurityConfig
+from tests.node.harness import attend, free_port, in_trio, silent_log, until
 
 CLUSTER = bytes(16)
 FRAME_BYTES_MAX = 32 << 20
@@ -38,6 +41,8 @@ def entry(index: int, size: int = 8) -> Entry:
 
 class Core:
     """Writes down what it is told."""
+
+    has_work = True
 
     def __init__(self):
         self.stepped: list = []
@@ -87,10 +92,12 @@ class Store:
 class Sender:
     """Node 1, which dials node 2."""
 
-    def __init__(self, port: int, cluster: bytes = CLUSTER, bytes_max: int = 64 << 20):
+    def __init__(self, port: int, cluster: bytes = CLUSTER, bytes_max: int = 64 << 20,
+                 security: SecurityConfig = SecurityConfig()):
         self.core, self.store, self.damage = Core(), Store(), []
-        hello = encode_frame(hello_header(Hello("append", cluster, 1, 1)))
-        self.link = PeerLink(2, "127.0.0.1", port, hello, bytes_max, silent_log())
+        introduction = functools.partial(Introduction, Security(security, cluster),
+                                         Hello("append", cluster, 1, 1))
+        self.link = PeerLink(2, "127.0.0.1", port, introduction, bytes_max, silent_log())
         self.peers = Peers([self.link], self.store, self.core, FRAME_BYTES_MAX, lambda: None,
                            self.damage.append)
 
@@ -101,15 +108,16 @@ class Sender:
 
 
 class Receiver:
-    """Node 2's peer port."""
+    """The peer port of node 2, or of another."""
 
-    def __init__(self):
+    def __init__(self, security: SecurityConfig = SecurityConfig(), node: int = 2):
         self.core, self.rounds, self.adopted = Core(), 0, []
         self.arrivals = Arrivals()
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
-            CLUSTER, 2, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500, self.arrivals, silent_log())
+            Security(security, CLUSTER), node, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500,
+            self.arrivals, silent_log())
         self.listener = Listener(listen(self.address), self.port.handle, 100)
 
     def round(self):
@@ -134,6 +142,7 @@ def pair_test(test):
         sender = Sender(receiver.address.port)
         async with trio.open_nursery() as nursery:
             await nursery.start(receiver.listener.serve)
+            nursery.start_soon(attend, receiver.arrivals, receiver.round)
             nursery.start_soon(sender.peers.run)
             await until(lambda: sender.core.connections == [("up", 2)])
             await test(sender, receiver)
@@ -147,12 +156,45 @@ def pair_test(test):
 async def test_the_messages_of_a_round_are_one_frame(sender, receiver):
     sender.say(REPLY, TimeoutNow(1, 1, 1), Append(1, 1, 1, 9, 1, 11, 0))
     await until(lambda: len(receiver.core.stepped) == 3)
-    assert sender.peers.frames_sent == 2, "the hello and one more"
+    assert sender.peers.frames_sent == 1
     assert receiver.port.frames == 1
     assert receiver.rounds == 1
     assert [message for _sender, message in receiver.core.stepped][:2] == [REPLY,
                                                                            TimeoutNow(1, 1, 1)]
     assert [one.index for one in receiver.core.stepped[2][1].entries] == [10, 11]
+
+
+@in_trio
+async def test_peers_that_hear_the_same_get_the_same_frame_and_others_their_own(monkeypatch):
+    framed = []
+    real = peers_module.peer_codec.frame
+    monkeypatch.setattr(peers_module.peer_codec, "frame",
+                        lambda items, payload=(): framed.append(items) or real(items, payload))
+    receivers = Receiver(), Receiver(node=3)
+    core, store = Core(), Store()
+    introduction = functools.partial(Introduction, Security(SecurityConfig(), CLUSTER),
+                                     Hello("append", CLUSTER, 1, 1))
+    links = [PeerLink(node, "127.0.0.1", receiver.address.port, introduction, 64 << 20,
+                      silent_log()) for node, receiver in enumerate(receivers, 2)]
+    peers = Peers(links, store, core, FRAME_BYTES_MAX, lambda: None, None)
+    same, other = Append(1, 1, 1, 9, 1, 11, 0), TimeoutNow(1, 1, 1)
+    async with trio.open_nursery() as nursery:
+        for receiver in receivers:
+            await nursery.start(receiver.listener.serve)
+            nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(peers.run)
+        await until(lambda: len(core.connections) == 2)
+        peers.send([Envelope(2, same), Envelope(3, same)])
+        peers.flush()
+        peers.send([Envelope(2, REPLY), Envelope(3, REPLY), Envelope(3, other)])
+        peers.flush()
+        await until(lambda: [len(receiver.core.stepped) for receiver in receivers] == [2, 3])
+        nursery.cancel_scope.cancel()
+    assert len(framed) == 3
+    assert [[message for _sender, message in receiver.core.stepped[1:]]
+            for receiver in receivers] == [[REPLY], [REPLY, other]]
+    for receiver in receivers:
+        assert [one.index for one in receiver.core.stepped[0][1].entries] == [10, 11]
 
 
 @pair_test
@@ -196,12 +238,22 @@ async def test_a_damaged_cold_range_is_told_and_the_node_lives_on(sender, receiv
 
 
 @pair_test
-async def test_what_arrives_during_a_round_is_stepped_in_passing(sender, receiver):
+async def test_what_arrives_is_stepped_without_waking_a_task(sender, receiver):
+    await until(lambda: receiver.arrivals._handlers)
     sender.say(REPLY)
     while not receiver.core.stepped:
-        receiver.arrivals.poll()  # no task of the receiver runs meanwhile
+        due = receiver.arrivals.poll()  # no task of the receiver runs meanwhile
+    assert due
     assert receiver.core.stepped == [(1, REPLY)]
-    assert not receiver.arrivals.poll()
+    assert receiver.arrivals.poll() is None
+
+
+@pair_test
+async def test_what_has_no_consequence_asks_for_no_round(sender, receiver):
+    receiver.core.has_work = False
+    sender.say(REPLY)
+    await until(lambda: receiver.core.stepped)
+    assert receiver.rounds == 0
 
 
 @in_trio
@@ -212,6 +264,7 @@ async def test_a_disk_that_cannot_be_read_stops_the_node():
     with pytest.raises(ExceptionGroup) as raised:
         async with trio.open_nursery() as nursery:
             await nursery.start(receiver.listener.serve)
+            nursery.start_soon(attend, receiver.arrivals, receiver.round)
             nursery.start_soon(sender.peers.run)
             await until(lambda: sender.core.connections)
             sender.say(Append(1, 1, 1, 2, 1, 5, 0))
@@ -250,6 +303,7 @@ async def test_a_stranger_is_refused_with_the_reason(hello, why):
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
+        nursery.start_soon(attend, receiver.arrivals, receiver.round)
         with await receiver.dial(hello) as sock:
             reader = FrameReader()
             while (frame := reader.next_frame()) is None:
@@ -265,6 +319,7 @@ async def test_a_liveness_connection_goes_to_its_thread_with_what_came_behind_th
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
+        nursery.start_soon(attend, receiver.arrivals, receiver.round)
         with await receiver.dial(Hello("liveness", CLUSTER, 1, 1)) as sock:
             await until(lambda: receiver.adopted)
             assert isinstance(sock, socket.socket)
@@ -281,10 +336,12 @@ async def test_a_peer_that_refuses_is_not_dialled_without_end(monkeypatch):
     sender = Sender(receiver.address.port, cluster=b"\1" * 16)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
+        nursery.start_soon(attend, receiver.arrivals, receiver.round)
         nursery.start_soon(sender.peers.run)
-        await until(lambda: ("down", 2) in sender.core.connections)
+        await until(lambda: receiver.port.refused)
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert receiver.listener.accepted == 1
+        assert not sender.core.connections, "who refuses is not connected"
         nursery.cancel_scope.cancel()
 
 
@@ -303,7 +360,11 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
     monkeypatch.setattr(peers_module.Outbox, "flush", flush)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
+        nursery.start_soon(attend, receiver.arrivals, receiver.round)
         nursery.start_soon(sender.peers.run)
+        for life in (1, 2):
+            await until(lambda up=2 * life - 1: len(sender.core.connections) == up)
+            sender.say(REPLY)
         await until(lambda: len(sender.core.connections) == 5)
         sender.say(REPLY)
         await until(lambda: receiver.core.stepped)
@@ -314,13 +375,17 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
 async def test_a_peer_that_does_not_read_is_dropped_at_the_limit(monkeypatch):
     monkeypatch.setattr(peers_module, "REDIAL_S", 1000)
     port = free_port()
-    with socket.create_server(("127.0.0.1", port)):
+    with socket.create_server(("127.0.0.1", port)) as listening:
         sender = Sender(port, bytes_max=8 << 20)
         sender.store.size = 4 << 20
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sender.peers.run)
+            await trio.lowlevel.wait_readable(listening)
+            deaf, _ = listening.accept()
+            deaf.send(b"".join(encode_frame(wire.welcome_header(wire.Welcome(CLUSTER, 2, 1)))))
             await until(lambda: sender.core.connections)
             for _ in range(20):
                 sender.say(Append(1, 1, 1, 9, 1, 10, 0))
             await until(lambda: sender.core.connections[-1] == ("down", 2))
+            deaf.close()
             nursery.cancel_scope.cancel()

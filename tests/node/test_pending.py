@@ -54,7 +54,7 @@ def test_a_lost_leadership_leaves_everything_of_the_group_ambiguous():
 def test_time_running_out_is_ambiguous_and_a_later_commit_changes_nothing():
     table = Table()
     table.pending.add(1, 5, "commit", table.request(1, deadline_ms=100), 0, 50)
-    assert table.pending.next_deadline_ms() == 100
+    assert table.pending.earliest_ms == 100
     table.pending.expire(99)
     assert table.answers == []
     table.pending.expire(100)

@@ -1,10 +1,14 @@
 """The round loop obeys the order of effects, gathers, and wakes by the clock."""
 
+import contextlib
+import os
+
 import pytest
 import trio
 import trio.testing
 
 from multiraft.ready import Committed, Envelope, Event, Ready, Writes
+from multiraft.timers import NEVER_MS
 from node import rounds as rounds_module
 from node.arrivals import Arrivals
 from node.clock import monotonic_ms
@@ -25,8 +29,8 @@ class World:
         self.deadline_ms = None
         self.patience_ms = None
         self.staged = []
-        self.rounds = Rounds(self, self, self, self, self, lambda: self.log.append("published"),
-                             Arrivals())
+        self.rounds = Rounds(self, self, self, self, self, (self,),
+                             lambda: self.log.append("published"), Arrivals())
 
     # core
     def tick(self, now_ms):
@@ -37,8 +41,9 @@ class World:
     def ready(self):
         return self.readies.pop(0) if self.readies else Ready()
 
-    def next_deadline_ms(self):
-        return self.deadline_ms
+    @property
+    def earliest_ms(self):
+        return NEVER_MS if self.deadline_ms is None else self.deadline_ms
 
     def written(self, sequence):
         self.log.append(f"written {sequence}")
@@ -96,10 +101,13 @@ class Patient(World):
             observe, apply, durable, answer = (world.observe, world.apply, world.durable,
                                                world.answer)
 
-            def next_deadline_ms(self):
-                return world.patience_ms
+            @property
+            def earliest_ms(self):
+                return NEVER_MS if world.patience_ms is None else world.patience_ms
 
-        self.rounds = Rounds(self, self, self, self, Applier(), lambda: None, Arrivals())
+        applier = Applier()
+        self.rounds = Rounds(self, self, self, self, applier, (self, applier), lambda: None,
+                             Arrivals())
 
 
 def write(sequence: int) -> Writes:
@@ -113,7 +121,7 @@ def test_effects_happen_in_the_order_of_ready():
                            committed=[Committed(1, 1, 7)], events=[Event("role", 1, ())])]
     world.rounds.round()
     assert world.log == ["stage 1", "submit 1", "send append", "flush", "start", "role", "apply 7",
-                         "answer", "flush", "published"]
+                         "answer", "published"]
 
 
 def test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before():
@@ -146,11 +154,9 @@ def test_writes_that_became_durable_together_are_reported_once():
 def test_what_has_no_consequence_costs_no_round():
     world = World()
     world.has_work = False
-    world.rounds.request_for_core()
-    assert world.rounds.rounds == 0
+    assert not world.rounds.wrote([write(1)])
     world.has_work = True
-    world.rounds.request_for_core()
-    assert world.rounds.rounds == 1
+    assert world.rounds.wrote([write(2)])
 
 
 def test_without_a_write_in_flight_nothing_waits():
@@ -162,7 +168,7 @@ def test_without_a_write_in_flight_nothing_waits():
 
 @in_trio
 async def test_requests_that_come_quickly_are_one_round(monkeypatch):
-    monkeypatch.setattr(rounds_module, "GATHER_US", 10**15)
+    monkeypatch.setattr(rounds_module, "GATHER_NS", 10**18)
     world = World()
     async with trio.open_nursery() as nursery:
         await nursery.start(world.rounds.run)
@@ -177,7 +183,7 @@ async def test_requests_that_come_quickly_are_one_round(monkeypatch):
 
 
 def test_a_request_after_a_quiet_while_runs_at_once(monkeypatch):
-    monkeypatch.setattr(rounds_module, "GATHER_US", 0)
+    monkeypatch.setattr(rounds_module, "GATHER_NS", 0)
     world = World()
     world.rounds.request()
     assert world.rounds.rounds == 1
@@ -241,8 +247,57 @@ async def test_after_a_failed_round_there_is_no_other():
     assert "send append" not in world.log
 
 
+class Sources:
+    """Two sources; taking the first makes the second one readable."""
+
+    def __init__(self, world, turn_due: bool):
+        self.taken: list[str] = []
+        self.arrivals = world.rounds._arrivals
+        self.turn_due = turn_due
+        self.first, self.second = (os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))
+        self.arrivals.add(self.first, self.take_first)
+        self.arrivals.add(self.second, self.take_second)
+        os.eventfd_write(self.first, 1)
+
+    def take_first(self) -> bool:
+        self.taken.append("first")
+        os.eventfd_read(self.first)
+        os.eventfd_write(self.second, 1)
+        self.arrivals.turn_due = self.turn_due
+        return True
+
+    def take_second(self) -> bool:
+        self.taken.append("second")
+        os.eventfd_read(self.second)
+        return False
+
+    def close(self):
+        os.close(self.first)
+        os.close(self.second)
+
+
+@pytest.mark.parametrize(("turn_due", "taken"), [(False, ["first", "second"]), (True, ["first"])])
+def test_the_loop_lingers_unless_a_task_has_to_go_on(turn_due, taken):
+    world = World()
+    with contextlib.closing(Sources(world, turn_due)) as sources:
+        world.rounds._drain()
+        assert sources.taken == taken
+        assert world.rounds.rounds == 1, "the second asked for none"
+
+
+@in_trio
+async def test_sources_are_served_one_after_the_other_as_they_become_readable():
+    world = World()
+    with contextlib.closing(Sources(world, turn_due=True)) as sources:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.rounds.serve)
+            await until(lambda: sources.taken == ["first", "second"])
+            nursery.cancel_scope.cancel()
+    assert world.rounds.rounds == 1
+
+
 def test_after_stop_there_is_no_round(monkeypatch):
-    monkeypatch.setattr(rounds_module, "GATHER_US", 0)
+    monkeypatch.setattr(rounds_module, "GATHER_NS", 0)
     world = World()
     world.rounds.stop()
     world.rounds.request()

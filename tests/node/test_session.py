@@ -30,10 +30,11 @@ from multiraft.wire.messages import (
     Refused,
     Welcome,
 )
+from node.arrivals import Arrivals
 from node.config import Limits
 from node.listener import Listener
 from node.session import Sessions
-from tests.node.harness import HELLO, Client, connected_pair, in_trio, silent_log, until
+from tests.node.harness import HELLO, Client, attend, connected_pair, in_trio, silent_log, until
 
 CLUSTER = bytes(range(16))
 ONE_BATCH = (BatchPart(1, 10),)
@@ -79,13 +80,14 @@ class World:
     def __init__(self, **limits):
         self.handlers = Handlers()
         self.rounds = 0
+        self.arrivals = Arrivals()
         self.sessions = Sessions(
             producing=self.handlers, fetching=self.handlers,
             offsets=SimpleNamespace(handle=self.handlers.handle_offsets),
             complaints=self.handlers, admin=self.handlers.admin,
             directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
             batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
-            request_round=self.round, log=silent_log())
+            request_round=self.round, arrivals=self.arrivals, log=silent_log())
         self.on_round = None
 
     def round(self):
@@ -114,6 +116,7 @@ def session_test(**limits):
         async def run():
             world = World(**limits)
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(attend, world.arrivals, world.round)
                 async with await world.connect(nursery) as client:
                     await test(world, client)
                 nursery.cancel_scope.cancel()
@@ -279,6 +282,17 @@ async def test_what_is_not_answered_in_time_ends_with_the_connection(world, clie
     assert world.handlers.forgotten == 1 and world.sessions.closed_by_error == 0
 
 
+@session_test()
+async def test_what_is_left_to_a_task_asks_for_its_turn_and_an_append_does_not(world, client):
+    world.arrivals.turn_due = False
+    await client.begin(Produce("commit", 1000, ONE_BATCH), bytes(10))
+    await until(lambda: len(world.handlers.answers) == 1)
+    assert not world.arrivals.turn_due
+    await client.begin(ListTopics())
+    await until(lambda: len(world.handlers.answers) == 2)
+    assert world.arrivals.turn_due
+
+
 @session_test(outbox_bytes_max=1 << 20)
 async def test_a_client_that_does_not_read_its_answers_is_closed(world, client):
     for _ in range(40):
@@ -317,10 +331,12 @@ async def test_bytes_that_are_not_the_protocol_end_the_connection(world, client)
 async def test_a_hello_for_somebody_else_is_refused_with_the_reason(hello, code):
     world = World()
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(attend, world.arrivals, world.round)
         async with await world.connect(nursery, hello) as client:
             assert isinstance(client.opened, Refused)
             assert client.opened.code == code
             assert await ended(client)
+        nursery.cancel_scope.cancel()
 
 
 @in_trio
@@ -328,6 +344,5 @@ async def test_a_connection_without_a_hello_is_closed_in_time():
     world = World(hello_timeout_ms=20)
     near, far = connected_pair()
     with near, far:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(world.sessions.handle, near)
+        await world.sessions.handle(near)
         assert world.handlers.forgotten == 1

@@ -1,0 +1,210 @@
+"""TLS laid over a non-blocking socket, with that socket's own calls and exceptions.
+
+Contract.  ``TlsSocket`` takes a connected non-blocking socket and behaves like one: ``recv_into``,
+``send`` and ``sendmsg`` return what they did or raise ``BlockingIOError``; every failure of TLS is
+an ``OSError``.  It opens nothing and waits for nothing.  ``handshake`` is called whenever the
+socket is ready (for writing too, while ``wants_write``) until it returns True; only then is there
+something to receive or send.
+
+Invariants.  Like OpenSSL itself, a send that raised ``BlockingIOError`` must be repeated with the
+same leading bytes: they are encrypted already, and are reported as sent once the kernel has all of
+their ciphertext.  ``pending`` says that decrypted bytes may be left, which no readiness of the
+socket tells.  At most ``SEND_BYTES_MAX`` of plaintext and ``RECEIVE_BYTES_MAX`` of ciphertext are
+held.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, Sequence
+
+#: Plaintext that is encrypted at a time: eight records, one send.
+SEND_BYTES_MAX = 128 << 10
+#: Ciphertext taken from the kernel at a time.
+RECEIVE_BYTES_MAX = 64 << 10
+#: Ciphertext that TLS itself wants to send (alerts, tickets, key updates).  More of it means a peer
+#: that asks for answers and does not read them.
+CONTROL_BYTES_MAX = 64 << 10
+
+
+class TlsSocket:
+    """See the module docstring."""
+
+    __slots__ = ("_sock", "_tls", "_incoming", "_outgoing", "_unsent", "_owed", "pending")
+
+    def __init__(self, sock, context: ssl.SSLContext, server_name: str | None = None):
+        """``server_name`` None = we are the server."""
+        self._sock = sock
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing,
+                                     server_side=server_name is None, server_hostname=server_name)
+        self._unsent = memoryview(b"")  # ciphertext that the kernel has not taken
+        self._owed = 0  # plaintext that was encrypted and not yet reported as sent
+        self.pending = False
+
+    # ---- the handshake ----
+
+    def handshake(self) -> bool:
+        """Go on as far as possible; True = done.  Raises ``OSError`` when the other side is not who
+        it should be, or does not speak TLS; it is told why."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                done = False
+            except ssl.SSLError:
+                self._give_alert()
+                raise
+            else:
+                done = True
+            if not self._send_ciphertext():
+                return False
+            if done:
+                # What came behind the handshake is decrypted by nobody else's readiness.
+                self.pending = True
+                return True
+            if not self._fill():
+                return False
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether the socket took less than it was given."""
+        return bool(self._unsent)
+
+    @property
+    def peer_names(self) -> tuple[str, ...]:
+        """DNS names in the other side's certificate; none when it showed none."""
+        certificate: dict[str, Any] = self._tls.getpeercert() or {}
+        return tuple(name for kind, name in certificate.get("subjectAltName", ())
+                     if kind == "DNS")
+
+    @property
+    def version(self) -> str | None:
+        """"TLSv1.3" or "TLSv1.2"; None before the handshake."""
+        return self._tls.version()
+
+    # ---- receiving ----
+
+    def recv_into(self, buffer) -> int:
+        """As of a socket; fills as much as is there.  The end of the stream is 0, announced or not:
+        frames carry their lengths, so a stream that was cut is noticed above."""
+        room = memoryview(buffer)
+        count, ended = 0, False
+        while count < len(room) and not ended:
+            try:
+                received = self._tls.read(len(room) - count, room[count:])
+                count += received
+                ended = not received
+            except ssl.SSLWantReadError:
+                if count or not self._fill():
+                    break
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                ended = True
+        self.pending = count == len(room)
+        if self._outgoing.pending and not self._owed:
+            self._send_ciphertext()
+        if count or ended:
+            return count
+        raise BlockingIOError
+
+    def _fill(self) -> bool:
+        """Ciphertext from the kernel; False = there is none now."""
+        try:
+            data = self._sock.recv(RECEIVE_BYTES_MAX)
+        except BlockingIOError:
+            return False
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        return True
+
+    # ---- sending ----
+
+    def send(self, data) -> int:
+        """As of a socket."""
+        return self.sendmsg((data,))
+
+    def sendmsg(self, buffers: Sequence) -> int:
+        """As of a socket, but all or nothing of up to ``SEND_BYTES_MAX``; see the invariants."""
+        if not self._owed:
+            self._owed = self._tls.write(_head(buffers))
+        if not self._send_ciphertext():
+            raise BlockingIOError
+        owed, self._owed = self._owed, 0
+        return owed
+
+    def _send_ciphertext(self) -> bool:
+        """Whether the kernel has all that was encrypted."""
+        while True:
+            if not self._unsent:
+                if not self._outgoing.pending:
+                    return True
+                self._unsent = memoryview(self._outgoing.read())
+            elif self._outgoing.pending > CONTROL_BYTES_MAX and not self._owed:
+                raise ConnectionError("the other side asks for answers and does not read them")
+            try:
+                sent = self._sock.send(self._unsent)
+            except BlockingIOError:
+                return False
+            self._unsent = self._unsent[sent:]
+
+    def _give_alert(self) -> None:
+        try:
+            self._send_ciphertext()
+        except OSError:
+            pass  # it is gone and needs no reason
+
+    # ---- what the socket does itself ----
+
+    def fileno(self) -> int:
+        """The descriptor to wait for; -1 when closed."""
+        return self._sock.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        """Only False: this never blocks."""
+        assert not flag, "a TlsSocket does not block"
+        self._sock.setblocking(False)
+
+    def shutdown(self, how: int) -> None:
+        """Ends the connection below; wakes whoever waits for it."""
+        self._sock.shutdown(how)
+
+    def close(self) -> None:
+        """Says goodbye if that is possible at once, and closes."""
+        if self._sock.fileno() != -1:
+            if not self._owed:
+                try:
+                    self._tls.unwrap()
+                except (ssl.SSLError, ValueError):
+                    pass  # its answer is not waited for
+                self._give_alert()
+            self._sock.close()
+
+    def __enter__(self) -> "TlsSocket":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def moved(self) -> "TlsSocket":
+        """The same connection for a new owner; this one looks closed from now on."""
+        new = object.__new__(TlsSocket)
+        for name in TlsSocket.__slots__:
+            setattr(new, name, getattr(self, name))
+        new._sock = type(self._sock)(fileno=self._sock.detach())
+        new._sock.setblocking(False)
+        return new
+
+
+def _head(buffers: Sequence):
+    """The first ``SEND_BYTES_MAX`` bytes of some buffers, as one."""
+    pieces, room = [], SEND_BYTES_MAX
+    for buffer in buffers:
+        piece = memoryview(buffer).cast("B")[:room]
+        pieces.append(piece)
+        room -= len(piece)
+        if not room:
+            break
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,0 +1,362 @@
+"""Connections that cost more than they should, against a real node: it stays in its limits, and a
+canary on another address never notices.
+
+Contract.  The node's limits are small so that they are reached in seconds; strangers come from
+127.0.0.2, so that what they are allowed together is not what the canary needs.  Memory is the
+resident set of the process, looked at while the strangers are at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+import time
+import uuid
+
+import cbor2
+import pytest
+
+from multiraft.wire import Hello, Welcome
+from multiraft.wire.messages import Fetch, FetchPart, Metadata, NodeStatus
+from tests.e2e import raw
+from tests.e2e import world as worlds
+from tests.e2e.canary import Canary
+from tests.e2e.world import POLL_S, World, wait_for
+
+MIB = 1 << 20
+#: What one stranger's address may hold, and all connections.
+PER_ADDRESS, CONNECTIONS = 60, 100
+NODE_BYTES, NODE_ANSWERS = 96 * MIB, 96 * MIB
+LIMITS = f"""
+[limits]
+connections_max = {CONNECTIONS}
+connections_per_address_max = {PER_ADDRESS}
+peer_connections_max = 40
+node_bytes_in_flight_max = {NODE_BYTES}
+node_outbox_bytes_max = {NODE_ANSWERS}
+connection_bytes_in_flight_max = {32 * MIB}
+outbox_bytes_max = {32 * MIB}
+hello_timeout_ms = 1000
+frame_timeout_ms = 2000
+idle_timeout_ms = 4000
+answer_timeout_ms = 2000
+"""
+STRANGER = "127.0.0.2"
+#: Buffers of sessions, allocator and the like beside what the limits say.
+SLACK = 96 * MIB
+#: Connections of a storm, and lines of the log that it may cost: those of one event are bounded in
+#: each window, and the rest counted.
+STORM = 1000
+STORM_LINES_MAX = 200
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    with worlds.start(tmp_path_factory.mktemp("hostile") / "dev", nodes=1, groups=2, factor=1,
+                      configure=lambda world: world.configure(1, LIMITS)) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def canary(world):
+    """Appends all the while, over one connection that is never lost."""
+    topic = f"canary.{uuid.uuid4().hex}"
+    with world.client() as client:
+        client.create_topic(topic)
+    with Canary(world.client(), topic) as singing:
+        wait_for(lambda: singing.count or singing.failure, "the first record")
+        before = singing.count
+        yield singing
+        wait_for(lambda: singing.count > before or singing.failure, "another record")
+
+
+@pytest.fixture(autouse=True)
+def strangers_leave(world, canary):
+    """The next test begins when nobody is left of this one."""
+    yield
+    wait_for(lambda: status(world)["client_connections"] <= 2, "the strangers' places are free")
+
+
+def status(world: World) -> dict:
+    """What the node counts."""
+    with world.session(1) as session:
+        return session.reply(NodeStatus()).status
+
+
+def resident(world: World) -> int:
+    """Bytes of memory that the node's process has now."""
+    with open(f"/proc/{world.pid(1)}/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS"))
+
+
+class Peak:
+    """The highest resident set while it is watched."""
+
+    def __init__(self, world: World):
+        self._world = world
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.before = self.highest = resident(world)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def grown(self) -> int:
+        """Bytes above what there was at the start."""
+        return self.highest - self.before
+
+    def _watch(self) -> None:
+        while not self._stop.wait(POLL_S):
+            self.highest = max(self.highest, resident(self._world))
+
+
+@contextlib.contextmanager
+def strangers(world: World, count: int, hello: Hello | None = raw.HELLO):
+    """Connections from the strangers' address."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(raw.Session(world.address(1), hello, source=STRANGER))
+               for _ in range(count)]
+
+
+def ended(session: raw.Session) -> bool:
+    """Has the node closed this connection by now?"""
+    session.socket.setblocking(False)
+    try:
+        while session.socket.recv(65536):
+            continue
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+# ---- slow and silent ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opening", [b"", b"\0", raw.frame(cbor2.dumps({"op": "hello"}))[:7]])
+@pytest.mark.parametrize("port", ["client", "peer"])
+def test_a_hello_that_does_not_come_costs_a_second(world, opening, port):
+    address = world.address(1) if port == "client" else world.peer_address(1)
+    with raw.Session(address, hello=None, source=STRANGER) as session:
+        session.send_bytes(opening)
+        assert session.closed_by_node()
+
+
+def test_a_frame_that_comes_byte_by_byte_is_cut_off(world):
+    """However often a byte comes: what counts is when the frame is complete."""
+    request = raw.frame(cbor2.dumps({"id": 1, "op": "list_topics", "after": "x" * 2000}))
+    with strangers(world, 1) as [session]:
+        began = time.monotonic()
+        sent = iter(request)
+        while not ended(session):
+            with contextlib.suppress(ConnectionError):
+                session.socket.send(bytes([next(sent)]))
+            time.sleep(POLL_S)
+            assert time.monotonic() - began < 20, "it is served for ever"
+    assert any("a frame has been arriving" in line for line in world.log_lines(1))
+
+
+def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(world):
+    with world.client() as client:
+        client.create_topic("quiet")
+    with strangers(world, 2) as [idle, waiting]:
+        partition = waiting.partition("quiet").incarnation
+        request = Fetch((FetchPart(partition, 0, 100),), wait_max_ms=8_000)
+        answers = []
+        poll = threading.Thread(target=lambda: answers.append(waiting.reply(request)))
+        poll.start()
+        assert idle.closed_by_node()
+        assert not answers, "the long poll waits while the idle one is gone"
+        poll.join()
+        assert answers[0].results[0].high_watermark == 0
+    assert any("idle for" in line for line in world.log_lines(1))
+
+
+def test_who_does_not_read_its_answers_is_closed_and_costs_bounded_memory(world):
+    """A topic of a few MiB, asked for without end by clients that never read."""
+    with world.client() as client:
+        client.create_topic("much")
+        with client.producer(batch_bytes=MIB) as producer:
+            for _ in range(8):
+                producer.send_many("much", [bytes(900_000)])
+    with strangers(world, 30, hello=None) as sessions, Peak(world) as peak:
+        for session in sessions:
+            session.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            session.send_bytes(*session.machine.send(raw.HELLO))
+            session.opened = session.event()
+            partition = session.partition("much").incarnation
+            ask = {"op": "fetch", "partitions": [[partition, 0, 8 * MIB]], "bytes_max": 8 * MIB}
+            session.send_bytes(*(raw.frame(cbor2.dumps({"id": number, **ask}))
+                                 for number in range(100, 150)))
+        waiting = list(sessions)
+        def all_closed() -> bool:
+            waiting[:] = [session for session in waiting
+                          if status_of(session) != "closed"]
+            return not waiting
+        wait_for(all_closed, "everyone who does not read is closed")
+    assert peak.grown < NODE_ANSWERS + SLACK, f"{peak.grown >> 20} MiB"
+
+
+def status_of(session: raw.Session) -> str:
+    """Whether the kernel knows that the connection is over, without reading from it."""
+    state = session.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    established = 1
+    return "open" if state == established else "closed"
+
+
+# ---- many --------------------------------------------------------------------------------------
+
+
+def test_one_address_leaves_room_for_others(world):
+    before = status(world)["client_connections_turned_away"]
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(raw.Session(world.address(1), hello=None, source=STRANGER))
+                   for _ in range(PER_ADDRESS + 15)]
+        wait_for(lambda: status(world)["client_connections_turned_away"] >= before + 15,
+                 "who is too much is turned away")
+        assert sum(ended(session) for session in sockets) >= 15
+        with world.session(1) as another:
+            assert another.reply(NodeStatus()).node == 1
+
+
+def test_lengths_that_are_announced_and_never_sent_cost_no_memory(world):
+    """Each says that 16 MiB are coming: sixty times that is not there to be taken."""
+    announced = struct.pack(">II", 16 * MIB - 8, 100)
+    with strangers(world, 50) as sessions, Peak(world) as peak:
+        for session in sessions:
+            session.send_bytes(announced, bytes(300 << 10))
+        wait_for(lambda: all(ended(session) for session in sessions), "all are cut off", 60)
+    assert peak.grown < NODE_BYTES + SLACK, f"{peak.grown >> 20} MiB"
+
+
+def test_a_flood_of_appends_is_refused_or_taken_and_memory_stays(world):
+    """Twenty connections push 8 MiB appends as fast as they can, far more than there is room."""
+    with world.client() as client:
+        client.create_topic("flood")
+    data = bytes(raw.large_batch(4 * MIB))
+    outcomes: list[int] = []
+
+    def push() -> None:
+        with raw.Session(world.address(1), source=STRANGER) as session:
+            partition = session.partition("flood").incarnation
+            header = {"op": "produce", "acks": "commit", "timeout_ms": 15_000,
+                      "batches": [[partition, len(data)]]}
+            numbers = range(1000, 1006)
+            for number in numbers:
+                session.machine._in_flight[number] = "produce"
+                session.send_bytes(raw.frame(cbor2.dumps({"id": number, **header}), data))
+            for _ in numbers:
+                event = session.event()
+                outcomes.append(event.code or event.reply.results[0].code)
+
+    with Peak(world) as peak:
+        threads = [threading.Thread(target=push) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(outcomes) == 120, "every append got its answer"
+    assert set(outcomes) <= {0, 14}, "taken or QUEUE_FULL"
+    # Its tail cache is filled on the way: 256 MiB, and what one group may have uncommitted.
+    assert peak.grown < NODE_BYTES + SLACK + (256 + 64) * MIB, f"{peak.grown >> 20} MiB"
+
+
+def test_a_pipelining_flood_is_not_read_beyond_its_limit(world):
+    """Fifty thousand requests at once: the sender is stopped by TCP, and served in order."""
+    request = raw.frame(cbor2.dumps({"id": 0, "op": "metadata"}))
+    with strangers(world, 1) as [session], Peak(world) as peak:
+        session.socket.settimeout(raw.LIMIT_S)
+        sent = threading.Event()
+
+        def send() -> None:
+            with contextlib.suppress(OSError):
+                for number in range(50_000):
+                    session.machine._in_flight[number] = "metadata"
+                    session.socket.sendall(raw.frame(cbor2.dumps(
+                        {"id": number, "op": "metadata"})))
+            sent.set()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        answered = 0
+        while answered < 20_000:
+            assert session.event().code == 0
+            answered += 1
+        session.socket.shutdown(socket.SHUT_RDWR)
+        sender.join()
+    assert len(request) < 64
+    assert peak.grown < SLACK
+
+
+def settled_lines(world: World) -> int:
+    """How many lines the log has, once all strangers so far have been dealt with."""
+    counts = [-1, -2, -3]
+
+    def stands_still() -> bool:
+        counts.append(len(world.log_lines(1)))
+        return len(set(counts[-8:])) == 1 and len(counts) > 10
+
+    wait_for(stands_still, "the log stands still")
+    return counts[-1]
+
+
+# ---- storms ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opening", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64,
+                                     raw.frame(cbor2.dumps({"op": "hello", "version": 1,
+                                                            "class": "append"}))],
+                         ids=["health checks", "another protocol", "garbage", "half a hello"])
+@pytest.mark.parametrize("port", ["client", "peer"])
+def test_a_storm_leaves_no_flood_in_the_log(world, opening, port):
+    address = world.address(1) if port == "client" else world.peer_address(1)
+    host, number = address.rsplit(":", 1)
+    before, grown = settled_lines(world), resident(world)
+    for _ in range(STORM):
+        with contextlib.suppress(ConnectionError), socket.socket() as sock:
+            sock.bind((STRANGER, 0))
+            sock.connect((host, int(number)))
+            sock.sendall(opening)
+    settled_lines(world)
+    lines = world.log_lines(1)[before:]
+    assert not any("traceback" in line.lower() for line in lines)
+    assert len(lines) < STORM_LINES_MAX, f"{len(lines)} lines for {STORM} connections"
+    assert resident(world) - grown < SLACK
+
+
+def test_clients_come_back_by_the_hundred_after_a_restart(world, canary):
+    """Everybody reconnects at once; each gets its welcome, again and again."""
+    for _ in range(5):
+        with strangers(world, PER_ADDRESS - 5) as sessions:
+            assert all(isinstance(session.opened, Welcome) for session in sessions)
+            assert all(session.reply(Metadata()).nodes for session in sessions)
+        wait_for(lambda: status(world)["client_connections"] <= 5, "they are gone")
+
+
+# ---- the log -----------------------------------------------------------------------------------
+
+
+def test_text_of_strangers_forges_no_line(world):
+    """Every line is one JSON object, whatever names and reasons contained."""
+    forged = '\n{"level": "error", "event": "forged"}\r\n\x1b[2J\0'
+    for header in ({"op": "hello", "version": 1, "class": "client", "client_id": forged},
+                   {"op": "hello", "version": 1, "class": forged},
+                   {"op": forged}, {forged: forged}):
+        for address in (world.address(1), world.peer_address(1)):
+            with raw.Session(address, hello=None, source=STRANGER) as session:
+                session.send_bytes(raw.frame(cbor2.dumps(header)))
+                session.socket.shutdown(socket.SHUT_WR)
+                assert session.closed_by_node()
+    for line in world.log_lines(1):
+        assert json.loads(line)["event"] != "forged"
+        assert "\x1b" not in line and "\0" not in line

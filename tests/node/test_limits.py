@@ -1,0 +1,103 @@
+"""Limits against each other, and the page that tells of them."""
+
+import ast
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from multiraft.config import RaftConfig
+from multiraft.errors import ConfigError
+from multiraft.storage.config import StorageConfig
+from node.limits import Limits
+from tests.tidy import tree
+
+PAGE = tree.ROOT / "docs" / "limits.md"
+TABLES = (
+    ("limits", Limits, "node/limits.py", "What one node takes from its clients and peers."),
+    ("raft", RaftConfig, "multiraft/config.py", "Consensus."),
+    ("storage", StorageConfig, "multiraft/storage/config.py",
+     "Storage. Where node.toml has no table for it, these are fixed."),
+)
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"connections_max": 0}, "connections_max=0 must be at least 1"),
+    ({"frame_bytes_max": 16 << 20, "fetch_bytes_max": 8 << 20}, "do not fit into frame_bytes_max"),
+    ({"frame_bytes_max": 1 << 20}, "must hold two batches"),
+    ({"connections_per_address_max": 5000}, "connections_per_address_max=5000 exceeds"),
+    ({"requests_in_flight_max": 1 << 17}, "exceeds node_requests_in_flight_max"),
+    ({"connection_bytes_in_flight_max": 1 << 20}, "frame_bytes_max=16777216 exceeds"),
+    ({"node_bytes_in_flight_max": 1 << 25}, "exceeds node_bytes_in_flight_max"),
+    ({"outbox_bytes_max": 1 << 20}, "exceeds outbox_bytes_max"),
+    ({"node_outbox_bytes_max": 1 << 25}, "exceeds node_outbox_bytes_max"),
+    ({"partitions_max": 9}, "exceeds partitions_max=9"),
+    ({"topics_max": 1 << 30}, "topics_max=1073741824 exceeds what there can be"),
+])
+def test_limits_that_contradict_each_other_are_refused_by_both_names(change, says):
+    with pytest.raises(ConfigError, match=says):
+        Limits(**change).validate()
+
+
+def test_the_defaults_agree_with_each_other():
+    Limits().validate().validate_with(RaftConfig().validate(), StorageConfig().validate())
+
+
+@pytest.mark.parametrize(("limits", "raft", "says"), [
+    ({}, {"peer_window_bytes": 8 << 20}, "limits.frame_bytes_max=16777216 exceeds raft.peer_win"),
+    ({}, {"peer_window_bytes": 128 << 20, "uncommitted_bytes_max": 128 << 20},
+     "raft.peer_window_bytes=134217728 exceeds storage.segment"),
+    ({"peer_outbox_bytes_max": 1 << 20}, {}, "exceeds limits.peer_outbox_bytes_max"),
+])
+def test_what_is_accepted_can_be_replicated_and_stored(limits, raft, says):
+    with pytest.raises(ConfigError, match=says):
+        Limits(**limits).validate_with(RaftConfig(**raft), StorageConfig())
+
+
+# ---- the page ----------------------------------------------------------------------------------
+
+
+def reasons(path: str, kind: type) -> dict[str, str]:
+    """Field -> the ``#:`` comment above it; fields in a row may share one."""
+    source = tree.text(path)
+    lines = source.splitlines()
+    body = next(node for node in ast.parse(source).body
+                if isinstance(node, ast.ClassDef) and node.name == kind.__name__).body
+    found: dict[str, str] = {}
+    before = ""
+    for node in body:
+        if isinstance(node, ast.AnnAssign):
+            comment, at = [], node.lineno - 2
+            while lines[at].strip().startswith("#:"):
+                comment.insert(0, lines[at].strip()[2:].strip())
+                at -= 1
+            before = found[node.target.id] = " ".join(comment) or before
+    return found
+
+
+def shown(value: object) -> str:
+    """A default as people read it."""
+    if type(value) is int and value >= 1 << 20 and value % (1 << 20) == 0:
+        return f"{value:,} ({value >> 20} Mi)"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def page() -> str:
+    """docs/limits.md as the source says it."""
+    before = PAGE.read_text().split("<!-- tables")[0]
+    parts = [before + "<!-- tables: made from the source by tests/node/test_limits.py -->\n"]
+    for name, kind, path, text in TABLES:
+        told = reasons(path, kind)
+        parts.append(f"\n## [{name}]\n\n{text}\n\n| key | default | reason |\n|---|---|---|\n")
+        for item in fields(kind):
+            assert told[item.name], f"{path}: {item.name} has no reason"
+            parts.append(f"| `{item.name}` | {shown(item.default)} | {told[item.name]} |\n")
+    return "".join(parts)
+
+
+def test_the_page_says_what_the_source_says():
+    expected = page()
+    if os.environ.get("MULTIRAFT_REWRITE"):
+        Path(PAGE).write_text(expected)
+    assert PAGE.read_text() == expected, "MULTIRAFT_REWRITE=1 writes docs/limits.md anew"
