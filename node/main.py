@@ -37,7 +37,7 @@ from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.messages import Hello
-from node import bootstrap
+from node import bootstrap, service_manager
 from node.admin import Admin
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
@@ -286,6 +286,7 @@ class Node:
                 self.log.info("ready", extra={"client_address": str(config.node.client_address),
                                               "boot_epoch": self.store.boot_epoch,
                                               "groups": len(self.store.groups)})
+                service_manager.tell(os.environ, service_manager.READY)
                 async for _signal in signals:
                     break
                 await self._hand_over()
@@ -325,6 +326,7 @@ class Node:
         """Groups led here are handed over one after the other, for ``shutdown_ms_max`` at most, and
         serve until then.  Then what is still open is answered, and no round follows."""
         self.life.phase = STOPPING
+        service_manager.tell(os.environ, service_manager.STOPPING)
         self.log.info("stopping", extra={"leads": self.core.led_count})
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
             await HandOver(self.core, self.roles, self.request_round, self.log).run()
