@@ -39,6 +39,7 @@ from multiraft.messages import (
 )
 from multiraft.neighbours import Neighbours
 from multiraft.ready import Envelope, Event, GroupWrite, Ready, Writes
+from multiraft.repairing import Repairing
 from multiraft.store import GroupRestored, LogBounds, LogReader
 from multiraft.tail_protocol import Tail
 from multiraft.types import BatchInfo, Configuration, Entry, EntryKind
@@ -91,7 +92,7 @@ class Proposed(NamedTuple):
     duplicate: bool
 
 
-class MultiRaft:
+class MultiRaft(Repairing):
     """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back."""
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance, now_ms: int):
@@ -348,45 +349,6 @@ class MultiRaft:
         leading = self._leading(group)
         leading.notice_due = True
         leading.touch()
-
-    def quarantine(self, group: int, why: str) -> None:
-        """The replica is damaged: it neither votes, leads nor acknowledges."""
-        self._group(group).quarantine(why)
-
-    def follow(self, group: int) -> None:
-        """A quarantined replica has all entries that it knows of, but does not know its log's end:
-        it follows, uncounted, until its leader clears it (event ``cleared``)."""
-        doubt.begin(self._group(group))
-
-    def may_forget(self, group: int, first_gone: int) -> bool:
-        """Whether nothing from ``first_gone`` on is known to be committed, or to be what the
-        present leader has."""
-        found = self._group(group)
-        return found.is_held() and max(found.log.commit, found.verified) < first_gone
-
-    def forget(self, group: int, first_gone: int) -> None:
-        """A quarantined replica gives up its log from ``first_gone`` on, because its leader has
-        not got what is damaged there."""
-        self._group(group).truncate(first_gone)
-
-    def terms_known(self, group: int, term_runs: tuple[tuple[int, int], ...]) -> None:
-        """The store knows better of which terms the entries of a replica are that takes none now:
-        of some that are lost it could only guess."""
-        found = self._group(group)
-        if found.is_held():
-            found.log.reload_terms(term_runs)
-
-    def is_following(self, group: int) -> bool:
-        """Whether the replica is quarantined and follows."""
-        return self._group(group).episode != 0
-
-    def is_cleared(self, group: int) -> bool:
-        """Whether its leader has cleared it, so that it may be ``repaired``."""
-        return self._group(group).cleared[2]
-
-    def repaired(self, group: int) -> None:
-        """The replica has all of its log again, and the store has said so durably."""
-        self._group(group).repaired()
 
     # ---- node events --------------------------------------------------------------------------
 

@@ -14,15 +14,19 @@ import trio
 
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
+from node.space import is_full
 
 #: How often the store is asked whether a checkpoint is due, in seconds; asking is O(1).
 ASK_S = 1.0
+#: After one for which there was no room, in seconds.
+NO_ROOM_S = 10.0
 
 
 class Checkpoints:
     """Task on the loop."""
 
-    def __init__(self, store, core, metadata_log):
+    def __init__(self, store, core, metadata_log, space=None):
+        self._space = space
         self._store = store
         self._core = core
         self._metadata_log = metadata_log
@@ -39,14 +43,8 @@ class Checkpoints:
         while True:
             await trio.sleep(ASK_S)
             async with self.alone:
-                if self._store.checkpoint_due:
-                    plan, applied = self._plan()
-                    try:
-                        await trio.to_thread.run_sync(plan.execute)
-                    except OSError as error:
-                        raise DiskFailed(f"a checkpoint could not be written: {error}") from error
-                    self._written(plan, applied)
-                    self.after_one()
+                if self._store.checkpoint_due and not await self._write():
+                    await trio.sleep(NO_ROOM_S)
 
     def write_now(self) -> None:
         """Before the loop goes on.  Raises ``DiskFailed``."""
@@ -57,14 +55,42 @@ class Checkpoints:
             raise DiskFailed(f"a checkpoint could not be written: {error}") from error
         self._written(plan, applied)
 
+    async def _write(self) -> bool:
+        """One in passing; False = there was no room for it."""
+        plan, applied = self._plan()
+        try:
+            await trio.to_thread.run_sync(plan.execute)
+        except OSError as error:
+            if not self._finds_no_room(error):
+                raise DiskFailed(f"a checkpoint could not be written: {error}") from error
+            return False
+        self._written(plan, applied)
+        self.after_one()
+        return True
+
     def write_last(self) -> None:
         """At a clean stop, when no task runs any more.  Raises ``DiskFailed``."""
-        self.write_now()
+        plan, applied = self._plan()
+        try:
+            plan.execute()
+        except OSError as error:
+            if not self._finds_no_room(error):
+                raise DiskFailed(f"the last checkpoint could not be written: {error}") from error
+            return  # the next start replays more
+        self._written(plan, applied)
 
     def _written(self, plan, applied: int) -> None:
         self._store.checkpointed(plan)
         self.written += 1
         self.metadata_applied = applied
+
+    def _finds_no_room(self, error: OSError) -> bool:
+        """A checkpoint shortens recovery and nothing else: without room it waits."""
+        if self._space is None or not is_full(error):
+            return False
+        self._store.checkpoint_failed()
+        self._space.fill()
+        return True
 
     def _plan(self):
         """(plan, applied index of the metadata group in it)"""

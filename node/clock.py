@@ -20,3 +20,8 @@ def monotonic_ms() -> int:
 def monotonic_us() -> int:
     """Microseconds of the system's monotonic clock, for latencies."""
     return time.monotonic_ns() // 1_000
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970, for people to read: nothing is decided by it."""
+    return time.time_ns() // 1_000_000

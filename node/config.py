@@ -13,6 +13,7 @@ from pathlib import Path
 from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
 from multiraft.storage.config import StorageConfig
+from multiraft.storage.settings import StorageSettings
 from node.errors import BadConfig
 from node.limits import Limits
 from node.security import SecurityConfig, require_protection
@@ -92,6 +93,7 @@ class NodeConfig:
     raft: RaftConfig = field(default_factory=RaftConfig)
     limits: Limits = field(default_factory=Limits)
     security: SecurityConfig = field(default_factory=SecurityConfig)
+    storage: StorageSettings = field(default_factory=StorageSettings)
     http: HttpConfig = field(default_factory=HttpConfig)
 
     @property
@@ -114,7 +116,7 @@ def load(path: Path) -> NodeConfig:
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
     """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
-    known = {"node", "cluster", "raft", "limits", "security", "http"}
+    known = {"node", "cluster", "raft", "limits", "storage", "security", "http"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
     cluster = _table(table, "cluster")
@@ -134,6 +136,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
         limits=_section(Limits, table.get("limits", {}), "limits").validate(),
         http=_section(HttpConfig, table.get("http", {}), "http").validate(),
+        storage=_section(StorageSettings, table.get("storage", {}), "storage").validate(),
         security=_section(SecurityConfig, table.get("security", {}),
                           "security").validate().relative_to(relative_to))
     config.limits.validate_with(config.raft, StorageConfig())

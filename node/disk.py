@@ -21,6 +21,7 @@ from node.arrivals import Arrivals
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.histogram import Histogram
+from node.space import is_full
 
 #: A disk that hangs does not keep the node from ending for longer than this, in seconds.
 END_S = 10.0
@@ -33,7 +34,16 @@ class DiskWorker:
     order; it says whether a round is due.
     """
 
-    def __init__(self, store, on_durable: Callable[[list], bool], arrivals: Arrivals):
+    def __init__(self, store, on_durable: Callable[[list], bool], arrivals: Arrivals, space=None,
+                 flush_interval_ms: int = 0):
+        """``space``: who is told when there is no room, None = nobody; ``flush_interval_ms``: how
+        long records may wait for their sync, 0 = not at all."""
+        self._space = space
+        self._relaxed = flush_interval_ms > 0
+        self._flush_interval_ms = flush_interval_ms
+        self._unsynced = None  # the file whose last bytes wait for a sync
+        self._unsynced_since_ms = 0
+        self._flushing = 0  # lane position that a sync under way makes durable
         self._arrivals = arrivals
         self._store = store
         self._upkeep = trio.Event()
@@ -86,12 +96,55 @@ class DiskWorker:
                 return
             parts += staged.parts
         self._in_flight, self._gathering = gathering, []
+        self._writing_since_ms = now_ms = monotonic_ms()
+        jobs = parts if len(parts) == 1 else _joined(parts)
+        sync = True
+        if self._relaxed:
+            sync = self._sync_is_due(now_ms)
+            self._relax(jobs, sync, now_ms)
         self._store.begin(gathering[-1])
-        self._writing_since_ms = monotonic_ms()
-        for file, buffers, position in parts if len(parts) == 1 else _joined(parts):
+        last = jobs[-1][0]
+        for file, buffers, position in jobs:
             self._token += 1
-            self._queue.submit(file.fileno(), buffers, position, True, self._token)
+            # A segment that is full is synced before the next one begins, relaxed or not.
+            self._queue.submit(file.fileno(), buffers, position, sync or file is not last,
+                               self._token)
         self._last_token = self._token
+
+    # ---- relaxed durability --------------------------------------------------------------------
+
+    def _sync_is_due(self, now_ms: int) -> bool:
+        """Whether this write is synced: it is more than records, or others have waited enough."""
+        return (not all(staged.records_only for staged in self._in_flight)
+                or self._unsynced is not None
+                and now_ms - self._unsynced_since_ms >= self._flush_interval_ms)
+
+    def _relax(self, jobs: list, sync: bool, now_ms: int) -> None:
+        for staged in self._in_flight:
+            staged.synced = sync
+        if self._unsynced is not None and self._unsynced is not jobs[0][0]:
+            self._submit_sync()  # the segment before: its marks say that it is on the disk
+        if sync:
+            self._unsynced = None
+        elif self._unsynced is None or self._unsynced is not jobs[-1][0]:
+            self._unsynced, self._unsynced_since_ms = jobs[-1][0], now_ms
+
+    def _submit_sync(self) -> None:
+        self._token += 1
+        self._queue.submit(self._unsynced.fileno(), [b""], 0, True, self._token)
+        self._unsynced = None
+
+    async def flush(self) -> None:
+        """Task, with relaxed durability: nothing waits for its sync because nothing follows."""
+        while True:
+            await trio.sleep(self._flush_interval_ms / 2000)
+            now_ms = monotonic_ms()
+            if (self._unsynced is not None and self._writing_since_ms is None and not self._ended
+                    and now_ms - self._unsynced_since_ms >= self._flush_interval_ms):
+                self._writing_since_ms = now_ms
+                self._flushing = self._store.durable_position
+                self._submit_sync()
+                self._last_token = self._token
 
     async def prepare(self) -> None:
         """Task: creates segment files, ahead when it can, and the indexes of full segments, which
@@ -104,17 +157,39 @@ class DiskWorker:
             missing = next((staged for staged in self._gathering if not staged.native_ready), None)
             try:
                 if missing is not None:
-                    await trio.to_thread.run_sync(missing.create_files)
+                    await self._create(missing)
                 elif (plan := self._store.prepare_plan()) is not None:
-                    await trio.to_thread.run_sync(plan.execute)
+                    await self._unless_full(plan.execute)
                 self._preparing = False
                 self._creating_since_ms = None
                 self.start_next()
                 while not self._upkeep.is_set() and (seal := self._store.seal_plan()) is not None:
-                    await trio.to_thread.run_sync(seal.execute)
-                    self._store.sealed(seal)
+                    if await self._unless_full(seal.execute):
+                        self._store.sealed(seal)
             except OSError as error:
                 raise DiskFailed(f"a segment could not be prepared: {error}") from error
+
+    async def _create(self, staged) -> None:
+        """A segment that is needed now.  When there is no room for all of it, the reserve makes
+        room for what goes on: records are refused from here on."""
+        try:
+            await trio.to_thread.run_sync(staged.create_files)
+        except OSError as error:
+            if self._space is None or not is_full(error):
+                raise
+            self._space.exhausted()
+            await trio.to_thread.run_sync(staged.create_files, False)
+
+    async def _unless_full(self, work: Callable[[], None]) -> bool:
+        """Do what can be done later as well; whether there was room for it."""
+        try:
+            await trio.to_thread.run_sync(work)
+        except OSError as error:
+            if self._space is None or not is_full(error):
+                raise
+            self._space.fill()
+            return False
+        return True
 
     def probe(self, file_number: int) -> None:
         """Write and sync one block elsewhere, so that a hung disk is noticed while idle."""
@@ -157,6 +232,9 @@ class DiskWorker:
     def _finished(self) -> bool:
         done, self._in_flight = self._in_flight, []
         self._writing_since_ms = None
+        if self._flushing:
+            self._store.flushed(self._flushing)
+            self._flushing = 0
         self.last_write_ms = monotonic_ms()
         due = False
         if done:

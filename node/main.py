@@ -34,6 +34,7 @@ from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Repairer
+from multiraft.storage.settings import RELAXED
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.messages import Hello
@@ -74,9 +75,11 @@ from node.readable import Readable
 from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
+from node.scrub import Scrub
 from node.security import Security
 from node.session import Sessions
 from node.snapshots import Snapshots
+from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
 from node.survey import Surveying, measure_space
 from node.watchdog import Watchdog
@@ -96,6 +99,10 @@ class Node:
         for damage in store.damage:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
+        self.space = Space(config.data_dir, config.storage.reserved_bytes, log)
+        self.space.open()
+        self.relaxed = config.storage.durability == RELAXED
+        store.relaxed = self.relaxed
         self.plan = bootstrap.plan_of(config)
         self._create_groups()
         self._build_core()
@@ -129,7 +136,7 @@ class Node:
         self.directory = Directory(core, self.metadata_log, config)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
-                                   config.limits.append_timeout_ms_max)
+                                   config.limits.append_timeout_ms_max, self.space)
         self._build_reading()
         self.roles = RoleChanges()
         self.arrivals = Arrivals()
@@ -169,7 +176,8 @@ class Node:
         config, core = self.config, self.core
         node, boot_epoch = config.node.id, self.store.boot_epoch
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged),
-                               self.arrivals)
+                               self.arrivals, self.space,
+                               config.storage.flush_interval_ms if self.relaxed else 0)
         self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
                                self._introduction("append"),
                                config.limits.peer_outbox_bytes_max,
@@ -193,8 +201,9 @@ class Node:
         self.peer_listener = PeerListener(
             core, self.rounds.request, self.liveness, self.security, node, boot_epoch,
             frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
-            config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk)
-        self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log)
+            config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk,
+            self.space)
+        self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log, self.space)
         self.snapshots = Snapshots(core, self.store, self.metadata_log, self.checkpoints, self.bulk,
                                    config.limits.metadata_entries_kept, self.request_round,
                                    self.log)
@@ -203,6 +212,7 @@ class Node:
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
+        self.scrub = Scrub(self.store, self.disk, self._damaged, config.data_dir, config.storage)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
@@ -272,6 +282,11 @@ class Node:
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
+                nursery.start_soon(self.space.run)
+                if config.storage.scrub_interval_days:
+                    nursery.start_soon(self.scrub.run)
+                if self.relaxed:
+                    nursery.start_soon(self.disk.flush)
                 nursery.start_soon(self.snapshots.run)
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
@@ -413,11 +428,21 @@ def _start(http: HttpThread) -> BadConfig | None:
 
 
 def _open_store(config: NodeConfig, life: Life) -> Store:
-    """Raises ``BadDirectory``."""
-    try:
-        return Store.open(str(config.data_dir), RealFilesystem(),
-                          Identity(config.cluster_id, config.node.id, secrets.randbits(63)),
+    """Raises ``BadDirectory``.  On a disk without any room the reserve makes some."""
+    identity = Identity(config.cluster_id, config.node.id, secrets.randbits(63))
+
+    def opened() -> Store:
+        return Store.open(str(config.data_dir), RealFilesystem(), identity,
                           progress=life.recovery)
+    try:
+        try:
+            return opened()
+        except OSError as error:
+            reserve = config.data_dir / RESERVE_FILE
+            if not is_full(error) or not reserve.exists():
+                raise
+            reserve.unlink()
+            return opened()
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
 

@@ -19,6 +19,8 @@ import socket
 import trio
 
 from multiraft.errors import ImpossibleMessage
+from multiraft.messages import Append
+from multiraft.types import EntryKind
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
@@ -36,7 +38,8 @@ class PeerListener:
 
     def __init__(self, core, request_round, liveness, security: Security, node: int,
                  boot_epoch: int, known_nodes: frozenset[int], frame_bytes_max: int,
-                 hello_timeout_ms: int, arrivals, log, bulk=None):
+                 hello_timeout_ms: int, arrivals, log, bulk=None, space=None):
+        self.space = space
         self._core = core
         self._request_round = request_round
         self._liveness = liveness
@@ -166,6 +169,11 @@ class PeerListener:
             raise incoming.problem
 
 
+def _carries_records(message) -> bool:
+    return (type(message) is Append
+            and any(entry.kind == EntryKind.DATA for entry in message.entries))
+
+
 class _Incoming:
     """One append connection, read by the arrivals task; its own task waits for the end."""
 
@@ -204,11 +212,15 @@ class _Incoming:
         """Step all frames that are complete; whether the core has anything to do then: most
         acknowledgements that complete no majority have no consequence, and cost no round."""
         core, reader, peer, stepped = self._core, self._reader, self._peer, False
+        space = self._listener.space
         try:
             while (frame := reader.next_frame()) is not None:
                 self._listener.frames += 1
                 stepped = True
                 for message in peer_codec.decode(frame):
+                    if space is not None and space.full and _carries_records(message):
+                        space.refused += 1  # lost, which is always safe: there is no room for it
+                        continue
                     core.step(peer, message)
         except (RemoteProtocolError, ImpossibleMessage) as error:
             self._end(error)

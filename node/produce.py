@@ -29,7 +29,9 @@ from node.refusals import REFUSALS, refusal
 class Producing:
     """Handles ``Produce`` requests of all sessions."""
 
-    def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int):
+    def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int,
+                 space=None):
+        self._space = space
         self._core = core
         self._tails = tails  # group -> PartitionTail
         self._directory = directory
@@ -60,6 +62,9 @@ class Producing:
         if not request.batches:
             answer(ProduceReply(()))
             return
+        if self._space is not None and self._space.full:
+            self._refuse_all(request, answer)
+            return
         self._pending.open(produce)
         at = 0
         for slot, part in enumerate(request.batches):
@@ -71,6 +76,14 @@ class Producing:
                 code, detail = refusal(error, self._directory.leader_detail)
                 self.refusals[code] = self.refusals.get(code, 0) + 1
                 produce.complete(slot, ProduceResult(code, -1, detail))
+
+    def _refuse_all(self, request: Produce, answer) -> None:
+        """There is no room for records."""
+        self._space.refused += len(request.batches)
+        refused = self.refusals.get(Code.STORAGE_FULL, 0)
+        self.refusals[Code.STORAGE_FULL] = refused + len(request.batches)
+        full = ProduceResult(Code.STORAGE_FULL, -1, ErrorDetail(text=self._space.describe()))
+        answer(ProduceReply((full,) * len(request.batches)))
 
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
                 slot: int, seen_index: int) -> None:

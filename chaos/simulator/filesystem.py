@@ -149,6 +149,9 @@ class SimulatedFile:
     def size(self) -> int:
         return len(self._open_inode().view)
 
+    def reserve(self, size: int) -> None:
+        self._open_inode()
+
     def fileno(self) -> int:
         raise OSError(errno.EBADF, f"{self.path} is simulated and has no descriptor")
 

@@ -118,7 +118,7 @@ class LeaderAppendOnly(Invariant):
     (paper 5.3)."""
 
     def on_stage(self, replica: ReplicaModel, write: PendingWrite, before: tuple) -> None:
-        if not write.drop_from:
+        if not write.drop_from or replica.damaged:
             return
         self.require(write.drop_from > replica.applied, "{} drops from index {}, it applied {}",
                      replica, write.drop_from, replica.applied)

@@ -87,7 +87,7 @@ class ReplicaModel:
     """One group on one node, over all its lives."""
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
-                 "pending", "applied")
+                 "pending", "applied", "damaged")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -98,6 +98,7 @@ class ReplicaModel:
         self.durable_hard_state = NO_HARD_STATE
         self.pending: deque[PendingWrite] = deque()
         self.applied = 0
+        self.damaged = False  # quarantined: whatever it led, it leads no more
 
     def __repr__(self) -> str:
         return f"n{self.node} g{self.group.group}"

@@ -24,7 +24,7 @@ from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.liveness import LivenessExchange
-from chaos.simulator.rot import Place, durable_places
+from chaos.simulator.mending import DIRECTORY, Mending
 from chaos.simulator.sessions import Sessions
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
@@ -39,9 +39,7 @@ from multiraft.ready import Envelope, Event, Ready
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.identity import Identity
-from multiraft.storage.plans import StagedWrite
-from multiraft.storage.repairer import Answer, Ask, Extend, Repairer, Request
-from multiraft.storage.scrub import Scrubber
+from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry
 
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from chaos.simulator.world import World
 
 CLUSTER_ID = b"simulated-------"
-DIRECTORY = "/data"
 INCARNATION = 1
 #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
 ROUND_US = 20
@@ -59,16 +56,12 @@ CONNECT_US = 2_000
 COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
-#: A scrub comes this long after the rot, or after the start of a node that has some.
-SCRUB_US = 200_000
-#: Pace of repairs.
-REPAIR_US = 50_000
 #: Events of consensus that make a line in the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
                            "needs_snapshot", "doubt", "cleared", "repaired"})
 
 
-class SimulatedNode:
+class SimulatedNode(Mending):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -199,96 +192,6 @@ class SimulatedNode:
                     raise
                 found.append((index, 0 if index in log.unsure else log.index.term(index)))
         return found
-
-    # ---- damage ----------------------------------------------------------------------------
-
-    def durable_places(self) -> list[Place]:
-        """Entries whose damage must be found."""
-        return durable_places(self._filesystem.images(f"{DIRECTORY}/lane-0", ".segment"))
-
-    def rot(self, path: str, at: int, bit: int) -> None:
-        """A bit of this node's disk changes."""
-        self.rotten = self._unscrubbed = True
-        self._filesystem.flip(path, at, bit)
-
-    def scrub_soon(self) -> None:
-        """Look at the whole lane in a while."""
-        self.later(SCRUB_US, self._scrub)
-
-    def _scrub(self) -> None:
-        scrubber = Scrubber(self._store)
-        while (plan := scrubber.next_plan()) is not None:
-            plan.execute()
-            for error in scrubber.done(plan):
-                self._damaged(error)
-        self._unscrubbed = False
-        self._repair_soon()
-
-    def _damaged(self, error: CorruptRange) -> None:
-        """A read found damage."""
-        if not self.rotten:
-            raise error
-        self._repairer.damaged(error)
-        self._repair_soon()
-        self.request_round()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no damage is left here."""
-        return not self.rotten or (self.is_up and not self._unscrubbed
-                                   and not self._repairer.groups)
-
-    def under_repair(self) -> list[str]:
-        """What is not whole, for people."""
-        if not self.is_up:
-            return ["is down"]
-        return [f"g{group} {self._raft.status(group).quarantined}"
-                for group in sorted(self._repairer.groups)]
-
-    def _repair_soon(self) -> None:
-        if not self._repairing and self._repairer.groups:
-            self._repairing = True
-            self.later(REPAIR_US, self._repair)
-
-    def _repair(self) -> None:
-        self._repairing = False
-        for group in sorted(self._repairer.groups):
-            action = self._repairer.step(group)
-            if isinstance(action, Ask):
-                self._send_bulk(action.peer, action.request)
-            elif isinstance(action, Extend):
-                try:
-                    self._repairer.tail_read(group, action.plan.execute())
-                except CorruptRange as error:
-                    self._damaged(error)
-        self.request_round()
-        self._repair_soon()
-
-    def _write_record(self, staged: StagedWrite) -> None:
-        self._disk.submit(Flight(None, staged, ()))
-        self._disk.start_next()
-
-    def _send_bulk(self, to: int, item: Request | Answer) -> None:
-        if to in self._connected:
-            self._network.send(self.node, to, "bulk", (item,),
-                               self._world.nodes[to].receive_bulk)
-
-    def receive_bulk(self, sender: int, frame: tuple) -> None:
-        self._arrived(self._take_bulk, sender, frame)
-
-    def _take_bulk(self, sender: int, frame: tuple) -> None:
-        for item in frame:
-            if isinstance(item, Answer):
-                self._repairer.answered(item)
-                continue
-            plans, answer = self._repairer.answer_plans(item)
-            entries: list[Entry] = []
-            for plan in plans:
-                try:
-                    entries += plan.execute()
-                except CorruptRange as error:
-                    self._damaged(error)
-            self._send_bulk(sender, answer._replace(entries=tuple(entries)))
 
     def crash(self, power: bool) -> None:
         """End this life, with or without the page cache."""
@@ -495,7 +398,10 @@ class SimulatedNode:
         marks = self._world.marks
         for event in events:
             marks[event.kind] += 1
-            if event.kind == "quarantine":
+            if event.kind == "repaired":
+                self._witness.replica(self.node, event.group).damaged = False
+            elif event.kind == "quarantine":
+                self._witness.replica(self.node, event.group).damaged = True
                 if not self.rotten:
                     raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
                                     f"itself: {event.fields[0]}")

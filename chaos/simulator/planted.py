@@ -33,7 +33,11 @@ class Bug(NamedTuple):
     old: str
     new: str
     why: str  # what it breaks, for people
+    faults: tuple[str, ...] = ()  # what it takes to be seen; empty = whatever the seed plays with
 
+
+#: Rot shows what a damaged replica may do wrong only while others are away.
+ROT = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "partition-one", "kill")
 
 BUGS: dict[str, Bug] = {
     "leader-counts-own-memory": Bug(
@@ -98,6 +102,24 @@ BUGS: dict[str, Bug] = {
     "replaced-without-sync": Bug(
         "multiraft.storage.envelope", "replace_file", "True)", "False)",
         "a file's name is durable before its contents"),
+    "votes-while-damaged": Bug(
+        "multiraft.election", "on_vote_request", "if group.quarantined or trusting or",
+        "if trusting or", "a replica that lost its log's end votes (Alagappan et al., FAST 2018)",
+        ROT),
+    "doubter-is-counted": Bug(
+        "multiraft.group", "Group.durable_of", "0 if member.doubt else member.match",
+        "member.match", "a leader counts who may have forgotten what it acknowledged", ROT),
+    "lifted-early": Bug(
+        "multiraft.storage.repairer", "Repairer.step",
+        "if log.doubtful and not core.is_cleared(group):", "if False:",
+        "a replica comes back before its leader has cleared it", ROT),
+    "lift-settles-the-future": Bug(
+        "multiraft.storage.group_log", "GroupLog.has_settled",
+        "first <= begin and max(begin, end) <= last", "True",
+        "damage that comes after a repair is taken for what was repaired", ROT),
+    "damage-forgotten-by-restart": Bug(
+        "multiraft.storage.recovery", "_Recovery._judge_damage", "log.doubt(why)", "pass",
+        "a hole in the lane is taken for the end of nobody's log", ROT),
     "unknown-producer-anywhere": Bug(
         "multiraft.tail", "PartitionTail._original", "if info.base_sequence != 0:", "if False:",
         "a producer's second batch is accepted before its first"),

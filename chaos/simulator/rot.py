@@ -1,4 +1,4 @@
-"""Bit rot: bytes that were durable and change by themselves, so that at least one good copy is left.
+"""Bit rot: durable bytes change by themselves, such that at least one good copy is left.
 
 Contract.  ``Atlas.choose`` names a place whose damage the cluster must survive, or none; ``note``
 remembers that it is damaged until its node is whole again.  Damage below the durable mark only: the

@@ -87,6 +87,7 @@ class Witness:
         if not damaged:
             self._ask("on_recover", replica, log, restored)
         replica.restart(log, hard_state, restored.applied)
+        replica.damaged = damaged
 
     # ---- messages and commits ----------------------------------------------------------------
 

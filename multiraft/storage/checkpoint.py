@@ -50,7 +50,8 @@ class GroupRecord(NamedTuple):
     missing: tuple[tuple[int, int], ...] = ()  # (index, lane position of its damage)
     doubtful: bool = False
     lasting: bool = False
-    lifted: int = 0  # lane position: damage before it is settled for this group
+    lifted: int = 0  # lane position of the last LIFT
+    settled: tuple[tuple[int, int], ...] = ()  # places of the lane whose damage it settled
     configuration_index: int = 0  # of the entry that says who the members are
     barred: int = 0  # see ``marks.Tombstone``
     removed: bool = False  # a tombstone is all there is
@@ -62,7 +63,8 @@ class GroupRecord(NamedTuple):
         return cbor2.dumps([self.group, self.incarnation, list(map(list, self.configuration)),
                             list(self.hard_state), self.first_index, self.prev_term, self.commit,
                             self.quarantined, self.tail, list(map(list, self.missing)),
-                            self.doubtful, self.lasting, self.lifted, self.configuration_index,
+                            self.doubtful, self.lasting, self.lifted,
+                            list(map(list, self.settled)), self.configuration_index,
                             self.barred, self.removed, self.buried_at, self.group_incarnation,
                             self.since])
 
@@ -71,15 +73,18 @@ class GroupRecord(NamedTuple):
         """Raises ``ValueError`` or ``TypeError`` when it is not what ``encode`` returns."""
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
          quarantined, tail, *later) = cbor2.loads(data)
-        (missing, doubtful, lasting, lifted, configuration_index, barred, removed, buried_at,
-         group_incarnation, since) = later or ((), False, False, 0, 0, 0, False, 0, 0, 0)
+        (missing, doubtful, lasting, lifted, settled, configuration_index, barred, removed,
+         buried_at, group_incarnation, since) = later or ((), False, False, 0, (), 0, 0, False, 0,
+                                                          0, 0)
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(int(group), int(incarnation), Configuration(voters, learners, outgoing),
                    HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
                    str(quarantined), tail,
                    tuple((int(index), int(position)) for index, position in missing),
-                   bool(doubtful), bool(lasting), int(lifted), int(configuration_index),
-                   int(barred), bool(removed), int(buried_at), int(group_incarnation), int(since))
+                   bool(doubtful), bool(lasting), int(lifted),
+                   tuple((int(begin), int(end)) for begin, end in settled),
+                   int(configuration_index), int(barred), bool(removed), int(buried_at),
+                   int(group_incarnation), int(since))
 
 
 @dataclass(slots=True)
@@ -101,14 +106,15 @@ class Checkpoint:
 class CheckpointPlan:
     """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next plan."""
 
-    __slots__ = ("position", "encoded", "size", "_filesystem", "_directory", "_lane_start",
-                 "_records", "_extra", "_kept")
+    __slots__ = ("position", "encoded", "size", "sync_first", "_filesystem", "_directory",
+                 "_lane_start", "_records", "_extra", "_kept")
 
     def __init__(self, filesystem: Filesystem, directory: str, position: int, lane_start: int,
                  records: dict[int, GroupRecord | bytes], extra: object, kept: int):
         self.position = position
         self.encoded: dict[int, bytes] = {}
         self.size = 0
+        self.sync_first = ""  # a file whose entries it speaks of and that were not synced yet
         self._filesystem = filesystem
         self._directory = directory
         self._lane_start = lane_start
@@ -117,7 +123,13 @@ class CheckpointPlan:
         self._kept = kept
 
     def execute(self) -> None:
-        """Blocking.  Raises ``OSError``."""
+        """Blocking.  Raises ``OSError``; then the name holds what it held."""
+        if self.sync_first:
+            file = self._filesystem.open(self.sync_first)
+            try:
+                file.sync()
+            finally:
+                file.close()
         for group in sorted(self._records):
             record = self._records[group]
             self.encoded[group] = record if isinstance(record, bytes) else record.encode()

@@ -64,6 +64,9 @@ def replace_file(filesystem: Filesystem, directory: str, name: str, buffers: lis
     file = filesystem.create(unfinished)
     try:
         file.write(buffers, 0, True)
+    except OSError:
+        filesystem.remove(unfinished)  # a disk that is full gets its room back
+        raise
     finally:
         file.close()
     filesystem.rename(unfinished, f"{directory}/{name}")

@@ -6,6 +6,7 @@
     +- UnknownFormat        a file of a version this program does not know
     +- CorruptFile          a file that cannot be read and cannot be rebuilt from others
     +- CorruptRange         entries on disk that are not what their CRC says: group and indexes
+    |  +- CorruptPlace      ... of which nobody knows whose they are
     +- EntryTooLarge        over a limit, with limit and value
     +- StaleIncarnation     a group is to be created in an incarnation older than the known one
     +- OffsetTooLow         a fetch below the first offset that this store holds of a partition
@@ -66,6 +67,16 @@ class CorruptRange(StorageError):
         self.group = group
         self.index = index
         self.why = why
+
+
+class CorruptPlace(CorruptRange):
+    """A place of the lane that is damaged and that no present log points to: it may have held any
+    group's hard state or drop."""
+
+    def __init__(self, begin: int, end: int, why: str):
+        super().__init__(-1, 0, f"lane position {begin}: {why}")
+        self.begin = begin
+        self.end = end
 
 
 class EntryTooLarge(StorageError):

@@ -18,6 +18,7 @@ Errors are ``OSError`` as the system raised them; only ``lock`` has one of its o
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -29,6 +30,10 @@ from multiraft.storage.errors import DirectoryInUse
 
 Buffer = bytes | bytearray | memoryview
 
+#: Linux's, which Python's ``posix_fallocate`` is not: that one changes the size.
+_KEEP_SIZE = 1
+_fallocate = ctypes.CDLL(None, use_errno=True).fallocate64
+_fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 #: What ``RWF_NOWAIT`` says of bytes that are not in memory, and file systems that cannot tell.
 _NOT_RESIDENT = (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -61,6 +66,11 @@ class File(Protocol):
         ...
 
     def size(self) -> int: ...
+
+    def reserve(self, size: int) -> None:
+        """Take blocks for the first ``size`` bytes, so that writing them cannot fail for lack of
+        room; what can be read does not change.  Nothing where the system cannot."""
+        ...
 
     def fileno(self) -> int:
         """The descriptor, for a native writer; a simulated file has none and raises ``OSError``."""
@@ -152,6 +162,12 @@ class RealFile:
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
+
+    def reserve(self, size: int) -> None:
+        if _fallocate(self._descriptor, _KEEP_SIZE, 0, size) != 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                raise OSError(number, os.strerror(number), self.path)
 
     def fileno(self) -> int:
         if self._descriptor < 0:

@@ -33,7 +33,7 @@ class GroupLog:
     __slots__ = ("group", "incarnation", "configurations", "barred", "removed", "buried_at",
                  "group_incarnation", "record_before", "hard_state", "index", "partitions",
                  "cached", "commit", "quarantined", "missing", "unsure", "doubtful", "lasting",
-                 "lifted", "since", "broken", "record_key", "record")
+                 "lifted", "settled", "since", "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
@@ -58,7 +58,10 @@ class GroupLog:
         self.unsure: set[int] = set()
         self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
         self.lasting = False  # no repair lifts the quarantine
-        self.lifted = 0  # lane position: damage before it is settled for this group
+        self.lifted = 0  # lane position of the last LIFT
+        #: (begin, end) of the lane: damage there concerns this group no more.  What is damaged
+        #: later, elsewhere, does.
+        self.settled: tuple[tuple[int, int], ...] = ()
         self.since = 0  # lane position: segments that begin before it say nothing of this log
         self.broken = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
@@ -134,6 +137,10 @@ class GroupLog:
         """No repair helps: the replica has to be removed and added anew."""
         self.quarantine(why)
         self.lasting = True
+
+    def has_settled(self, begin: int, end: int) -> bool:
+        """Whether damage of that place of the lane was settled for this group."""
+        return any(first <= begin and max(begin, end) <= last for first, last in self.settled)
 
     def lift(self) -> None:
         """Nothing is wrong any more."""

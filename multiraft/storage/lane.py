@@ -4,7 +4,8 @@ Contract.  ``place`` runs on the loop and touches memory only: it gives entries 
 frames them.  Files are created and written by whoever executes the parts, in order, each part
 synced before the next begins.  ``settle`` moves the durable mark.
 
-Invariants.  durable <= position.  A position is the segment's start plus a byte of its file; a
+Invariants.  synced <= durable <= position; the first two differ only while records wait for
+their sync (``durability = relaxed``).  A position is the segment's start plus a byte of its file; a
 segment's successor starts at start + capacity, so the rest of a segment that could not hold the
 next entry is a hole without bytes.  Every entry carries the lane position known durable when it
 was framed; since parts are synced one by one, the first entry of a segment carries the end of the
@@ -81,15 +82,23 @@ class Segment:
         self.zeroed = 0  # bytes of the file that are written or zero-filled
         self.file: File | None = None
 
-    def create(self, filesystem: Filesystem, header: SegmentHeader) -> None:
-        """Make the file exist durably, header included; nothing when it was done ahead.
+    def create(self, filesystem: Filesystem, header: SegmentHeader, reserve: bool = True) -> None:
+        """Make the file exist durably, header included, and with all the room that it will need
+        unless told otherwise; nothing when it was done ahead.  When it fails there is no file.
 
         The name is durable before the first entry is written, so a segment with entries cannot
         vanish.  What a crash in here leaves is a file without entries, which recovery removes."""
         if self.file is not None:
             return
         file = filesystem.create(self.path)
-        file.write([header.pack()], 0, True)
+        try:
+            if reserve:
+                file.reserve(self.capacity)
+            file.write([header.pack()], 0, True)
+        except OSError:
+            file.close()
+            filesystem.remove(self.path)
+            raise
         filesystem.sync_directory(self.path.rpartition("/")[0])
         self.file = file
 
@@ -122,7 +131,8 @@ class Lane:
         self.directory = directory
         self.segments: list[Segment] = []
         self.position = 0  # after the last staged entry
-        self.durable = 0  # everything before it is on disk
+        self.durable = 0  # everything before it is written, as durably as the node promises
+        self.synced = 0  # everything before it is on disk: what entries say
         self.begun = 0  # everything before it is on disk before anything placed later is written
         self._starts: list[int] = []
         self._header = header
@@ -145,7 +155,7 @@ class Lane:
         segment at ``next_start``."""
         self.segments = list(segments)
         self._starts = [segment.start for segment in segments]
-        self.position = self.durable = position
+        self.position = self.durable = self.synced = position
         self._last_crc = last_crc
         self._next_start = next_start
         if file is not None:
@@ -197,7 +207,7 @@ class Lane:
 
     def _frame(self, entries: list[Entry], placed: Placed) -> None:
         """Append to the active segment."""
-        framed = core.frame_entries(entries, self._last_crc, max(self.durable, self.begun))
+        framed = core.frame_entries(entries, self._last_crc, max(self.synced, self.begun))
         buffers, starts, total, self._last_crc = framed
         segment, position = self._active, self.position
         slot = 0
@@ -277,10 +287,12 @@ class Lane:
         self._next = self._new_segment()
         return self._next
 
-    def settle(self, position: int) -> list[Segment]:
+    def settle(self, position: int, synced: bool = True) -> list[Segment]:
         """Everything before ``position`` is durable; the segments that are thereby sealed."""
         assert self.durable <= position <= self.position, f"{position} of {self.position}"
         self.durable = position
+        if synced:
+            self.synced = position
         if not self._closing:
             return self._closing
         sealed = [segment for segment in self._closing if segment.end <= position]

@@ -35,11 +35,14 @@ class StagedWrite:
     """One round's append.  ``execute`` it, or, when ``native_ready``, write and sync ``parts`` one
     after the other in order; then ``Store.finish``."""
 
-    __slots__ = ("sequence", "end", "then", "_filesystem", "_lane", "_parts")
+    __slots__ = ("sequence", "end", "then", "records_only", "synced", "_filesystem", "_lane",
+                 "_parts")
 
     def __init__(self, sequence: int, filesystem: Filesystem, lane: Lane, parts: list[Part],
-                 then: Callable[[], None] | None = None):
+                 then: Callable[[], None] | None = None, records_only: bool = False):
         self.sequence = sequence
+        self.records_only = records_only  # nothing but data: its sync may wait if that was agreed
+        self.synced = True  # whether its sync did not wait
         self.then = then  # what follows from its being durable; for records of no round
         self.end = parts[-1].end if parts else lane.position  # lane position after the round
         self._filesystem = filesystem
@@ -55,10 +58,11 @@ class StagedWrite:
                 return False
         return True
 
-    def create_files(self) -> None:
-        """Blocking: make every file of this round exist, so that it is ``native_ready``."""
+    def create_files(self, reserve: bool = True) -> None:
+        """Blocking: make every file of this round exist, so that it is ``native_ready``; without
+        its room when that is short (``reserve``)."""
         for part in self._parts:
-            part.segment.create(self._filesystem, self._lane.header_of(part.segment))
+            part.segment.create(self._filesystem, self._lane.header_of(part.segment), reserve)
 
     @property
     def parts(self) -> list[WritePart]:

@@ -35,9 +35,8 @@ page cache may show bytes that are not on disk and call them clean (Rebello et a
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
 
 from multiraft import _layout, membership
 from multiraft.errors import CorruptEntry
@@ -54,6 +53,7 @@ from multiraft.storage.lane import (
     SegmentHeader,
     index_path,
 )
+from multiraft.storage.recovered import Damage, Progress, Recovered, is_copied
 from multiraft.storage.segment_index import (
     Break,
     GroupRun,
@@ -66,44 +66,6 @@ from multiraft.tail import PartitionTail
 from multiraft.types import Entry, EntryKind
 
 _HEADER_BYTES = _layout.SEGMENT_HEADER_BYTES
-
-
-class Damage(NamedTuple):
-    """Something that recovery found and that an operator must see."""
-
-    kind: str  # "entry", "payload", "missing", "log", "checkpoint"
-    path: str
-    position: int  # lane position
-    group: int  # -1 = every group of the lane
-    index: int
-    why: str
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a recovery is; written while it runs, for whoever looks from another thread."""
-
-    segments_done: int = 0
-    segments_total: int = 0
-    groups_done: int = 0
-    groups_total: int = 0
-
-
-@dataclass(slots=True)
-class Recovered:
-    """What recovery found and did."""
-
-    logs: dict[int, GroupLog] = field(default_factory=dict)
-    tails: dict[int, PartitionTail] = field(default_factory=dict)
-    damage: list[Damage] = field(default_factory=list)
-    lane_damage: str = ""  # why every group of the lane is quarantined, or empty
-    unindexed: list[Segment] = field(default_factory=list)  # sealed, without a good index file
-    scanned_bytes: int = 0
-    scanned_segments: int = 0
-    indexed_segments: int = 0
-    copied: dict[int, int] = field(default_factory=dict)  # position -> size of what has a copy
-    cut_at: int = -1  # lane position of a torn tail, -1 = none
-    cut_bytes: int = 0  # file bytes behind it
 
 
 @dataclass(slots=True)
@@ -378,7 +340,8 @@ class _Recovery:
             log.commit = record.commit
             log.quarantined = record.quarantined
             log.doubtful, log.lasting = record.doubtful, record.lasting
-            log.lifted, log.since = record.lifted, record.since
+            log.lifted, log.settled = record.lifted, record.settled
+            log.since = record.since
             log.configurations = [(record.configuration_index, record.configuration)]
             log.barred, log.removed, log.buried_at = (record.barred, record.removed,
                                                       record.buried_at)
@@ -394,13 +357,26 @@ class _Recovery:
             early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
             for copy, entry in early:
                 if log.index.first_index <= copy.index <= log.index.last_index and (
-                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure):
-                    # Dropped since then, or the drop of what stands there now is what was lost.
+                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure
+                        and log.index.position(copy.index) < copy.position):
+                    # What stands there was dropped before the copy was taken: the drop is lost.
                     log.doubt(f"the copy of entry {copy.index} contradicts the log")
                 if copy.index in log.missing:
                     self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
+            self._give_up(log, applied)
         for record in self._checkpoint.records.values():
             self._miss_again(record)
+
+    def _give_up(self, log: GroupLog, applied: int) -> None:
+        """Of a lost entry whose term is unknown and that has no copy it is known that it existed if
+        it was applied.  Else the log ends before it."""
+        unknown = min((index for index in log.unsure if index > applied), default=0)
+        if unknown:
+            log.broken = f"entry {unknown} is lost, and its term is unknown"
+            log.cut(unknown)
+            tail_entries = self._tail_entries.get(log.group, [])
+            while tail_entries and tail_entries[-1].index >= unknown:
+                tail_entries.pop()
 
     def _join_run(self, segment: Segment, run: GroupRun) -> None:
         log = self._result.logs.get(run.group)
@@ -418,7 +394,7 @@ class _Recovery:
             return  # a snapshot stands in the place of all that
         tail_entries = self._tail_entries.setdefault(run.group, [])
         if run.lifted > log.lifted:
-            log.lifted = run.lifted
+            log.lifted, log.settled = run.lifted, run.settled
             log.lift()
         if run.cut_from:
             if run.cut_from <= log.index.last_index + 1:
@@ -482,8 +458,7 @@ class _Recovery:
             log.missing.update(dict.fromkeys(range(last + 1, index.first_index), NOWHERE))
             log.index.fill(index.first_index)
             last = log.index.last_index
-        elif (last + 1 < index.first_index <= self._applied.get((log.group, log.incarnation), 0) + 1
-              and first_term > log.index.last_term):
+        elif index.first_index > last + 1 and first_term > log.index.last_term:
             log.lose(index.first_index)
             last = log.index.last_index
         if index.first_index != last + 1 or first_term < log.index.last_term:
@@ -520,8 +495,9 @@ class _Recovery:
             self._result.damage.append(damage)
             why = f"lane position {broken.position} is {damage.why}"
             self._result.lane_damage = self._result.lane_damage or why
+            self._result.holes.append((broken.position, max(broken.position, broken.end)))
             for log in logs.values():
-                if broken.position >= log.lifted:
+                if not log.has_settled(broken.position, broken.end):
                     log.doubt(why)
 
     def _finish_tails(self) -> None:
@@ -574,13 +550,6 @@ class _Recovery:
             return (f"applied state and entries reach index {tail.last_index}, the log "
                     f"{log.index.last_index}")
         return ""
-
-
-def is_copied(copied: dict[int, int], begin: int, end: int) -> bool:
-    """Whether all entries of a damaged place of the lane have a copy."""
-    while begin < end and copied.get(begin):
-        begin += copied[begin]
-    return begin >= end
 
 
 def _aligned(position: int) -> int:

@@ -18,8 +18,8 @@ from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import Copy, PartitionIndex
 from multiraft.storage.lane import Part
 from multiraft.storage.plans import ReadPlan, StagedWrite
-from multiraft.storage.recovery import is_copied
-from multiraft.storage.segment_index import REPAIR_STRUCT
+from multiraft.storage.recovered import is_copied
+from multiraft.storage.segment_index import HOLE_STRUCT, REPAIR_STRUCT
 from multiraft.types import Entry, EntryKind
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 #: Asked for in place of a term: whatever is committed at that index.  No entry has that term.
 ANY_COMMITTED = 0
+
+#: Damaged places of unknown ownership that one LIFT can settle, the newest of them; a lane with
+#: more has to be thrown away.
+HOLES_MAX = 64
 
 #: Read at once to move a tail on after a repair.
 TAIL_PLAN_BYTES = 4 << 20
@@ -61,13 +65,14 @@ class Repair:
     def is_settled(self, begin: int, end: int) -> bool:
         """Whether damage at a place of the lane concerns no group any more, or all know of it."""
         return (is_copied(self._store.recovered.copied, begin, end)
-                or all(log.quarantined or log.lifted > begin
+                or all(log.quarantined or log.has_settled(begin, end)
                        for log in self._store._logs.values()))
 
-    def doubt_all(self, why: str) -> list[int]:
+    def doubt_all(self, begin: int, end: int, why: str) -> list[int]:
         """Something was damaged that the present logs do not point to: a hard state or a drop, of
         whatever group.  All is in memory still, but the next start could not tell; so every group
         is doubtful until it was cleared, now that the others are well.  Which are so anew."""
+        self._store.recovered.holes.append((begin, end))
         doubtful = []
         for group, log in sorted(self._store._logs.items()):
             if not log.quarantined:
@@ -200,15 +205,18 @@ class Repair:
         before ``then`` is called, unless another entry was found missing meanwhile."""
         log = self._store._log(group)
         term, vote = log.hard_state
+        holes = tuple(self._store.recovered.holes[-HOLES_MAX:])
         placed = self._store._lane.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
-            Entry(EntryKind.LIFT, group, log.incarnation, term, 0)])
+            Entry(EntryKind.LIFT, group, log.incarnation, term, 0,
+                  payload=b"".join(HOLE_STRUCT.pack(*hole) for hole in holes))])
         return self._stage_records(placed.parts,
-                                   lambda: self._lift(log, placed.positions[1], then))
+                                   lambda: self._lift(log, placed.positions[1], holes, then))
 
-    def _lift(self, log: GroupLog, position: int, then: Callable[[], None]) -> None:
-        log.lifted = position
+    def _lift(self, log: GroupLog, position: int, holes: tuple[tuple[int, int], ...],
+              then: Callable[[], None]) -> None:
+        log.lifted, log.settled = position, holes
         if not log.missing:
             log.lift()
         then()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from multiraft.multiraft import MultiRaft
-from multiraft.storage.errors import CorruptRange
+from multiraft.storage.errors import CorruptPlace, CorruptRange
 from multiraft.storage.plans import ReadPlan, StagedWrite
 from multiraft.storage.store import Store
 from multiraft.types import Entry
@@ -78,10 +78,10 @@ class Repairer:
     # ---- damage --------------------------------------------------------------------------------
 
     def damaged(self, error: CorruptRange) -> None:
-        """An entry that was durable cannot be read: its replica is out until it is repaired.  Of
-        group -1: something else was damaged, and all replicas here are in doubt."""
-        if error.group < 0:
-            for group in self._store.repair.doubt_all(error.why):
+        """An entry that was durable cannot be read: its replica is out until it is repaired.  Of a
+        ``CorruptPlace`` nobody knows whose it was: all replicas here are in doubt."""
+        if isinstance(error, CorruptPlace):
+            for group in self._store.repair.doubt_all(error.begin, error.end, error.why):
                 self._core.quarantine(group, error.why)
                 self.groups.add(group)
             return

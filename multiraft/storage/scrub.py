@@ -15,7 +15,7 @@ import struct
 from typing import NamedTuple
 
 from multiraft import _layout, core
-from multiraft.storage.errors import CorruptRange
+from multiraft.storage.errors import CorruptPlace, CorruptRange
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.lane import Segment
 from multiraft.storage.plans import read_exactly
@@ -130,17 +130,18 @@ class Scrubber:
         return None
 
     def done(self, plan: ScrubPlan) -> list[CorruptRange]:
-        """A plan was executed: the entries that it found damaged; one of group -1 for a place that
-        no log points to.  O(1), O(entries) of the whole store when there was something."""
+        """A plan was executed: the entries that it found damaged; ``CorruptPlace`` for what no log
+        points to.  O(1), O(entries) of the whole store when there was something."""
         self.position = max(plan.end, plan.position + 1)
         self._prev_crc = plan.prev_crc
         self.bytes += plan.bytes
-        return [CorruptRange(group, index, f"found by the scrub: {suspect.why}")
-                for suspect in plan.suspects for group, index in self._owners(suspect)]
+        return [error for suspect in plan.suspects for error in self._errors(suspect)]
 
-    def _owners(self, suspect: Suspect) -> list[tuple[int, int]]:
-        owners = self._store.repair.owners(suspect.begin, suspect.end)
-        if (owners or suspect.why == "payload"
-                or self._store.repair.is_settled(suspect.begin, suspect.end)):
-            return owners
-        return [(-1, 0)]
+    def _errors(self, suspect: Suspect) -> list[CorruptRange]:
+        why = f"found by the scrub: {suspect.why}"
+        repair = self._store.repair
+        errors = [CorruptRange(group, index, why)
+                  for group, index in repair.owners(suspect.begin, suspect.end)]
+        if errors or suspect.why == "payload" or repair.is_settled(suspect.begin, suspect.end):
+            return errors
+        return [CorruptPlace(suspect.begin, suspect.end, why)]

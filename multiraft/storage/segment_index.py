@@ -60,6 +60,10 @@ class Break(NamedTuple):
 #: Payload of a REPAIR entry: place and framed size of the damaged entry.
 REPAIR_STRUCT = struct.Struct("<QQ")
 
+#: Payload of a LIFT entry: as often as there are places of the lane whose damage it settles, begin
+#: and end.
+HOLE_STRUCT = struct.Struct("<QQ")
+
 
 @dataclass(slots=True)
 class GroupRun:
@@ -78,6 +82,7 @@ class GroupRun:
     copies: list[Copy] = field(default_factory=list)
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
     lifted: int = 0  # lane position of the last LIFT
+    settled: tuple[tuple[int, int], ...] = ()  # what it settled
     buried: Tombstone | None = None  # the last one
     buried_at: int = 0  # its lane position
     removed: bool = False  # nothing of the group follows it
@@ -93,16 +98,13 @@ class GroupRun:
 
         Where entries are missing between two of the same term, that is what they were of: whoever
         has both got them from the leader of that term, and its log holds nothing else between
-        (Log Matching, paper 5.3).  Where the terms differ, those that were applied already are known
-        to exist, and no more."""
+        (Log Matching, paper 5.3).  Where the terms differ, theirs is unknown for now."""
         index = self.index
         if self.broken:
             return
         if index is None:
             index = self.index = GroupIndex(entry.index)
-        elif entry.index > index.last_index + 1 and (
-                entry.term == index.last_term
-                or entry.term > index.last_term and entry.index - 1 <= applied != _NEVER):
+        elif entry.index > index.last_index + 1 and entry.term >= index.last_term:
             lost = range(index.last_index + 1, entry.index)
             self.missing.update(dict.fromkeys(lost, NOWHERE))
             if entry.term != index.last_term:
@@ -293,6 +295,8 @@ class _Scanner:
             self._repair = found
         elif kind == EntryKind.LIFT:
             run.lifted = self._start + found.at
+            run.settled = tuple(HOLE_STRUCT.iter_unpack(
+                self._view[found.at + _HEADER_BYTES:found.at + found.length]))
 
     def _take_mark(self, run: GroupRun, found: core.ScannedEntry) -> None:
         """The end of the replica's life, or a new life of its group."""
@@ -413,7 +417,8 @@ def _pack_run(run: GroupRun) -> list:
     return [run.group, run.incarnation, run.cut_from,
             run.index.pack() if run.index is not None else None, partitions,
             list(run.hard_state) if run.hard_state is not None else None,
-            list(map(list, run.copies)), run.lifted, *_pack_marks(run)]
+            list(map(list, run.copies)), run.lifted,
+            list(map(list, run.settled)), *_pack_marks(run)]
 
 
 def _pack_marks(run: GroupRun) -> list:
@@ -425,7 +430,8 @@ def _pack_marks(run: GroupRun) -> list:
 
 
 def _unpack_run(fields: list) -> GroupRun:
-    group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, *later = fields
+    (group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, settled,
+     *later) = fields
     buried, buried_at, removed, reborn, reborn_at = later
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
     return GroupRun(group, incarnation, cut_from,
@@ -433,6 +439,7 @@ def _unpack_run(fields: list) -> GroupRun:
                     {partition.partition: partition for partition in unpacked},
                     HardState(*hard_state) if hard_state is not None else None,
                     copies=[Copy(*copy) for copy in copies], lifted=lifted,
+                    settled=tuple((begin, end) for begin, end in settled),
                     buried=Tombstone(HardState(*buried[:2]), *buried[2:]) if buried else None,
                     buried_at=buried_at, removed=removed,
                     reborn=Reincarnation(reborn[0], membership.decode(reborn[1])) if reborn

@@ -49,7 +49,8 @@ from multiraft.storage.plans import (
     VerifyPlan,
     plan_spans,
 )
-from multiraft.storage.recovery import Damage, Progress, recover
+from multiraft.storage.recovered import Damage, Progress
+from multiraft.storage.recovery import recover
 from multiraft.storage.repair import Repair
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail
@@ -85,6 +86,7 @@ class Store:
         self.extra: object = None  # what the last checkpoint carried for the node
         self.recovered = None  # recovery.Recovered: figures of the last recovery
         self.repair = Repair(self)
+        self.relaxed = False  # rounds of nothing but records may be synced later
         self._filesystem = filesystem
         self._lock = lock
         self._logs: dict[int, GroupLog] = {}
@@ -262,7 +264,8 @@ class Store:
         for write in writes.groups:
             at = self._index(self._logs[write.group], write, placed, at)
         self._staged_sequence = writes.sequence
-        return StagedWrite(writes.sequence, self._filesystem, self._lane, placed.parts)
+        return StagedWrite(writes.sequence, self._filesystem, self._lane, placed.parts,
+                           records_only=self.relaxed and _is_records_only(lane_entries))
 
     def _index(self, log: GroupLog, write: GroupWrite, placed: Placed, at: int) -> int:
         """Index one group's part of a round, whose first lane entry is number ``at``."""
@@ -305,15 +308,19 @@ class Store:
         Without it their mark lags by one more write, and so does what recovery can prove.
         """
         lane = self._lane
-        if staged.end > lane.begun:
+        if staged.synced and staged.end > lane.begun:
             lane.begun = staged.end
+
+    def flushed(self, position: int) -> None:
+        """What was written before ``position`` without a sync has had one."""
+        self._lane.synced = max(self._lane.synced, position)
 
     def finish(self, staged: StagedWrite) -> None:
         """The round is durable.  Rounds are finished in order."""
         assert staged.sequence > self._finished_sequence or staged.then is not None, (
             f"round {staged.sequence} finished twice")
         self._finished_sequence = staged.sequence
-        self._sealed += self._lane.settle(staged.end)
+        self._sealed += self._lane.settle(staged.end, staged.synced)
         if self._cache.bytes > self._cache.bytes_max:
             self._cache.evict(self._lane.durable)
         if staged.then is not None:
@@ -417,13 +424,13 @@ class Store:
         batches = self._holding(partition, offset)
         if batches is None:
             return Fetch([], None, offset, 0)
-        first = batches.find(offset)
-        if first < 0:
-            raise OffsetTooLow(partition, offset, batches.first_offset)
         log = self._logs[batches.group]
         if log.missing:  # what is missing may be missing in the partition's index too
             lost = ReadPlan(log.group, log.incarnation, [], self._filesystem, (), min(log.missing))
             return Fetch([], FetchPlan(lost), offset, 0)
+        first = batches.find(offset)
+        if first < 0:
+            raise OffsetTooLow(partition, offset, batches.first_offset)
         size_of, cached = log.index.size, log.cached
         hot = batches.batch(first)[2] in cached
         indexes, total, next_offset = [], 0, offset
@@ -515,8 +522,15 @@ class Store:
             elif log.record_before:  # a tombstone that is not durable has not happened
                 records[group] = log.record_before
         lane_start = self._lane.segments[0].start if self._lane.segments else self._lane.position
-        return CheckpointPlan(self._filesystem, self.directory, self._lane.durable, lane_start,
+        plan = CheckpointPlan(self._filesystem, self.directory, self._lane.synced, lane_start,
                               records, extra, self.config.checkpoints_kept)
+        if self._lane.synced < self._lane.durable:
+            plan.sync_first = self._lane.segments[-1].path
+        return plan
+
+    def checkpoint_failed(self) -> None:
+        """The plan found no room; the one before it stands, and a later one will do."""
+        self._checkpoint_in_flight = False
 
     def _record(self, log: GroupLog, commit: int) -> GroupRecord | bytes:
         """The group's record, encoded already when nothing changed since the last checkpoint."""
@@ -536,7 +550,7 @@ class Store:
         return GroupRecord(log.group, log.incarnation, configuration, log.hard_state,
                            log.index.first_index, log.index.prev_term, commit, log.quarantined,
                            tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
-                           log.lifted, configuration_index, log.barred, log.removed,
+                           log.lifted, log.settled, configuration_index, log.barred, log.removed,
                            log.buried_at, log.group_incarnation, log.since)
 
     def checkpointed(self, plan: CheckpointPlan) -> None:
@@ -547,6 +561,10 @@ class Store:
         for group, encoded in plan.encoded.items():
             if group in self._logs:
                 self._logs[group].record = encoded
+
+
+def _is_records_only(entries: list[Entry]) -> bool:
+    return all(entry.kind == EntryKind.DATA for entry in entries)
 
 
 def _append_lane_entries(write: GroupWrite, entries: list[Entry]) -> None:

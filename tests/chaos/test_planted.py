@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from chaos.simulator import planted, world
@@ -12,16 +14,20 @@ from chaos.simulator.parameters import Parameters
 SEEDS_MAX = 80
 
 
-def dense(seed: int) -> Parameters:
+def dense(seed: int, faults: tuple[str, ...] = ()) -> Parameters:
     """Few groups, so that much happens to each of them."""
-    return Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000)
+    parameters = Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000)
+    if not faults:
+        return parameters
+    return dataclasses.replace(parameters, faults=faults, fault_interval_ms=150,
+                               fault_duration_ms=800)
 
 
 @pytest.mark.parametrize("name", sorted(planted.BUGS))
 def test_planted_bug_is_caught(name):
     for seed in range(1, SEEDS_MAX + 1):
         with planted.planted(name):
-            result = world.run(dense(seed))
+            result = world.run(dense(seed, planted.BUGS[name].faults))
         if result.failure:
             return
     pytest.fail(f"{name} ({planted.BUGS[name].why}) was not caught by {SEEDS_MAX} seeds")

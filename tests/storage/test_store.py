@@ -19,7 +19,7 @@ from multiraft.storage.errors import (
 )
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.identity import Identity
-from multiraft.storage.recovery import Progress
+from multiraft.storage.recovered import Progress
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (

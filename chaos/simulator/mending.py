@@ -1,0 +1,141 @@
+"""A simulated node's damage: found by a scrub or a read, and repaired as the real node does it.
+
+Contract.  Part of ``node.SimulatedNode``, which brings the store, the core, the disk and the
+network.  A node that was never damaged must find nothing; one that was is whole again when a scrub
+has been over its lane and nothing is under repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from chaos.simulator.disk import DiskWorker, Flight
+from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.network import Network
+from chaos.simulator.rot import Place, durable_places
+from multiraft.multiraft import MultiRaft
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.plans import StagedWrite
+from multiraft.storage.repairer import Answer, Ask, Extend, Repairer, Request
+from multiraft.storage.scrub import Scrubber
+from multiraft.storage.store import Store
+from multiraft.types import Entry
+
+if TYPE_CHECKING:
+    from chaos.simulator.world import World
+
+DIRECTORY = "/data"
+#: A scrub comes this long after the rot, or after the start of a node that has some.
+SCRUB_US = 200_000
+#: Pace of repairs.
+REPAIR_US = 50_000
+
+
+class Mending:
+    """What ``SimulatedNode`` does about damage."""
+
+    node: int
+    rotten: bool  # bits of its disk have changed
+    is_up: bool
+    later: Callable[..., None]
+    request_round: Callable[[], None]
+    _arrived: Callable[..., None]
+    _world: World
+    _network: Network
+    _filesystem: SimulatedFilesystem
+    _connected: dict[int, Any]
+    _store: Store
+    _raft: MultiRaft
+    _disk: DiskWorker
+    _repairer: Repairer
+    _repairing: bool
+    _unscrubbed: bool
+
+    def durable_places(self) -> list[Place]:
+        """Entries whose damage must be found."""
+        return durable_places(self._filesystem.images(f"{DIRECTORY}/lane-0", ".segment"))
+
+    def rot(self, path: str, at: int, bit: int) -> None:
+        """A bit of this node's disk changes."""
+        self.rotten = self._unscrubbed = True
+        self._filesystem.flip(path, at, bit)
+
+    def scrub_soon(self) -> None:
+        """Look at the whole lane in a while."""
+        self.later(SCRUB_US, self._scrub)
+
+    def _scrub(self) -> None:
+        scrubber = Scrubber(self._store)
+        while (plan := scrubber.next_plan()) is not None:
+            plan.execute()
+            for error in scrubber.done(plan):
+                self._damaged(error)
+        self._unscrubbed = False
+        self._repair_soon()
+
+    def _damaged(self, error: CorruptRange) -> None:
+        """A read found damage."""
+        if not self.rotten:
+            raise error
+        self._repairer.damaged(error)
+        self._repair_soon()
+        self.request_round()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no damage is left here."""
+        return not self.rotten or (self.is_up and not self._unscrubbed
+                                   and not self._repairer.groups)
+
+    def under_repair(self) -> list[str]:
+        """What is not whole, for people."""
+        if not self.is_up:
+            return ["is down"]
+        return [f"g{group} {self._raft.status(group).quarantined}"
+                for group in sorted(self._repairer.groups)]
+
+    def _repair_soon(self) -> None:
+        if not self._repairing and self._repairer.groups:
+            self._repairing = True
+            self.later(REPAIR_US, self._repair)
+
+    def _repair(self) -> None:
+        self._repairing = False
+        for group in sorted(self._repairer.groups):
+            action = self._repairer.step(group)
+            if isinstance(action, Ask):
+                self._send_bulk(action.peer, action.request)
+            elif isinstance(action, Extend):
+                try:
+                    self._repairer.tail_read(group, action.plan.execute())
+                except CorruptRange as error:
+                    self._damaged(error)
+        self.request_round()
+        self._repair_soon()
+
+    def _write_record(self, staged: StagedWrite) -> None:
+        self._disk.submit(Flight(None, staged, ()))
+        self._disk.start_next()
+
+    def _send_bulk(self, to: int, item: Request | Answer) -> None:
+        if to in self._connected:
+            self._network.send(self.node, to, "bulk", (item,),
+                               self._world.nodes[to].receive_bulk)
+
+    def receive_bulk(self, sender: int, frame: tuple) -> None:
+        self._arrived(self._take_bulk, sender, frame)
+
+    def _take_bulk(self, sender: int, frame: tuple) -> None:
+        for item in frame:
+            if isinstance(item, Answer):
+                self._repairer.answered(item)
+                continue
+            plans, answer = self._repairer.answer_plans(item)
+            entries: list[Entry] = []
+            for plan in plans:
+                try:
+                    entries += plan.execute()
+                except CorruptRange as error:
+                    self._damaged(error)
+            self._send_bulk(sender, answer._replace(entries=tuple(entries)))

@@ -1,0 +1,56 @@
+"""What a driver tells consensus about damaged replicas: ``MultiRaft`` for whoever repairs.
+
+Contract.  As ``MultiRaft``.  A quarantined replica is *held* (it takes nothing) or *following*
+(``doubt.py``); who decides what comes next is ``storage.repairer``.
+"""
+
+from __future__ import annotations
+
+from multiraft import doubt
+from multiraft.group import Group
+
+
+class Repairing:
+    """Base of ``MultiRaft``, which finds the group."""
+
+    def _group(self, group: int) -> Group:
+        raise NotImplementedError
+
+    def quarantine(self, group: int, why: str) -> None:
+        """The replica is damaged: it neither votes, leads nor acknowledges."""
+        self._group(group).quarantine(why)
+
+    def follow(self, group: int) -> None:
+        """A quarantined replica has all entries that it knows of, but does not know its log's end:
+        it follows, uncounted, until its leader clears it (event ``cleared``)."""
+        doubt.begin(self._group(group))
+
+    def may_forget(self, group: int, first_gone: int) -> bool:
+        """Whether nothing from ``first_gone`` on is known to be committed, or to be what the
+        present leader has."""
+        found = self._group(group)
+        return found.is_held() and max(found.log.commit, found.verified) < first_gone
+
+    def forget(self, group: int, first_gone: int) -> None:
+        """A quarantined replica gives up its log from ``first_gone`` on, because its leader has
+        not got what is damaged there."""
+        self._group(group).truncate(first_gone)
+
+    def terms_known(self, group: int, term_runs: tuple[tuple[int, int], ...]) -> None:
+        """The store knows better of which terms the entries of a replica are that takes none now:
+        of some that are lost it could only guess."""
+        found = self._group(group)
+        if found.is_held():
+            found.log.reload_terms(term_runs)
+
+    def is_following(self, group: int) -> bool:
+        """Whether the replica is quarantined and follows."""
+        return self._group(group).episode != 0
+
+    def is_cleared(self, group: int) -> bool:
+        """Whether its leader has cleared it, so that it may be ``repaired``."""
+        return self._group(group).cleared[2]
+
+    def repaired(self, group: int) -> None:
+        """The replica has all of its log again, and the store has said so durably."""
+        self._group(group).repaired()

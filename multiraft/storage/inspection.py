@@ -1,0 +1,288 @@
+"""Looking at a data directory, or one file of it, without changing anything: for `log inspect`.
+
+Contract.  Reads only, takes no lock, follows no link out of the directory; works on a copy as well
+as on the directory of a running node, whose newest bytes may then be half written.  Nothing here
+decides anything: recovery (recovery.py) has the last word.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from multiraft import _layout, core
+from multiraft.storage.checkpoint import (
+    CHECKPOINT_MAGIC,
+    CHECKPOINT_PREFIX,
+    Checkpoint,
+    read_checkpoint,
+)
+from multiraft.storage.envelope import UNFINISHED, read_envelope
+from multiraft.storage.errors import CorruptFile, StorageError, UnknownFormat
+from multiraft.storage.lane import INDEX_SUFFIX, SEGMENT_SUFFIX, SegmentHeader
+from multiraft.storage.segment_index import INDEX_MAGIC, INDEX_VERSION, decode
+from multiraft.types import EntryKind
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_HEADER_BYTES = _layout.SEGMENT_HEADER_BYTES
+
+SEGMENT, CHECKPOINT, INDEX = "segment", "checkpoint", "index"
+
+#: Judgements of a place that is no intact entry.
+CORRUPTION = "corruption: something later calls it durable"
+TORN = "torn tail: nothing calls it durable, a start cuts it off"
+
+
+class NotOurs(StorageError):
+    """A path that holds nothing of a data directory."""
+
+
+class Row(NamedTuple):
+    """An entry, or a place where none can be read (``kind`` empty, ``problem`` says why)."""
+
+    position: int  # lane position
+    kind: str
+    group: int
+    incarnation: int
+    term: int
+    index: int
+    partition: int
+    base_offset: int
+    length: int
+    durable: int
+    problem: str
+
+
+class FileSummary(NamedTuple):
+    """One file as a whole."""
+
+    path: str
+    kind: str
+    size: int
+    facts: dict[str, object]
+    problem: str  # empty = readable
+
+
+class _ReadOnlyFile:
+    def __init__(self, path: str):
+        self.path = path
+        self._file = open(path, "rb", buffering=0)
+
+    def read(self, length: int, position: int) -> bytes:
+        self._file.seek(position)
+        return self._file.read(length)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _ReadOnly:
+    """As much of a ``Filesystem`` as reading whole files takes."""
+
+    def size(self, path: str) -> int:
+        return Path(path).stat().st_size
+
+    def open(self, path: str) -> _ReadOnlyFile:
+        return _ReadOnlyFile(path)
+
+
+def files_of(path: Path) -> list[tuple[str, Path]]:
+    """(kind, path) of what is to be looked at, checkpoints first, segments in lane order.  Raises
+    ``NotOurs``."""
+    if not path.is_dir():
+        return [(_kind_of(path), path)]
+    found = [(_kind_of(child), child) for directory in (path, *sorted(path.glob("lane-*")))
+             for child in sorted(directory.iterdir())
+             if child.is_file() and not child.is_symlink() and _is_ours(child)]
+    if not found:
+        raise NotOurs(f"{path} holds no segment, index or checkpoint")
+    order = {CHECKPOINT: 0, SEGMENT: 1, INDEX: 2}
+    return sorted(found, key=lambda item: (order[item[0]], item[1].name))
+
+
+def _is_ours(path: Path) -> bool:
+    name = path.name
+    return not name.endswith(UNFINISHED) and (name.endswith((SEGMENT_SUFFIX, INDEX_SUFFIX))
+                                              or name.startswith(CHECKPOINT_PREFIX))
+
+
+def _kind_of(path: Path) -> str:
+    if path.name.endswith(SEGMENT_SUFFIX):
+        return SEGMENT
+    if path.name.endswith(INDEX_SUFFIX):
+        return INDEX
+    if path.name.startswith(CHECKPOINT_PREFIX):
+        return CHECKPOINT
+    magic = path.read_bytes()[:8] if path.is_file() else b""
+    kinds = {_layout.SEGMENT_MAGIC: SEGMENT, INDEX_MAGIC: INDEX, CHECKPOINT_MAGIC: CHECKPOINT}
+    if magic not in kinds:
+        raise NotOurs(f"{path} is no segment, index or checkpoint")
+    return kinds[magic]
+
+
+# ---- whole files --------------------------------------------------------------------------------
+
+
+def summary(kind: str, path: Path) -> FileSummary:
+    """What a file says of itself."""
+    size = path.stat().st_size
+    try:
+        facts = {SEGMENT: _segment_facts, INDEX: _index_facts,
+                 CHECKPOINT: _checkpoint_facts}[kind](path)
+    except (CorruptFile, UnknownFormat) as error:
+        return FileSummary(str(path), kind, size, {}, str(error))
+    return FileSummary(str(path), kind, size, facts, "")
+
+
+def _segment_facts(path: Path) -> dict[str, object]:
+    with open(path, "rb") as file:
+        header = SegmentHeader.parse(file.read(_HEADER_BYTES))
+    if header is None:
+        raise CorruptFile(str(path), "its header is damaged")
+    return {"start": header.start, "cluster": header.cluster.hex(), "node": header.node,
+            "version": header.version}
+
+
+def _index_facts(path: Path) -> dict[str, object]:
+    index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC, INDEX_VERSION))
+    return {"start": index.start, "end": index.end, "groups": len(index.runs),
+            "entries": sum(len(run.index) for run in index.runs.values()
+                           if run.index is not None)}
+
+
+def _checkpoint_facts(path: Path) -> dict[str, object]:
+    checkpoint = load_checkpoint(path)
+    return {"position": checkpoint.position, "lane_start": checkpoint.lane_start,
+            "groups": len(checkpoint.records),
+            "quarantined": [group for group, record in sorted(checkpoint.records.items())
+                            if record.quarantined]}
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Raises ``CorruptFile`` or ``UnknownFormat``."""
+    return read_checkpoint(_ReadOnly(), str(path))
+
+
+def group_rows(path: Path) -> list[dict[str, object]]:
+    """The groups of a checkpoint.  Raises ``CorruptFile`` or ``UnknownFormat``."""
+    checkpoint = load_checkpoint(path)
+    rows = []
+    for group, record in sorted(checkpoint.records.items()):
+        rows.append({"group": group, "incarnation": record.incarnation,
+                     "term": record.hard_state.term, "vote": record.hard_state.vote,
+                     "first_index": record.first_index, "commit": record.commit,
+                     "applied": checkpoint.tails[group].applied_index,
+                     "voters": list(record.configuration.voters),
+                     "learners": list(record.configuration.learners),
+                     "quarantined": record.quarantined})
+    return rows
+
+
+# ---- entries ------------------------------------------------------------------------------------
+
+
+def durable_mark(files: list[tuple[str, Path]]) -> int:
+    """The highest lane position that anything intact calls durable.  Reads all segments."""
+    highest = 0
+    for kind, path in files:
+        if kind == CHECKPOINT:
+            try:
+                highest = max(highest, load_checkpoint(path).position)
+            except (CorruptFile, UnknownFormat):
+                continue
+        elif kind == SEGMENT:
+            highest = max([highest, *(row.durable for row in rows(path, 0) if row.kind)])
+    return highest
+
+
+def rows(path: Path, durable: int) -> Iterator[Row]:
+    """Every entry of a segment in order, and every place where none can be read, judged by the
+    highest ``durable`` mark."""
+    data = path.read_bytes()
+    header = SegmentHeader.parse(data[:_HEADER_BYTES])
+    start = header.start if header is not None else _start_of(path)
+    at, mark = _HEADER_BYTES, 0
+    if header is None:
+        yield _problem(start, "segment header", durable)
+        at = _next(data, at, start, mark)
+    prev_crc = header.seed if header is not None else _prev_crc(data, at)
+    while 0 <= at < len(data):
+        scan = core.scan_entries(data, at, prev_crc)
+        for found in scan.entries:
+            mark = max(mark, found.durable)
+            yield _row(found, start, durable)
+        stopped = scan.stopped_at
+        at = _next(data, stopped + _layout.ENTRY_ALIGNMENT * (scan.reason == "chain"), start, mark)
+        if at < 0:
+            if any(data[stopped:]):
+                yield _problem(start + stopped, scan.reason, durable)
+            return
+        yield _problem(start + stopped, scan.reason, durable)
+        prev_crc = _prev_crc(data, at)
+
+
+def _start_of(path: Path) -> int:
+    stem = path.name.removesuffix(SEGMENT_SUFFIX)
+    return int(stem) if stem.isdecimal() else 0
+
+
+def _next(data: bytes, at: int, start: int, mark: int) -> int:
+    """The next entry behind an unreadable place that may have been written there (recovery's
+    rule); -1 = none."""
+    while True:
+        at = core.find_entry(data, at)
+        if at < 0:
+            return -1
+        whole = at + _U32.unpack_from(data, at + _layout.ENTRY_LENGTH_AT)[0] <= len(data)
+        durable = _U64.unpack_from(data, at + _layout.ENTRY_DURABLE_AT)[0]
+        if whole and mark <= durable <= start + at:
+            return at
+        at += _layout.ENTRY_ALIGNMENT
+
+
+def _prev_crc(data: bytes, at: int) -> int:
+    return _U32.unpack_from(data, at + _layout.ENTRY_PREV_CRC_AT)[0] if at >= 0 else 0
+
+
+def _row(found: core.ScannedEntry, start: int, durable: int) -> Row:
+    position = start + found.at
+    problem = ""
+    if not found.payload_intact:
+        problem = f"payload: {CORRUPTION if position < durable else TORN}"
+    return Row(position, EntryKind(found.kind).name.lower(), found.group, found.incarnation,
+               found.term, found.index, found.partition, found.base_offset, found.length,
+               found.durable, problem)
+
+
+def _problem(position: int, reason: str, durable: int) -> Row:
+    judged = CORRUPTION if position < durable else TORN
+    return Row(position, "", -1, 0, 0, 0, 0, -1, 0, 0, f"{reason}: {judged}")
+
+
+def verify_index(path: Path) -> str:
+    """Why the index file is not that of its segment, or empty."""
+    segment = path.with_name(path.name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX)
+    try:
+        index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC,
+                                                INDEX_VERSION))
+    except (CorruptFile, UnknownFormat) as error:
+        return str(error)
+    if not segment.exists():
+        return f"its segment {segment.name} is missing"
+    places = {row.position: (row.group, row.index) for row in rows(segment, 0) if row.kind}
+    for group, run in index.runs.items():
+        entries = run.index
+        for at in range(entries.first_index, entries.last_index + 1) if entries is not None else ():
+            if places.get(entries.position(at)) != (group, at):
+                return f"entry {at} of group {group} is not at {entries.position(at)}"
+    return ""
+
+
+def is_damaged(body: object) -> bool:
+    """Whether a row or a summary speaks of damage that no crash explains."""
+    problem = getattr(body, "problem", "")
+    return bool(problem) and TORN not in problem
+

@@ -1,0 +1,123 @@
+"""``multiraft log ...``: looking at data directories offline, found by the CLI through its entry
+point."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+
+#: Something is damaged that no crash explains.
+EXIT_DAMAGED = 1
+#: The path holds nothing of a data directory.
+EXIT_NOT_OURS = 2
+
+_COLUMNS = ("position", "kind", "group", "term", "index", "partition", "offset", "bytes", "problem")
+_WIDTHS = (14, 14, 6, 6, 10, 18, 12, 9, 0)
+
+
+@click.group("log")
+def log_group() -> None:
+    """Look at what a node has on disk."""
+
+
+@log_group.command("inspect")
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.option("--group", type=int, help="Entries of this group only.")
+@click.option("--partition", type=int, help="Entries of this partition incarnation only.")
+@click.option("--from", "from_position", type=int, default=0, metavar="POSITION",
+              help="Begin at this lane position.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--verify", is_flag=True, help="Read everything, print problems only.")
+def inspect(path: Path, group: int | None, partition: int | None, from_position: int,
+            as_json: bool, verify: bool) -> None:
+    """Show the entries of PATH: a data directory (of a running node too, or a copy), a segment, a
+    checkpoint or an index file.
+
+    Nothing is written and no lock is taken. A place that cannot be read is called a torn tail when
+    nothing proves that it ever was durable (a start cuts it off), else corruption.
+
+    Exit codes: 0 nothing is damaged, 1 something is, 2 PATH holds nothing of a data directory.
+    """
+    from multiraft.storage import inspection  # the storage's imports are not the CLI's price
+
+    try:
+        files = inspection.files_of(path)
+    except inspection.NotOurs as error:
+        click.echo(f"multiraft log: {error}", err=True)
+        sys.exit(EXIT_NOT_OURS)
+    printer = _Printer(as_json)
+    durable = inspection.durable_mark(files)
+    damaged = 0
+    for kind, file in files:
+        found = inspection.summary(kind, file)
+        damaged += bool(found.problem)
+        if not verify or found.problem:
+            printer.file(found)
+        if kind == inspection.SEGMENT:
+            rows = [row for row in inspection.rows(file, durable)
+                    if row.position >= from_position and _wanted(row, group, partition)]
+            damaged += sum(map(inspection.is_damaged, rows))
+            printer.entries(row for row in rows if row.problem or not verify)
+        elif kind == inspection.CHECKPOINT and not verify and not found.problem:
+            printer.groups(inspection.group_rows(file))
+        elif kind == inspection.INDEX and verify and not found.problem:
+            problem = inspection.verify_index(file)
+            damaged += bool(problem)
+            if problem:
+                printer.file(found._replace(problem=problem))
+    if not as_json:
+        click.echo(f"{len(files)} files, durable up to lane position {durable}, "
+                   f"{damaged or 'no'} damaged places")
+    sys.exit(EXIT_DAMAGED if damaged else 0)
+
+
+def _wanted(row, group: int | None, partition: int | None) -> bool:
+    """Places that cannot be read may be anybody's: they are always shown."""
+    return not row.kind or ((group is None or row.group == group)
+                            and (partition is None or row.partition == partition))
+
+
+class _Printer:
+    """Aligned columns for people, one object per line for programs."""
+
+    def __init__(self, as_json: bool):
+        self._as_json = as_json
+
+    def file(self, found) -> None:
+        if self._as_json:
+            click.echo(json.dumps({"file": found.kind, **found._asdict()}))
+            return
+        facts = ", ".join(f"{name} {value}" for name, value in found.facts.items())
+        click.echo(f"\n{found.kind} {found.path}, {found.size} bytes"
+                   + (f", {facts}" if facts else "")
+                   + (f"\n  PROBLEM: {found.problem}" if found.problem else ""))
+
+    def entries(self, rows: Iterable) -> None:
+        header = False
+        for row in rows:
+            if self._as_json:
+                click.echo(json.dumps({"entry": row.kind or None, **row._asdict()}))
+                continue
+            if not header:
+                _line(_COLUMNS)
+                header = True
+            _line((row.position, row.kind or "?", row.group if row.group >= 0 else "?", row.term,
+                   row.index, row.partition or "-",
+                   row.base_offset if row.base_offset >= 0 else "-", row.length, row.problem))
+
+    def groups(self, rows: Sequence[dict]) -> None:
+        for row in rows:
+            if self._as_json:
+                click.echo(json.dumps({"checkpoint_group": row["group"], **row}))
+                continue
+            click.echo("  " + ", ".join(f"{name} {value}" for name, value in row.items()
+                                        if value not in ("", [])))
+
+
+def _line(cells: Sequence[object]) -> None:
+    click.echo("  " + " ".join(f"{cell!s:<{width}}" for cell, width
+                               in zip(cells, _WIDTHS, strict=True)).rstrip())

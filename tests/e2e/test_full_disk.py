@@ -1,0 +1,123 @@
+"""A node whose disk is full refuses records with a clear error, serves what it has, restarts, takes
+metadata, and goes on by itself when there is room again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from admin_cli import dev_state
+from multiraft.client import Record, blocking
+from multiraft.wire.errors import Code
+from tests.e2e.raw import batch
+from tests.e2e.test_repair import log_events, read_all
+from tests.e2e.world import UP_S, World, wait_for
+
+DISK_BYTES = 96 << 20
+RESERVED_BYTES = 8 << 20
+STORAGE = f"\n[storage]\nreserved_bytes = {RESERVED_BYTES}\n"
+
+
+@contextlib.contextmanager
+def small_disk(directory: Path) -> Iterator[Path]:
+    """A filesystem of its own, in memory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs",
+                              str(directory)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"a small filesystem cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+@pytest.fixture
+def lonely(tmp_path) -> Iterator[World]:
+    """One node, its data on a small disk."""
+    world = World(tmp_path / "dev", 1, 2, 1)
+    with open(world.config(1), "a", encoding="utf-8") as config:
+        config.write(STORAGE)
+    with small_disk(data_of(world)):
+        try:
+            world.dev.up(UP_S)
+            yield world
+        finally:
+            print(world.logs())  # shown when a test fails
+            world.dev.down()
+
+
+def data_of(world: World) -> Path:
+    """Where the node keeps its data."""
+    return dev_state.node_directory(world.dev.directory, 1) / "data"
+
+
+def fill(path: Path) -> None:
+    """Take all the room there is."""
+    with open(path, "wb") as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+
+
+def produce_once(world: World, topic: str) -> int:
+    """The code that one batch is answered with."""
+    with world.session(1) as session:
+        incarnation = session.partition(topic).incarnation
+        return session.produce(incarnation, batch(b"one more")).code
+
+
+def test_a_full_disk_refuses_records_and_nothing_else(lonely):
+    world = lonely
+    world.create("filling")
+    with blocking.Client(list(world.addresses)) as client, client.producer() as producer:
+        for number in range(100):
+            producer.send(Record("filling", b"%d" % number, partition=0))
+    ballast = data_of(world) / "ballast"
+    fill(ballast)
+    wait_for(lambda: produce_once(world, "filling") == Code.STORAGE_FULL, "records are refused",
+             UP_S)
+    before = read_all(world, "filling")
+    assert len(before) >= 100
+    world.create("while-full")  # metadata lives on what is reserved
+    world.dev.kill(1)
+    fill(ballast.with_name("more"))
+    world.dev.start(1)  # a start writes its boot epoch, and elects
+    assert read_all(world, "filling") == before
+    wait_for(lambda: produce_once(world, "filling") == Code.STORAGE_FULL, "still refused",
+             UP_S)
+    assert log_events(world, 1, "the disk is full")
+    ballast.unlink()
+    ballast.with_name("more").unlink()
+    wait_for(lambda: produce_once(world, "filling") == Code.OK, "records are taken again",
+             UP_S)
+    assert log_events(world, 1, "there is room again")
+
+
+def test_filling_up_under_load_loses_nothing_that_was_acknowledged(lonely):
+    world = lonely
+    world.create("load")
+    acknowledged: list[bytes] = []
+    with world.session(1) as session:
+        incarnation = session.partition("load").incarnation
+        give_up = time.monotonic() + 60
+        while time.monotonic() < give_up:
+            value = b"%08d" % len(acknowledged) + os.urandom(512 << 10)
+            result = session.produce(incarnation, batch(value))
+            if result.code == Code.STORAGE_FULL:
+                assert "full" in result.error.text
+                break
+            assert result.code == Code.OK, result
+            acknowledged.append(value)
+        else:
+            pytest.fail("the disk never became full")
+    assert len(acknowledged) > 50
+    assert read_all(world, "load") == sorted(acknowledged)
+    world.dev.kill(1)
+    world.dev.start(1)
+    assert read_all(world, "load") == sorted(acknowledged)
