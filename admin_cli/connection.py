@@ -374,6 +374,8 @@ def explain(error: Exception, servers: Servers) -> CommandFailed:
                          "It may or may not have happened; look before you repeat it.")
     if isinstance(error, (wire.UnknownTopic, wire.UnknownPartition)):
         return NotFound(text, "`multiraft topic list` shows what there is.")
+    if isinstance(error, wire.UnknownNode):
+        return NotFound(text, "`multiraft node list` shows what there is.")
     if isinstance(error, _UNREACHABLE):
         return _unreachable(text, servers)
     return CommandFailed(text, _ADVICE.get(type(error), ""))

@@ -196,6 +196,19 @@ def stop(session: Session, node: int, directory: Path) -> None:
     note(f"Stopped node {node}.")
 
 
+@dev.command("add-node")
+@dir_option
+@click.pass_obj
+def add_node(session: Session, directory: Path) -> None:
+    """Add a node that joins the running cluster.
+
+    It takes no groups by itself: move some to it with `multiraft group move` or `node replace`.
+    """
+    with _progress() as report:
+        node = _cluster(session, directory, report).add()
+    note(f"Added node {node}.")
+
+
 @dev.command()
 @node_argument
 @dir_option

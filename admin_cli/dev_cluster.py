@@ -94,6 +94,8 @@ class DevCluster:
         with dev_state.locked(self.directory):
             record = dev_state.plan(nodes, groups, replication_factor, base_port)
             dev_state.write_configs(self.directory, record)
+            self._initialise([self._command(dev_state.config_path(self.directory, node.id), "init")
+                              for node in record.nodes])
             dev_state.save(self.directory, record)
 
     def up(self, timeout_s: float = UP_TIMEOUT_S) -> list[int]:
@@ -139,6 +141,27 @@ class DevCluster:
             dev_state.wipe(self.directory, record)
 
     # -- one node -------------------------------------------------------------------------------
+
+    def add(self, timeout_s: float = UP_TIMEOUT_S) -> int:
+        """Adds a node that joins the running cluster, starts it, waits until it has caught up;
+        returns its id."""
+        servers = ",".join(self.addresses)
+        with dev_state.locked(self.directory):
+            record = self.record
+            node = dev_state.next_node(record)
+            _require_free_ports(node)
+            dev_state.write_joining_config(self.directory, node)
+            self._initialise([self._command(dev_state.config_path(self.directory, node.id), "init",
+                                            "--join", servers)])
+            record.nodes.append(node)
+            dev_state.save(self.directory, record)
+        self.start(node.id, timeout_s)
+        return node.id
+
+    def _initialise(self, commands: list[Sequence[str]]) -> None:
+        complaints = dev_process.run_all(commands, UP_TIMEOUT_S)
+        if complaints:
+            raise CommandFailed("a node could not be initialised.", complaints[0])
 
     def kill(self, node_id: int) -> None:
         """SIGKILL: the node gets no chance to say goodbye.  Returns when the process is gone."""

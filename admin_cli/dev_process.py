@@ -44,10 +44,29 @@ class Identity(NamedTuple):
     boot: str
 
 
-def node_command(config: Path) -> list[str]:
-    """How a node is started from its configuration file."""
+def node_command(config: Path, action: str = "start", *options: str) -> list[str]:
+    """How a node is started from its configuration file, or initialised (``action="init"``)."""
     # -P: a directory `node/` in the place where the user happens to stand is not our package.
-    return [sys.executable, "-P", "-m", "node", "start", "--config", str(config)]
+    return [sys.executable, "-P", "-m", "node", action, "--config", str(config), *options]
+
+
+def run_all(commands: Sequence[Sequence[str]], timeout_s: float) -> list[str]:
+    """Runs commands that end by themselves, all at once; what each of those that failed said.
+    One that does not end in time is killed."""
+    children = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, env=_environment())
+                for command in commands]
+    complaints = []
+    for child in children:
+        try:
+            _, said = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            _, said = child.communicate()
+        if child.returncode:
+            complaints.append(said.decode("utf-8", errors="replace").strip()
+                              or f"exit status {child.returncode}")
+    return complaints
 
 
 def start(command: Sequence[str], directory: Path, log: Path) -> Identity:

@@ -94,6 +94,18 @@ def plan(nodes: int, groups: int, replication_factor: int, base_port: int) -> Cl
     return record
 
 
+def next_node(record: ClusterRecord) -> NodeRecord:
+    """A node that the cluster does not have yet; raises ``CommandFailed`` when it is full."""
+    node_id = max(node.id for node in record.nodes) + 1
+    if node_id > NODES_MAX:
+        raise CommandFailed(f"node {node_id} has no port: a local cluster has at most {NODES_MAX} "
+                            f"nodes in its life.", "Create another one with --dir.")
+    client_port = record.base_port + node_id
+    return NodeRecord(node_id, f"r{node_id}", f"127.0.0.1:{client_port}",
+                      f"127.0.0.1:{client_port + PEER_PORT_DISTANCE}",
+                      f"127.0.0.1:{client_port + HTTP_PORT_DISTANCE}")
+
+
 def node_directory(directory: Path, node_id: int) -> Path:
     """Where a node's configuration, data and log are."""
     return directory / f"node-{node_id}"
@@ -165,14 +177,24 @@ def write_configs(directory: Path, record: ClusterRecord) -> None:
         _replace(config_path(directory, node.id), _node_toml(directory, record, node))
 
 
-def _node_toml(directory: Path, record: ClusterRecord, node: NodeRecord) -> str:
+def write_joining_config(directory: Path, node: NodeRecord) -> None:
+    """Writes the `node.toml` of a node that joins."""
+    node_directory(directory, node.id).mkdir(parents=True, exist_ok=True)
+    lines = _node_table("Written by `multiraft dev add-node`.", directory, node)
+    _replace(config_path(directory, node.id), "\n".join(lines) + "\n")
+
+
+def _node_table(comment: str, directory: Path, node: NodeRecord) -> list[str]:
     data = node_directory(directory, node.id) / "data"
-    lines = ["# Written by `multiraft dev up`.", "[node]",
-             f"id = {node.id}", f"rack = {_toml_string(node.rack)}", f"weight = {node.weight}",
-             f"data_dir = {_toml_string(str(data))}",
-             f"client_address = {_toml_string(node.client_address)}",
-             f"peer_address = {_toml_string(node.peer_address)}", "",
-             *_http_toml(node),
+    return [f"# {comment}", "[node]",
+            f"id = {node.id}", f"rack = {_toml_string(node.rack)}", f"weight = {node.weight}",
+            f"data_dir = {_toml_string(str(data))}",
+            f"client_address = {_toml_string(node.client_address)}",
+            f"peer_address = {_toml_string(node.peer_address)}", "", *_http_toml(node)]
+
+
+def _node_toml(directory: Path, record: ClusterRecord, node: NodeRecord) -> str:
+    lines = [*_node_table("Written by `multiraft dev up`.", directory, node),
              "[cluster]", f"id = {_toml_string(record.cluster_id)}",
              f"groups = {record.groups}", f"replication_factor = {record.replication_factor}"]
     for member in record.nodes:

@@ -120,8 +120,7 @@ def members(session: Session, group_id: int, add: tuple[int, ...], promote: tupl
         found = _members(client, group_id)
         if add or promote or demote or remove:
             voters, learners = changed(found, add, promote, demote, remove)
-            _change(client, found, voters, learners)
-            found = _settled(client, group_id)
+            found = change_members(client, found, voters, learners)
     _show(found, as_json)
 
 
@@ -167,13 +166,13 @@ def move(session: Session, group_id: int, source: int, target: int, as_json: boo
                                 f"`multiraft group members {group_id}` shows them.")
         with progress_bar(hidden=as_json) as bar:
             task = bar.add_task(f"group {group_id}", total=None)
-            found = _move(client, found, source, target,
+            found = move_replica(client, found, source, target,
                           lambda text, have, total: bar.update(
                               task, description=text, completed=have, total=total))
     _show(found, as_json)
 
 
-def _move(client: Any, found: Any, source: int, target: int, say) -> Any:
+def move_replica(client: Any, found: Any, source: int, target: int, say) -> Any:
     """Look, do what is next, look again; ends when the target votes and the source does not."""
     progress, moved_s = None, time.monotonic()
     while target not in found.voters or source in found.voters + found.outgoing or found.is_open:
@@ -271,9 +270,12 @@ def _require_node(client: Any, node: int) -> None:
         raise NotFound(f"there is no node {node}.", f"There are {', '.join(map(str, known))}.")
 
 
-def _change(client: Any, found: Any, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
+def change_members(client: Any, found: Any, voters: tuple[int, ...],
+                   learners: tuple[int, ...]) -> Any:
+    """Make these the members, in one change; the group when that is through."""
     if ({*voters}, {*learners}) != ({*found.voters}, {*found.learners}):
         client.group_members(found.group, voters, learners, found.index)
+    return _settled(client, found.group)
 
 
 def _settled(client: Any, group_id: int) -> Any:

@@ -32,6 +32,7 @@ COMMANDS = {
     "consume": ("admin_cli.consume:consume", "Read the records of a topic."),
     "cluster": ("admin_cli.cluster:cluster", "The nodes and what they lead."),
     "group": ("admin_cli.groups:group", "The Raft groups: who leads, who the members are."),
+    "node": ("admin_cli.nodes:node", "The nodes of a cluster; run one."),
     "completion": ("admin_cli.completion:completion", "Shell completion for bash, zsh and fish."),
     "version": ("admin_cli.version:version", "Versions of what is installed."),
 }
@@ -42,7 +43,7 @@ ELSEWHERE = {
     "list": "topic list", "create": "topic create", "stream": "topic", "streams": "topic list",
     "describe": "topic describe", "delete": "topic delete",
     "groups": "group list", "partition": "topic describe", "partitions": "topic describe",
-    "brokers": "cluster status", "broker": "cluster status", "nodes": "cluster status",
+    "brokers": "node list", "broker": "node list", "nodes": "node list",
     "status": "cluster status", "health": "cluster status", "info": "cluster status",
     "pub": "produce", "publish": "produce", "producer": "produce", "write": "produce",
     "send": "produce", "append": "produce",

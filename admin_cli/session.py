@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from admin_cli.servers import Servers, TlsOptions, find_servers, find_tls
 
 Connect = Callable[[Sequence[str]], Any]  # client addresses -> a client, used with `with`
-NodeCommand = Callable[[Path], Sequence[str]]  # node.toml -> command line
+NodeCommand = Callable[..., Sequence[str]]  # node.toml, "start" or "init", options -> command line
 
 
 @dataclass(slots=True)

@@ -139,13 +139,21 @@ def _on_stranger(group: Group, sender: int, term: int) -> None:
         tell_removed(group, sender)
 
 
+def _was_added_since(group: Group, message: Removed) -> bool:
+    """Whether a configuration that is not older than what the leader speaks of has this node in it.
+    One that is neither committed nor of the leader's term is not in the leader's log: it is as good
+    as dropped."""
+    index = group.configuration_index
+    if index < message.index or group.host.node not in group.configuration.members():
+        return False
+    return index <= group.log.commit or group.log.term_at(index) >= message.term
+
+
 def on_removed(group: Group, sender: int, message: Removed) -> None:
     """The leader says that this replica is no member.  It is old news when this replica has heard
-    more from that leader since, or has a later configuration with itself in it."""
-    if (message.term, message.stamp) < (group.term, group.stamp):
-        return
-    if (group.configuration_index >= message.index
-            and group.host.node in group.configuration.members()):
+    more from that leader since."""
+    if ((message.term, message.stamp) < (group.term, group.stamp)
+            or _was_added_since(group, message)):
         return
     if message.term > group.term:  # what it forgets must not follow a leader from before that
         group.become_follower(message.term, 0, "higher term")
@@ -168,6 +176,7 @@ def tombstone_of(group: Group) -> Entry:
 def reincarnate(group: Group, incarnation: int, configuration: Configuration) -> None:
     """The group goes on from this replica's log in a new incarnation, with members that are named
     and not elected.  Nothing that was said in the old one counts; the term goes on."""
+    assert incarnation > group.incarnation, f"{incarnation} after {group.incarnation}"
     group.become_follower(group.term + 1, 0, "recovered by force")
     group.incarnation = incarnation
     group.barred = 0

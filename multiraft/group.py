@@ -17,8 +17,7 @@ Theory.  A follower has no timer while it trusts its leader: the leader's node h
 and has not been discredited.  A leader has one only while a member that could be served lacks
 something.  So a group at rest costs nothing, and the lease of its node keeps it from being
 forgotten.
-Elsewhere.  Elections: election.py.  Log and commit: replication.py, log.py.  Which group runs when:
-multiraft.py.
+Elsewhere.  Elections: election.py.  Log and commit: replication.py.  Who runs when: multiraft.py.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class Group:
                  tail: Tail):
         self.host = host
         self.id = group
-        #: Of the group, in messages; of its log, in entries: they differ after a forced recovery.
+        #: In messages; entries have that of the log, which differs after a forced recovery.
         self.incarnation = restored.incarnation or incarnation
         self.log_incarnation = incarnation
         self.tail = tail
@@ -113,8 +112,8 @@ class Group:
         self.configurations = [(restored.configuration_index, restored.configuration),
                                *restored.changes]
         #: The one in force: the last, committed or not (thesis 4.1).
-        self.configuration_index, configuration = self.configurations[-1]
-        self.configuration = membership.validate(configuration)
+        self.configuration_index, self.configuration = self.configurations[-1]
+        membership.validate(self.configuration)
         #: Index of the configuration that removed an earlier life of this replica; 0 = none did.
         self.barred = restored.barred
         self.term, self.vote = restored.hard_state
@@ -143,7 +142,7 @@ class Group:
         #: Members whose commit index is old get an empty append in the next collection.
         self.notice_due = False
         self.transferee, self.transfer_deadline_ms = 0, 0
-        #: No campaign before: it resigned, and others shall have a chance.
+        #: No campaign before: it resigned.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
         #: Following in quarantine (``doubt.py``): a number drawn for this time; 0 = not so.
@@ -166,8 +165,7 @@ class Group:
         self._office = (0, 0)
         #: (leader, digest fact) under which this follower's belief is counted.
         self._believed = (0, 0)
-        #: Nodes whose events concern this group.
-        self._shared_with: set[int] = set()
+        self._shared_with: set[int] = set()  # nodes whose events concern this group
         assert restored.hard_state.term >= self.log.last_term, (
             f"group {group}: term {self.term} is older than its log's {self.log.last_term}")
 
@@ -185,8 +183,17 @@ class Group:
 
     def may_campaign(self) -> bool:
         """Whether this replica may ask for votes at all."""
-        return (not self.quarantined and membership.is_voter(self.configuration, self.host.node)
-                and not self.is_barred() and self.is_held_up())
+        return (not self.quarantined and self._is_needed() and not self.is_barred()
+                and self.is_held_up())
+
+    def _is_needed(self) -> bool:
+        """Whether it is a voter, or was one before a configuration that is not known to be
+        committed: its log may be the one that commits that (thesis 4.2.2)."""
+        node = self.host.node
+        if membership.is_voter(self.configuration, node):
+            return True
+        return (self.configuration_index > self.log.commit and len(self.configurations) > 1
+                and membership.is_voter(self.configurations[-2][1], node))
 
     def is_barred(self) -> bool:
         """Whether an earlier life of this replica was removed and its log has not come to where it
@@ -206,7 +213,7 @@ class Group:
         """Whether this replica waits for a leader and cannot become one: it asks now and then what
         became of the group, because it may have been removed."""
         return not self.quarantined and (
-            self.stranger() != 0
+            self.stranger() != 0 or self.is_barred()
             or not membership.is_voter(self.configuration, self.host.node))
 
     def hard_state_is_durable(self) -> bool:

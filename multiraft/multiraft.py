@@ -103,8 +103,7 @@ class MultiRaft(Repairing):
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
         self._sequence = 0
-        #: Tombstones of removed replicas, for the next write.
-        self._tombstones: list[GroupWrite] = []
+        self._tombstones: list[GroupWrite] = []  # of removed replicas, for the next write
         #: (sequence, groups) of writes in flight.
         self._writing: deque[tuple[int, list[Group]]] = deque()
         #: (sequence, messages) that wait for a write of an earlier Ready.
@@ -123,8 +122,7 @@ class MultiRaft(Repairing):
             doubt.begin(added)
 
     def remove_group(self, group: int) -> None:
-        """Forget a replica; its messages and writes in flight are ignored from now on, and the next
-        write has its tombstone."""
+        """Forget a replica and what of it is in flight; the next write has its tombstone."""
         removed = self._group(group)
         self._tombstones.append(GroupWrite(group, removed.log_incarnation, 0, (), None,
                                            changes.tombstone_of(removed)))
@@ -133,7 +131,7 @@ class MultiRaft(Repairing):
         del self._groups[group]
 
     def _let_go(self) -> None:
-        """Remove the replicas that know that they are no members."""
+        """Remove those that know that they are no members."""
         for group in tuple(self._host.going.values()):
             if group.hard_state_is_durable():
                 self._neighbours.outbox += group.outbox  # a leader's last: who shall come after it
@@ -141,12 +139,9 @@ class MultiRaft(Repairing):
             self._host.events.append(Event("removed", group.id, ()))
 
     def reincarnate(self, group: int, incarnation: int, configuration: Configuration) -> None:
-        """Forced recovery: the group goes on from this replica's log in a new ``incarnation``, with
-        the members that the operator named.  Entries that only others had are lost."""
-        found = self._group(group)
-        if incarnation <= found.incarnation:
-            raise ProposalError(f"group {group} is in incarnation {found.incarnation} already")
-        changes.reincarnate(found, incarnation, configuration)
+        """Forced recovery: the group goes on from this log in a new ``incarnation``, with the
+        members that the operator named (changes.py)."""
+        changes.reincarnate(self._group(group), incarnation, configuration)
 
     def _group(self, group: int) -> Group:
         found = self._groups.get(group)
@@ -286,7 +281,7 @@ class MultiRaft(Repairing):
         found = self._groups.get(group)
         if found is None:
             leader, _ = self._host.hints.leader(group)
-            if leader and leader != self.node:
+            if leader not in (0, self.node):
                 raise NotLeader(group, leader)  # it was moved away from here
             raise UnknownGroup(f"group {group} is not on node {self.node}")
         if found.quarantined:
@@ -297,18 +292,15 @@ class MultiRaft(Repairing):
 
     def change_members(self, group: int, voters: tuple[int, ...],
                        learners: tuple[int, ...]) -> Proposed:
-        """Make these the members of a group led here: at once when only learners change, else
-        through a joint configuration that the leader leaves by itself.  ``voters`` in the order of
-        preference.  Raises a ``ProposalError``: then nothing was appended.  What became of it is in
-        ``status``."""
+        """Make these the members of a group led here, ``voters`` in the order of preference
+        (changes.py).  Raises a ``ProposalError``; what became of it is in ``status``."""
         leading = self._leading(group)
         entry = changes.change_members(leading, tuple(voters), tuple(sorted(learners)))
         return Proposed(entry.index, entry.term, -1, False)
 
     def read_index(self, group: int, token: object) -> None:
-        """Ask for a linearizable read of a group led here: a ``ReadReady`` with this token comes
-        when a majority has confirmed, after this call, that it knows no later leader.  None comes
-        when leadership ends first (the role event says so).  Raises a ``ProposalError``."""
+        """Ask for a linearizable read of a group led here (reads.py): a ``ReadReady`` with this
+        token comes, or leadership ends.  Raises a ``ProposalError``."""
         reads.read_index(self._leading(group), token)
 
     def transfer(self, group: int, to: int) -> None:
@@ -520,6 +512,10 @@ class MultiRaft(Repairing):
         if node == self.node or node in support.granted or node in support.held:
             return "up"
         return "down" if node in support.epochs else "unknown"
+
+    def supported_epoch(self, node: int) -> int:
+        """Boot epoch of the life of ``node`` that this node supports now; 0 = of none."""
+        return self._host.support.granted.get(node, 0)
 
     @property
     def led_version(self) -> int:

@@ -203,7 +203,7 @@ class Neighbours:
         self._host.timers.cancel(self._digest_key(sender))
         led = {item[0]: item for item in answer.led}
         buckets = dict.fromkeys(answer.buckets)
-        for id_ in self._shared.get(sender, {}):
+        for id_ in tuple(self._shared.get(sender, ())):  # a group that loses its leader may leave
             group = self._groups[id_]
             if id_ % BUCKETS in buckets:
                 item = led.get(id_)

@@ -14,8 +14,9 @@ import uuid
 
 import trio
 
-from multiraft.errors import NotLeader, ProposalError
+from multiraft.errors import MultiRaftError, NotLeader, ProposalError
 from multiraft.types import METADATA_GROUP
+from multiraft.wire import members
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
@@ -35,6 +36,7 @@ from node.behind import METADATA_WAIT_S
 from node.config import NodeConfig
 from node.group_description import describe_group
 from node.group_requests import GroupRequests
+from node.known_nodes import KnownNodes
 from node.refusals import REFUSALS, refusal
 
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
@@ -46,11 +48,15 @@ GROUPS_PER_TURN = 512
 ADMIN_REQUESTS_MAX = 1024
 
 
+#: What handlers raise for requests that cannot be granted.
+REFUSED = (RequestError, AmbiguousOutcome, metadata.InvalidCommand, *REFUSALS)
+
+
 class Admin:
     """Handles everything but Produce, Fetch and ListOffsets."""
 
     def __init__(self, core, store, metadata_log, directory, statistics, surveying,
-                 config: NodeConfig, request_round, roles):
+                 config: NodeConfig, known: KnownNodes, others: dict, request_round, roles):
         self._groups = GroupRequests(core, metadata_log, request_round)
         self._core = core
         self._store = store
@@ -59,6 +65,8 @@ class Admin:
         self._directory = directory
         self._statistics = statistics
         self._config = config
+        self._known = known
+        self._others = others  # request -> its handler elsewhere
         self._request_round = request_round
         self._roles = roles
         self._nursery: trio.Nursery | None = None
@@ -90,16 +98,24 @@ class Admin:
                 raise StaleMetadata(
                     f"this node has applied metadata {self._directory.metadata_index}, the client "
                     f"has seen {event.metadata_index}")
-            answer(await self._handlers[type(event.request)](self, event.request))
-        except (RequestError, AmbiguousOutcome) as error:
-            answer.refuse(error.code, error.detail)
-        except REFUSALS as error:
-            answer.refuse(*refusal(error, self._directory.leader_detail))
-        except metadata.InvalidCommand as error:
-            answer.refuse(Code.INVALID_REQUEST, ErrorDetail(text=str(error)))
+            answer(await self._handle(event.request))
+        except REFUSED as error:
+            answer.refuse(*self.refusal(error))
         finally:
             self._at_work -= 1
             self._request_round()  # its answer leaves with a round
+
+    def refusal(self, error: MultiRaftError) -> tuple[Code, ErrorDetail]:
+        """Code and detail of what a handler raised, one of ``REFUSED``."""
+        if isinstance(error, (RequestError, AmbiguousOutcome)):
+            return error.code, error.detail
+        if isinstance(error, metadata.InvalidCommand):
+            return Code.INVALID_REQUEST, ErrorDetail(text=str(error))
+        return refusal(error, self._directory.leader_detail)
+
+    def _handle(self, request):
+        other = self._others.get(type(request))
+        return other(request) if other is not None else self._handlers[type(request)](self, request)
 
     # ---- topics ----------------------------------------------------------------------------------
 
@@ -111,8 +127,8 @@ class Admin:
                 missing.append(name)
             else:
                 topics.append(self._topic_metadata(topic))
-        nodes = tuple(wire.NodeAddress(member.id, str(member.client_address), member.rack)
-                      for member in self._config.members)
+        nodes = tuple(wire.NodeAddress(node.id, node.client_address, node.rack)
+                      for node in self._known.nodes())
         groups = dict.fromkeys(part.group for topic in topics for part in topic.partitions)
         replicas = tuple(wire.GroupReplicas(group, self._directory.replicas(group))
                          for group in groups)
@@ -131,7 +147,7 @@ class Admin:
         return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:
-        factor = self._config.replication_factor
+        factor = self._known.facts.replication_factor
         if request.replication_factor not in (0, factor):
             raise LimitExceeded(
                 f"the replication factor belongs to the pool and is {factor} here; "
@@ -202,7 +218,8 @@ class Admin:
 
     async def _cluster_status(self, _request: wire.ClusterStatus) -> wire.ClusterStatusReply:
         state, core, config = self._metadata_log.state, self._core, self._config
-        leads = {member.id: 0 for member in config.members}
+        known = self._known.nodes()
+        leads = {node.id: 0 for node in known}
         holds = dict(leads)
         for group in range(state.pool_size + 1 if state.pool_size else 0):
             if not group % GROUPS_PER_TURN:
@@ -210,15 +227,15 @@ class Admin:
             leader, _term = core.leader_hint(group)
             if leader in leads:
                 leads[leader] += 1
-            configuration = core.configuration(group) or state.initial_configuration(group)
+            configuration = core.configuration(group) or state.configuration(group)
             for member in configuration.members():
                 holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
-            member.id, str(member.client_address), str(member.peer_address), member.rack,
-            core.node_state(member.id), holds[member.id], leads[member.id])
-            for member in config.members)
+            node.id, node.client_address, node.peer_address, node.rack, core.node_state(node.id),
+            holds[node.id], leads[node.id]) for node in known)
+        facts = self._known.facts
         return wire.ClusterStatusReply(
-            config.cluster_id, config.node.id, nodes, config.groups, config.replication_factor,
+            config.cluster_id, config.node.id, nodes, facts.groups, facts.replication_factor,
             core.leader_hint(METADATA_GROUP)[0], state.topics_count, state.partitions_count)
 
     async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
@@ -228,7 +245,7 @@ class Admin:
         rows = []
         for group in range(request.first, end):
             leader, term = self._core.leader_hint(group)
-            configuration = self._core.configuration(group) or state.initial_configuration(group)
+            configuration = self._core.configuration(group) or state.configuration(group)
             rows.append(wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
                                           configuration.voters, configuration.learners))
         return wire.GroupListReply(tuple(rows), more=end < groups)
@@ -267,10 +284,10 @@ class Admin:
                 await self._roles.wait(TRANSFER_RETRY_S)
         raise TimedOut(why)
 
-    async def _group_members(self, request: wire.GroupMembers) -> wire.GroupMembersReply:
+    async def _group_members(self, request: members.GroupMembers) -> members.GroupMembersReply:
         return await self._groups.members(request)
 
-    async def _group_recover(self, request: wire.GroupRecover) -> wire.GroupRecoverReply:
+    async def _group_recover(self, request: members.GroupRecover) -> members.GroupRecoverReply:
         return await self._groups.recover(request)
 
     async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
@@ -285,6 +302,6 @@ class Admin:
         wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
         wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
-        wire.GroupMembers: _group_members, wire.GroupRecover: _group_recover,
+        members.GroupMembers: _group_members, members.GroupRecover: _group_recover,
         wire.NodeStatus: _node_status, wire.GroupDescribe: _group_describe,
     }

@@ -40,7 +40,8 @@ class Applying:
     """Consumer of events, commits and durable marks."""
 
     def __init__(self, core, store, metadata_log, pending, fetching, confirmations, sessions,
-                 roles: RoleChanges, replicas, log):
+                 roles: RoleChanges, replicas, log,
+                 members_changed: Callable[[int], None] = lambda _group: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -51,6 +52,7 @@ class Applying:
         self._roles = roles
         self._replicas = replicas
         self._log = log
+        self._members_changed = members_changed  # who reports the members of groups led here
         self.elections = 0
         #: (group, leader): wired when there is a network.
         self.snapshot_offered: Callable[[int, int], None]
@@ -63,6 +65,8 @@ class Applying:
                 if self._log.isEnabledFor(logging.DEBUG):
                     self._log_role(event.group, *event.fields)
                 self._role(event.group, event.fields[0] is Role.LEADER)
+            elif event.kind == "membership":
+                self._members_changed(event.group)
             elif event.kind == "wanted":
                 self._replicas.wanted(event.group, *event.fields)
             elif event.kind == "removed":
@@ -93,6 +97,7 @@ class Applying:
         self._roles.tell()
         if leads:
             self.elections += 1
+            self._members_changed(group)
         else:
             self._pending.lost(group)
             self._confirmations.lost(group)

@@ -1,28 +1,44 @@
-"""The first start: which groups exist and which nodes hold them, as a pure function of the config.
+"""A new cluster: which groups exist and which nodes hold them, as a pure function of the config.
 
 Contract.  Every node of a new cluster computes the same plan from the same ``[cluster]`` table, so
-no node has to be asked first.  The metadata group's first leader proposes the plan as the first
-command; from then on Raft memberships and metadata are the authority and this is never asked again.
+no node has to be asked first.  ``node init`` keeps the table in the data directory: the file may be
+edited afterwards, the plan may not.  The metadata group's first leader proposes the plan as the
+first command; from then on Raft memberships and metadata are the authority.
 """
 
 from __future__ import annotations
 
-from node.config import NodeConfig
+from node.config import Member, NodeConfig
 from node.errors import BadConfig
+from node.known_nodes import Facts, of_new_cluster
 from node.metadata import Bootstrap, MetadataState, NodeRecord, plan_bootstrap
 from placement import PlacementError
 from placement.topology import WEIGHT_DEFAULT
 
 
-def plan_of(config: NodeConfig) -> Bootstrap:
-    """The first command of a new cluster.  Raises ``BadConfig``."""
-    nodes = [NodeRecord(member.id, 0, 0, str(member.client_address), str(member.peer_address),
-                        member.rack, max(1, round(member.weight * WEIGHT_DEFAULT)))
-             for member in config.members]
-    hash_seed = int.from_bytes(config.cluster_id[:8], "big") >> 1
+def record_of(member: Member, incarnation: int = 0, boot_epoch: int = 0, version: str = "",
+              started_ms: int = 0) -> NodeRecord:
+    """A node of the configuration as the metadata keep it."""
+    return NodeRecord(member.id, incarnation, boot_epoch, str(member.client_address),
+                      str(member.peer_address), member.rack,
+                      max(1, round(member.weight * WEIGHT_DEFAULT)), version, started_ms)
+
+
+def initial_facts(config: NodeConfig) -> Facts:
+    """What a node of a new cluster knows before it has heard of any other."""
+    return of_new_cluster(config.cluster_id, config.groups, config.replication_factor,
+                          tuple(map(record_of, config.members)))
+
+
+def plan_of(facts: Facts) -> Bootstrap | None:
+    """The first command of a new cluster; None for a node that joined one.  Raises
+    ``BadConfig``."""
+    if not facts.initial:
+        return None
+    hash_seed = int.from_bytes(facts.cluster[:8], "big") >> 1
     try:
-        return plan_bootstrap(config.cluster_id, nodes, config.groups, config.replication_factor,
-                              hash_seed)
+        return plan_bootstrap(facts.cluster, facts.initial, facts.groups,
+                              facts.replication_factor, hash_seed)
     except PlacementError as error:
         raise BadConfig(f"the cluster cannot be placed: {error}") from error
 
@@ -33,3 +49,29 @@ def bootstrapped(plan: Bootstrap) -> MetadataState:
     result = state.apply(1, plan)
     assert result.error is None, result.error
     return state
+
+
+def edited(config: NodeConfig, facts: Facts) -> list[str]:
+    """What the configuration file says of the cluster otherwise than the cluster itself."""
+    differences = []
+    if config.groups and config.groups != facts.groups:
+        differences.append(f"groups: {config.groups} in the file, {facts.groups} in the cluster")
+    if config.replication_factor not in (0, facts.replication_factor):
+        differences.append(f"replication_factor: {config.replication_factor} in the file, "
+                           f"{facts.replication_factor} in the cluster")
+    for member in map(record_of, config.members):
+        known = facts.nodes.get(member.id)
+        if known is None:
+            differences.append(f"node {member.id} is in the file, not in the cluster")
+        elif member.id != config.node.id and _place(member) != _place(known):
+            differences.append(f"node {member.id} is {_place(member)} in the file, "
+                               f"{_place(known)} in the cluster")
+    named = {member.id for member in config.members}
+    differences += [f"node {node} is in the cluster, not in the file" for node in facts.nodes
+                    if named and node not in named]
+    return differences
+
+
+def _place(node: NodeRecord) -> str:
+    return (f"{node.client_address}, {node.peer_address}, rack {node.rack!r}, weight "
+            f"{node.weight / WEIGHT_DEFAULT:g}")

@@ -69,7 +69,7 @@ class Bulk:
             except BaseException as error:
                 self._drop(peer)
                 if isinstance(error, _UNANSWERED):
-                    raise NoAnswer(f"node {peer}: {error or 'too slow'}") from error
+                    raise NoAnswer(f"node {peer}: {str(error) or 'too slow'}") from error
                 raise
 
     async def _connection(self, peer: int) -> tuple[socket.socket, FrameReader]:

@@ -13,20 +13,62 @@ def node_group() -> None:
     """Run a storage node."""
 
 
+_config_option = click.option("--config", "config_path", required=True,
+                              type=click.Path(dir_okay=False, path_type=Path),
+                              help="The node's configuration, node.toml.")
+_join_option = click.option("--join", metavar="HOST:PORT,...", default="",
+                            help="Client addresses of the cluster to join, when the data directory "
+                                 "is new.")
+
+
+@node_group.command("init")
+@_config_option
+@_join_option
+def init(config_path: Path, join: str) -> None:
+    """Check the configuration and give the data directory its identity, once.
+
+    Without --join it becomes a node of the new cluster that [cluster] describes.
+    """
+    from node import main  # the server's imports are not the CLI's price
+
+    sys.exit(main.init(config_path, _servers(join)))
+
+
 @node_group.command("start")
-@click.option("--config", "config_path", required=True,
-              type=click.Path(dir_okay=False, path_type=Path),
-              help="The node's configuration, node.toml.")
+@_config_option
+@_join_option
 @click.option("--log-format", type=click.Choice(("json", "text")), default="json",
               show_default=True, help="JSON for machines, text for a terminal.")
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")),
               default="info", show_default=True, help="The least level that is written.")
-def start(config_path: Path, log_format: str, log_level: str) -> None:
+def start(config_path: Path, join: str, log_format: str, log_level: str) -> None:
     """Run a node in the foreground until SIGTERM or SIGINT.
 
-    Exit codes: 0 stopped in order, 2 bad configuration, 3 the data directory is in use or belongs
-    to another node or cluster, 4 the disk failed.
+    Exit codes: 0 stopped in order, 2 bad configuration, 3 the data directory has no identity, is in
+    use, or is not what the cluster knows of this node, 4 the disk failed.
     """
-    from node.main import run  # the server's imports are not the CLI's price
+    from node import main
 
-    sys.exit(run(config_path, log_format, log_level))
+    sys.exit(main.run(config_path, log_format, log_level, _servers(join)))
+
+
+@node_group.command("recover-metadata")
+@click.option("--config", "config_path", required=True,
+              type=click.Path(dir_okay=False, path_type=Path),
+              help="The configuration of the node whose replica is to go on; it must not run.")
+@click.option("--accept-data-loss", is_flag=True,
+              help="Do it. Metadata that only the lost replicas had are gone for good.")
+def recover_metadata(config_path: Path, accept_data_loss: bool) -> None:
+    """Go on with the metadata group from this node, when its majority is lost for good.
+
+    Compare what this says on each node that is left, and take the one with the highest last term,
+    then the highest last index. Without --accept-data-loss nothing is changed, and the exit code is
+    1. Afterwards start the node, and add members: multiraft group members 0 --add-learner NODE.
+    """
+    from node.main import recover_metadata as run  # the server's imports are not the CLI's price
+
+    sys.exit(run(config_path, accept_data_loss))
+
+
+def _servers(text: str) -> list[str]:
+    return [server.strip() for server in text.split(",") if server.strip()]

@@ -71,7 +71,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One node of the initial cluster."""
+    """One node of the initial cluster.  Id 0: the data directory says which, once it joined."""
 
     id: int
     rack: str
@@ -82,7 +82,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """Everything one node is told."""
+    """Everything one node is told.  The cluster is what the file says of it, and counts for a new
+    cluster only: afterwards ``known_nodes.py`` and the metadata know.  A node that joins a cluster
+    needs no more of it than its id, if that: empty, 0 and () = the file does not say."""
 
     node: Member
     data_dir: Path
@@ -95,11 +97,6 @@ class NodeConfig:
     security: SecurityConfig = field(default_factory=SecurityConfig)
     storage: StorageSettings = field(default_factory=StorageSettings)
     http: HttpConfig = field(default_factory=HttpConfig)
-
-    @property
-    def peers(self) -> tuple[Member, ...]:
-        """Every other member, by id."""
-        return tuple(member for member in self.members if member.id != self.node.id)
 
 
 def load(path: Path) -> NodeConfig:
@@ -119,19 +116,10 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
     known = {"node", "cluster", "raft", "limits", "storage", "security", "http"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
-    cluster = _table(table, "cluster")
-    _no_others(cluster, {"id", "groups", "replication_factor", "nodes"}, "cluster")
-    members = tuple(sorted((_member(row, "cluster.nodes") for row in cluster.get("nodes", [])),
-                           key=lambda member: member.id))
     node = _member({key: value for key, value in node_table.items() if key != "data_dir"}, "node")
-    _check_members(node, members)
-    groups = _integer(cluster, "groups", 1, 65_535)
-    factor = _integer(cluster, "replication_factor", 1, 7)
-    if factor > len(members):
-        raise BadConfig(f"cluster.replication_factor={factor} needs as many nodes, there are "
-                        f"{len(members)}")
+    cluster_id, groups, factor, members = _cluster(table, node)
     config = NodeConfig(
-        node=node, data_dir=_data_dir(node_table, relative_to), cluster_id=_cluster_id(cluster),
+        node=node, data_dir=_data_dir(node_table, relative_to), cluster_id=cluster_id,
         groups=groups, replication_factor=factor, members=members,
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
         limits=_section(Limits, table.get("limits", {}), "limits").validate(),
@@ -142,6 +130,25 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
     config.limits.validate_with(config.raft, StorageConfig())
     require_protection(config.security, node.client_address.host, node.peer_address.host)
     return config
+
+
+def _cluster(table: dict, node: Member) -> tuple[bytes, int, int, tuple[Member, ...]]:
+    """[cluster]: all of it for a node of a new cluster, its id or nothing for one that joins."""
+    if "cluster" not in table:
+        return b"", 0, 0, ()
+    cluster = _table(table, "cluster")
+    _no_others(cluster, {"id", "groups", "replication_factor", "nodes"}, "cluster")
+    if set(cluster) == {"id"}:
+        return _cluster_id(cluster), 0, 0, ()
+    members = tuple(sorted((_member(row, "cluster.nodes") for row in cluster.get("nodes", [])),
+                           key=lambda member: member.id))
+    _check_members(node, members)
+    groups = _integer(cluster, "groups", 1, 65_535)
+    factor = _integer(cluster, "replication_factor", 1, 7)
+    if factor > len(members):
+        raise BadConfig(f"cluster.replication_factor={factor} needs as many nodes, there are "
+                        f"{len(members)}")
+    return _cluster_id(cluster), groups, factor, members
 
 
 def address(text: object, where: str) -> Address:
@@ -157,6 +164,8 @@ def address(text: object, where: str) -> Address:
 
 def _check_members(node: Member, members: tuple[Member, ...]) -> None:
     ids = [member.id for member in members]
+    if not node.id:
+        raise BadConfig("node.id must say which of cluster.nodes this is")
     if len(set(ids)) != len(ids):
         raise BadConfig(f"cluster.nodes names a node id twice: {ids}")
     if node not in members:
@@ -174,7 +183,8 @@ def _member(row: dict, where: str) -> Member:
     rack = row.get("rack", "")
     if not isinstance(rack, str):
         raise BadConfig(f"{where}.rack must be text, not {rack!r}")
-    return Member(id=_integer(row, "id", 1, 2**31 - 1, where), rack=rack, weight=float(weight),
+    id_ = 0 if where == "node" and "id" not in row else _integer(row, "id", 1, 2**31 - 1, where)
+    return Member(id=id_, rack=rack, weight=float(weight),
                   client_address=address(row.get("client_address"), f"{where}.client_address"),
                   peer_address=address(row.get("peer_address"), f"{where}.peer_address"))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from multiraft.errors import ProposalError, UnknownPartition
 from multiraft.wire.errors import Code, ErrorDetail
-from node.config import NodeConfig
+from node.known_nodes import KnownNodes
 from node.metadata import Location
 from node.refusals import StaleMetadata
 
@@ -23,10 +23,10 @@ PLACES_MAX = 1 << 16
 class Directory:
     """Read-only view of metadata and hints."""
 
-    def __init__(self, core, metadata_log, config: NodeConfig):
+    def __init__(self, core, metadata_log, known: KnownNodes):
         self._core = core
         self._metadata_log = metadata_log
-        self._addresses = {member.id: str(member.client_address) for member in config.members}
+        self._known = known
         self._places: dict[int, Location] = {}
         self._places_version = 0
 
@@ -61,14 +61,14 @@ class Directory:
 
     def address_of(self, node: int) -> str:
         """Client address of a node; empty when it is not known."""
-        return self._addresses.get(node, "")
+        return self._known.client_address(node)
 
     def replicas(self, group: int) -> tuple[int, ...]:
-        """Members of a group, ascending: those of its log when it is here, else those that it was
-        created with."""
-        known = (self._core.configuration(group)
-                 or self._metadata_log.state.initial_configuration(group))
-        return known.members()
+        """Members of a group: those of its log when it is here, else those that its leader
+        recorded."""
+        configuration = (self._core.configuration(group)
+                         or self._metadata_log.state.configuration(group))
+        return configuration.members()
 
     def leader_detail(self, group: int) -> tuple[Code, ErrorDetail]:
         """The refusal that sends a client to the leader of ``group``."""

@@ -3,6 +3,7 @@
     NodeError
     +- BadConfig        exit code 2: node.toml does not say what it must
     +- BadDirectory     exit code 3: the data directory is another node's, in use, or unreadable
+    |  +- NodeRefused   ... because the cluster knows the node as another one
     +- DiskFailed       exit code 4: a write or fsync failed; never retried, the node stops
 
     Crash               exit code 1, with its traceback in the log
@@ -29,6 +30,11 @@ class BadDirectory(NodeError):
     """The data directory cannot be this node's."""
 
     exit_code = 3
+
+
+class NodeRefused(BadDirectory):
+    """The others do not let this node in, and never will: its identity contradicts what they
+    know."""
 
 
 class DiskFailed(NodeError):

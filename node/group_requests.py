@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from multiraft.errors import InvalidMembers, MembershipError, NotLeader, UnknownGroup
 from multiraft.types import METADATA_GROUP
-from multiraft.wire import messages as wire
+from multiraft.wire import members as wire
 from multiraft.wire.errors import InvalidRequest, TimedOut, exception_for
 from node import metadata
 

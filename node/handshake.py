@@ -27,7 +27,7 @@ import socket
 import struct
 
 from multiraft.wire import messages as wire
-from multiraft.wire.errors import RemoteProtocolError
+from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, encode_frame
 from multiraft.wire.schema import Malformed
 from multiraft.wire.tls import TlsSocket
@@ -37,17 +37,24 @@ from node.security import Security, node_name
 
 _DIALLER = b"multiraft dialler 1"
 _ACCEPTOR = b"multiraft acceptor 1"
-_SAID = struct.Struct(">16s16sIQ32sIQ32s")
+_SAID = struct.Struct(">16s16sIQQQ32sIQ32s")
 
 
 class NotAccepted(NodeError):
-    """The other side is not who it should be, or does not think so of this node."""
+    """The other side is not who it should be, or does not think so of this node.  ``code`` is for
+    the wire; ``proven``: whoever gave it has proven to be the peer, as far as this cluster asks."""
+
+    def __init__(self, text: str, code: int = Code.INVALID_REQUEST, proven: bool = False):
+        super().__init__(text)
+        self.code = code
+        self.proven = proven
 
 
 def _proof(secret: bytes, role: bytes, cluster_id: bytes, hello: wire.Hello,
            challenge: wire.Challenge) -> bytes:
     said = _SAID.pack(cluster_id, hello.connection.encode(), hello.node, hello.boot_epoch,
-                      hello.nonce, challenge.node, challenge.boot_epoch, challenge.nonce)
+                      hello.incarnation, hello.process, hello.nonce, challenge.node,
+                      challenge.boot_epoch, challenge.nonce)
     return hmac.digest(secret, role + said, "sha256")
 
 
@@ -90,7 +97,8 @@ class Introduction:
         except Malformed as error:
             raise NotAccepted(f"it does not answer as a node would: {error}") from error
         if isinstance(said, wire.Refused):
-            raise NotAccepted(f"it refuses this node: {said.text}")
+            raise NotAccepted(f"it refuses this node: {said.text}", said.code,
+                              self._is_proven(said.proof))
         if said.node != self.peer:
             raise NotAccepted(f"node {said.node} answers at the address of node {self.peer}")
         if isinstance(said, wire.Challenge):
@@ -116,8 +124,15 @@ class Introduction:
         if self._secret is not None:
             if self._expected is None or welcome.proof is None:
                 raise NotAccepted("it does not prove that it knows the cluster's secret")
-            if not hmac.compare_digest(self._expected, welcome.proof):
+            if not self._is_proven(welcome.proof):
                 raise NotAccepted("its proof of the cluster's secret is wrong")
+
+    def _is_proven(self, proof: bytes | None) -> bool:
+        """Whether the peer has proven itself, as far as this cluster asks for it."""
+        if self._secret is None:
+            return True
+        return (self._expected is not None and proof is not None
+                and hmac.compare_digest(self._expected, proof))
 
 
 class Reception:

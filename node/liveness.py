@@ -67,16 +67,16 @@ class Link:
 
 
 class LivenessThread:
-    """Runs ``Liveness`` against the other nodes.
+    """Runs ``Liveness`` against the other nodes.  ``hello``: the first frame of a dialled link."""
 
-    ``members``: (node id, host, port) of every peer.  ``introduction(peer)``: what a dialled link
-    begins with.
-    """
+    """Runs ``Liveness`` against the other nodes.  ``introduction(peer)``: what a dialled link
+    begins with."""
 
-    def __init__(self, liveness: Liveness, members: list[tuple[int, str, int]], introduction,
-                 loop_stall_ms_max: int, disk_stall_ms_max: int, disk):
+    def __init__(self, liveness: Liveness, introduction, loop_stall_ms_max: int,
+                 disk_stall_ms_max: int, disk):
         self._liveness = liveness
-        self._members = members
+        self._members: dict[int, tuple[str, int]] = {}  # whom to dial, and where
+        self._moves: deque = deque()  # (peer, where or None): from the loop thread
         self._introduction = introduction
         self._loop_stall_ms_max = loop_stall_ms_max
         self._disk_stall_ms_max = disk_stall_ms_max
@@ -128,6 +128,16 @@ class LivenessThread:
         self._adopting.append((peer, sock, reader))
         self._wake()
 
+    def add(self, peer: int, host: str, port: int) -> None:
+        """Exchange questions with a peer, or with one that has moved (from the loop thread)."""
+        self._moves.append((peer, (host, port)))
+        self._wake()
+
+    def remove(self, peer: int) -> None:
+        """The peer is no node any more: its leases end (from the loop thread)."""
+        self._moves.append((peer, None))
+        self._wake()
+
     def _wake(self) -> None:
         try:
             self._waker_send.send(b"w")
@@ -175,7 +185,7 @@ class LivenessThread:
         self._publish(now_ms)
         self._liveness.expire(now_ms)
         silent_ms = SILENT_LEASES_MAX * self._liveness.lease_ms
-        for peer, host, port in self._members:
+        for peer, (host, port) in self._members.items():
             link = self._dialled.get(peer)
             if link is not None and now_ms - link.heard_ms > silent_ms:
                 self._close(link)
@@ -200,8 +210,25 @@ class LivenessThread:
             self.events.extend(events)
             os.eventfd_write(self.wake_fd, 1)
 
+    def _move(self, peer: int, where: tuple[str, int] | None) -> None:
+        """A peer is new, has moved or is gone."""
+        self._refused.discard(peer)  # whatever was found out belongs to its old address
+        if peer in self._dialled:
+            self._close(self._dialled[peer])
+        self._redial_at_ms.pop(peer, None)
+        self._insist_until_ms.pop(peer, None)
+        if where is not None:
+            self._members[peer] = where
+            self._liveness.add_peer(peer)
+        elif self._members.pop(peer, None) is not None:
+            if peer in self._adopted:
+                self._close(self._adopted[peer])
+            self._liveness.remove_peer(peer)
+
     def _woken(self) -> None:
         self._waker_receive.recv(4096)
+        while self._moves:
+            self._move(*self._moves.popleft())
         while self._adopting:
             peer, sock, reader = self._adopting.popleft()
             sock.setblocking(False)

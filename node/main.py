@@ -21,11 +21,15 @@ import random
 import secrets
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import trio
 
+import multiraft
 from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.client import blocking
+from multiraft.client.tls import TlsSettings
 from multiraft.errors import CodecError, ConfigError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
@@ -38,17 +42,18 @@ from multiraft.storage.settings import RELAXED
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.messages import Hello
-from node import bootstrap, service_manager
+from node import bootstrap, recover, service_manager, setup
 from node.admin import Admin
+from node.admission import Admission
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
 from node.background import Background
 from node.behind import Behind
 from node.bulk import Bulk
 from node.checkpoints import Checkpoints
-from node.clock import monotonic_ms
+from node.clock import monotonic_ms, wall_ms
 from node.complaints import Complaints
-from node.config import NodeConfig, load
+from node.config import Address, NodeConfig, load
 from node.confirmations import Confirmations
 from node.deadlines import Deadlines
 from node.descriptors import connections_that_fit
@@ -59,19 +64,27 @@ from node.fetch import Fetching
 from node.hand_over import HandOver
 from node.handshake import Introduction
 from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
+from node.known_nodes import KnownNodes
+from node.learners import MetadataLearners
 from node.lease_events import LeaseEvents
 from node.life import SERVING, STOPPING, Life
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
 from node.log import FORMATS, LEVELS, LineWriter, logger, tell_left_out, tell_suppressed
+from node.member_reports import MemberReports
 from node.metadata import FIRST_GROUP_INCARNATION
 from node.metadata_log import MetadataLog
+from node.metadata_requests import MetadataRequests
+from node.node_admin import NodeAdmin
 from node.offsets import Offsets
 from node.peer_listener import PeerListener
+from node.peer_requests import PeerRequests
+from node.peering import Peering
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.produce import Producing, acknowledged, ambiguous
 from node.readable import Readable
+from node.registration import Registration
 from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
@@ -99,41 +112,58 @@ class Node:
         for damage in store.damage:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
+        facts = setup.facts_of(RealFilesystem(), config)
         self.space = Space(config.data_dir, config.storage.reserved_bytes, log)
         self.space.open()
         self.relaxed = config.storage.durability == RELAXED
         store.relaxed = self.relaxed
-        self.plan = bootstrap.plan_of(config)
-        self._create_groups()
+        self.plan = bootstrap.plan_of(facts)
+        self.known = KnownNodes(RealFilesystem(), str(config.data_dir), config.node.id, facts)
+        self.admission = Admission(self.known, log)
+        self.process = secrets.randbits(63)  # tells this process from a twin's
         self._build_core()
         self._build_services()
         self._build_network()
+        self._build_membership()
+        if not self.known.admission_needs:
+            self._take_part()
 
     # ---- building -----------------------------------------------------------------------------
 
-    def _create_groups(self) -> None:
-        """The groups of a new cluster; after the first start this only fills in memberships."""
-        state = bootstrap.bootstrapped(self.plan)
-        for group in state.groups_of(self.config.node.id):
-            if self.store.is_removed(group):
-                continue  # its leader asks, if it is to have one again
-            self.store.create_group(group, FIRST_GROUP_INCARNATION,
-                                    state.initial_configuration(group))
-
-    def _build_core(self) -> None:
-        node = self.config.node.id
-        self.core = MultiRaft(node, self.config.raft, self.store, random.Random(),
-                              monotonic_ms())
+    def _take_part(self) -> None:
+        """The others know this data directory: from now on it votes and acknowledges.  Its groups
+        are those that recovery found and those of the first hour, but for those it has left."""
+        if self.plan is not None:
+            state = bootstrap.bootstrapped(self.plan)
+            for group in state.groups_of(self.config.node.id):
+                if self.store.is_removed(group):
+                    continue  # its leader asks, if it is to have one again
+                self.store.create_group(group, FIRST_GROUP_INCARNATION,
+                                        state.initial_configuration(group))
         for group, restored in sorted(self.store.groups.items()):
             self.core.add_group(group, FIRST_GROUP_INCARNATION, restored, self.store.tails[group])
+        self.admission.taking_part.set()
+
+    async def _admitted(self) -> None:
+        """Task of a node whose data directory nobody knew when it started."""
+        await self.admission.passed()
+        self._take_part()
+        _settle_garbage_collection()
+        self.request_round()
+
+    def _build_core(self) -> None:
+        self.core = MultiRaft(self.config.node.id, self.config.raft, self.store, random.Random(),
+                              monotonic_ms())
 
     def _build_services(self) -> None:
         config, core, store = self.config, self.core, self.store
         try:
-            self.metadata_log = MetadataLog(core, store, self.plan, self.request_round)
+            self.metadata_log = MetadataLog(core, store, self.plan, self.request_round,
+                                            lambda state: self.peering.follow(state))
         except CodecError as error:
             raise BadDirectory(f"the checkpoint's metadata cannot be read: {error}") from error
-        self.directory = Directory(core, self.metadata_log, config)
+        self.known.follow(self.metadata_log.state)
+        self.directory = Directory(core, self.metadata_log, self.known)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
                                    config.limits.append_timeout_ms_max, self.space)
@@ -143,8 +173,10 @@ class Node:
         self.statistics = Statistics(self)
         self.surveying = Surveying(core, store, config.http.lag_entries_max,
                                    lambda: measure_space(str(config.data_dir)))
+        self.node_admin = NodeAdmin(core, self.metadata_log, self.known)
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
-                           self.surveying, config, self.request_round, self.roles)
+                           self.surveying, config, self.known, self.node_admin.handlers,
+                           self.request_round, self.roles)
         self.sessions = Sessions(
             producing=self.producing, fetching=self.fetching, offsets=self.offsets,
             complaints=self.complaints, admin=self.admin, directory=self.directory,
@@ -153,11 +185,14 @@ class Node:
             arrivals=self.arrivals, log=self.log, security=self.security)
         self.deadlines = Deadlines(config.limits, lambda: self.sessions.open,
                                    lambda: bool(self.sessions.budget.starved))
-        self.replicas = Replicas(core, store, self.metadata_log, config.groups,
+        self.member_reports = MemberReports(core, self.metadata_log, lambda: self.requests)
+        self.learners = MetadataLearners(core, self.metadata_log, self.request_round, self.log)
+        self.replicas = Replicas(core, store, self.metadata_log, self.known.facts.groups,
                                  self.request_round, self.log)
+        self.replicas.takes_part = self.admission.taking_part.is_set
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
                                  self.confirmations, self.sessions, self.roles, self.replicas,
-                                 self.log)
+                                 self.log, self.member_reports.note)
 
     def _build_reading(self) -> None:
         """What answers clients that read."""
@@ -178,20 +213,15 @@ class Node:
         self.disk = DiskWorker(self.store, lambda staged: self.rounds.wrote(staged),
                                self.arrivals, self.space,
                                config.storage.flush_interval_ms if self.relaxed else 0)
-        self.links = [PeerLink(peer.id, peer.peer_address.host, peer.peer_address.port,
-                               self._introduction("append"),
-                               config.limits.peer_outbox_bytes_max,
-                               self.log)
-                      for peer in config.peers]
-        self.peers = Peers(self.links, self.store, core, config.raft.frame_bytes_max,
-                           self.request_round, self._damaged)
+        self.peers = Peers(self.store, core, config.raft.frame_bytes_max, self.request_round,
+                           self._damaged)
         self.bulk = Bulk(self.peers.dial, self._introduction("bulk"), config.raft.frame_bytes_max,
                          config.limits.bulk_bytes_per_second)
         self.liveness = LivenessThread(
-            self._leases(),
-            [(peer.id, peer.peer_address.host, peer.peer_address.port) for peer in config.peers],
+            Liveness(node, boot_epoch, config.raft.lease_ms, config.raft.liveness_interval_ms),
             self._introduction("liveness"), config.limits.loop_stall_ms_max,
             config.limits.disk_stall_ms_max, self.disk)
+        self.peering = Peering(self.known, self.peers, self.liveness, self._link, self.log)
         self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
@@ -200,9 +230,8 @@ class Node:
                              self.lease_events.publish, self.arrivals)
         self.peer_listener = PeerListener(
             core, self.rounds.request, self.liveness, self.security, node, boot_epoch,
-            frozenset(peer.id for peer in config.peers), config.raft.frame_bytes_max,
-            config.limits.hello_timeout_ms, self.arrivals, self.log, self.bulk,
-            self.space)
+            self.known, config.raft.frame_bytes_max, config.limits.hello_timeout_ms, self.arrivals,
+            self.log, self.bulk, self.space)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log, self.space)
         self.snapshots = Snapshots(core, self.store, self.metadata_log, self.checkpoints, self.bulk,
                                    config.limits.metadata_entries_kept, self.request_round,
@@ -216,19 +245,30 @@ class Node:
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
-    def _leases(self) -> Liveness:
-        raft = self.config.raft
-        liveness = Liveness(self.config.node.id, self.store.boot_epoch, raft.lease_ms,
-                            raft.liveness_interval_ms)
-        for peer in self.config.peers:
-            liveness.add_peer(peer.id)
-        return liveness
+    def _build_membership(self) -> None:
+        config = self.config
+        self.peering.peer_listener = self.peer_listener
+        self.peering.changed()
+        record = bootstrap.record_of(config.node, self.store.incarnation, self.store.boot_epoch,
+                                     multiraft.__version__, wall_ms())
+        self.requests = MetadataRequests(
+            self.core, self.node_admin.peer_handlers,
+            PeerRequests(self.bulk, self.node_admin.peer_handlers, self.admin.refusal))
+        self.registration = Registration(self.requests, self.known, record, self.admission,
+                                         self.peering, self.log)
+        for difference in bootstrap.edited(config, self.known.facts):
+            self.log.warning("[cluster] differs from the cluster, which wins: the table counts for "
+                             "a new cluster only", extra={"difference": difference})
+
+    def _link(self, peer: int, where: Address) -> PeerLink:
+        return PeerLink(peer, where.host, where.port, self._introduction("append"),
+                        self.config.limits.peer_outbox_bytes_max, self.admission, self.log)
 
     def _introduction(self, connection: str):
         """(peer) -> what a connection of this class begins with."""
-        return functools.partial(Introduction, self.security,
-                                 Hello(connection, self.config.cluster_id, self.config.node.id,
-                                       self.store.boot_epoch))
+        return functools.partial(Introduction, self.security, Hello(
+            connection, self.config.cluster_id, self.config.node.id, self.store.boot_epoch,
+            incarnation=self.store.incarnation, process=self.process))
 
     def request_round(self) -> None:
         """A round is due."""
@@ -290,6 +330,12 @@ class Node:
                 nursery.start_soon(self.snapshots.run)
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.watchdog.run)
+                nursery.start_soon(self.known.run)
+                if not self.admission.taking_part.is_set():
+                    nursery.start_soon(self._admitted)
+                nursery.start_soon(self.registration.run)
+                nursery.start_soon(self.member_reports.run)
+                nursery.start_soon(self.learners.run)
                 nursery.start_soon(self.deadlines.run)
                 await nursery.start(self._reload_security)
                 nursery.start_soon(self.surveying.run)
@@ -359,10 +405,29 @@ class Node:
         self.store.close()
 
 
-def run(config_path: Path, log_format: str = "json", log_level: str = "info") -> int:
-    """Run a node; returns the exit code."""
+def init(config_path: Path, servers: Sequence[str] = ()) -> int:
+    """Give the data directory its identity; returns the exit code."""
     try:
         config = load(config_path)
+        found, is_new = setup.initialise(RealFilesystem(), config, servers, _connect)
+    except NodeError as error:
+        print(f"multiraft node: {error}", file=sys.stderr)
+        return error.exit_code
+    what = "is now" if is_new else "is already"
+    print(f"{config.data_dir} {what} node {found.node} of cluster {found.cluster.hex()}",
+          file=sys.stderr)
+    return 0
+
+
+def run(config_path: Path, log_format: str = "json", log_level: str = "info",
+        servers: Sequence[str] = ()) -> int:
+    """Run a node; returns the exit code.  ``servers``: the cluster to join when the data directory
+    has no identity yet."""
+    try:
+        config = load(config_path)
+        if servers:
+            setup.initialise(RealFilesystem(), config, servers, _connect)
+        config = setup.resolved(config, setup.identity_of(RealFilesystem(), config))
     except NodeError as error:
         print(f"multiraft node: {error}", file=sys.stderr)
         return error.exit_code
@@ -388,6 +453,36 @@ def _logged(config: NodeConfig, log: logging.Logger) -> int:
         log.error("stopped", extra={"reason": str(failure)})
         print(f"multiraft node: {failure}", file=sys.stderr)
     return failures[0].exit_code if failures else 0
+
+
+def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
+    """Offline forced recovery of the metadata group; returns the exit code."""
+    try:
+        config = load(config_path)
+        config = setup.resolved(config, setup.identity_of(RealFilesystem(), config))
+        store = _open_store(config, Life())
+        try:
+            replica = recover.inspect(store)
+            print(f"metadata group on node {config.node.id}: {recover.told(replica)}")
+            if not accept_data_loss:
+                print(recover.NOT_ACCEPTED, file=sys.stderr)
+                return 1
+            incarnation = recover.recover(store, config, random.Random())
+        finally:
+            store.close()
+    except NodeError as error:
+        print(f"multiraft node: {error}", file=sys.stderr)
+        return error.exit_code
+    print(f"node {config.node.id} is the only voter of incarnation {incarnation}")
+    return 0
+
+
+def _connect(servers: Sequence[str]) -> blocking.Client:
+    """A client of the cluster that is joined; TLS as the environment tells all clients."""
+    given = [os.environ.get(f"MULTIRAFT_TLS_{name}", "")
+             for name in ("CA", "CERT", "KEY", "SERVER_NAME")]
+    tls = TlsSettings(*given) if any(given) or os.environ.get("MULTIRAFT_TLS") else None
+    return blocking.Client(servers, client_id="multiraft-node-init", tls=tls)
 
 
 def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) -> None:
@@ -429,7 +524,7 @@ def _start(http: HttpThread) -> BadConfig | None:
 
 def _open_store(config: NodeConfig, life: Life) -> Store:
     """Raises ``BadDirectory``.  On a disk without any room the reserve makes some."""
-    identity = Identity(config.cluster_id, config.node.id, secrets.randbits(63))
+    identity = Identity(config.cluster_id, config.node.id)
 
     def opened() -> Store:
         return Store.open(str(config.data_dir), RealFilesystem(), identity,
@@ -453,8 +548,7 @@ def _crashes(error: BaseException) -> bool:
             or error.split(NodeError)[1] is not None)
 
 
-#: Objects allocated, less freed, before the youngest are searched for cycles: a round allocates a
-#: few hundred that live until their commit, and hardly anything here is cyclic.
+#: Objects between searches for cycles: a round makes a few hundred, and hardly any is cyclic.
 GC_THRESHOLD = 20_000
 
 
@@ -477,9 +571,15 @@ def main(arguments: list[str] | None = None) -> int:
     """``python -m node start --config node.toml``."""
     parser = argparse.ArgumentParser(prog="multiraft node")
     commands = parser.add_subparsers(dest="command", required=True)
-    start = commands.add_parser("start", help="run a node in the foreground")
-    start.add_argument("--config", type=Path, required=True)
-    start.add_argument("--log-format", choices=FORMATS, default="json")
-    start.add_argument("--log-level", choices=LEVELS, default="info")
+    for name, text in (("start", "run a node in the foreground"),
+                       ("init", "give a data directory its identity")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--config", type=Path, required=True)
+        command.add_argument("--join", default="", metavar="HOST:PORT[,...]")
+        command.add_argument("--log-format", choices=FORMATS, default="json")
+        command.add_argument("--log-level", choices=LEVELS, default="info")
     chosen = parser.parse_args(arguments)
-    return run(chosen.config, chosen.log_format, chosen.log_level)
+    servers = [server for server in chosen.join.split(",") if server]
+    if chosen.command == "init":
+        return init(chosen.config, servers)
+    return run(chosen.config, chosen.log_format, chosen.log_level, servers)

@@ -26,7 +26,7 @@ from sortedcontainers import SortedDict
 
 from multiraft.errors import CodecError
 from multiraft.types import METADATA_GROUP, Configuration
-from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.errors import Code
 from multiraft.wire.messages import TOPIC_NAME_MAX
 from multiraft.wire.schema import I16_MAX, I64_MAX
 from node.metadata_commands import (
@@ -39,14 +39,17 @@ from node.metadata_commands import (
     DeleteTopic,
     InvalidCommand,
     NodeRecord,
+    RecordMembers,
     RecoverGroup,
     RegisterNode,
+    RemoveNode,
     decode_command,
     encode_command,
     plan_bootstrap,
 )
+from node.metadata_nodes import NodeTable
+from node.metadata_result import Result, over, refused
 from placement import PlacementError, Topology, assign, default_group
-from placement.topology import NODES_MAX, check_node
 
 __all__ = [
     "AllocateProducerIds",
@@ -62,8 +65,10 @@ __all__ = [
     "NodeRecord",
     "ProducerIdentity",
     "ProducerIds",
+    "RecordMembers",
     "RecoverGroup",
     "RegisterNode",
+    "RemoveNode",
     "Result",
     "Topic",
     "decode_command",
@@ -72,7 +77,9 @@ __all__ = [
     "topic_name_fault",
 ]
 
-SNAPSHOT_VERSION = 1
+#: Version 1 knew no removed nodes and no recorded members; it is still read.
+SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSIONS_READ = (1, 2)
 
 #: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
 TOPICS_MAX = 1 << 21
@@ -138,25 +145,6 @@ class ProducerIdentity(NamedTuple):
     producer_epoch: int
 
 
-class Result(NamedTuple):
-    """What a command did, the same on every replica.  ``value`` by command: the ``NodeRecord``, the
-    ``Topic`` created or deleted, ``ProducerIds``, ``ProducerIdentity``; None for bootstrap and for
-    refusals, which changed nothing and have an ``error``."""
-
-    code: Code
-    value: Any = None
-    error: ErrorDetail | None = None
-
-
-def _refused(code: Code, text: str, limit: int = -1, value: int = -1) -> Result:
-    return Result(code, None, ErrorDetail(text, limit=limit, value=value))
-
-
-def _over(name: str, limit: int, value: int) -> Result:
-    return _refused(Code.LIMIT_EXCEEDED, f"{name}: {value} would exceed the limit of {limit}",
-                    limit, value)
-
-
 def topic_name_fault(name: str) -> str:
     """Why ``name`` cannot be a topic's, empty when it can."""
     if name in (".", ".."):
@@ -173,7 +161,7 @@ class MetadataState:
     """
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
-                 "partitions_count", "_nodes", "_replicas", "_group_counts", "_next_incarnation",
+                 "partitions_count", "table", "_group_counts", "_next_incarnation",
                  "_next_producer_id", "_topics", "_by_incarnation", "_chains", "_producer_epochs",
                  "_recovered")
 
@@ -184,8 +172,7 @@ class MetadataState:
         self.replication_factor = 0
         self.hash_seed = 0
         self.partitions_count = 0
-        self._nodes: dict[int, NodeRecord] = {}
-        self._replicas: tuple[tuple[int, ...], ...] = ()
+        self.table = NodeTable()  # nodes and members of groups; changed by commands only
         self._group_counts: list[int] = []
         self._next_incarnation = 1
         self._next_producer_id = 1
@@ -205,42 +192,31 @@ class MetadataState:
         assert index > self.version, f"command {index} after {self.version}"
         self.version = index
         if not self.cluster_id and type(command) is not Bootstrap:
-            return _refused(Code.INVALID_REQUEST, "the cluster is not bootstrapped")
+            return refused(Code.INVALID_REQUEST, "the cluster is not bootstrapped")
         return _APPLY[type(command)](self, command)
 
     def _bootstrap(self, command: Bootstrap) -> Result:
         if self.cluster_id:
-            return _refused(Code.INVALID_REQUEST, "the cluster is bootstrapped already")
+            return refused(Code.INVALID_REQUEST, "the cluster is bootstrapped already")
         fault = _bootstrap_fault(command)
         if fault:
-            return _refused(Code.INVALID_REQUEST, fault)
+            return refused(Code.INVALID_REQUEST, fault)
         self.cluster_id = command.cluster_id
         self.pool_size = command.pool_size
         self.replication_factor = command.replication_factor
         self.hash_seed = command.hash_seed
-        self._nodes = {node.id: node for node in sorted(command.nodes)}
-        self._replicas = command.replicas
+        self.table.bootstrap(self.version, command.nodes, command.replicas)
         self._group_counts = [0] * (command.pool_size + 1)
         return Result(Code.OK)
 
     def _register_node(self, command: RegisterNode) -> Result:
-        node = command.node
-        known = self._nodes.get(node.id)
-        try:
-            check_node(node.place)
-        except PlacementError as error:
-            return _refused(Code.INVALID_REQUEST, str(error))
-        if known is None and len(self._nodes) >= NODES_MAX:
-            return _over("nodes", NODES_MAX, len(self._nodes) + 1)
-        if known is not None and known.incarnation not in (0, node.incarnation):
-            return _refused(Code.INVALID_REQUEST, f"node {node.id} has incarnation "
-                            f"{known.incarnation}, not {node.incarnation}: this is another data "
-                            f"directory")
-        if known is not None and node.boot_epoch < known.boot_epoch:
-            return _refused(Code.INVALID_REQUEST, f"node {node.id} has started since, boot epoch "
-                            f"{known.boot_epoch}, not {node.boot_epoch}")
-        self._nodes[node.id] = node
-        return Result(Code.OK, node)
+        return self.table.register(self.version, command)
+
+    def _remove_node(self, command: RemoveNode) -> Result:
+        return self.table.remove(self.version, command)
+
+    def _record_members(self, command: RecordMembers) -> Result:
+        return self.table.record(command)
 
     def _create_topic(self, command: CreateTopic) -> Result:
         known = self._topics.get(command.name)
@@ -262,18 +238,18 @@ class MetadataState:
     def _create_refusal(self, command: CreateTopic, known: Topic | None) -> Result | None:
         fault = topic_name_fault(command.name)
         if fault:
-            return _refused(Code.INVALID_TOPIC_NAME, fault)
+            return refused(Code.INVALID_TOPIC_NAME, fault)
         if known is not None:
-            return _refused(Code.TOPIC_EXISTS, f"topic {command.name} exists")
+            return refused(Code.TOPIC_EXISTS, f"topic {command.name} exists")
         if command.partitions < 1:
-            return _refused(Code.INVALID_REQUEST, "a topic has at least one partition")
+            return refused(Code.INVALID_REQUEST, "a topic has at least one partition")
         if command.partitions > PARTITIONS_PER_TOPIC_MAX:
-            return _over("partitions of a topic", PARTITIONS_PER_TOPIC_MAX, command.partitions)
+            return over("partitions of a topic", PARTITIONS_PER_TOPIC_MAX, command.partitions)
         if len(self._topics) >= TOPICS_MAX:
-            return _over("topics", TOPICS_MAX, len(self._topics) + 1)
+            return over("topics", TOPICS_MAX, len(self._topics) + 1)
         partitions = self.partitions_count + command.partitions
         if partitions > PARTITIONS_MAX:
-            return _over("partitions of the cluster", PARTITIONS_MAX, partitions)
+            return over("partitions of the cluster", PARTITIONS_MAX, partitions)
         return None
 
     def _place(self, topic: Topic) -> tuple[int, ...]:
@@ -291,7 +267,7 @@ class MetadataState:
     def _delete_topic(self, command: DeleteTopic) -> Result:
         topic = self._topics.get(command.name)
         if topic is None or topic.id != command.topic_id:
-            return _refused(Code.UNKNOWN_TOPIC, f"no topic {command.name!r:.80} with id "
+            return refused(Code.UNKNOWN_TOPIC, f"no topic {command.name!r:.80} with id "
                             f"{command.topic_id.hex()}")
         for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
             self._group_counts[self.chain(topic, incarnation)[-1].group] -= 1
@@ -304,17 +280,17 @@ class MetadataState:
     def _allocate_producer_ids(self, command: AllocateProducerIds) -> Result:
         first = self._next_producer_id
         if first + command.count > I64_MAX:
-            return _over("producer ids", I64_MAX, first + command.count)
+            return over("producer ids", I64_MAX, first + command.count)
         self._next_producer_id += command.count
         return Result(Code.OK, ProducerIds(first, command.count))
 
     def _bump_producer_epoch(self, command: BumpProducerEpoch) -> Result:
         producer, epoch = command.producer_id, command.producer_epoch
         if not 0 < producer < self._next_producer_id:
-            return _refused(Code.INVALID_REQUEST, f"producer id {producer} was never handed out")
+            return refused(Code.INVALID_REQUEST, f"producer id {producer} was never handed out")
         known = self._producer_epochs.get(producer)
         if known is not None and 0 <= epoch < known:
-            return _refused(Code.PRODUCER_FENCED,
+            return refused(Code.PRODUCER_FENCED,
                             f"producer {producer} epoch {epoch} was fenced by epoch {known}")
         latest = max(epoch, -1 if known is None else known)
         if latest < 0 or latest == I16_MAX:  # forgotten and unnamed, or used up: another id
@@ -328,15 +304,15 @@ class MetadataState:
     def _recover_group(self, command: RecoverGroup) -> Result:
         group, survivor, incarnation = command
         if not 0 < group <= self.pool_size:
-            return _refused(Code.INVALID_REQUEST, f"there is no group {group} to recover")
-        if survivor not in self._nodes:
-            return _refused(Code.INVALID_REQUEST, f"there is no node {survivor}")
+            return refused(Code.INVALID_REQUEST, f"there is no group {group} to recover")
+        if self.node(survivor) is None:
+            return refused(Code.INVALID_REQUEST, f"there is no node {survivor}")
         if self._recovered.get(group) == (incarnation, survivor):
             return Result(Code.OK, incarnation)  # proposed twice
         present = self.recovered(group)[0]
         if incarnation != present + 1:
-            return _refused(Code.INVALID_REQUEST, f"group {group} is in incarnation {present}: the "
-                            f"next one is {present + 1}, not {incarnation}")
+            return refused(Code.INVALID_REQUEST, f"group {group} is in incarnation {present}: the "
+                           f"next one is {present + 1}, not {incarnation}")
         self._recovered[group] = (incarnation, survivor)
         return Result(Code.OK, incarnation)
 
@@ -406,10 +382,10 @@ class MetadataState:
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """All nodes by id."""
-        return tuple(self._nodes[node] for node in sorted(self._nodes))
+        return tuple(node for _, node in sorted(self.table.nodes.items()))
 
     def node(self, node_id: int) -> NodeRecord | None:
-        return self._nodes.get(node_id)
+        return self.table.nodes.get(node_id)
 
     def group_partitions(self, group: int) -> int:
         """Partitions whose appends go to ``group``.  O(1)."""
@@ -417,16 +393,15 @@ class MetadataState:
 
     def initial_configuration(self, group: int) -> Configuration:
         """Members of a group at its creation.  Every node has a copy of the metadata group."""
-        voters = self._replicas[group]
-        if group != METADATA_GROUP:
-            return Configuration(voters)
-        return Configuration(voters, tuple(node for node in sorted(self._nodes)
-                                           if node not in voters))
+        return self.table.initial(group)
+
+    def configuration(self, group: int) -> Configuration:
+        """Members of a group, as its leader recorded them last."""
+        return self.table.configuration(group)
 
     def groups_of(self, node_id: int) -> tuple[int, ...]:
-        """Groups that the node was a member of at creation.  O(groups)."""
-        return tuple(group for group, voters in enumerate(self._replicas)
-                     if node_id in voters or group == METADATA_GROUP)
+        """Groups that the node is a member of, as recorded.  O(groups)."""
+        return self.table.groups_of(node_id)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
@@ -435,8 +410,8 @@ class MetadataState:
         return {
             "version": SNAPSHOT_VERSION, "index": self.version, "cluster_id": self.cluster_id,
             "pool_size": self.pool_size, "replication_factor": self.replication_factor,
-            "hash_seed": self.hash_seed, "nodes": list(self._nodes.values()),
-            "replicas": self._replicas, "group_counts": list(self._group_counts),
+            "hash_seed": self.hash_seed, **self.table.snapshot(),
+            "group_counts": list(self._group_counts),
             "next_incarnation": self._next_incarnation,
             "next_producer_id": self._next_producer_id,
             "topics": list(dict.values(self._by_incarnation)),  # in order of creation
@@ -449,9 +424,9 @@ class MetadataState:
     def restore(cls, snapshot: dict) -> MetadataState:
         """The state that ``snapshot`` described.  Raises ``CodecError`` when it is not one."""
         try:
-            if snapshot["version"] != SNAPSHOT_VERSION:
-                raise CodecError(f"metadata of version {snapshot['version']}, known is "
-                                 f"{SNAPSHOT_VERSION}")
+            if snapshot["version"] not in SNAPSHOT_VERSIONS_READ:
+                raise CodecError(f"metadata of version {snapshot['version']}, known are "
+                                 f"{SNAPSHOT_VERSIONS_READ}")
             state = cls()
             state._fill(snapshot)
         except (KeyError, TypeError, ValueError) as error:
@@ -464,8 +439,7 @@ class MetadataState:
         self.pool_size = snapshot["pool_size"]
         self.replication_factor = snapshot["replication_factor"]
         self.hash_seed = snapshot["hash_seed"]
-        self._nodes = {row[0]: NodeRecord._make(row) for row in snapshot["nodes"]}
-        self._replicas = tuple(map(tuple, snapshot["replicas"]))
+        self.table.fill(snapshot)
         self._group_counts = list(snapshot["group_counts"])
         self._next_incarnation = snapshot["next_incarnation"]
         self._next_producer_id = snapshot["next_producer_id"]
@@ -497,7 +471,7 @@ class MetadataState:
         assert not counts or counts[METADATA_GROUP] == 0, "the metadata group holds no partitions"
         assert chained == len(self._chains) <= EXCEPTIONS_MAX, "a chain without a partition"
         assert len(self._producer_epochs) <= PRODUCER_EPOCHS_MAX
-        assert len(self._nodes) <= NODES_MAX
+        self.table._check()
 
 
 def _bootstrap_fault(command: Bootstrap) -> str:
@@ -522,6 +496,8 @@ def _bootstrap_fault(command: Bootstrap) -> str:
 _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     Bootstrap: MetadataState._bootstrap,
     RegisterNode: MetadataState._register_node,
+    RemoveNode: MetadataState._remove_node,
+    RecordMembers: MetadataState._record_members,
     CreateTopic: MetadataState._create_topic,
     DeleteTopic: MetadataState._delete_topic,
     AllocateProducerIds: MetadataState._allocate_producer_ids,

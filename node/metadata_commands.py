@@ -38,6 +38,9 @@ PARTITIONS_PER_TOPIC_MAX = PARTITIONS_MAX
 #: Producer ids handed to a node at once; it serves producers from them without asking again.
 PRODUCER_IDS_PER_BLOCK_MAX = 1 << 16
 
+#: A version of the program, as text for people.
+VERSION_TEXT_MAX = 64
+
 TOPIC_ID_BYTES = 16
 CLUSTER_ID_BYTES = 16
 
@@ -50,7 +53,8 @@ class InvalidCommand(MultiRaftError):
 
 class NodeRecord(NamedTuple):
     """A node as the cluster knows it.  ``incarnation`` is bound to its data directory (0 = not yet
-    known), ``boot_epoch`` grows with each of its starts."""
+    known), ``boot_epoch`` grows with each of its starts.  ``version`` is that of its program and
+    ``started_ms`` the wall-clock time of its last start, both for people only."""
 
     id: int
     incarnation: int
@@ -59,6 +63,8 @@ class NodeRecord(NamedTuple):
     peer_address: str
     rack: str = ""
     weight: int = WEIGHT_DEFAULT
+    version: str = ""
+    started_ms: int = 0
 
     @property
     def place(self) -> NodePlace:
@@ -79,9 +85,28 @@ class Bootstrap(NamedTuple):
 
 
 class RegisterNode(NamedTuple):
-    """A node started: it is new, or its addresses, rack, weight or boot epoch changed."""
+    """A node started: it is new, or its addresses, rack, weight or boot epoch changed.  Id 0 = the
+    next free one.  ``new``: it joins, so an id that is known already is another node's."""
 
     node: NodeRecord
+    new: bool = False
+
+
+class RemoveNode(NamedTuple):
+    """Forget a node that is in no group any more, and never use its id again."""
+
+    node: int
+
+
+class RecordMembers(NamedTuple):
+    """The members of a group, as the entry at index ``version`` made them; it is committed."""
+
+    group: int
+    incarnation: int
+    version: int
+    voters: tuple[int, ...]
+    learners: tuple[int, ...] = ()
+    outgoing: tuple[int, ...] = ()
 
 
 class CreateTopic(NamedTuple):
@@ -123,8 +148,8 @@ class RecoverGroup(NamedTuple):
     incarnation: int
 
 
-Command = (Bootstrap | RegisterNode | CreateTopic | DeleteTopic | AllocateProducerIds
-           | BumpProducerEpoch | RecoverGroup)
+Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
+           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup)
 
 _u64 = schema.integer(0, schema.U64_MAX)
 _node_id = schema.integer(1, NODE_ID_MAX)
@@ -132,9 +157,21 @@ _topic_id = schema.fixed_bytes(TOPIC_ID_BYTES)
 _address = schema.text(ADDRESS_MAX)
 #: The rule for names is the state machine's, which answers with a code; this only bounds them.
 _any_name = schema.text(TEXT_MAX)
-_node = row(NodeRecord, _node_id, _u64, _u64, _address, _address, schema.text(RACK_BYTES_MAX),
-            schema.integer(0, WEIGHT_MAX))
+_row_of_node = row(NodeRecord, schema.integer(0, NODE_ID_MAX), _u64, _u64, _address, _address,
+                   schema.text(RACK_BYTES_MAX), schema.integer(0, WEIGHT_MAX),
+                   schema.text(VERSION_TEXT_MAX), _u64)
+#: Fields of a node's row as 0.1.0 wrote them: without version and start.
+_FIELDS_OF_NODE_0_1 = 7
+_members = list_of(_node_id, NODES_MAX)
 _replicas = list_of(list_of(_node_id, NODES_MAX), POOL_SIZE_MAX + 1)
+
+
+def _node(value):
+    """A node's row; that of an older release lacks its last fields."""
+    if type(value) is list and len(value) == _FIELDS_OF_NODE_0_1:
+        value = [*value, "", 0]
+    return _row_of_node(value)
+
 
 #: op -> fields.
 COMMANDS: dict[str, Shape] = {
@@ -143,7 +180,11 @@ COMMANDS: dict[str, Shape] = {
         "pool_size": schema.integer(1, POOL_SIZE_MAX),
         "replication_factor": schema.integer(1, REPLICATION_FACTOR_MAX), "hash_seed": _u64,
         "replicas": _replicas}),
-    "register_node": Shape(RegisterNode, {"node": _node}),
+    "register_node": Shape(RegisterNode, {"node": _node, "new": schema.boolean}),
+    "remove_node": Shape(RemoveNode, {"node": _node_id}),
+    "record_members": Shape(RecordMembers, {
+        "group": schema.integer(0, POOL_SIZE_MAX), "incarnation": _u64, "version": _u64,
+        "voters": _members, "learners": _members, "outgoing": _members}),
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "topic_id": _topic_id, "partitions": schema.integer(0, schema.U32_MAX)}),
     "delete_topic": Shape(DeleteTopic, {"name": _any_name, "topic_id": _topic_id}),

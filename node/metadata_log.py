@@ -12,6 +12,8 @@ proposes it, and later ones are refused by the state machine as repeats.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from multiraft.errors import NotLeader, ProposalError
@@ -38,10 +40,12 @@ class _Waiting:
 class MetadataLog:
     """Owner of this node's ``MetadataState``."""
 
-    def __init__(self, core, store, plan: Bootstrap, request_round):
+    def __init__(self, core, store, plan: Bootstrap | None, request_round,
+                 follow: Callable[[MetadataState], None] = lambda _state: None):
         self._core = core
         self._store = store
-        self._plan = plan
+        self._plan = plan  # None: this node has joined, others know what the cluster is
+        self._follow = follow  # who acts upon what the metadata say of nodes
         self._request_round = request_round
         self._waiting: dict[int, _Waiting] = {}
         self._announced_version = 0
@@ -64,6 +68,7 @@ class MetadataLog:
             if waiting is not None:
                 waiting.result = result
                 waiting.done.set()
+        self._follow(self.state)
         moved, self._moved = self._moved, trio.Event()
         moved.set()
 
@@ -95,7 +100,8 @@ class MetadataLog:
     def _bootstrap(self) -> None:
         """The first leader of a new cluster, once it has committed in its term and knows therefore
         that nobody has done it before, writes down what the cluster is."""
-        if self.state.cluster_id or self._waiting or not self._core.is_settled(METADATA_GROUP):
+        if (self.state.cluster_id or self._plan is None or self._waiting
+                or not self._core.is_settled(METADATA_GROUP)):
             return
         try:
             proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,

@@ -1,12 +1,12 @@
 """The peer port: append connections are read here, liveness connections go to their own thread.
 
-Contract.  The first frame is a ``Hello`` that names this cluster and a known node, which then has
-to prove that it is that node (``handshake.py``); anything else is refused with the reason.  Until
-then nothing is stepped and at most a frame of a handshake is read.  After it, an append connection
-is a stream of peer frames: messages are
-stepped into the core in order, and a round is asked for once per receive, not per message. A frame
-that is not the protocol, an entry whose CRC fails or a message that no correct node can have sent
-ends the connection and nothing else.
+Contract.  The first frame is a ``Hello`` that names this cluster.  The node that it names then has
+to prove that it is that node (``handshake.py``), and to be known as it says (``known_nodes.py``);
+anything else is refused with a code and the reason.  Until then nothing is stepped or noted, and at
+most a frame of a handshake is read.  After it, an append connection is a stream of peer frames:
+messages are stepped into the core in order, and a round is asked for once per receive, not per
+message.  A frame that is not the protocol, an entry whose CRC fails or a message that no correct
+node can have sent ends the connection and nothing else.
 
 Invariants.  One append connection per node: a new one ends the one before, which is half open or
 about to be, so that dead connections do not pile up.
@@ -27,8 +27,8 @@ from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, enc
 from multiraft.wire.schema import Malformed
 from multiraft.wire.tls import TlsSocket
 from node import peer_codec
-from node.errors import NodeError
 from node.handshake import NotAccepted, Reception, check_certificate, next_header
+from node.known_nodes import KnownNodes, Life, Verdict
 from node.receive import secured
 from node.security import Security
 
@@ -37,8 +37,8 @@ class PeerListener:
     """Handler of the peer port's connections."""
 
     def __init__(self, core, request_round, liveness, security: Security, node: int,
-                 boot_epoch: int, known_nodes: frozenset[int], frame_bytes_max: int,
-                 hello_timeout_ms: int, arrivals, log, bulk=None, space=None):
+                 boot_epoch: int, known: KnownNodes, frame_bytes_max: int, hello_timeout_ms: int,
+                 arrivals, log, bulk=None, space=None):
         self.space = space
         self._core = core
         self._request_round = request_round
@@ -47,13 +47,13 @@ class PeerListener:
         self._cluster_id = security.cluster_id
         self._node = node
         self._boot_epoch = boot_epoch
-        self._known_nodes = known_nodes
+        self._known = known
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
         self._arrivals = arrivals
         self._bulk = bulk
         self._log = log
-        self._receiving: dict[int, trio.CancelScope] = {}
+        self._receiving: dict[int, tuple[trio.CancelScope, int]] = {}  # with the boot epoch
         self.frames = 0
         self.refused = 0
 
@@ -75,7 +75,7 @@ class PeerListener:
         try:
             return await secured(sock, self._security.peer_server)
         except OSError as error:
-            self._refuse(f"no TLS: {error}")
+            self._note_refused(f"no TLS: {error}")
             raise
 
     async def _serve(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
@@ -89,22 +89,26 @@ class PeerListener:
             return
         reader.limits = self._limits
         try:
-            await self._receive_alone(sock, reader, hello.node)
+            await self._receive_alone(sock, reader, hello)
         except (RemoteProtocolError, ImpossibleMessage) as error:
             self._log.warning("append connection closed", extra={"peer": hello.node,
                                                                 "reason": str(error)})
 
-    async def _receive_alone(self, sock, reader: FrameReader, peer: int) -> None:
+    def end(self, peer: int) -> None:
+        """The peer is no node any more: its append connection ends."""
+        if peer in self._receiving:
+            self._receiving[peer][0].cancel()
+
+    async def _receive_alone(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
         """Receive until the end, or until the same node connects again."""
+        peer = hello.node
         with trio.CancelScope() as scope:
-            before = self._receiving.get(peer)
-            if before is not None:
-                before.cancel()
-            self._receiving[peer] = scope
+            self.end(peer)
+            mine = self._receiving[peer] = scope, hello.boot_epoch
             try:
                 await self._receive(sock, reader, peer)
             finally:
-                if self._receiving.get(peer) is scope:
+                if self._receiving.get(peer) is mine:
                     del self._receiving[peer]
 
     async def _greet(self, sock, reader: FrameReader) -> wire.Hello | None:
@@ -116,10 +120,16 @@ class PeerListener:
             self._judge(hello)
             check_certificate(sock, hello.node, self._cluster_id)
             proof = await self._proven(sock, reader, hello)
-        except (Malformed, RemoteProtocolError, NodeError) as error:
-            self._refuse(str(error))
-            refused = wire.Refused(Code.INVALID_REQUEST, str(error))
-            sock.send(b"".join(encode_frame(wire.refused_header(refused))))
+        except (Malformed, RemoteProtocolError) as error:
+            self._refuse(sock, Verdict(Code.INVALID_REQUEST, str(error)))
+            return None
+        except NotAccepted as error:
+            self._refuse(sock, Verdict(error.code, str(error)))
+            return None
+        verdict = (self._known.judge(hello, self._is_alive)
+                   or await self._known.bind(hello, self._is_alive))
+        if verdict is not None:
+            self._refuse(sock, verdict, proof)
             return None
         welcome = wire.Welcome(self._cluster_id, self._node, self._boot_epoch, proof=proof)
         sock.send(b"".join(encode_frame(wire.welcome_header(welcome))))
@@ -138,19 +148,31 @@ class PeerListener:
             raise NotAccepted("the connection ended before the proof")
         return reception.proven(header)
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, sock, verdict: Verdict, proof: bytes | None = None) -> None:
+        """Say why, with this node's proof when the other side has given its own: what ends a node
+        for good is not to be had from just anybody."""
+        self._note_refused(verdict.text)
+        refused = wire.Refused(*verdict, proof=proof)
+        sock.send(b"".join(encode_frame(wire.refused_header(refused))))
+
+    def _note_refused(self, reason: str) -> None:
         self.refused += 1
         self._log.warning("peer connection refused", extra={"reason": reason})
 
     def _judge(self, hello: wire.Hello) -> None:
+        """What can be said of a hello before anything is proven.  Raises ``NotAccepted``."""
         if hello.version not in wire.VERSIONS_SUPPORTED:
-            raise NodeError(f"version {hello.version} is not known here")
+            raise NotAccepted(f"version {hello.version} is not known here", Code.UNSUPPORTED)
         if hello.connection == "client":
-            raise NodeError("this is the peer port; clients use the client port")
+            raise NotAccepted("this is the peer port; clients use the client port")
         if hello.cluster != self._cluster_id:
-            raise NodeError("this node belongs to another cluster")
-        if hello.node not in self._known_nodes:
-            raise NodeError(f"node {hello.node} is no member of this cluster")
+            raise NotAccepted("this node belongs to another cluster", Code.WRONG_CLUSTER)
+
+    def _is_alive(self, peer: int, life: Life) -> bool:
+        """Whether that life of a peer is connected and heard of right now."""
+        receiving = self._receiving.get(peer)
+        return (receiving is not None and receiving[1] == life.boot_epoch
+                and self._core.supported_epoch(peer) == life.boot_epoch)
 
     async def _receive(self, sock, reader: FrameReader, peer: int) -> None:
         kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming

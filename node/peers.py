@@ -16,6 +16,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
 import trio
 
@@ -26,6 +27,7 @@ from multiraft.storage.errors import CorruptRange
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader
 from node import peer_codec
+from node.dial import dial
 from node.errors import DiskFailed
 from node.handshake import NotAccepted, introduce
 from node.outbox import Outbox
@@ -33,25 +35,37 @@ from node.receive import receive_some
 
 #: Dialing a node that is away is repeated at this pace, in seconds.
 REDIAL_S = 0.2
-DIAL_TIMEOUT_S = 2.0
-#: A connection whose bytes the peer's kernel does not acknowledge for so long is dialled anew: TCP
-#: would wait ever longer, and go on waiting after the network has healed.
-UNACKNOWLEDGED_MS_MAX = 5_000
+#: A peer says welcome, or why not, within this, in seconds.
+WELCOME_TIMEOUT_S = 2.0
 #: Cold appends that wait for the reader thread; more are dropped, and asked for again by the core.
 COLD_APPENDS_MAX = 1024
+
+
+class Gate(Protocol):
+    """Who hears how peers answer a hello."""
+
+    def welcomed(self, peer: int) -> None:
+        """The peer let this node in."""
+
+    def refused(self, peer: int, code: int, text: str) -> None:
+        """It did not, with a wire code, or 0 when nobody says that it is the peer's; may raise a
+        ``NodeError``, which ends the node."""
 
 
 class PeerLink:
     """The outgoing connection to one peer.  ``introduction(peer)`` makes what a connection begins
     with; there is none before the peer has accepted it."""
 
-    def __init__(self, peer: int, host: str, port: int, introduction, bytes_max: int, log):
+    def __init__(self, peer: int, host: str, port: int, introduction, bytes_max: int, gate: Gate,
+                 log):
         self.peer = peer
         self._host = host
         self._port = port
         self._introduction = introduction
         self._bytes_max = bytes_max
+        self._gate = gate
         self._log = log
+        self._scope = trio.CancelScope()
         self._outbox: Outbox | None = None
         self._broken: trio.Event | None = None
         self.frames_sent = 0
@@ -76,21 +90,34 @@ class PeerLink:
             self._break()
 
     async def run(self, on_connected, on_disconnected) -> None:
-        """Dial, serve until broken, dial again; for ever."""
-        while True:
-            opened = await self._open()
-            if opened is not None:
-                sock, reader = opened
-                self._outbox = Outbox(sock, self._bytes_max)
-                self._broken = trio.Event()
-                on_connected(self.peer)
-                try:
-                    await self._serve(sock, reader, self._outbox)
-                finally:
-                    self._outbox = None
-                    sock.close()
-                    on_disconnected(self.peer)
-            await trio.sleep(REDIAL_S)  # a peer that refuses this node is not asked without end
+        """Dial, serve until broken, dial again; until ``end``."""
+        with self._scope:
+            while True:
+                opened = await self._open()
+                if opened is not None:
+                    await self._talk(*opened, on_connected, on_disconnected)
+                await trio.sleep(REDIAL_S)  # who refuses this node is not asked without end
+
+    def end(self) -> None:
+        """The peer is dialled no more."""
+        self._scope.cancel()
+
+    async def _talk(self, sock, reader: FrameReader, on_connected, on_disconnected) -> None:
+        """One connection that the peer has accepted, to its end."""
+        self._gate.welcomed(self.peer)
+        self._outbox = Outbox(sock, self._bytes_max)
+        self._broken = trio.Event()
+        on_connected(self)
+        try:
+            await self._serve(sock, reader, self._outbox)
+        finally:
+            self._outbox = None
+            sock.close()
+            on_disconnected(self)
+
+    async def dial(self) -> socket.socket | None:
+        """A new connection to the peer, on which nothing was said yet; None = it is away."""
+        return await dial(self._host, self._port)
 
     async def _open(self):
         """A connection that the peer has accepted, and its reader; None = not now."""
@@ -99,12 +126,12 @@ class PeerLink:
             return None
         opened, reason = None, ""
         try:
-            with trio.move_on_after(DIAL_TIMEOUT_S) as scope:
+            with trio.move_on_after(WELCOME_TIMEOUT_S) as scope:
                 opened = await introduce(sock, self._introduction(self.peer))
             if scope.cancelled_caught:
-                reason = f"no welcome within {DIAL_TIMEOUT_S} s"
+                reason = f"no welcome within {WELCOME_TIMEOUT_S} s"
         except NotAccepted as error:
-            self._log.warning("peer not accepted", extra={"peer": self.peer, "reason": str(error)})
+            self._gate.refused(self.peer, error.code if error.proven else 0, str(error))
         except (OSError, RemoteProtocolError) as error:
             reason = str(error)
         finally:
@@ -145,46 +172,46 @@ class PeerLink:
             self._broken.set()
         self._outbox = None
 
-    async def dial(self) -> socket.socket | None:
-        """A new connection to the peer, on which nothing was said yet; None = it is away."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        try:
-            sock = trio.socket.socket(family, socket.SOCK_STREAM)
-        except OSError:
-            return None  # out of descriptors: again later
-        try:
-            with trio.move_on_after(DIAL_TIMEOUT_S):
-                await sock.connect((self._host, self._port))
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS_MAX)
-                plain = socket.socket(fileno=sock.detach())
-                plain.setblocking(False)
-                return plain
-        except OSError:
-            pass  # it is away; the caller dials again
-        sock.close()
-        return None
-
 
 class Peers:
     """All append connections of a node."""
 
-    def __init__(self, links: list[PeerLink], store, core, frame_bytes_max: int, request_round,
-                 damaged):
-        self._links = {link.peer: link for link in links}
+    def __init__(self, store, core, frame_bytes_max: int, request_round, damaged):
+        self._links: dict[int, PeerLink] = {}
         self._store = store
         self._core = core
         self._frame_bytes_max = frame_bytes_max
         self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found what may not be
-        self._waiting: dict[int, list] = {link.peer: [] for link in links}
+        self._waiting: dict[int, list] = {}
         self._collected = False  # something is in ``_waiting``
         self._cold: deque = deque()
         self._cold_wanted = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._frames_sent_before = 0  # over links that ended
+
+    def add(self, link: PeerLink) -> None:
+        """Dial a peer from now on."""
+        assert link.peer not in self._links, f"node {link.peer} is dialled already"
+        self._links[link.peer] = link
+        self._waiting[link.peer] = []
+        if self._nursery is not None:
+            self._nursery.start_soon(link.run, self._connected, self._disconnected)
+
+    def remove(self, peer: int) -> None:
+        """Dial it no more; nothing when it is not dialled."""
+        link = self._links.pop(peer, None)
+        if link is not None:
+            del self._waiting[peer]
+            self._frames_sent_before += link.frames_sent
+            link.end()
+            if link.connected:
+                self._lost(peer)
 
     async def run(self) -> None:
         """The peer-send tasks and the cold reader."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             for link in self._links.values():
                 nursery.start_soon(link.run, self._connected, self._disconnected)
             nursery.start_soon(self._read_cold)
@@ -197,7 +224,7 @@ class Peers:
     @property
     def frames_sent(self) -> int:
         """Append frames since the start."""
-        return sum(link.frames_sent for link in self._links.values())
+        return self._frames_sent_before + sum(link.frames_sent for link in self._links.values())
 
     def send(self, envelopes: list) -> None:
         """Collect; nothing leaves before ``flush``."""
@@ -270,8 +297,9 @@ class Peers:
                 await self._send_cold(peer, message)
 
     async def _send_cold(self, peer: int, message: Append) -> None:
-        link = self._links[peer]
-        if not link.connected or not self._core.leads(message.group, message.term):
+        link = self._links.get(peer)
+        if (link is None or not link.connected
+                or not self._core.leads(message.group, message.term)):
             return
         try:
             plan = self._store.read_plan(message.group, message.prev_index + 1, message.last_index)
@@ -287,11 +315,15 @@ class Peers:
             size = sum(map(len, buffers))
             link.send([peer_codec.frame([peer_codec.encode(message, size)], buffers)])
 
-    def _connected(self, peer: int) -> None:
-        self._core.connected(peer)
+    def _connected(self, link: PeerLink) -> None:
+        self._core.connected(link.peer)
         self._request_round()
 
-    def _disconnected(self, peer: int) -> None:
-        self._waiting[peer].clear()
+    def _disconnected(self, link: PeerLink) -> None:
+        if self._links.get(link.peer) is link:  # else ``remove`` has said it
+            self._waiting[link.peer].clear()
+            self._lost(link.peer)
+
+    def _lost(self, peer: int) -> None:
         self._core.disconnected(peer)
         self._request_round()

@@ -34,6 +34,7 @@ class Replicas:
         self._request_round = request_round
         self._log = log
         self.forget: Callable[[int], None] = lambda group: None  # whoever else keeps something
+        self.takes_part: Callable[[], bool] = lambda: True  # this node may vote and acknowledge
         self.created = 0  # since the start
         self.removed = 0
         self._recoveries_seen = -1
@@ -43,10 +44,12 @@ class Replicas:
 
     def wanted(self, group: int, incarnation: int, sender: int, term: int) -> None:
         """``sender`` leads a group in which this node is a member, and has nothing of it."""
+        if not self.takes_part():
+            return  # the others do not know its data directory yet: it may have been wiped
         if group > max(self._pool_size, self._metadata_log.state.pool_size):
             return  # no such group: whoever says so knows metadata that are not here yet
         if group in self._core.groups():
-            if group != METADATA_GROUP or self._core.leader_hint(group)[0]:
+            if group != METADATA_GROUP or self._core.status(group).leader:
                 return  # metadata will say which incarnation counts; or this one is alive
             self._leaving.append(group)
             self.due = True

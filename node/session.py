@@ -116,7 +116,8 @@ class Session:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._drain, nursery.cancel_scope)
                 await self._attend()
-                await self._answer_rest()
+                if self._problem is None and not self._closed:
+                    await self._answer_rest()
                 nursery.cancel_scope.cancel()
         finally:
             self._closed = True
@@ -196,7 +197,7 @@ class Session:
 
     def fed(self) -> None:
         """There may be room for the large frame that waits."""
-        self._attention.set()
+        self._call_task()
 
     def _arrived(self) -> None:
         """The large frame is complete; what it asks for is counted from now on."""
@@ -298,12 +299,8 @@ class Session:
     def _is_full(self) -> bool:
         """Whether more requests have to wait for answers to earlier ones."""
         return (self._connection.in_flight >= self._connection.limits.in_flight_max
-                or self._bytes_in_flight > self._bytes_in_flight_max
+                or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
                 or self._starved > 0 and not self._budget.admits(self._starved))
-
-    @property
-    def _bytes_in_flight_max(self) -> int:
-        return self.service.limits.connection_bytes_in_flight_max
 
     def receive(self) -> bool:
         """Take what is there; whether a round is due for it.  What goes wrong is kept for the
@@ -418,16 +415,14 @@ class Session:
 
     def _greet(self, hello: Hello) -> None:
         service = self.service
-        text = ""
+        text, code = "", Code.INVALID_REQUEST
         if hello.version not in VERSIONS_SUPPORTED:
-            text = f"version {hello.version} is not known here"
+            text, code = f"version {hello.version} is not known here", Code.UNSUPPORTED
         elif hello.connection != "client":
             text = "this is the client port; nodes use the peer port"
         elif hello.cluster is not None and hello.cluster != service.cluster_id:
-            text = "this node belongs to another cluster"
+            text, code = "this node belongs to another cluster", Code.WRONG_CLUSTER
         if text:
-            code = (Code.UNSUPPORTED if hello.version not in VERSIONS_SUPPORTED
-                    else Code.INVALID_REQUEST)
             self._push(self._connection.send(Refused(code, text)))
             self._outbox.flush()
             return

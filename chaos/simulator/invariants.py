@@ -168,7 +168,7 @@ class CommitIsDurable(Invariant):
             return
         group = replica.group
         holders = group.durable_holders(index, group.committed[index - 1])
-        self.require(len(holders) >= group.majority(),
+        self.require(group.is_enough(replica, index, holders),
                      "{} takes index {} as committed, durable only on {}", replica, index, holders)
 
 
@@ -184,9 +184,9 @@ class CommitOwnTermOnly(Invariant):
         holders = []
         if own <= len(terms):
             holders = replica.group.durable_holders(own, replica.staged.chain(own))
-        self.require(len(holders) >= replica.group.majority(), "{} commits index {} of term {} in "
-                     "term {}, of which no entry is durable on a majority", replica, index,
-                     terms[index - 1], term)
+        self.require(replica.group.is_enough(replica, own, holders),
+                     "{} commits index {} of term {} in term {}, of which no entry is durable on a "
+                     "majority", replica, index, terms[index - 1], term)
 
 
 class AcknowledgedIsDurable(Invariant):
@@ -367,9 +367,9 @@ class ReplicasAgree(Invariant):
 
     def on_converged(self, group: GroupModel, live: list[int]) -> None:
         for node in live:
-            if node not in group.replicas:
+            if node not in group.configuration().members():
                 continue
-            replica = group.replicas[node]
+            replica = group.replica(node)
             self.require(replica.durable.chains == group.committed,
                          "{} ends at index {}, committed are {}", replica,
                          replica.durable.last_index, group.commit)

@@ -17,8 +17,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from multiraft import marks, membership
 from multiraft.ready import GroupWrite
-from multiraft.types import Entry, EntryKind, HardState
+from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 _IDENTITY = struct.Struct("<QQQBQq")  # chain before, term, index, kind, partition, base offset
 NO_HARD_STATE = HardState(0, 0)
@@ -34,13 +35,15 @@ def chain_of(previous: int, entry: Entry) -> int:
 
 
 class LogModel:
-    """A log as chains and terms; place i holds index i + 1."""
+    """A log as chains and terms; place i holds index i + 1.  ``members`` is kept for logs that
+    entries are appended to: (index, configuration) of each entry that says so."""
 
-    __slots__ = ("chains", "terms")
+    __slots__ = ("chains", "terms", "members")
 
     def __init__(self, chains: Sequence[int] = (), terms: Sequence[int] = ()):
         self.chains = list(chains)
         self.terms = list(terms)
+        self.members: list[tuple[int, Configuration]] = []
 
     @property
     def last_index(self) -> int:
@@ -56,14 +59,20 @@ class LogModel:
         chain = chain_of(self.chain(self.last_index), entry)
         self.chains.append(chain)
         self.terms.append(entry.term)
+        if entry.kind == EntryKind.MEMBERSHIP:
+            self.members.append((entry.index, membership.decode(entry.payload)))
         return chain
 
     def drop_from(self, first_gone: int) -> None:
         del self.chains[first_gone - 1:]
         del self.terms[first_gone - 1:]
+        while self.members and self.members[-1][0] >= first_gone:
+            self.members.pop()
 
     def put(self, write: PendingWrite, count: int | None = None) -> None:
         """What ``write`` does to this log with its first ``count`` entries (None = all)."""
+        if write.buried:
+            self.drop_from(1)
         if write.drop_from:
             self.drop_from(write.drop_from)
         self.chains.extend(write.chains[:count])
@@ -81,13 +90,14 @@ class PendingWrite(NamedTuple):
     chains: tuple[int, ...]
     terms: tuple[int, ...]
     hard_state: HardState | None
+    buried: bool = False  # a tombstone: the replica's life is over
 
 
 class ReplicaModel:
     """One group on one node, over all its lives."""
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
-                 "pending", "applied", "damaged")
+                 "pending", "applied", "damaged", "buried", "durably_buried")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -98,6 +108,8 @@ class ReplicaModel:
         self.durable_hard_state = NO_HARD_STATE
         self.pending: deque[PendingWrite] = deque()
         self.applied = 0
+        #: There is a tombstone and nothing else, as staged and as durable.
+        self.buried = self.durably_buried = False
         self.damaged = False  # quarantined: whatever it led, it leads no more
 
     def __repr__(self) -> str:
@@ -106,6 +118,13 @@ class ReplicaModel:
     def stage(self, sequence: int, write: GroupWrite) -> PendingWrite:
         """The log in memory moves; the chains of the new entries are computed from their bytes."""
         log = self.staged
+        buried = write.mark is not None and write.mark.kind == EntryKind.TOMBSTONE
+        if buried:
+            left = marks.parse_tombstone(write.mark.index, write.mark.payload)
+            write = write._replace(hard_state=left.hard_state)
+            log.drop_from(1)
+            self.applied = 0
+        self.buried = buried
         if write.drop_from:
             log.drop_from(write.drop_from)
         first = log.last_index
@@ -114,7 +133,7 @@ class ReplicaModel:
         if write.hard_state is not None:
             self.hard_state = write.hard_state
         pending = PendingWrite(sequence, write.drop_from, tuple(log.chains[first:]),
-                               tuple(log.terms[first:]), write.hard_state)
+                               tuple(log.terms[first:]), write.hard_state, buried)
         self.pending.append(pending)
         return pending
 
@@ -123,6 +142,7 @@ class ReplicaModel:
         while self.pending and self.pending[0].sequence <= sequence:
             write = self.pending.popleft()
             self.durable.put(write)
+            self.durably_buried = write.buried
             if write.hard_state is not None:
                 self.durable_hard_state = write.hard_state
 
@@ -132,6 +152,18 @@ class ReplicaModel:
         self.hard_state = self.durable_hard_state = hard_state
         self.pending.clear()
         self.applied = applied
+        self.buried = self.durably_buried = False
+
+    def restart_buried(self) -> None:
+        """A new life finds the tombstone, and nothing else."""
+        states = [self.durable_hard_state, *[write.hard_state for write in self.pending
+                                             if write.buried]]
+        self.restart(LogModel(), states[-1], 0)
+        self.buried = self.durably_buried = True
+
+    def configuration(self) -> Configuration:
+        """Who counts, by this replica's log."""
+        return self.staged.members[-1][1] if self.staged.members else self.group.initial
 
 
 class BatchModel(NamedTuple):
@@ -156,15 +188,21 @@ class PartitionModel:
         self.batches: dict[int, BatchModel] = {}  # by base offset
 
 
+def is_majority(configuration: Configuration, nodes: Sequence[int]) -> bool:
+    """Counted by hand: more than half of the voters, and of the outgoing ones."""
+    halves = [half for half in (configuration.voters, configuration.outgoing) if half]
+    return bool(halves) and all(2 * len({*half} & {*nodes}) > len(half) for half in halves)
+
+
 class GroupModel:
     """The truth about one group: who led, who voted, what is committed."""
 
-    __slots__ = ("group", "voters", "replicas", "leaders", "votes", "chain_at", "entries",
+    __slots__ = ("group", "initial", "replicas", "leaders", "votes", "chain_at", "entries",
                  "committed", "commit_marks", "partitions")
 
     def __init__(self, group: int, voters: tuple[int, ...]):
         self.group = group
-        self.voters = voters
+        self.initial = Configuration(voters)
         self.replicas = {node: ReplicaModel(node, self) for node in voters}
         self.leaders: dict[int, int] = {}  # term -> node
         self.votes: dict[tuple[int, int], int] = {}  # (term, voter) -> candidate
@@ -178,13 +216,40 @@ class GroupModel:
     def commit(self) -> int:
         return len(self.committed)
 
-    def majority(self) -> int:
-        return len(self.voters) // 2 + 1
+    def replica(self, node: int) -> ReplicaModel:
+        """The replica on a node; it may be its first."""
+        found = self.replicas.get(node)
+        if found is None:
+            found = self.replicas[node] = ReplicaModel(node, self)
+        return found
+
+    def configuration(self) -> Configuration:
+        """Who counts, by what is committed."""
+        for chain in reversed(self.committed):
+            if self.entries[chain].kind == EntryKind.MEMBERSHIP:
+                return membership.decode(self.entries[chain].payload)
+        return self.initial
+
+    def configurations_from(self, replica: ReplicaModel, index: int) -> list[Configuration]:
+        """Those under which ``index`` may have been committed in the replica's term: the one in
+        force there and those behind it in its log or in its leader's."""
+        found = []
+        leader = self.replicas.get(self.leaders.get(replica.hard_state[0], 0), replica)
+        for log in {id(replica.staged): replica.staged, id(leader.staged): leader.staged}.values():
+            members = [(0, self.initial), *log.members]
+            below = [at for at, (where, _) in enumerate(members) if where <= index]
+            found += [configuration for _, configuration in members[below[-1]:]]
+        return found
 
     def durable_holders(self, index: int, chain: int) -> list[int]:
-        """Voters whose disk holds the log that ends with ``chain`` at ``index``."""
-        return [node for node in self.voters
-                if self.replicas[node].durable.holds(index, chain)]
+        """Nodes whose disk holds the log that ends with ``chain`` at ``index``."""
+        return [node for node, replica in self.replicas.items()
+                if replica.durable.holds(index, chain)]
+
+    def is_enough(self, replica: ReplicaModel, index: int, holders: Sequence[int]) -> bool:
+        """Whether these are a majority under a configuration that may have decided."""
+        return any(is_majority(configuration, holders)
+                   for configuration in self.configurations_from(replica, index))
 
     def committed_before_term(self, term: int) -> int:
         """Highest index known to be committed by a leader of a term below ``term``."""

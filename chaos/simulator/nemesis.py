@@ -239,6 +239,22 @@ class Nemesis:
 
     # ---- leadership ------------------------------------------------------------------------
 
+    def cause_members(self) -> None:
+        """Members come, vote, and go."""
+        node = self._node()
+        if node.alive:
+            node.change_some(self._rng)
+
+    def cause_return(self) -> None:
+        """A voter is removed and added again as fast as its leader lets it, while what it said
+        before is still on its way."""
+        node, peer = self._rng.sample(sorted(self._world.nodes), 2)
+        if self._world.nodes[node].alive:
+            self._say(peer, f"removed and added again by n{node}")
+            self._world.network.clog([(peer, node)], CLOG_US)
+            self._lasting(lambda: self._world.network.unclog([(peer, node)]))
+            self._world.nodes[node].return_some(peer, self._rng)
+
     def cause_transfer(self) -> None:
         node = self._node()
         if node.alive:

@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
+from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
+from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
 from chaos.simulator.sessions import Sessions
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
-from multiraft.config import RaftConfig
 from multiraft.errors import ProposalError
 from multiraft.group import Role
 from multiraft.leases import LeaseEvent, deliver
 from multiraft.messages import Append, Message
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import Envelope, Event, Ready
-from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.identity import Identity
 from multiraft.storage.repairer import Repairer
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from chaos.simulator.world import World
 
 CLUSTER_ID = b"simulated-------"
-INCARNATION = 1
 #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
 ROUND_US = 20
 #: From a peer's start to an append connection with it.
@@ -58,10 +57,11 @@ COLD_READ_US = 400
 RECOVERY_US = 20_000
 #: Events of consensus that make a line in the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
-                           "needs_snapshot", "doubt", "cleared", "repaired"})
+                           "needs_snapshot", "doubt", "cleared", "repaired", "membership",
+                           "removed", "wanted"})
 
 
-class SimulatedNode(Mending):
+class SimulatedNode(Mending, Regrouping):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -156,7 +156,9 @@ class SimulatedNode(Mending):
         if store.damage and not self.rotten:
             raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
         for group, members in self._voters.items():
-            store.create_group(group, INCARNATION, Configuration(members))
+            if not store.is_removed(group):
+                store.create_group(group, INCARNATION, Configuration(members))
+        self._witness.absent(self.node, store.groups)
         self._filesystem.fuse = -1
         self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng)
         self._disk.factor = self._disk_factor
@@ -247,6 +249,7 @@ class SimulatedNode(Mending):
         self.paused = False
         self._trace.line(self.node, -1, "resume")
         missed, self._missed = self._missed, deque()
+        self.later(0, self._ask_all)
         for callback, arguments in missed:
             self.later(0, callback, *arguments)
 
@@ -329,6 +332,7 @@ class SimulatedNode(Mending):
                 self._sessions.append(request)
             else:
                 self._sessions.fetch(request)
+                self._ask_index(request.group)
 
     def _answer(self, client: int, reply: tuple) -> None:
         self._effect()
@@ -388,6 +392,8 @@ class SimulatedNode(Mending):
         self._send_all(ready.messages)
         self._effect()
         self._disk.start_next()
+        for read in ready.reads:
+            self._witness.confirmed(self.node, read.group, read.index, read.token)
         for group, first, last in ready.committed:
             self._effect()
             self._witness.committed(self.node, group, first, last)
@@ -406,6 +412,11 @@ class SimulatedNode(Mending):
                     raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
+            if event.kind == "wanted":
+                create_wanted(self._store, self._raft, self._witness, event)
+            if event.kind == "removed":
+                self._sessions.stepped_down(event.group)
+                self._repairer.groups.discard(event.group)
             if event.kind == "role" and event.fields[0] != Role.LEADER:
                 self._sessions.stepped_down(event.group)
             if event.kind in TRACED_EVENTS:
@@ -429,7 +440,7 @@ class SimulatedNode(Mending):
 
     def commits(self) -> dict[int, int]:
         """Commit index of each group here."""
-        return {group: self._raft.status(group).commit for group in self._voters}
+        return {group: self._raft.status(group).commit for group in self._raft.groups()}
 
     def settled(self, flights: Sequence[Flight]) -> None:
         """These writes are on the disk."""
@@ -488,6 +499,8 @@ class SimulatedNode(Mending):
         return self._framed(message, entries)
 
     def _send_cold(self, to: int, message: Append, plan: object) -> None:
+        if not self._raft.leads(message.group, message.term):
+            return  # as the real node: it may have been removed meanwhile
         try:
             self._send(to, [self._framed(message, plan.execute())])
         except CorruptRange as error:
@@ -511,7 +524,7 @@ class SimulatedNode(Mending):
         if not led:
             return
         group = rng.choice(led)
-        to = rng.choice([node for node in self._voters[group] if node != self.node])
+        to = rng.choice([node for node in self._peers])
         self._trace.line(self.node, group, "fault", f"transfer to n{to}")
         try:
             if rng.random() < 0.8:
@@ -526,7 +539,7 @@ class SimulatedNode(Mending):
 
     def leads(self, group: int) -> bool:
         """Whether it believes so."""
-        return (self.is_up and group in self._voters
+        return (self.is_up and group in self._raft.groups()
                 and self._raft.leader_hint(group)[0] == self.node)
 
     def awake(self) -> list[str]:
@@ -535,7 +548,7 @@ class SimulatedNode(Mending):
             return [f"n{self.node} is not up"]
         deadline_ms = self._raft.next_deadline_ms()
         timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
-        statuses = [self._raft.status(group) for group in self._voters]
+        statuses = [self._raft.status(group) for group in self._raft.groups()]
         return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
 
     def check(self) -> None:
@@ -547,7 +560,12 @@ class SimulatedNode(Mending):
 
     def led_groups(self) -> list[int]:
         """Groups that this node leads."""
-        return [group for group in self._voters if self._raft.status(group).role is Role.LEADER]
+        return [group for group in self._raft.groups() if self._raft.is_leader(group)]
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Groups of which there is a replica here."""
+        return self._raft.groups() if self._raft is not None else ()
 
     def hint(self, group: int) -> int:
         """Who leads a group, of any group of the pool; 0 = it does not know."""
@@ -556,34 +574,10 @@ class SimulatedNode(Mending):
     def read_everything(self, partitions: dict[int, tuple[int, ...]]) -> dict[int, int]:
         """Fetch each partition here from its start; the offset after its last record."""
         ends = {}
-        for group in self._voters:
+        for group in self._raft.groups():
             for partition in partitions[group]:
                 end = 0
                 while (reached := self._sessions.read(0, group, partition, end)) > end:
                     end = reached
                 ends[partition] = end
         return ends
-
-
-def raft_config(parameters) -> RaftConfig:
-    """The seed's overrides on the defaults."""
-    raft = parameters.raft
-    return RaftConfig(
-        append_bytes_max=raft.append_bytes_max, peer_window_bytes=raft.peer_window_bytes,
-        catch_up_append_bytes=max(1, raft.append_bytes_max // 2),
-        catch_up_window_bytes=max(1, raft.append_bytes_max // 2, raft.peer_window_bytes // 2),
-        uncommitted_bytes_max=raft.uncommitted_bytes_max,
-        uncommitted_entries_max=raft.uncommitted_entries_max,
-        reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
-        retransmit_ms=raft.retransmit_ms).validate()
-
-
-def storage_config(parameters) -> StorageConfig:
-    """The seed's sizes."""
-    disk = parameters.disk
-    return StorageConfig(
-        entry_bytes_max=4096, first_segment_bytes=disk.first_segment_bytes,
-        segment_bytes_max=disk.segment_bytes_max, zero_ahead_bytes=disk.zero_ahead_bytes,
-        tail_cache_bytes_max=disk.tail_cache_bytes_max, checkpoint_bytes=disk.checkpoint_bytes,
-        checkpoint_growth_factor=disk.checkpoint_growth_factor,
-        checkpoints_kept=disk.checkpoints_kept).validate()

@@ -10,13 +10,14 @@ that a run with all of them on hides, because one fault masks another.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 #: Every kind of fault a nemesis can cause.  A run plays with a random subset.
 FAULT_KINDS = (
     "power-loss", "kill", "crash-midway", "cluster-power", "pause", "partition-one",
     "partition-halves", "partition-one-way", "clog", "disk-slow", "disconnect", "transfer",
     "double-crash", "isolate-leader", "crash-in-write", "bit-rot",
+    "members", "return",
 )
 
 
@@ -62,6 +63,7 @@ class RaftParameters:
     reexamine_groups_max: int
     lease_ms: int
     retransmit_ms: int
+    promotion_lag_entries_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,13 @@ class Parameters:
             workload=_draw_workload(rng),
         )
 
+    def with_members(self) -> Parameters:
+        """The same world, in which members change all the time."""
+        kinds = tuple(kind for kind in self.faults if kind != "bit-rot")
+        more = ("members", "members", "return") * max(1, len(kinds) // 2)
+        return replace(self, faults=kinds + more,
+                       fault_interval_ms=min(self.fault_interval_ms, 400))
+
     def describe(self) -> list[str]:
         """One line per part, for ``--trace`` and the report of a failure."""
         lines = []
@@ -135,6 +144,10 @@ class Parameters:
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
     chosen = tuple(kind for kind in FAULT_KINDS if rng.random() < share)
+    if {"members", "return"} & {*chosen} and "bit-rot" in chosen:
+        # What has to be whole elsewhere is asked of one set of replicas: one of the two.
+        gone = rng.choice((("members", "return"), ("bit-rot",)))
+        chosen = tuple(kind for kind in chosen if kind not in gone)
     return chosen or (rng.choice(FAULT_KINDS),)
 
 
@@ -183,6 +196,7 @@ def _draw_raft(rng: random.Random) -> RaftParameters:
         reexamine_groups_max=rng.choice((1, 3, 256)),
         lease_ms=rng.choice((450, 600, 600, 2000)),
         retransmit_ms=rng.choice((100, 500, 500)),
+        promotion_lag_entries_max=rng.choice((1, 4, 1024)),
     )
 
 

@@ -102,6 +102,42 @@ BUGS: dict[str, Bug] = {
     "replaced-without-sync": Bug(
         "multiraft.storage.envelope", "replace_file", "True)", "False)",
         "a file's name is durable before its contents"),
+    "counts-itself-when-removed": Bug(
+        "multiraft.replication", "maybe_commit",
+        "membership.committed(group.configuration, group.durable_of)",
+        "membership.committed(group.configuration._replace(voters=tuple(\n"
+        "        {*group.configuration.voters, group.host.node})), group.durable_of)",
+        "a leader that is no voter any more counts its own disk (etcd, confchange_v1_remove_leader)"
+    ),
+    "two-voters-at-once": Bug(
+        "multiraft.membership", "entered",
+        "return Configuration(voters, learners, configuration.voters)",
+        "return Configuration(voters, learners)",
+        "voters change in one step: the two majorities need not overlap (thesis 4.1)"),
+    "old-majority-is-not-asked": Bug(
+        "multiraft.membership", "committed", "if configuration.outgoing:", "if False:",
+        "a joint configuration commits by the new majority alone"),
+    "configuration-when-committed": Bug(
+        "multiraft.replication", "_accept",
+        "group.adopt(entry.index, membership.decode(entry.payload))", "pass",
+        "a follower does not take the configuration that is in its log (thesis 4.1)"),
+    "configuration-outlives-its-entry": Bug(
+        "multiraft.group", "Group.truncate", "if self.configuration_index >= first_gone:",
+        "if False:", "a dropped suffix leaves its configuration in force (thesis 4.1)"),
+    "acknowledgement-of-an-earlier-life": Bug(
+        "multiraft.replication", "on_append_reply", "if reply.stamp < member.since:", "if False:",
+        "what a replica said before it was removed counts for the one that came after it"),
+    "tombstone-forgets-the-vote": Bug(
+        "multiraft.storage.group_log", "GroupLog.bury",
+        "self.hard_state, self.barred = left.hard_state, left.barred", "self.barred = left.barred",
+        "a replica that is added again votes a second time in a term (S28f)"),
+    "read-without-confirmation": Bug(
+        "multiraft.reads", "_confirm",
+        "if membership.supported(group.configuration, answered):", "if True:",
+        "a leader answers linearizable reads without asking whether it still leads"),
+    "read-confirmed-before-it-was-asked": Bug(
+        "multiraft.reads", "_confirm", ">= reads.stamp", ">= 0",
+        "any earlier answer of a member confirms a read"),
     "votes-while-damaged": Bug(
         "multiraft.election", "on_vote_request", "if group.quarantined or trusting or",
         "if trusting or", "a replica that lost its log's end votes (Alagappan et al., FAST 2018)",

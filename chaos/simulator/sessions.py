@@ -132,6 +132,8 @@ class Sessions:
     def read(self, reader: int, group: int, partition: int, offset: int,
              bytes_max: int = READ_BYTES_MAX) -> int:
         """One fetch, judged at once, for a reply may be lost; the offset after what was read."""
+        if group not in self._store.groups:
+            return offset  # no replica here
         try:
             high_watermark = self._store.tails[group].high_watermark(partition)
         except UnknownPartition:

@@ -33,7 +33,7 @@ class Witness:
             check(*arguments)
 
     def replica(self, node: int, group: int) -> ReplicaModel:
-        return self.groups[group].replicas[node]
+        return self.groups[group].replica(node)
 
     # ---- the disk --------------------------------------------------------------------------
 
@@ -101,6 +101,30 @@ class Witness:
             self._commit(replica, message.commit, message.term)
         self._ask("on_send", replica, to, message)
 
+    def created(self, node: int, group: int, restored: GroupRestored) -> None:
+        """An empty replica, where there was none or a tombstone was left."""
+        replica = self.replica(node, group)
+        if restored.bounds.last_index or replica.staged.last_index:
+            raise Violation("LivesAreApart", f"{replica} is created with a log that ends at "
+                            f"{restored.bounds.last_index}, the one before it at "
+                            f"{replica.staged.last_index}")
+        if HardState(*restored.hard_state) != replica.hard_state:
+            raise Violation("TermMonotonic", f"{replica} is created with hard state "
+                            f"{restored.hard_state}, its tombstone had {replica.hard_state}")
+        replica.applied = 0
+
+    def absent(self, node: int, here: Iterable[int]) -> None:
+        """A restart found replicas of these groups only."""
+        for number, group in self.groups.items():
+            replica = group.replicas.get(node)
+            if number in here or replica is None:
+                continue
+            known = [replica.durably_buried, *[write.buried for write in replica.pending]]
+            used = replica.durable.last_index or replica.durable_hard_state != (0, 0)
+            if used and not any(known):
+                raise Violation("DurableSurvives", f"{replica} is gone, and nobody removed it")
+            replica.restart_buried()
+
     def leads(self, replica: ReplicaModel, term: int) -> None:
         if replica.group.leaders.get(term) != replica.node:
             self.leader_changes += 1
@@ -125,6 +149,12 @@ class Witness:
             group.committed.extend(replica.staged.chains[group.commit:index])
             group.commit_marks.append((term, index))
         self._ask("on_commit", replica, index, max(added, 0))
+
+    def confirmed(self, node: int, group: int, index: int, floor: int) -> None:
+        """A linearizable read that was asked for when ``floor`` was committed may be answered."""
+        if index < floor:
+            raise Violation("ReadsAreLinearizable", f"n{node} answers a read of g{group} at index "
+                            f"{index}, {floor} was committed before it was asked")
 
     # ---- clients -----------------------------------------------------------------------------
 

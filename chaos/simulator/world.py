@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from chaos.simulator.events import EventQueue
 from chaos.simulator.invariants import Violation
-from chaos.simulator.model import GroupModel
+from chaos.simulator.model import GroupModel, is_majority
 from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.network import Network
 from chaos.simulator.node import SimulatedNode
@@ -132,6 +132,8 @@ class World:
         # A damaged node may need each of the others: for its copies, or to be cleared.
         if rng.random() < MINORITY_DOWN and not self.atlas.damaged_nodes:
             down = rng.sample(sorted(self.nodes), (self.parameters.replication_factor - 1) // 2)
+            if not self._can_do_without(down):
+                down = []
         for number, node in sorted(self.nodes.items()):
             node.disarm()
             if number in down:
@@ -156,6 +158,8 @@ class World:
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"groups that commit nothing after healing: "
                             f"{self.workload.open_summary()}")
+        self._until(deadline_ms, lambda: not self._lingering(live),
+                    lambda: f"replicas that should not be: {self._lingering(live)[:8]}")
         self._until(deadline_ms, lambda: not self._unequal(live),
                     lambda: f"replicas that do not catch up: {self._unequal(live)[:8]}")
         self.witness.converged(live)
@@ -193,13 +197,34 @@ class World:
         """Live replicas that are not at their group's last committed entry."""
         found = []
         for number, group in self.witness.groups.items():
-            for node in group.voters:
-                replica = group.replicas[node]
+            for node in group.configuration().members():
+                replica = group.replica(node)
                 if node in live and (replica.applied != group.commit
                                      or replica.durable.last_index != group.commit):
                     found.append(f"n{node} g{number} ends at {replica.durable.last_index}, applied "
                                  f"{replica.applied}, committed {group.commit}")
         return found
+
+    def _lingering(self, live: list[int]) -> list[str]:
+        """Live nodes with replicas of groups of which they are no members, or without those of
+        which they are."""
+        found = []
+        for number, group in self.witness.groups.items():
+            members = group.configuration().members()
+            found += [f"n{node} g{number} members {members}" for node in live
+                      if (number in self.nodes[node].groups) != (node in members)]
+        return found
+
+    def _can_do_without(self, down: list[int]) -> bool:
+        """Whether each group has a majority without these nodes, whatever configuration of it is
+        still in a log."""
+        for group in self.witness.groups.values():
+            left = [node for node in self.nodes if node not in down]
+            seen = [group.configuration(), *[replica.configuration() for replica
+                                             in group.replicas.values() if not replica.buried]]
+            if not all(is_majority(configuration, left) for configuration in seen):
+                return False
+        return True
 
     def _until(self, deadline_ms: int, holds: Callable[[], bool],
                complaint: Callable[[], str]) -> None:

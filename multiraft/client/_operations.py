@@ -17,7 +17,7 @@ from multiraft.client import _search
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange, Pause
 from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms
-from multiraft.wire import messages
+from multiraft.wire import messages, nodes
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     AmbiguousOutcome,
@@ -26,6 +26,12 @@ from multiraft.wire.errors import (
     TimedOut,
     UnknownTopic,
     exception_for,
+)
+from multiraft.wire.members import (
+    GroupMembers,
+    GroupMembersReply,
+    GroupRecover,
+    GroupRecoverReply,
 )
 from multiraft.wire.messages import (
     EARLIEST,
@@ -37,10 +43,6 @@ from multiraft.wire.messages import (
     GroupDescribe,
     GroupDescribeReply,
     GroupList,
-    GroupMembers,
-    GroupMembersReply,
-    GroupRecover,
-    GroupRecoverReply,
     GroupSummary,
     GroupTransfer,
     GroupTransferReply,
@@ -220,6 +222,27 @@ class Operations:
         reply: GroupDescribeReply = yield from self._ask_node(GroupDescribe(group), address,
                                                               timeout_ms)
         return reply
+
+    # ---- nodes ----
+
+    def join_cluster(self, node: nodes.NodeRow) -> Generator:
+        """-> ``JoinClusterReply``.  Joining twice is joining once."""
+        reply: nodes.JoinClusterReply = yield from self._ask(nodes.JoinCluster(node))
+        return reply
+
+    def node_list(self) -> Generator:
+        """-> ``NodeListReply``."""
+        reply: nodes.NodeListReply = yield from self._ask(nodes.NodeList())
+        return reply
+
+    def node_describe(self, node: int) -> Generator:
+        """-> ``NodeDescribeReply``."""
+        reply: nodes.NodeDescribeReply = yield from self._ask(nodes.NodeDescribe(node))
+        return reply
+
+    def remove_node(self, node: int) -> Generator:
+        """-> None.  Removing twice is removing once."""
+        yield from self._ask(nodes.RemoveNode(node))
 
     # ---- parts ----
 

@@ -29,17 +29,17 @@ from multiraft.client._records import BatchReceipt, FetchedBatch, Record
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
+from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
 from multiraft.wire.messages import (
     ClusterStatusReply,
     GroupDescribeReply,
-    GroupMembersReply,
-    GroupRecoverReply,
     GroupSummary,
     GroupTransferReply,
     NodeStatusReply,
     TopicMetadata,
     TopicSummary,
 )
+from multiraft.wire.nodes import JoinClusterReply, NodeDescribeReply, NodeListReply, NodeRow
 from multiraft.wire.tls import TlsSocket
 
 
@@ -193,6 +193,24 @@ class Client:
                        timeout_ms: int = 0) -> GroupDescribeReply:
         """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as above."""
         return await self._run(self._operations.group_describe(group, address, timeout_ms))
+
+    # ---- nodes ----
+
+    async def join_cluster(self, node: NodeRow) -> JoinClusterReply:
+        """Make a data directory a node of the cluster."""
+        return await self._run(self._operations.join_cluster(node))
+
+    async def node_list(self) -> NodeListReply:
+        """All nodes, and the ids of those that were removed."""
+        return await self._run(self._operations.node_list())
+
+    async def node_describe(self, node: int) -> NodeDescribeReply:
+        """One node and its groups."""
+        return await self._run(self._operations.node_describe(node))
+
+    async def remove_node(self, node: int) -> None:
+        """Forget a node that is in no group any more, for ever."""
+        await self._run(self._operations.remove_node(node))
 
     # ---- data ----
 

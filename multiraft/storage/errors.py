@@ -2,6 +2,7 @@
 
     StorageError (MultiRaftError)
     +- DirectoryInUse       another process holds the lock; its pid when known
+    +- IdentityMissing      the directory was never given an identity, or is not mounted
     +- WrongIdentity        the directory belongs to another cluster or node
     +- UnknownFormat        a file of a version this program does not know
     |  +- UnknownEntry      an intact entry of a kind this program does not know
@@ -31,6 +32,14 @@ class DirectoryInUse(StorageError):
         super().__init__(f"{path} is held by " + (f"process {pid}" if pid else "another process"))
         self.path = path
         self.pid = pid
+
+
+class IdentityMissing(StorageError):
+    """The directory has no identity, and nobody said that it is new."""
+
+    def __init__(self, path: str):
+        super().__init__(f"{path} is missing: the directory has no identity")
+        self.path = path
 
 
 class WrongIdentity(StorageError):

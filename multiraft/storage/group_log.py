@@ -91,6 +91,7 @@ class GroupLog:
         self.group_incarnation = left.incarnation
         self.removed = True
         self.buried_at = self.lifted = position
+        self.settled = ((0, position),)
 
     def reincarnate(self, new: Reincarnation, index: int) -> None:
         """The group goes on from this log, whose last index that is, in a new incarnation."""

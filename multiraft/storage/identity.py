@@ -1,11 +1,13 @@
-"""Whose directory this is: ``node.json``, written at the first start, and the boot epoch in it.
+"""Whose directory this is: ``node.json``, and the boot epoch in it.
 
-Contract.  ``claim`` compares the directory's identity with the one that starts, counts the boot
-epoch up by one and returns when that is durable, so no epoch is ever used twice.  A directory that
-holds data but no identity is refused: its identity was lost, or it is half a copy.
+Contract.  ``create`` gives an empty directory its identity, once.  ``claim`` compares it with the
+one that starts, counts the boot epoch up by one and returns when that is durable, so no epoch is
+ever used twice.  A directory without identity is refused: its disk is not mounted, its identity was
+lost, or it is half a copy; in none of these cases may it look like a new node's (scenario S28f).
 
 Theory.  JSON, because a person who finds a disk wants to read whose it is.  The CRC covers the
-canonical form of the other fields.
+canonical form of the other fields; ``write_signed`` and ``read_signed`` keep other small files of a
+data directory in the same form.
 """
 
 from __future__ import annotations
@@ -15,22 +17,31 @@ from typing import NamedTuple
 
 from multiraft import _layout, core
 from multiraft.storage.envelope import replace_file
-from multiraft.storage.errors import CorruptFile, UnknownFormat, WrongIdentity
+from multiraft.storage.errors import CorruptFile, IdentityMissing, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import Filesystem
 
 NODE_FILE = "node.json"
 
-#: The file is a few hundred bytes; more is not ours.
-_NODE_FILE_BYTES_MAX = 1 << 16
+#: These files are a few hundred bytes for each node of a cluster; more is not ours.
+_FILE_BYTES_MAX = 1 << 20
 
 
 class Identity(NamedTuple):
-    """Who starts.  ``fresh_incarnation`` is a random 63-bit number, used only when the directory is
-    new: it then becomes the incarnation of the directory."""
+    """Who starts.  ``fresh_incarnation`` is a random 63-bit number for a directory that is new: it
+    becomes the incarnation of the directory.  0 = the directory must have an identity already."""
 
     cluster: bytes  # 16 bytes
     node: int
-    fresh_incarnation: int
+    fresh_incarnation: int = 0
+
+
+class Found(NamedTuple):
+    """The identity that a directory has."""
+
+    cluster: bytes
+    node: int
+    incarnation: int
+    boot_epoch: int
 
 
 class Claimed(NamedTuple):
@@ -43,14 +54,21 @@ class Claimed(NamedTuple):
 def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: bool) -> Claimed:
     """Check or create the identity and start a new boot epoch.
 
-    Raises ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile``.
+    Raises ``IdentityMissing``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile``.
     """
     assert len(identity.cluster) == 16, f"cluster id of {len(identity.cluster)} bytes"
     path = f"{directory}/{NODE_FILE}"
-    if filesystem.exists(path):
-        claimed = _read(filesystem, path, identity)
+    found = read(filesystem, directory)
+    if found is not None:
+        if found.cluster != identity.cluster:
+            raise WrongIdentity(path, "cluster", found.cluster.hex(), identity.cluster.hex())
+        if found.node != identity.node:
+            raise WrongIdentity(path, "node", found.node, identity.node)
+        claimed = Claimed(found.incarnation, found.boot_epoch)
     elif has_data:
         raise CorruptFile(path, "it is missing, but the directory holds data")
+    elif not identity.fresh_incarnation:
+        raise IdentityMissing(path)
     else:
         claimed = Claimed(identity.fresh_incarnation, 0)
     claimed = claimed._replace(boot_epoch=claimed.boot_epoch + 1)
@@ -58,19 +76,43 @@ def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: 
     return claimed
 
 
-def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: Claimed) -> None:
-    fields = {"format_version": _layout.FORMAT_VERSION, "cluster_id": identity.cluster.hex(),
-              "node": identity.node, "incarnation": claimed.incarnation,
-              "boot_epoch": claimed.boot_epoch}
-    fields["crc"] = _crc(fields)
-    text = json.dumps(fields, indent=1, sort_keys=True) + "\n"
-    replace_file(filesystem, directory, NODE_FILE, [text.encode()])
+def create(filesystem: Filesystem, directory: str, identity: Identity) -> None:
+    """Give a new directory its identity; it has not been started yet (boot epoch 0)."""
+    assert identity.fresh_incarnation, "a new directory needs an incarnation"
+    assert not filesystem.exists(f"{directory}/{NODE_FILE}"), f"{directory} has an identity"
+    _write(filesystem, directory, identity, Claimed(identity.fresh_incarnation, 0))
 
 
-def _read(filesystem: Filesystem, path: str, identity: Identity) -> Claimed:
+def read(filesystem: Filesystem, directory: str) -> Found | None:
+    """The identity that the directory has; None = it has none.  Raises ``UnknownFormat``,
+    ``CorruptFile``."""
+    fields = read_signed(filesystem, directory, NODE_FILE)
+    if fields is None:
+        return None
+    try:
+        return Found(bytes.fromhex(fields["cluster_id"]), int(fields["node"]),
+                     int(fields["incarnation"]), int(fields["boot_epoch"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptFile(f"{directory}/{NODE_FILE}", f"malformed ({error!r})") from error
+
+
+def write_signed(filesystem: Filesystem, directory: str, name: str, fields: dict) -> None:
+    """Replace a JSON file of the directory; its format version and CRC are added."""
+    signed = {"format_version": _layout.FORMAT_VERSION, **fields}
+    signed["crc"] = _crc(signed)
+    text = json.dumps(signed, indent=1, sort_keys=True) + "\n"
+    replace_file(filesystem, directory, name, [text.encode()])
+
+
+def read_signed(filesystem: Filesystem, directory: str, name: str) -> dict | None:
+    """The fields of such a file; None = there is none.  Raises ``UnknownFormat``,
+    ``CorruptFile``."""
+    path = f"{directory}/{name}"
+    if not filesystem.exists(path):
+        return None
     file = filesystem.open(path)
     try:
-        data = file.read(_NODE_FILE_BYTES_MAX, 0)
+        data = file.read(_FILE_BYTES_MAX, 0)
     finally:
         file.close()
     try:
@@ -79,13 +121,16 @@ def _read(filesystem: Filesystem, path: str, identity: Identity) -> Claimed:
         raise CorruptFile(path, f"not JSON ({error})") from error
     if not isinstance(fields, dict) or fields.pop("crc", None) != _crc(fields):
         raise CorruptFile(path, "its CRC does not match")
-    if fields.get("format_version") != _layout.FORMAT_VERSION:
-        raise UnknownFormat(path, fields.get("format_version"), _layout.FORMAT_VERSION)
-    if fields["cluster_id"] != identity.cluster.hex():
-        raise WrongIdentity(path, "cluster", fields["cluster_id"], identity.cluster.hex())
-    if fields["node"] != identity.node:
-        raise WrongIdentity(path, "node", fields["node"], identity.node)
-    return Claimed(fields["incarnation"], fields["boot_epoch"])
+    version = fields.pop("format_version", None)
+    if version != _layout.FORMAT_VERSION:
+        raise UnknownFormat(path, version, _layout.FORMAT_VERSION)
+    return fields
+
+
+def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: Claimed) -> None:
+    write_signed(filesystem, directory, NODE_FILE, {
+        "cluster_id": identity.cluster.hex(), "node": identity.node,
+        "incarnation": claimed.incarnation, "boot_epoch": claimed.boot_epoch})
 
 
 def _crc(fields: dict) -> int:

@@ -39,7 +39,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from multiraft import _layout, membership
-from multiraft.errors import CorruptEntry
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat, WrongIdentity
@@ -347,9 +346,8 @@ class _Recovery:
             log.lifted, log.settled = record.lifted, record.settled
             log.since = record.since
             log.configurations = [(record.configuration_index, record.configuration)]
-            log.barred, log.removed, log.buried_at = (record.barred, record.removed,
-                                                      record.buried_at)
-            log.group_incarnation = record.group_incarnation
+            log.barred, log.removed = record.barred, record.removed
+            log.buried_at, log.group_incarnation = record.buried_at, record.group_incarnation
             self._result.logs[record.group] = log
         for each in found:
             for run in each.scan.index.runs.values():
@@ -414,10 +412,10 @@ class _Recovery:
             self._note_log(segment, log, run.broken)
 
     def _join_marks(self, log: GroupLog, run: GroupRun) -> None:
-        """The end of the replica's life and the group's new one, where the checkpoint does not know
-        of them already."""
+        """The end of the replica's life, and the group's new one, if the checkpoint has it not."""
         if run.buried is not None:
             self._tail_entries[run.group] = []
+            self._early.pop(run.group, None)
             if run.buried_at > log.buried_at:
                 log.bury(run.buried, run.buried_at)
                 self._buried[run.group] = run.buried_at
@@ -531,13 +529,13 @@ class _Recovery:
 
     def _find_configurations(self, log: GroupLog) -> None:
         """Membership entries above the applied state: what is in the log counts (thesis 4.1)."""
-        for entry in self._tail_entries.get(log.group, ()):
-            if (entry.kind == EntryKind.MEMBERSHIP
-                    and log.configurations[-1][0] < entry.index <= log.index.last_index):
-                try:
-                    log.configurations.append((entry.index, membership.decode(entry.payload)))
-                except CorruptEntry as error:
-                    log.quarantine_for_good(f"entry {entry.index}: {error}")
+        for index, payload in [(entry.index, entry.payload)
+                               for entry in self._tail_entries.get(log.group, ())
+                               if entry.kind == EntryKind.MEMBERSHIP]:
+            if log.configurations[-1][0] < index <= log.index.last_index:
+                if why := membership.fault(payload):
+                    return log.quarantine_for_good(f"entry {index}: {why}")
+                log.configurations.append((index, membership.decode(payload)))
 
     def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
         """Why the tail does not reach the log's end, or empty.  It stops before a missing entry and

@@ -150,7 +150,7 @@ class GroupRun:
     def bury(self, left: Tombstone, position: int) -> None:
         """A tombstone in lane order: nothing before it is the log's any more."""
         self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
-                      buried=left, buried_at=position, removed=True)
+                      settled=((0, position),), buried=left, buried_at=position, removed=True)
 
     def repair(self, copy: Copy, entry: Entry) -> None:
         """A copy in lane order; of an entry of this segment, or of an earlier one.  One that is not

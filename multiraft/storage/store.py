@@ -516,7 +516,7 @@ class Store:
         records: dict[int, GroupRecord | bytes] = {}
         for group in sorted(self._logs):
             log = self._logs[group]
-            if log.buried_at < self._lane.durable or not log.buried_at:
+            if log.buried_at < self._lane.synced or not log.buried_at:
                 log.record_before = b""
                 records[group] = self._record(log, commits.get(group, 0))
             elif log.record_before:  # a tombstone that is not durable has not happened

@@ -10,7 +10,8 @@
     |  +- NotLeader LeaderUnknown OffsetOutOfRange OffsetNotAvailable UnknownTopic
     |     UnknownPartition TopicExists InvalidTopicName InvalidRequest Unsupported CorruptBatch
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
-    |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut
+    |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
+    |     WrongIncarnation NodeRemoved StaleLife NodeRuns
     +- AmbiguousOutcome          nobody knows whether the request had an effect
 
 Contract.  ``RequestError`` promises that nothing happened, so a caller may do it again or give up;
@@ -79,6 +80,12 @@ class Code(enum.IntEnum):
     STORAGE_FULL = 21
     LIMIT_EXCEEDED = 22
     TIMED_OUT = 23
+    UNKNOWN_NODE = 40
+    WRONG_CLUSTER = 41
+    WRONG_INCARNATION = 42
+    NODE_REMOVED = 43
+    STALE_LIFE = 44
+    NODE_RUNS = 45
 
 
 class ErrorDetail(NamedTuple):
@@ -257,6 +264,43 @@ class TimedOut(RequestError):
     """The request was not begun in time; nothing happened."""
 
     code = Code.TIMED_OUT
+    retriable = True
+
+
+class UnknownNode(RequestError):
+    """No node has that id, as far as the answering one knows."""
+
+    code = Code.UNKNOWN_NODE
+
+
+class WrongCluster(RequestError):
+    """The answering node belongs to another cluster than the one expected."""
+
+    code = Code.WRONG_CLUSTER
+
+
+class WrongIncarnation(RequestError):
+    """The node of that id is another data directory: this one was wiped, or is somebody else's."""
+
+    code = Code.WRONG_INCARNATION
+
+
+class NodeRemoved(RequestError):
+    """The node was removed from the cluster for ever."""
+
+    code = Code.NODE_REMOVED
+
+
+class StaleLife(RequestError):
+    """The node has started again since, perhaps from a copy of its data directory."""
+
+    code = Code.STALE_LIFE
+
+
+class NodeRuns(RequestError):
+    """An earlier life of the node is still running."""
+
+    code = Code.NODE_RUNS
     retriable = True
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.wire import schema
+from multiraft.wire import members, nodes, schema
 from multiraft.wire.description import (
     GROUP_DESCRIBE,
     GROUP_DESCRIBE_REPLY,
@@ -31,7 +31,6 @@ from multiraft.wire.rows import (
     FetchResult,
     GroupReplicas,
     GroupSummary,
-    MemberRow,
     NodeAddress,
     NodeSummary,
     OffsetQuery,
@@ -82,6 +81,8 @@ class Hello(NamedTuple):
     node: int = 0  # 0 = not a node
     boot_epoch: int = 0
     client_id: str = ""
+    incarnation: int = 0  # of a node's data directory
+    process: int = 0  # of a node: a random number of this very process
     version: int = PROTOCOL_VERSION
     nonce: bytes | None = None  # of a node that can prove that it knows the cluster's secret
 
@@ -119,6 +120,7 @@ class Refused(NamedTuple):
     code: int
     text: str
     versions: tuple[int, ...] = VERSIONS_SUPPORTED
+    proof: bytes | None = None  # as of a welcome, when the dialler has given its own
 
 
 # ---- requests ---------------------------------------------------------------------------------
@@ -209,27 +211,6 @@ class GroupTransfer(NamedTuple):
     to: int = 0
 
 
-class GroupMembers(NamedTuple):
-    """To the group's leader: make these the members, if ``voters`` is not empty and the
-    configuration in force is still the one at ``expected_index`` (-1 = whichever).  Else only tell.
-    ``local``: the answering node's own replica is meant, whether it leads or not; tells only."""
-
-    group: int
-    voters: tuple[int, ...] = ()
-    learners: tuple[int, ...] = ()
-    expected_index: int = -1
-    local: bool = False
-
-
-class GroupRecover(NamedTuple):
-    """To the metadata group's leader: the group goes on from the replica of node ``survivor``, as
-    its only voter, in ``incarnation``.  Entries that only others had are lost."""
-
-    group: int
-    survivor: int
-    incarnation: int
-
-
 class NodeStatus(NamedTuple):
     pass
 
@@ -309,31 +290,6 @@ class GroupTransferReply(NamedTuple):
 
     leader: int
     term: int
-
-
-class GroupMembersReply(NamedTuple):
-    """A replica and what it knows of its group.  ``index``: of the configuration in force;
-    ``is_open``: a change is not through.  ``rows`` is filled by the leader."""
-
-    group: int
-    incarnation: int
-    node: int
-    leader: int
-    term: int
-    last_term: int
-    last_index: int
-    commit: int
-    index: int
-    is_open: bool
-    voters: tuple[int, ...]
-    learners: tuple[int, ...]
-    outgoing: tuple[int, ...]
-    rows: tuple[MemberRow, ...]
-    quarantined: str = ""
-
-
-class GroupRecoverReply(NamedTuple):
-    incarnation: int
 
 
 class NodeStatusReply(NamedTuple):
@@ -418,12 +374,10 @@ REQUESTS: dict[str, Shape] = {
     "group_list": Shape(GroupList, {
         "first": _u32, "count_max": schema.integer(1, GROUPS_PER_REPLY_MAX)}),
     "group_transfer": Shape(GroupTransfer, {"group": _u32, "to": _node}),
-    "group_members": Shape(GroupMembers, {
-        "group": _u32, "voters": _nodes, "learners": _nodes,
-        "expected_index": schema.integer(-1, schema.I64_MAX), "local": schema.boolean}),
-    "group_recover": Shape(GroupRecover, {"group": _u32, "survivor": _node, "incarnation": _u32}),
     "node_status": Shape(NodeStatus, {}),
     "group_describe": GROUP_DESCRIBE,
+    **members.REQUESTS,
+    **nodes.REQUESTS,
 }
 
 #: op -> fields of its response.
@@ -458,14 +412,10 @@ RESPONSES: dict[str, Shape] = {
         "groups": list_of(row(GroupSummary, _u32, _u32, _u64, _node, _nodes, _nodes),
                           GROUPS_PER_REPLY_MAX), "more": schema.boolean}),
     "group_transfer": Shape(GroupTransferReply, {"leader": _node, "term": _u64}),
-    "group_members": Shape(GroupMembersReply, {
-        "group": _u32, "incarnation": _u32, "node": _node, "leader": _node, "term": _u64,
-        "last_term": _u64, "last_index": _u64, "commit": _u64, "index": _u64,
-        "is_open": schema.boolean, "voters": _nodes, "learners": _nodes, "outgoing": _nodes,
-        "rows": list_of(row(MemberRow, _node, _text, _u64), NODES_MAX), "quarantined": _text}),
-    "group_recover": Shape(GroupRecoverReply, {"incarnation": _u32}),
     "node_status": Shape(NodeStatusReply, {"node": _node, "status": schema.plain_map}),
     "group_describe": GROUP_DESCRIBE_REPLY,
+    **members.RESPONSES,
+    **nodes.RESPONSES,
 }
 
 #: type -> op, for both directions.
@@ -473,24 +423,26 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
                         for op, shape in table.items()}
 
 Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
-           | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | GroupMembers
-           | GroupRecover | NodeStatus | GroupDescribe)
+           | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
+           | GroupDescribe | members.Request | nodes.Request)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
-         | ClusterStatusReply | GroupListReply | GroupTransferReply | GroupMembersReply
-         | GroupRecoverReply | NodeStatusReply | GroupDescribeReply)
+         | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply
+         | GroupDescribeReply | members.Reply | nodes.Reply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),
     "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
-    "client_id": schema.text(TOPIC_NAME_MAX), "nonce": nullable(_nonce)})
+    "client_id": schema.text(TOPIC_NAME_MAX), "incarnation": _u64, "process": _u64,
+    "nonce": nullable(_nonce)})
 _CHALLENGE = Shape(Challenge, {"node": _node, "boot_epoch": _u64, "nonce": _nonce})
 _PROOF = Shape(Proof, {"proof": _nonce})
 _WELCOME = Shape(Welcome, {
     "version": _u32, "cluster": _uuid, "node": _node, "boot_epoch": _u64,
     "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32,
     "proof": nullable(_nonce)})
-_REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u32, 100)})
+_REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u32, 100),
+                            "proof": nullable(_nonce)})
 
 # ---- values <-> header maps -------------------------------------------------------------------
 
@@ -559,7 +511,10 @@ def read_answer(header: dict[str, Any]) -> Challenge | Welcome | Refused:
 
 def refused_header(refused: Refused) -> dict[str, Any]:
     """Header of the answer that refuses; the connection is closed after it."""
-    return {"op": "refused", **refused._asdict()}
+    fields = refused._asdict()
+    if refused.proof is None:
+        del fields["proof"]
+    return {"op": "refused", **fields}
 
 
 def read_welcome(header: dict[str, Any]) -> Welcome | Refused:

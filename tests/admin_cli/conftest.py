@@ -72,9 +72,9 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def fake_node_command(config: Path) -> list[str]:
+def fake_node_command(config: Path, action: str = "start", *options: str) -> list[str]:
     """A process that behaves like a node."""
-    return [sys.executable, str(FAKE_NODE), "start", "--config", str(config)]
+    return [sys.executable, str(FAKE_NODE), action, "--config", str(config), *options]
 
 
 @pytest.fixture

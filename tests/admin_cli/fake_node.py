@@ -1,8 +1,8 @@
 """A process that behaves like a node as far as `multiraft dev` can see, and misbehaves on request.
 
-Run as ``fake_node.py start --config node.toml``.  A file ``behaviour`` beside the configuration
-makes it misbehave: ``die`` (writes a reason, exits 3), ``silent`` (never gets ready),
-``stubborn`` (ignores SIGTERM).
+Run as ``fake_node.py start --config node.toml``; ``init`` does nothing.  A file ``behaviour``
+beside the configuration makes it misbehave: ``die`` (writes a reason, exits 3), ``silent`` (never
+gets ready), ``stubborn`` (ignores SIGTERM).
 """
 
 import json
@@ -14,6 +14,8 @@ from pathlib import Path
 
 
 def main() -> None:
+    if sys.argv[1] == "init":
+        return
     config_path = Path(sys.argv[sys.argv.index("--config") + 1])
     config = tomllib.loads(config_path.read_text(encoding="utf-8"))
     behaviour_path = config_path.with_name("behaviour")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp
 from multiraft.wire import errors as wire
-from multiraft.wire import messages
+from multiraft.wire import messages, nodes
 from multiraft.wire.description import MemberProgress
 
 #: What a node that is well says of itself.
@@ -28,6 +28,7 @@ class FakeCluster:
         self.topics: dict[str, list] = {}
         self.leaders = {0: 1, 1: 2, 2: 3, 3: 1, 4: 2}
         self.up = {1, 2, 3}
+        self.removed: list[int] = []
         self.failure: Exception | None = None
         self.asked: list[tuple[str, ...]] = []
         self.outcomes: dict[bytes, Exception] = {}  # value -> how its batch ends
@@ -160,6 +161,32 @@ class FakeClient:
     def group_transfer(self, group, to=0):
         self._cluster.leaders[group] = to or 1
         return messages.GroupTransferReply(to or 1, 8)
+
+    def node_list(self):
+        rows = tuple(self._node(number) for number in (1, 2, 3)
+                     if number not in self._cluster.removed)
+        return nodes.NodeListReply(rows, tuple(self._cluster.removed))
+
+    def node_describe(self, number):
+        if number not in (1, 2, 3):
+            raise wire.UnknownNode(f"there is no node {number}")
+        return nodes.NodeDescribeReply(self._node(number), (0, 1, 2, 3, 4), (),
+                                       tuple(group for group, leader
+                                             in self._cluster.leaders.items() if leader == number))
+
+    def remove_node(self, number):
+        if number != 3:
+            raise wire.InvalidRequest(
+                f"node {number} is a member of 5 groups (0, 1, 2, 3, 4): move them first, with "
+                f"`multiraft node replace {number} NEW`")
+        self._cluster.removed.append(number)
+
+    def _node(self, number):
+        row = nodes.NodeRow(number, 1 << number, 2, f"127.0.0.1:{9100 + number}",
+                            f"127.0.0.1:{9200 + number}", f"r{number}", 100, "0.1.0",
+                            1_700_000_000_000 if number == 1 else 0)
+        led = sum(leader == number for leader in self._cluster.leaders.values())
+        return nodes.NodeState(row, "up" if number in self._cluster.up else "down", 5, led)
 
     def producer(self, **options):
         self._cluster.producer_options = options

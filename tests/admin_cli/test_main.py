@@ -29,7 +29,7 @@ from admin_cli.session import Session
 @pytest.mark.parametrize("typed, meant", [
     (["topics"], "multiraft topic list"), (["topic", "ls"], "multiraft topic list"),
     (["topic", "rm", "x"], "multiraft topic delete"), (["pub"], "multiraft produce"),
-    (["conusme"], "multiraft consume"), (["brokers"], "multiraft cluster status"),
+    (["conusme"], "multiraft consume"), (["brokers"], "multiraft node list"),
     (["group", "lst"], "multiraft group list"), (["dev", "upp"], "multiraft dev up"),
 ])
 def test_what_was_probably_meant_is_named(run, typed, meant):

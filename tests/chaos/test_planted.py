@@ -14,8 +14,18 @@ from chaos.simulator.parameters import Parameters
 SEEDS_MAX = 80
 
 
-def dense(seed: int, faults: tuple[str, ...] = ()) -> Parameters:
+#: Bugs in what happens when members change.
+OF_MEMBERS = {
+    "counts-itself-when-removed", "two-voters-at-once", "old-majority-is-not-asked",
+    "configuration-when-committed", "configuration-outlives-its-entry",
+    "acknowledgement-of-an-earlier-life", "tombstone-forgets-the-vote",
+}
+
+
+def dense(seed: int, faults: tuple[str, ...] = (), members: bool = False) -> Parameters:
     """Few groups, so that much happens to each of them."""
+    if members:
+        return Parameters.draw(seed, groups=3, safety_ms=15_000).with_members()
     parameters = Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000)
     if not faults:
         return parameters
@@ -27,7 +37,7 @@ def dense(seed: int, faults: tuple[str, ...] = ()) -> Parameters:
 def test_planted_bug_is_caught(name):
     for seed in range(1, SEEDS_MAX + 1):
         with planted.planted(name):
-            result = world.run(dense(seed, planted.BUGS[name].faults))
+            result = world.run(dense(seed, planted.BUGS[name].faults, name in OF_MEMBERS))
         if result.failure:
             return
     pytest.fail(f"{name} ({planted.BUGS[name].why}) was not caught by {SEEDS_MAX} seeds")

@@ -27,6 +27,7 @@ from multiraft.wire.errors import UnknownTopic
 from multiraft.wire.messages import GroupList, GroupSummary
 from tests.e2e.raw import Session
 
+ROOT = Path(__file__).resolve().parents[2]
 UP_S = 60.0
 WAIT_S = 20.0
 POLL_S = 0.05
@@ -173,6 +174,6 @@ def wait_for(condition: Callable[[], T], what: str, limit_s: float = WAIT_S) -> 
 
 def run_node(config: Path, limit_s: float = WAIT_S) -> subprocess.CompletedProcess:
     """Run a node that is expected to end by itself; killed when it does not."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(dev_process.node_command(config), capture_output=True, text=True,
                           timeout=limit_s, env=environment)

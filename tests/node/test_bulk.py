@@ -5,15 +5,14 @@ import functools
 import pytest
 import trio
 
-from multiraft.wire.messages import Hello
 from node.bulk import Bulk, NoAnswer
+from node.dial import dial
 from node.handshake import Introduction
-from node.peers import PeerLink
 from node.security import Security, SecurityConfig
 from tests.certificates import Authority
-from tests.node.harness import in_trio, silent_log
+from tests.node.harness import in_trio
 from tests.node.test_handshake import CLUSTER, SECRET, certificates, secret_file
-from tests.node.test_peers import FRAME_BYTES_MAX, Receiver
+from tests.node.test_peers import FRAME_BYTES_MAX, Receiver, hello_of
 
 RATE = 1 << 40
 
@@ -21,13 +20,12 @@ RATE = 1 << 40
 def asking(port: int, config: SecurityConfig) -> Bulk:
     """Node 1's end."""
     introduction = functools.partial(Introduction, Security(config, CLUSTER),
-                                     Hello("bulk", CLUSTER, 1, 1))
-    link = PeerLink(2, "127.0.0.1", port, introduction, 1 << 20, silent_log())
+                                     hello_of(1, connection="bulk"))
 
-    async def dial(_peer: int):
-        return await link.dial()
+    async def reach(_peer: int):
+        return await dial("127.0.0.1", port)
 
-    return Bulk(dial, introduction, FRAME_BYTES_MAX, RATE)
+    return Bulk(reach, introduction, FRAME_BYTES_MAX, RATE)
 
 
 async def echo(peer: int, header: dict, payload: memoryview):

@@ -40,7 +40,7 @@ def test_a_good_file_is_read_whole(tmp_path):
     assert config.data_dir == tmp_path / "data"
     assert config.cluster_id.hex() == "00112233445566778899aabbccddeeff"
     assert config.groups == 64
-    assert config.peers == ()
+    assert [member.id for member in config.members] == [1]
 
 
 @pytest.mark.parametrize(("old", "new", "says"), [
@@ -63,12 +63,22 @@ def test_a_good_file_is_read_whole(tmp_path):
     ("[node]", "[http]\nhead_bytes_max = true\n[node]", "http.head_bytes_max"),
     ("[node]", "http = 5\n[node]", "http must be a table"),
     ("[node]", "[node", "cannot read"),
+    ("id = 1\nrack = \"r1\"\nweight = 1.0\ndata_dir", "rack = \"r1\"\nweight = 1.0\ndata_dir",
+     "which of cluster.nodes"),
 ])
 def test_a_bad_file_is_refused_with_the_key_and_what_was_expected(tmp_path, old, new, says):
     assert old in GOOD
     with pytest.raises(BadConfig, match=says) as caught:
         load(write(tmp_path, GOOD.replace(old, new)))
     assert "node.toml" in str(caught.value)
+
+
+def test_a_node_that_joins_needs_no_cluster_and_no_id(tmp_path):
+    node_table = GOOD[:GOOD.index("[cluster]")]
+    config = load(write(tmp_path, node_table.replace("id = 1\n", "")))
+    assert (config.node.id, config.cluster_id, config.members) == (0, b"", ())
+    named = load(write(tmp_path, node_table + '[cluster]\nid = "' + "ab" * 16 + '"\n'))
+    assert (named.node.id, named.cluster_id.hex(), named.groups) == (1, "ab" * 16, 0)
 
 
 def test_http_is_off_unless_an_address_is_named(tmp_path):

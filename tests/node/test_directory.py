@@ -5,9 +5,10 @@ from types import SimpleNamespace
 from multiraft.errors import UnknownPartition
 from multiraft.wire.errors import Code
 from node import directory as directory_module
-from node.bootstrap import plan_of
+from node.bootstrap import initial_facts, plan_of
 from node.config import parse
 from node.directory import Directory
+from node.known_nodes import KnownNodes
 from node.metadata import CreateTopic, DeleteTopic, MetadataState
 from node.refusals import StaleMetadata, refusal
 from tests.node.harness import one_node_table
@@ -17,7 +18,7 @@ class World:
     """Metadata of one node, and a core that knows the leader it is told."""
 
     def __init__(self, tmp_path):
-        config = parse(one_node_table(), tmp_path)
+        facts = initial_facts(parse(one_node_table(), tmp_path))
         self.state = MetadataState()
         self.located = 0
         self.hint = (0, 0)
@@ -31,8 +32,9 @@ class World:
                 return world.state.locate(incarnation)
 
         core = SimpleNamespace(node=1, leader_hint=lambda group: self.hint)
-        self.directory = Directory(core, SimpleNamespace(state=Counting()), config)
-        self.apply(plan_of(config))
+        self.directory = Directory(core, SimpleNamespace(state=Counting()),
+                                   KnownNodes(None, "", 1, facts))
+        self.apply(plan_of(facts))
 
     def apply(self, command):
         return self.state.apply(self.state.version + 1, command).value

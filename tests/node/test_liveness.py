@@ -32,13 +32,12 @@ class Side:
     def __init__(self, node: int, peer: int, port: int, peer_port: int):
         self.disk = SimpleNamespace(busy_since_ms=None)
         machine = Liveness(node, 1, LEASE_MS, INTERVAL_MS)
-        machine.add_peer(peer)
         self.peer = peer
         self.welcome = b"".join(encode_frame(welcome_header(Welcome(CLUSTER, node, 1))))
         introduction = functools.partial(Introduction, Security(SecurityConfig(), CLUSTER),
                                          Hello("liveness", CLUSTER, node, 1))
-        self.thread = LivenessThread(machine, [(peer, "127.0.0.1", peer_port)], introduction, 200,
-                                     200, self.disk)
+        self.thread = LivenessThread(machine, introduction, 200, 200, self.disk)
+        self.thread.add(peer, "127.0.0.1", peer_port)
         self.listening = socket.create_server(("127.0.0.1", port))
         self.listening.setblocking(False)
         self.alive = True

@@ -16,7 +16,7 @@ import trio
 from node import main as main_module
 from node.config import parse
 from node.errors import DiskFailed
-from node.main import run
+from node.main import init, run
 from tests.node.harness import free_port, make_node, one_node_table
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +47,13 @@ def write_config(tmp_path: Path, name: str = "node.toml", cluster: str | None = 
     path = tmp_path / name
     path.write_text(TOML.format(cluster=cluster or table["cluster"]["id"],
                                 **table["cluster"]["nodes"][0]))
+    return path
+
+
+def initialised(tmp_path: Path) -> Path:
+    """The same, with a data directory that has its identity."""
+    path = write_config(tmp_path)
+    assert init(path) == 0
     return path
 
 
@@ -86,7 +93,7 @@ class Process:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_node_in_order(tmp_path, how):
-    with Process(write_config(tmp_path)) as node:
+    with Process(initialised(tmp_path)) as node:
         assert node.until("ready")["groups"] == 3
         node.process.send_signal(how)
         assert node.end() == (0, "")
@@ -99,7 +106,7 @@ def test_a_service_manager_hears_of_the_open_ports_and_of_the_stop(tmp_path, mon
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(LIMIT_S)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        config = write_config(tmp_path)
+        config = initialised(tmp_path)
         with Process(config) as node:
             assert manager.recv(100) == b"READY=1"
             address = main_module.load(config).node.client_address
@@ -110,12 +117,36 @@ def test_a_service_manager_hears_of_the_open_ports_and_of_the_stop(tmp_path, mon
 
 
 def test_a_second_process_on_the_directory_says_who_has_it(tmp_path):
-    with Process(write_config(tmp_path)) as first:
+    with Process(initialised(tmp_path)) as first:
         first.until("ready")
         with Process(write_config(tmp_path, "second.toml")) as second:
             code, complained = second.end()
             assert code == 3
             assert str(first.process.pid) in complained
+
+
+def test_a_directory_without_identity_is_no_new_node(tmp_path, capsys):
+    config = write_config(tmp_path)
+    assert run(config) == 3
+    complained = capsys.readouterr().err
+    assert "not mounted" in complained and "node init" in complained
+    assert not (tmp_path / "data").exists(), "nothing is written where a disk should be mounted"
+    assert init(config) == 0
+    (tmp_path / "data" / "node.json").unlink()
+    assert run(config) == 3, "it was initialised, and then lost its identity"
+
+
+def test_a_cluster_that_cannot_be_joined_is_said_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "joining.toml"
+    text = initialised(tmp_path).read_text()
+    path.write_text(text[:text.index("[cluster]")].replace('"data"', '"other"'))
+    nobody = f"127.0.0.1:{free_port()}"
+    assert init(path, [nobody]) == 2
+    assert nobody in capsys.readouterr().err
+    monkeypatch.setenv("MULTIRAFT_TLS_CA", str(tmp_path / "absent.pem"))
+    assert init(path, [nobody]) == 2
+    assert "absent.pem" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_directory_of_another_cluster_is_refused(tmp_path, capsys):
@@ -140,7 +171,7 @@ def test_a_configuration_that_says_nothing_useful_is_named(tmp_path, capsys, tex
 
 
 def test_an_address_in_use_is_the_configurations_fault(tmp_path, capsys):
-    config = write_config(tmp_path)
+    config = initialised(tmp_path)
     with main_module.listen(main_module.load(config).node.client_address):
         assert run(config) == 2
     assert "cannot listen" in capsys.readouterr().err
@@ -148,7 +179,7 @@ def test_an_address_in_use_is_the_configurations_fault(tmp_path, capsys):
 
 def test_http_answers_while_recovery_blocks_the_main_thread(tmp_path, monkeypatch, capsys):
     port, answers = free_port(), []
-    config = write_config(tmp_path)
+    config = initialised(tmp_path)
     config.write_text(config.read_text() + f'[http]\naddress = "127.0.0.1:{port}"\n')
 
     def recover(directory, filesystem, identity, progress):
@@ -171,7 +202,7 @@ def test_http_answers_while_recovery_blocks_the_main_thread(tmp_path, monkeypatc
 
 
 def test_a_second_process_hears_of_the_directory_and_not_of_the_port(tmp_path):
-    config = write_config(tmp_path)
+    config = initialised(tmp_path)
     config.write_text(config.read_text() + f'[http]\naddress = "127.0.0.1:{free_port()}"\n')
     with Process(config) as first:
         first.until("ready")
@@ -182,7 +213,7 @@ def test_a_second_process_hears_of_the_directory_and_not_of_the_port(tmp_path):
 
 
 def test_an_http_address_in_use_is_the_configurations_fault_too(tmp_path, capsys):
-    config = write_config(tmp_path)
+    config = initialised(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config.write_text(config.read_text() + f'[http]\naddress = "127.0.0.1:{port}"\n')
@@ -191,7 +222,7 @@ def test_an_http_address_in_use_is_the_configurations_fault_too(tmp_path, capsys
 
 
 def test_the_log_can_be_text_for_people(tmp_path):
-    with Process(write_config(tmp_path), "--log-format", "text", "--log-level", "error") as node:
+    with Process(initialised(tmp_path), "--log-format", "text", "--log-level", "error") as node:
         node.process.send_signal(signal.SIGTERM)
         said, _ = node.process.communicate(timeout=LIMIT_S)
     assert said == "", "nothing here is an error"
@@ -210,7 +241,7 @@ def failing(monkeypatch, error: BaseException) -> None:
 
 def test_a_disk_that_fails_ends_with_its_own_code_and_no_traceback(tmp_path, monkeypatch, capsys):
     failing(monkeypatch, DiskFailed("fsync failed"))
-    assert run(write_config(tmp_path)) == 4
+    assert run(initialised(tmp_path)) == 4
     captured = capsys.readouterr()
     assert "fsync failed" in captured.err
     assert "traceback" not in captured.out
@@ -219,14 +250,14 @@ def test_a_disk_that_fails_ends_with_its_own_code_and_no_traceback(tmp_path, mon
 def test_a_defect_ends_the_node_with_its_traceback_in_the_log(tmp_path, monkeypatch, capsys):
     failing(monkeypatch, ZeroDivisionError("a defect"))
     with pytest.raises(ExceptionGroup):  # the interpreter's exit code is 1
-        run(write_config(tmp_path))
+        run(initialised(tmp_path))
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["event"] == "crashed"
     assert "a defect" in last["traceback"]
 
 
 def test_what_was_acknowledged_is_there_after_a_restart(tmp_path):
-    config = write_config(tmp_path)
+    config = initialised(tmp_path)
     for expected in (1, 2):
         with Process(config) as node:
             assert node.until("ready")["boot_epoch"] == expected

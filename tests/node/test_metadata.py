@@ -21,7 +21,9 @@ from node.metadata import (
     InvalidCommand,
     MetadataState,
     NodeRecord,
+    RecordMembers,
     RegisterNode,
+    RemoveNode,
     decode_command,
     encode_command,
     plan_bootstrap,
@@ -113,46 +115,6 @@ def test_a_contradictory_bootstrap_is_refused_and_leaves_nothing(change, reason)
     result = state.apply(1, bootstrap()._replace(**change))
     assert result.code == Code.INVALID_REQUEST and reason in result.error.text
     assert state.cluster_id == b"" and state.nodes() == ()
-
-
-def test_a_node_may_change_addresses_rack_and_weight():
-    replica = Replica()
-    moved = node(2, boot_epoch=2, client_address="127.0.0.1:1", rack="r", weight=7)
-    assert replica(RegisterNode(moved)) == (Code.OK, moved, None)
-    assert replica.state.node(2) == moved
-    assert replica(RegisterNode(node(4))).code == Code.OK
-    assert [known.id for known in replica.state.nodes()] == [1, 2, 3, 4]
-
-
-def test_a_node_with_another_data_directory_is_refused():
-    replica = Replica()
-    result = replica(RegisterNode(node(2, incarnation=5)))
-    assert result.code == Code.INVALID_REQUEST and "another data directory" in result.error.text
-    assert replica.state.node(2) == node(2)
-
-
-def test_a_registration_that_a_later_start_overtook_is_refused():
-    replica = Replica(RegisterNode(node(2, boot_epoch=9)))
-    assert replica(RegisterNode(node(2, boot_epoch=8))).code == Code.INVALID_REQUEST
-
-
-def test_an_unknown_incarnation_is_learned_at_the_first_start():
-    state = MetadataState()
-    nodes = [node(node_id, incarnation=0) for node_id in (1, 2, 3)]
-    state.apply(1, plan_bootstrap(CLUSTER, nodes, 1, 3, 0))
-    assert state.apply(2, RegisterNode(node(1))).code == Code.OK
-    assert state.apply(3, RegisterNode(node(1, incarnation=9))).code == Code.INVALID_REQUEST
-
-
-def test_a_rack_name_is_bounded_in_bytes():
-    result = Replica()(RegisterNode(node(2, rack="ä" * 200)))
-    assert result.code == Code.INVALID_REQUEST and "255 bytes" in result.error.text
-
-
-def test_the_limit_of_nodes_is_stated(monkeypatch):
-    monkeypatch.setattr(metadata, "NODES_MAX", 3)
-    result = Replica()(RegisterNode(node(4)))
-    assert (result.code, result.error.limit, result.error.value) == (Code.LIMIT_EXCEEDED, 3, 4)
 
 
 # ---- topics -------------------------------------------------------------------------------------
@@ -339,7 +301,7 @@ def test_commands_come_back_from_bytes(command):
 @pytest.mark.parametrize("command", [
     create("a")._replace(topic_id=b"short"), create("a")._replace(partitions=-1),
     AllocateProducerIds(0), AllocateProducerIds(1 << 20), BumpProducerEpoch(3, 40_000),
-    RegisterNode(node(0)), RegisterNode(node(1, weight=-1)), create("a")._replace(name=7),
+    RegisterNode(node(-1)), RegisterNode(node(1, weight=-1)), create("a")._replace(name=7),
     RegisterNode(node(1, client_address="x" * 301)), create("x" * 5000)])
 def test_what_a_replica_could_not_read_is_not_encoded(command):
     with pytest.raises(InvalidCommand):
@@ -376,7 +338,10 @@ commands = st.lists(st.one_of(
     st.builds(AllocateProducerIds, st.integers(1, 3)),
     st.builds(BumpProducerEpoch, st.integers(0, 5), st.integers(-1, 3)),
     st.builds(lambda number, boot: RegisterNode(node(number, boot_epoch=boot)),
-              st.integers(1, 5), st.integers(0, 3))), max_size=40)
+              st.integers(0, 5), st.integers(0, 3)),
+    st.builds(RemoveNode, st.integers(1, 6)),
+    st.builds(lambda group, at, order: RecordMembers(group, 1, at, tuple(order[:3])),
+              st.integers(0, 9), st.integers(0, 3), st.permutations([1, 2, 3, 4]))), max_size=40)
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)

@@ -10,7 +10,7 @@ from multiraft.errors import NotLeader, QueueFull
 from multiraft.types import METADATA_GROUP, Entry, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, Code, LeaderUnknown
 from node import metadata_log as metadata_log_module
-from node.bootstrap import plan_of
+from node.bootstrap import initial_facts, plan_of
 from node.config import parse
 from node.metadata import AllocateProducerIds, MetadataState, encode_command
 from node.metadata_log import MetadataLog
@@ -26,7 +26,7 @@ class World:
         self.announced = 0
         self.refuse: Exception | None = None
         self.extra = extra
-        self.plan = plan_of(parse(one_node_table(), tmp_path))
+        self.plan = plan_of(initial_facts(parse(one_node_table(), tmp_path)))
         self.log = MetadataLog(self, self, self.plan, lambda: None)
 
     # core

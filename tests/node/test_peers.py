@@ -23,7 +23,9 @@ from node.arrivals import Arrivals
 from node.config import Address
 from node.errors import DiskFailed
 from node.handshake import Introduction
+from node.known_nodes import KnownNodes, of_joined
 from node.listener import Listener, listen
+from node.metadata import NodeRecord
 from node.peer_listener import PeerListener
 from node.peers import PeerLink, Peers
 from node.receive import receive_some
@@ -40,7 +42,7 @@ def entry(index: int, size: int = 8) -> Entry:
 
 
 class Core:
-    """Writes down what it is told."""
+    """Writes down what it is told, and supports the lives it is told to support."""
 
     has_work = True
 
@@ -49,6 +51,10 @@ class Core:
         self.connections: list = []
         self.still_leads = True
         self.refuses = False
+        self.supported: dict[int, int] = {}
+
+    def supported_epoch(self, node):
+        return self.supported.get(node, 0)
 
     def step(self, sender, message):
         if self.refuses:
@@ -89,6 +95,17 @@ class Store:
         return SimpleNamespace(execute=execute)
 
 
+def hello_of(node: int, epoch: int = 1, connection: str = "append", process: int = 5) -> Hello:
+    """What a node says, whose data directory has the incarnation 100 + node."""
+    return Hello(connection, CLUSTER, node, epoch, incarnation=100 + node, process=process)
+
+
+def known_nodes(*nodes: int) -> KnownNodes:
+    """What node 2 knows of others, which are registered."""
+    records = [NodeRecord(node, 100 + node, 0, f"h:{node}", f"p:{node}") for node in nodes]
+    return KnownNodes(None, "", 2, of_joined(CLUSTER, 1, 1, records, (), 1))
+
+
 class Sender:
     """Node 1, which dials node 2."""
 
@@ -96,10 +113,18 @@ class Sender:
                  security: SecurityConfig = SecurityConfig()):
         self.core, self.store, self.damage = Core(), Store(), []
         introduction = functools.partial(Introduction, Security(security, cluster),
-                                         Hello("append", cluster, 1, 1))
-        self.link = PeerLink(2, "127.0.0.1", port, introduction, bytes_max, silent_log())
-        self.peers = Peers([self.link], self.store, self.core, FRAME_BYTES_MAX, lambda: None,
+                                         hello_of(1)._replace(cluster=cluster))
+        self.answers: list[tuple[int, int]] = []  # (peer, code), 0 = welcome
+        self.link = PeerLink(2, "127.0.0.1", port, introduction, bytes_max, self, silent_log())
+        self.peers = Peers(self.store, self.core, FRAME_BYTES_MAX, lambda: None,
                            self.damage.append)
+        self.peers.add(self.link)
+
+    def welcomed(self, peer):
+        self.answers.append((peer, 0))
+
+    def refused(self, peer, code, text):
+        self.answers.append((peer, code))
 
     def say(self, *messages) -> None:
         """What one round does."""
@@ -112,11 +137,12 @@ class Receiver:
 
     def __init__(self, security: SecurityConfig = SecurityConfig(), node: int = 2):
         self.core, self.rounds, self.adopted = Core(), 0, []
+        self.known = known_nodes(1, 3)
         self.arrivals = Arrivals()
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
-            Security(security, CLUSTER), node, 1, frozenset({1, 3}), FRAME_BYTES_MAX, 500,
+            Security(security, CLUSTER), node, 1, self.known, FRAME_BYTES_MAX, 500,
             self.arrivals, silent_log())
         self.listener = Listener(listen(self.address), self.port.handle, 100)
 
@@ -173,10 +199,12 @@ async def test_peers_that_hear_the_same_get_the_same_frame_and_others_their_own(
     receivers = Receiver(), Receiver(node=3)
     core, store = Core(), Store()
     introduction = functools.partial(Introduction, Security(SecurityConfig(), CLUSTER),
-                                     Hello("append", CLUSTER, 1, 1))
-    links = [PeerLink(node, "127.0.0.1", receiver.address.port, introduction, 64 << 20,
-                      silent_log()) for node, receiver in enumerate(receivers, 2)]
-    peers = Peers(links, store, core, FRAME_BYTES_MAX, lambda: None, None)
+                                     hello_of(1))
+    judge = SimpleNamespace(welcomed=lambda peer: None, refused=None)
+    peers = Peers(store, core, FRAME_BYTES_MAX, lambda: None, None)
+    for node, receiver in enumerate(receivers, 2):
+        peers.add(PeerLink(node, "127.0.0.1", receiver.address.port, introduction, 64 << 20, judge,
+                           silent_log()))
     same, other = Append(1, 1, 1, 9, 1, 11, 0), TimeoutNow(1, 1, 1)
     async with trio.open_nursery() as nursery:
         for receiver in receivers:
@@ -285,21 +313,23 @@ async def test_a_message_that_cannot_be_ends_the_connection_and_nothing_else(sen
 
 @pair_test
 async def test_a_newer_connection_of_the_same_node_replaces_the_older(sender, receiver):
-    with await receiver.dial(Hello("append", CLUSTER, 1, 1)):
+    with await receiver.dial(hello_of(1)):
         await until(lambda: ("down", 2) in sender.core.connections)
-        with await receiver.dial(Hello("append", CLUSTER, 3, 1)):
+        with await receiver.dial(hello_of(3)):
             await until(lambda: len(receiver.port._receiving) == 2)
 
 
 @in_trio
-@pytest.mark.parametrize(("hello", "why"), [
-    (Hello("append", bytes(15) + b"x", 1, 1), "another cluster"),
-    (Hello("append", CLUSTER, 9, 1), "no member"),
-    (Hello("append", CLUSTER, 2, 1), "no member"),
-    (Hello("client", CLUSTER), "peer port"),
-    (Hello(version=7), "version 7"),
+@pytest.mark.parametrize(("hello", "why", "code"), [
+    (hello_of(1)._replace(cluster=bytes(15) + b"x"), "another cluster", Code.WRONG_CLUSTER),
+    (hello_of(9), "no member", Code.UNKNOWN_NODE),
+    (hello_of(2), "no member", Code.UNKNOWN_NODE),
+    (hello_of(1)._replace(incarnation=7), "another data directory", Code.WRONG_INCARNATION),
+    (hello_of(1)._replace(incarnation=0), "another data directory", Code.WRONG_INCARNATION),
+    (Hello("client", CLUSTER), "peer port", Code.INVALID_REQUEST),
+    (Hello(version=7), "version 7", Code.UNSUPPORTED),
 ])
-async def test_a_stranger_is_refused_with_the_reason(hello, why):
+async def test_a_stranger_is_refused_with_the_reason(hello, why, code):
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
@@ -309,7 +339,7 @@ async def test_a_stranger_is_refused_with_the_reason(hello, why):
             while (frame := reader.next_frame()) is None:
                 assert await receive_some(sock, reader)
             refused = wire.read_welcome(frame.header)
-            assert (refused.code, why in refused.text) == (Code.INVALID_REQUEST, True)
+            assert (refused.code, why in refused.text) == (code, True)
             assert not await receive_some(sock, reader)
         nursery.cancel_scope.cancel()
 
@@ -320,7 +350,7 @@ async def test_a_liveness_connection_goes_to_its_thread_with_what_came_behind_th
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
         nursery.start_soon(attend, receiver.arrivals, receiver.round)
-        with await receiver.dial(Hello("liveness", CLUSTER, 1, 1)) as sock:
+        with await receiver.dial(hello_of(1, connection="liveness")) as sock:
             await until(lambda: receiver.adopted)
             assert isinstance(sock, socket.socket)
         peer, adopted, reader = receiver.adopted[0]

@@ -324,7 +324,7 @@ async def test_bytes_that_are_not_the_protocol_end_the_connection(world, client)
 
 @in_trio
 @pytest.mark.parametrize(("hello", "code"), [
-    (Hello(cluster=bytes(16)), Code.INVALID_REQUEST),
+    (Hello(cluster=bytes(16)), Code.WRONG_CLUSTER),
     (Hello(connection="append", node=1), Code.INVALID_REQUEST),
     (Hello(version=99), Code.UNSUPPORTED),
 ])

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from multiraft.wire import members as g
 from multiraft.wire import messages as m
+from multiraft.wire import nodes as n
 from multiraft.wire.connection import (
     NEED_DATA,
     PAUSED,
@@ -64,6 +66,7 @@ class Pair:
         return events(self.client, b"".join(self.server.send(event, payload)), self.step)
 
 
+NODE = n.NodeRow(4, 1 << 62, 3, "h:1", "h:2", "r1", 100, "0.1.0", 1_700_000_000_000)
 EXCHANGES = [
     (m.Metadata(("a", "b")), m.MetadataReply(
         CLUSTER, (m.NodeAddress(1, "h:1", "r1"),),
@@ -82,11 +85,15 @@ EXCHANGES = [
         CLUSTER, 1, (m.NodeSummary(1, "h:1", "h:2", "r", "up", 8, 3),), 8, 3, 1, 2, 4)),
     (m.GroupList(), m.GroupListReply((m.GroupSummary(1, 1, 4, 2, (1, 2, 3), (4,)),))),
     (m.GroupTransfer(1, 2), m.GroupTransferReply(2, 5)),
-    (m.GroupMembers(1, (1, 2), (4,), 7, False), m.GroupMembersReply(
+    (g.GroupMembers(1, (1, 2), (4,), 7, False), g.GroupMembersReply(
         1, 1, 2, 2, 5, 4, 90, 88, 7, True, (1, 2), (4,), (1, 3),
-        (m.MemberRow(1, "replicate", 90), m.MemberRow(4, "absent", 0)), "")),
-    (m.GroupRecover(1, 2, 3), m.GroupRecoverReply(3)),
+        (g.MemberRow(1, "replicate", 90), g.MemberRow(4, "absent", 0)), "")),
+    (g.GroupRecover(1, 2, 3), g.GroupRecoverReply(3)),
     (m.NodeStatus(), m.NodeStatusReply(1, {"rounds": 5, "lanes": [{"bytes": 3}]})),
+    (n.JoinCluster(NODE), n.JoinClusterReply(4, CLUSTER, 8, 3, (NODE,), (2,), 17)),
+    (n.NodeList(), n.NodeListReply((n.NodeState(NODE, "up", 8, 3),), (2,))),
+    (n.NodeDescribe(4), n.NodeDescribeReply(n.NodeState(NODE, "down", 8, 3), (1, 2), (0,), ())),
+    (n.RemoveNode(4), n.RemoveNodeReply()),
     (m.GroupDescribe(3), m.GroupDescribeReply(
         1, 3, 1, "leader", 4, 1, 1, 1, 9, 8, 7, 7, -1, True, (1, 2), (3,), (1, 4), "", False, 2,
         10, 20, 30, (MemberProgress(2, "replicate", 5, 6, 4, 100, 200),))),

@@ -1,0 +1,221 @@
+"""`multiraft node`: the nodes of a cluster; and, from the server's package, one of them.
+
+Contract.  The commands that ask a cluster are here; those that work on a node's own files (`init`,
+`start`) come from the entry point of the same name and stand beside them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from admin_cli import connection
+from admin_cli.failures import CommandFailed, NotFound
+from admin_cli.groups import LOOK_S, change_members, move_replica
+from admin_cli.main import ENTRY_POINT_GROUP, HelpfulGroup, load_plugin
+from admin_cli.options import json_option, servers_option
+from admin_cli.output import note, plural, print_json, print_table, progress_bar
+from admin_cli.session import Session
+
+#: The members of a group are recorded within a moment of the change, unless the metadata group is
+#: electing.
+RECORDS_S = 20.0
+
+
+class NodeGroup(HelpfulGroup):
+    """Our subcommands and those of the server's package."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        server = self._server()
+        return sorted({*super().list_commands(ctx),
+                       *(server.list_commands(ctx) if server is not None else ())})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        server = self._server()
+        return None if server is None else server.get_command(ctx, cmd_name)
+
+    @staticmethod
+    def _server() -> click.Group | None:
+        """The server's commands; None where it is not installed."""
+        points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name="node")
+        for point in points:
+            command = load_plugin(point)
+            if isinstance(command, click.Group):
+                return command
+        return None
+
+
+@click.group(cls=NodeGroup)
+def node() -> None:
+    """The nodes of a cluster; run one."""
+
+
+def _shown(row: Any) -> dict[str, Any]:
+    """One node as in the JSON: the keys stay."""
+    about = row.node
+    since = (datetime.fromtimestamp(about.started_ms / 1000, timezone.utc).isoformat(
+        timespec="seconds") if about.started_ms else None)
+    return {"id": about.id, "state": row.state, "client_address": about.client_address,
+            "peer_address": about.peer_address, "rack": about.rack, "weight": about.weight / 100,
+            "incarnation": f"{about.incarnation:016x}" if about.incarnation else None,
+            "boot_epoch": about.boot_epoch, "version": about.version or None, "since": since,
+            "replicas": row.replicas, "leads": row.leads}
+
+
+@node.command("list")
+@json_option
+@servers_option
+@click.pass_obj
+def list_(session: Session, as_json: bool) -> None:
+    """List the nodes, as the node that answers sees them."""
+    with connection.open_session(session) as client:
+        client.catch_up()
+        answer = client.node_list()
+    rows = [_shown(row) for row in answer.nodes]
+    if as_json:
+        print_json({"nodes": rows, "removed": list(answer.removed)})
+        return
+    print_table(("node", "state", "replicas", "leads", "rack", "version", "since",
+                 "client address"),
+                [(row["id"], row["state"], row["replicas"], row["leads"], row["rack"],
+                  row["version"], row["since"], row["client_address"]) for row in rows])
+
+
+@node.command()
+@click.argument("node_id", metavar="NODE", type=click.IntRange(min=1))
+@json_option
+@servers_option
+@click.pass_obj
+def describe(session: Session, node_id: int, as_json: bool) -> None:
+    """Show one node and its groups."""
+    with connection.open_session(session) as client:
+        client.catch_up()
+        answer = client.node_describe(node_id)
+    groups = {"voter_of": list(answer.voter_of), "learner_of": list(answer.learner_of),
+              "leader_of": list(answer.leader_of)}
+    if as_json:
+        print_json({**_shown(answer.node), **groups})
+        return
+    facts = {name.replace("_", " "): value for name, value in _shown(answer.node).items()}
+    facts |= {name.replace("_", " "): ", ".join(map(str, found)) or None
+              for name, found in groups.items()}
+    print_table(("what", "value"), facts.items())
+
+
+@node.command()
+@click.argument("node_id", metavar="NODE", type=click.IntRange(min=1))
+@json_option
+@servers_option
+@click.pass_obj
+def remove(session: Session, node_id: int, as_json: bool) -> None:
+    """Forget NODE for ever: its id is never used again.
+
+    Refused while a group has a replica there: `node replace` moves them. A node that still runs
+    ends by itself.
+    """
+    with connection.open_session(session) as client:
+        client.remove_node(node_id)
+    if as_json:
+        print_json({"removed": node_id})
+    else:
+        note(f"Removed node {node_id}.")
+
+
+@node.command()
+@click.argument("old", type=click.IntRange(min=1))
+@click.argument("new", type=click.IntRange(min=1))
+@json_option
+@servers_option
+@click.pass_obj
+def replace(session: Session, old: int, new: int, as_json: bool) -> None:
+    """Move every replica of node OLD to node NEW; OLD may be dead.
+
+    One group after the other: NEW becomes a learner, catches up, and takes OLD's vote in one
+    change. Nothing stops meanwhile. Interrupted, it goes on when the command is run again. Then
+    `node remove OLD` forgets the old node.
+    """
+    if old == new:
+        raise click.UsageError(f"OLD and NEW are both {old}.")
+    with connection.open_session(session) as client:
+        require_known(client, old, new)
+        moved, skipped = _replace(client, old, new, as_json)
+    if as_json:
+        print_json({"from": old, "to": new, "moved": moved, "skipped": skipped})
+    for one in skipped:
+        note(f"Group {one['group']} was left alone: {one['why']}.")
+    if skipped:
+        raise CommandFailed(
+            f"{plural(len(moved), 'group')} moved, {plural(len(skipped), 'group')} left alone.",
+            f"Move those to another node: multiraft group move GROUP --from {old} --to OTHER")
+    if not as_json:
+        note(f"Moved {plural(len(moved), 'group')} from node {old} to node {new}. Forget the old "
+             f"node with: multiraft node remove {old}")
+
+
+def _replace(client: Any, old: int, new: int,
+             quiet: bool) -> tuple[list[int], list[dict[str, Any]]]:
+    """Group by group; what was moved, and what could not be."""
+    moved: list[int] = []
+    skipped: list[dict[str, Any]] = []
+    wanted = _groups_to_move(client, old)
+    with progress_bar(hidden=quiet) as bar:
+        groups_done = bar.add_task("groups", total=len(wanted))
+        entries = bar.add_task("", total=None)
+        for group in wanted:
+            found = client.group_members(group)
+            why = _obstacle(found, old, new)
+            if why:
+                skipped.append({"group": group, "why": why})
+            elif old in found.voters + found.outgoing:
+                move_replica(client, found, old, new, lambda text, have, total, group=group:
+                             bar.update(entries, description=f"group {group}, {text}",
+                                        completed=have, total=total))
+                moved.append(group)
+            elif old in found.learners:
+                learners = {*found.learners, new} - {old}
+                change_members(client, found, found.voters, tuple(sorted(learners)))
+                moved.append(group)
+            bar.advance(groups_done)
+    _await_records(client, old, {one["group"] for one in skipped})
+    return moved, skipped
+
+
+def _await_records(client: Any, old: int, skipped: set[int]) -> None:
+    """The leaders of the groups report who their members are; `node remove` goes by that."""
+    end_s = time.monotonic() + RECORDS_S
+    while (left := {*_groups_to_move(client, old)} - skipped) and time.monotonic() < end_s:
+        time.sleep(LOOK_S)
+    if left:
+        raise CommandFailed(f"groups {sorted(left)} are not reported as moved yet.",
+                            "Run the command again.")
+
+
+def _groups_to_move(client: Any, old: int) -> list[int]:
+    """Groups that have a replica on ``old``, the metadata group last: what is recorded of the
+    others goes through it.  Every node is a learner of the metadata group, and stays one."""
+    answer = client.node_describe(old)
+    groups = [group for group in (*answer.voter_of, *answer.learner_of) if group]
+    return sorted(groups) + [0] * (0 in answer.voter_of)
+
+
+def _obstacle(found: Any, old: int, new: int) -> str:
+    """Why ``new`` cannot take the place of ``old`` in a group; empty when it can."""
+    if not found.is_open and new in found.voters and old in found.voters + found.learners:
+        return f"node {new} is a voter of it already"
+    return ""
+
+
+def require_known(client: Any, *nodes: int) -> None:
+    """Raises ``NotFound`` when there is no such node."""
+    known = [row.node.id for row in client.node_list().nodes]
+    for node_id in nodes:
+        if node_id not in known:
+            raise NotFound(f"there is no node {node_id}.",
+                           f"The nodes are {', '.join(map(str, known))}.")

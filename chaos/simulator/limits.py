@@ -1,0 +1,31 @@
+"""The limits of the real parts, as the seed has them."""
+
+from __future__ import annotations
+
+from multiraft.config import RaftConfig
+from multiraft.storage.config import StorageConfig
+
+
+def raft_config(parameters) -> RaftConfig:
+    """The seed's overrides on the defaults."""
+    raft = parameters.raft
+    return RaftConfig(
+        append_bytes_max=raft.append_bytes_max, peer_window_bytes=raft.peer_window_bytes,
+        catch_up_append_bytes=max(1, raft.append_bytes_max // 2),
+        catch_up_window_bytes=max(1, raft.append_bytes_max // 2, raft.peer_window_bytes // 2),
+        uncommitted_bytes_max=raft.uncommitted_bytes_max,
+        uncommitted_entries_max=raft.uncommitted_entries_max,
+        reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
+        retransmit_ms=raft.retransmit_ms,
+        promotion_lag_entries_max=raft.promotion_lag_entries_max).validate()
+
+
+def storage_config(parameters) -> StorageConfig:
+    """The seed's sizes."""
+    disk = parameters.disk
+    return StorageConfig(
+        entry_bytes_max=4096, first_segment_bytes=disk.first_segment_bytes,
+        segment_bytes_max=disk.segment_bytes_max, zero_ahead_bytes=disk.zero_ahead_bytes,
+        tail_cache_bytes_max=disk.tail_cache_bytes_max, checkpoint_bytes=disk.checkpoint_bytes,
+        checkpoint_growth_factor=disk.checkpoint_growth_factor,
+        checkpoints_kept=disk.checkpoints_kept).validate()

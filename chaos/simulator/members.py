@@ -1,0 +1,149 @@
+"""Members of the simulated groups: what the nemesis makes of them, and what a node does about it.
+
+Contract.  What is asked for is a pure function of the random stream and the present configuration,
+never nobody.  Groups wander over all nodes, about as many voters as they began with, so that nodes
+leave a group and come back to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+
+from chaos.simulator.trace import Trace
+from chaos.simulator.witness import Witness
+from multiraft.errors import ProposalError
+from multiraft.multiraft import MultiRaft
+from multiraft.ready import Event
+from multiraft.storage.store import Store
+from multiraft.types import Configuration
+
+#: Of every group: none is created twice here.
+INCARNATION = 1
+#: Groups whose members change at a time.
+CHANGES_AT_ONCE = 3
+#: Groups to which one node returns at a time; pace and number of the steps that are tried.
+RETURNS_AT_ONCE = 2
+RETURN_US = 15_000
+RETURN_STEPS = 60
+
+Members = tuple[tuple[int, ...], tuple[int, ...]]  # voters, learners
+
+
+def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int],
+                 factor: int) -> Members:
+    """What to change to."""
+    voters, learners = list(present.voters), list(present.learners)
+    outsiders = [node for node in sorted(nodes) if node not in present.members()]
+    kinds = ["add"] * 3 * bool(outsiders) + ["promote", "swap", "swap", "drop"] * bool(learners)
+    if len(voters) >= factor or (len(voters) > 1 and rng.random() < 0.2):
+        kinds += ["remove", "demote"]
+    kind = rng.choice(kinds or ["demote"])
+    if kind == "add":
+        learners.append(rng.choice(outsiders))
+    elif kind == "promote":
+        voters += learners
+        learners = []
+    elif kind == "swap":
+        voters[rng.randrange(len(voters))] = learners.pop(rng.randrange(len(learners)))
+    elif kind == "drop":
+        learners.pop(rng.randrange(len(learners)))
+    elif kind == "remove":
+        del voters[rng.randrange(len(voters))]
+    else:
+        learners.append(voters.pop(rng.randrange(len(voters))))
+    return tuple(voters), tuple(learners)
+
+
+def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], factor: int,
+                   trace: Trace) -> None:
+    """Change the members of some of the groups led here."""
+    led = [group for group in raft.groups() if raft.is_leader(group)]
+    for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
+        wanted = draw_members(rng, raft.status(group).configuration, nodes, factor)
+        trace.line(raft.node, group, "fault", f"members {wanted}")
+        try:
+            raft.change_members(group, *wanted)
+        except ProposalError as error:
+            trace.line(raft.node, group, "refused", str(error))
+
+
+def groups_with(raft: MultiRaft, peer: int,
+                rng: random.Random) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(group, voters) of some groups led here that can do without ``peer`` for a while."""
+    led = [group for group in raft.groups() if raft.is_leader(group)]
+    for group in rng.sample(led, min(len(led), RETURNS_AT_ONCE)):
+        voters = raft.status(group).configuration.voters
+        if peer in voters and len(voters) > 2:
+            yield group, voters
+
+
+def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...]) -> bool:
+    """What is next for a voter that is removed and added again, if it is accepted now; whether
+    there is more to do."""
+    if not raft.is_leader(group):
+        return False
+    present = raft.status(group).configuration
+    others = tuple(node for node in voters if node != peer)
+    with contextlib.suppress(ProposalError):
+        if peer in present.learners:
+            raft.change_members(group, voters, ())
+            return False
+        raft.change_members(group, others, () if peer in present.voters else (peer,))
+    return True
+
+
+def create_wanted(store: Store, raft: MultiRaft, witness: Witness, event: Event) -> None:
+    """A leader has this node as a member, and there is no replica here: make an empty one, as the
+    real node does (``node/replicas.py``)."""
+    group, (incarnation, _, term) = event.group, event.fields
+    if incarnation != INCARNATION or group in raft.groups():
+        return
+    if store.is_removed(group):
+        if term < store.tombstone(group)[0]:
+            return  # from before it was removed
+    elif group in store.groups:
+        return  # its tombstone is on its way
+    restored = store.create_group(group, INCARNATION, Configuration(()))
+    witness.created(raft.node, group, restored)
+    raft.add_group(group, INCARNATION, restored, store.tails[group])
+
+
+class Regrouping:
+    """Part of ``SimulatedNode``."""
+
+    def change_some(self, rng: random.Random) -> None:
+        """Change the members of some of the groups led here."""
+        if self._raft is not None and not self.paused:
+            self.later(0, self._change, rng)
+
+    def _change(self, rng: random.Random) -> None:
+        change_members(self._raft, rng, [self.node, *self._peers],
+                       self._world.parameters.replication_factor, self._trace)
+        self.request_round()
+
+    def return_some(self, peer: int, rng: random.Random) -> None:
+        """Remove a voter of groups led here, and make it a voter again."""
+        if self._raft is not None and not self.paused:
+            for group, voters in groups_with(self._raft, peer, rng):
+                self.later(0, self._return, group, peer, voters, RETURN_STEPS)
+
+    def _return(self, group: int, peer: int, voters: tuple[int, ...], left: int) -> None:
+        if left and return_step(self._raft, group, peer, voters):
+            self.later(RETURN_US, self._return, group, peer, voters, left - 1)
+        self.request_round()
+
+    def _ask_all(self) -> None:
+        """Linearizable reads that waited for a process that was stopped, and that it sees before it
+        hears how long that was: a lease would answer them wrongly."""
+        if self._raft is not None:
+            for group in self.led_groups():
+                self._ask_index(group)
+            self._round()
+
+    def _ask_index(self, group: int) -> None:
+        """A linearizable read, beside each fetch that reaches a leader."""
+        if self._raft.is_leader(group):
+            with contextlib.suppress(ProposalError):
+                self._raft.read_index(group, self._witness.groups[group].commit)

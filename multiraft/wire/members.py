@@ -1,0 +1,97 @@
+"""Requests and responses about the members of a group, and its forced recovery.
+
+Contract.  As ``messages.py``, whose tables take in those of this module.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.wire import schema
+from multiraft.wire.schema import Shape, list_of, row
+
+#: Members of a group.
+NODES_MAX = 10_000
+TEXT_MAX = 4096
+
+
+class GroupMembers(NamedTuple):
+    """To the group's leader: make these the members, if ``voters`` is not empty and the
+    configuration in force is still the one at ``expected_index`` (-1 = whichever).  Else only tell.
+    ``local``: the answering node's own replica is meant, whether it leads or not; tells only."""
+
+    group: int
+    voters: tuple[int, ...] = ()
+    learners: tuple[int, ...] = ()
+    expected_index: int = -1
+    local: bool = False
+
+
+class GroupRecover(NamedTuple):
+    """To the metadata group's leader: the group goes on from the replica of node ``survivor``, as
+    its only voter, in ``incarnation``.  Entries that only others had are lost."""
+
+    group: int
+    survivor: int
+    incarnation: int
+
+
+class MemberRow(NamedTuple):
+    """A member as the leader sees it: what it has durably, and how it is fed."""
+
+    node: int
+    state: str
+    match: int
+
+
+class GroupMembersReply(NamedTuple):
+    """A replica and what it knows of its group.  ``index``: of the configuration in force;
+    ``is_open``: a change is not through.  ``rows`` is filled by the leader."""
+
+    group: int
+    incarnation: int
+    node: int
+    leader: int
+    term: int
+    last_term: int
+    last_index: int
+    commit: int
+    index: int
+    is_open: bool
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+    outgoing: tuple[int, ...]
+    rows: tuple[MemberRow, ...]
+    quarantined: str = ""
+
+
+class GroupRecoverReply(NamedTuple):
+    incarnation: int
+
+
+_u64 = schema.integer(0, schema.U64_MAX)
+_u32 = schema.integer(0, schema.U32_MAX)
+_node = schema.integer(0, schema.I32_MAX)
+_nodes = list_of(_node, NODES_MAX)
+_text = schema.text(TEXT_MAX)
+
+#: op -> fields of its request.
+REQUESTS: dict[str, Shape] = {
+    "group_members": Shape(GroupMembers, {
+        "group": _u32, "voters": _nodes, "learners": _nodes,
+        "expected_index": schema.integer(-1, schema.I64_MAX), "local": schema.boolean}),
+    "group_recover": Shape(GroupRecover, {"group": _u32, "survivor": _node, "incarnation": _u32}),
+}
+
+#: op -> fields of its response.
+RESPONSES: dict[str, Shape] = {
+    "group_members": Shape(GroupMembersReply, {
+        "group": _u32, "incarnation": _u32, "node": _node, "leader": _node, "term": _u64,
+        "last_term": _u64, "last_index": _u64, "commit": _u64, "index": _u64,
+        "is_open": schema.boolean, "voters": _nodes, "learners": _nodes, "outgoing": _nodes,
+        "rows": list_of(row(MemberRow, _node, _text, _u64), NODES_MAX), "quarantined": _text}),
+    "group_recover": Shape(GroupRecoverReply, {"incarnation": _u32}),
+}
+
+Request = GroupMembers | GroupRecover
+Reply = GroupMembersReply | GroupRecoverReply

@@ -1,0 +1,163 @@
+"""Requests and responses about nodes: join, register, list, describe, remove, who is in a group.
+
+Contract.  As ``messages.py``, whose tables take in ``REQUESTS`` and ``RESPONSES``; those that begin
+with ``PEER_`` are asked by nodes, on the peer port.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.wire import schema
+from multiraft.wire.schema import Shape, list_of, row
+
+#: Nodes of a cluster and members of a group.
+NODES_MAX = 10_000
+GROUPS_MAX = 65_536
+ADDRESS_MAX = 300
+RACK_MAX = 255
+VERSION_MAX = 64
+
+
+class NodeRow(NamedTuple):
+    """A node as the metadata know it.  ``incarnation`` 0 = it has never been started,
+    ``started_ms`` = wall-clock time of its last start, 0 = not known."""
+
+    id: int
+    incarnation: int
+    boot_epoch: int
+    client_address: str
+    peer_address: str
+    rack: str
+    weight: int
+    version: str
+    started_ms: int
+
+
+class NodeState(NamedTuple):
+    """``state``: up, down or unknown, as the answering node sees it.  ``replicas``: groups that it
+    is a member of; ``leads``: those of them that it leads."""
+
+    node: NodeRow
+    state: str
+    replicas: int
+    leads: int
+
+
+class JoinCluster(NamedTuple):
+    """A data directory is to become a node.  Id 0 = the next that is free.  Asked twice with one
+    incarnation it is the same node."""
+
+    node: NodeRow
+
+
+class RegisterNode(NamedTuple):
+    """A node has started; only it can say so."""
+
+    node: NodeRow
+
+
+class NodeList(NamedTuple):
+    pass
+
+
+class NodeDescribe(NamedTuple):
+    node: int
+
+
+class RemoveNode(NamedTuple):
+    """Forget a node that is in no group any more; its id is never used again."""
+
+    node: int
+
+
+class RecordMembers(NamedTuple):
+    """The leader of ``group`` tells the metadata its members, as the committed entry at index
+    ``version`` made them."""
+
+    group: int
+    incarnation: int
+    version: int
+    voters: tuple[int, ...]
+    learners: tuple[int, ...] = ()
+    outgoing: tuple[int, ...] = ()
+
+
+class JoinClusterReply(NamedTuple):
+    """What a node has to know before it can find the others; ``node`` is its id."""
+
+    node: int
+    cluster: bytes
+    groups: int
+    replication_factor: int
+    nodes: tuple[NodeRow, ...]
+    removed: tuple[int, ...]
+    version: int  # metadata index that nodes and removed are from
+
+
+class NodeListReply(NamedTuple):
+    nodes: tuple[NodeState, ...]
+    removed: tuple[int, ...]
+
+
+class NodeDescribeReply(NamedTuple):
+    node: NodeState
+    voter_of: tuple[int, ...]
+    learner_of: tuple[int, ...]
+    leader_of: tuple[int, ...]
+
+
+class RemoveNodeReply(NamedTuple):
+    pass
+
+
+class RecordMembersReply(NamedTuple):
+    pass
+
+
+_u64 = schema.integer(0, schema.U64_MAX)
+_u32 = schema.integer(0, schema.U32_MAX)
+_id = schema.integer(0, schema.I32_MAX)
+_ids = list_of(_id, NODES_MAX)
+_groups = list_of(_u32, GROUPS_MAX)
+_address = schema.text(ADDRESS_MAX)
+_node = row(NodeRow, _id, _u64, _u64, _address, _address, schema.text(RACK_MAX), _u32,
+            schema.text(VERSION_MAX), _u64)
+_state = row(NodeState, _node, schema.one_of("up", "down", "unknown"), _u32, _u32)
+
+#: op -> fields of its request.
+REQUESTS: dict[str, Shape] = {
+    "join_cluster": Shape(JoinCluster, {"node": _node}),
+    "node_list": Shape(NodeList, {}),
+    "node_describe": Shape(NodeDescribe, {"node": _id}),
+    "remove_node": Shape(RemoveNode, {"node": _id}),
+}
+
+_joined = Shape(JoinClusterReply, {
+    "node": _id, "cluster": schema.fixed_bytes(16), "groups": _u32, "replication_factor": _id,
+    "nodes": list_of(_node, NODES_MAX), "removed": _ids, "version": _u64})
+
+#: op -> fields of its response.
+RESPONSES: dict[str, Shape] = {
+    "join_cluster": _joined,
+    "node_list": Shape(NodeListReply, {"nodes": list_of(_state, NODES_MAX), "removed": _ids}),
+    "node_describe": Shape(NodeDescribeReply, {
+        "node": _state, "voter_of": _groups, "learner_of": _groups, "leader_of": _groups}),
+    "remove_node": Shape(RemoveNodeReply, {}),
+}
+
+Request = JoinCluster | NodeList | NodeDescribe | RemoveNode
+Reply = JoinClusterReply | NodeListReply | NodeDescribeReply | RemoveNodeReply
+
+#: The same between nodes.
+PEER_REQUESTS: dict[str, Shape] = {
+    "register_node": Shape(RegisterNode, {"node": _node}),
+    "record_members": Shape(RecordMembers, {
+        "group": _u32, "incarnation": _u64, "version": _u64, "voters": _ids, "learners": _ids,
+        "outgoing": _ids}),
+}
+PEER_RESPONSES: dict[str, Shape] = {
+    "register_node": _joined,
+    "record_members": Shape(RecordMembersReply, {}),
+}
+PEER_OPS: dict[type, str] = {shape.kind: op for op, shape in PEER_REQUESTS.items()}

@@ -1,0 +1,264 @@
+"""The other nodes, as far as this one knows: addresses, incarnations, and whom it lets in.
+
+Contract.  Kept in ``known_nodes.json`` of the data directory, because a node that starts has to
+find the others before it has heard of any metadata.  ``follow`` takes over what the metadata say;
+``judge`` decides about a peer's hello.  What must be durable before it may be acted upon is saved
+by ``save``, off the loop.
+
+Invariants.  The file is never older than what this node has told anybody.  The incarnation of a
+node of the first hour is *bound* when it is first heard of, durably, before its hello is answered;
+what the metadata say of it wins.
+
+Theory.  A data directory that was wiped has forgotten what it voted and acknowledged, so its node
+may not go on under the same id (scenario S28f).  Metadata know the incarnation of a node from its
+first registration on.  Before that, in the first second of a cluster, its peers do: a node of the
+first hour takes part only when a majority of the *other* ones has bound its incarnation
+(``admission_needs``).  Two lives of a directory, one of them wiped, would both need such a
+majority, and a node binds one of them only.  What a new cluster pays for it: it begins when that
+many of its nodes have met once.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import trio
+
+from multiraft.storage.errors import CorruptFile
+from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.identity import read_signed, write_signed
+from multiraft.wire.errors import Code
+from multiraft.wire.messages import Hello
+from node.errors import DiskFailed
+from node.metadata import MetadataState
+from node.metadata_commands import NodeRecord
+
+KNOWN_NODES_FILE = "known_nodes.json"
+
+#: On a full disk the file is written again after this, in seconds.
+FULL_RETRY_S = 5.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Facts(NamedTuple):
+    """What the file holds.  ``initial``: the nodes that the cluster began with, empty for a node
+    that joined; they and the pool say which groups there were at first.  ``version``: the metadata
+    index that ``nodes`` and ``removed`` are from, 0 = from the configuration."""
+
+    cluster: bytes
+    groups: int
+    replication_factor: int
+    initial: tuple[NodeRecord, ...]
+    nodes: dict[int, NodeRecord]
+    removed: dict[int, int]
+    version: int
+    bound: dict[int, int]  # incarnations that the metadata did not know yet when they were heard of
+    admitted: bool
+
+
+def of_new_cluster(cluster: bytes, groups: int, replication_factor: int,
+                   initial: tuple[NodeRecord, ...]) -> Facts:
+    """What the nodes of a new cluster know: each other's addresses."""
+    return Facts(cluster, groups, replication_factor, initial,
+                 {node.id: node for node in initial}, {}, 0, {}, False)
+
+
+def of_joined(cluster: bytes, groups: int, replication_factor: int,
+              nodes: Iterable[NodeRecord], removed: Iterable[int], version: int) -> Facts:
+    """What a node was told when it joined; the metadata know its incarnation."""
+    return Facts(cluster, groups, replication_factor, (), {node.id: node for node in nodes},
+                 dict.fromkeys(removed, 0), version, {}, True)
+
+
+class Verdict(NamedTuple):
+    """Why a hello is refused."""
+
+    code: Code
+    text: str
+
+
+class Life(NamedTuple):
+    """The newest life of a peer that was let in."""
+
+    boot_epoch: int
+    process: int
+
+
+class KnownNodes:
+    """See the module's docstring.  ``is_alive(node, life)`` tells whether that life of a peer is
+    connected and supported right now."""
+
+    def __init__(self, filesystem: Filesystem, directory: str, node: int, facts: Facts):
+        self._filesystem = filesystem
+        self._directory = directory
+        self._node = node
+        self.facts = facts
+        self._lives: dict[int, Life] = {}
+        self._saving = trio.Lock()
+        self._saved = facts
+        self._unsaved = trio.Event()
+        self._changed = trio.Event()
+
+    # ---- whom there is -------------------------------------------------------------------------
+
+    def nodes(self) -> list[NodeRecord]:
+        """All nodes by id, this one included."""
+        return [node for _, node in sorted(self.facts.nodes.items())]
+
+    def peers(self) -> list[NodeRecord]:
+        """All others by id."""
+        return [node for node in self.nodes() if node.id != self._node]
+
+    def client_address(self, node: int) -> str:
+        """Empty when the node is not known."""
+        known = self.facts.nodes.get(node)
+        return known.client_address if known is not None else ""
+
+    def follow(self, state: MetadataState) -> bool:
+        """Take over what the metadata say of nodes; whether there was anything new."""
+        return self.learn(state.table.nodes, state.table.removed, state.table.version)
+
+    def learn(self, nodes: dict[int, NodeRecord], removed: dict[int, int], version: int) -> bool:
+        """As ``follow``: nodes and removed ids at a metadata index."""
+        facts = self.facts
+        if version <= facts.version:
+            return False
+        bound = {id_: incarnation for id_, incarnation in facts.bound.items()
+                 if id_ in nodes and not nodes[id_].incarnation}
+        self._replace(facts._replace(nodes=dict(nodes), removed=dict(removed), version=version,
+                                     bound=bound))
+        self._lives = {id_: life for id_, life in self._lives.items() if id_ in nodes}
+        return True
+
+    # ---- whom this node lets in ----------------------------------------------------------------
+
+    def judge(self, hello: Hello, is_alive: Callable[[int, Life], bool]) -> Verdict | None:
+        """Why the peer that says ``hello`` is refused; None = it is let in, once ``bind`` is
+        through."""
+        facts, id_ = self.facts, hello.node
+        if id_ in facts.removed:
+            return Verdict(Code.NODE_REMOVED, f"node {id_} was removed from the cluster for ever")
+        record = facts.nodes.get(id_)
+        if record is None or id_ == self._node:
+            return Verdict(Code.UNKNOWN_NODE, f"node {id_} is no member of this cluster that node "
+                           f"{self._node} knows of")
+        expected = record.incarnation or facts.bound.get(id_, 0)
+        if not hello.incarnation or expected not in (0, hello.incarnation):
+            return Verdict(Code.WRONG_INCARNATION, f"node {id_} is another data directory here: "
+                           f"incarnation {expected:x}, not {hello.incarnation:x}")
+        return self._judge_life(hello, record, is_alive)
+
+    def _judge_life(self, hello: Hello, record: NodeRecord,
+                    is_alive: Callable[[int, Life], bool]) -> Verdict | None:
+        life = self._lives.get(hello.node, Life(0, 0))
+        epoch = max(record.boot_epoch, life.boot_epoch)
+        if hello.boot_epoch < epoch:
+            return Verdict(Code.STALE_LIFE, f"node {hello.node} has started since, with boot epoch "
+                           f"{epoch}; this is {hello.boot_epoch}")
+        if hello.boot_epoch == life.boot_epoch and hello.process != life.process:
+            return Verdict(Code.STALE_LIFE, f"another process has started as node {hello.node} "
+                           f"with the same boot epoch {epoch}")
+        if hello.boot_epoch > life.boot_epoch and is_alive(hello.node, life):
+            return Verdict(Code.NODE_RUNS, f"node {hello.node} runs already, with boot epoch "
+                           f"{life.boot_epoch}; this is {hello.boot_epoch}")
+        return None
+
+    async def bind(self, hello: Hello,
+                   is_alive: Callable[[int, Life], bool]) -> Verdict | None:
+        """The peer is let in: its life is noted, and, durably, its incarnation when it is the first
+        that is heard of.  Judged again when that took a while."""
+        facts, id_ = self.facts, hello.node
+        if not facts.nodes[id_].incarnation and id_ not in facts.bound:
+            self._replace(facts._replace(bound={**facts.bound, id_: hello.incarnation}))
+        if id_ in self.facts.bound and id_ not in self._saved.bound:
+            await self.save()
+            verdict = self.judge(hello, is_alive)
+            if verdict is not None:
+                return verdict
+        self._lives[id_] = Life(hello.boot_epoch, hello.process)
+        return None
+
+    # ---- taking part ---------------------------------------------------------------------------
+
+    @property
+    def admission_needs(self) -> frozenset[int]:
+        """The nodes of the first hour of which a majority has to know this one's incarnation before
+        it takes part; empty = it may."""
+        if self.facts.admitted or not self.facts.initial:
+            return frozenset()
+        return frozenset(node.id for node in self.facts.initial if node.id != self._node)
+
+    async def admit(self) -> None:
+        """A majority knows this node; durable."""
+        self._replace(self.facts._replace(admitted=True))
+        await self.save()
+
+    # ---- the file ------------------------------------------------------------------------------
+
+    def _replace(self, facts: Facts) -> None:
+        self.facts = facts
+        self._unsaved.set()
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def changed(self) -> None:
+        """Wait until there is something new."""
+        await self._changed.wait()
+
+    async def run(self) -> None:
+        """Task: saves what changed.  What the metadata said can be learned from them again, so a
+        full disk is no reason to stop: it is tried again."""
+        while True:
+            await self._unsaved.wait()
+            try:
+                await self.save()
+            except DiskFailed as error:
+                if getattr(error.__cause__, "errno", None) not in _FULL:
+                    raise
+                self._unsaved.set()
+                await trio.sleep(FULL_RETRY_S)
+
+    async def save(self) -> None:
+        """Make the present facts durable.  Raises ``DiskFailed``."""
+        async with self._saving:
+            self._unsaved = trio.Event()
+            facts = self.facts
+            if facts is self._saved:
+                return
+            try:
+                await trio.to_thread.run_sync(write, self._filesystem, self._directory, facts)
+            except OSError as error:
+                raise DiskFailed(f"{KNOWN_NODES_FILE} could not be written: {error}") from error
+            self._saved = facts
+
+
+def write(filesystem: Filesystem, directory: str, facts: Facts) -> None:
+    """Replace the file; blocks until it is durable."""
+    write_signed(filesystem, directory, KNOWN_NODES_FILE, {
+        "cluster_id": facts.cluster.hex(), "groups": facts.groups,
+        "replication_factor": facts.replication_factor,
+        "initial": list(map(list, facts.initial)),
+        "nodes": list(map(list, facts.nodes.values())),
+        "removed": [list(row) for row in facts.removed.items()], "version": facts.version,
+        "bound": [list(row) for row in facts.bound.items()], "admitted": facts.admitted})
+
+
+def read(filesystem: Filesystem, directory: str) -> Facts | None:
+    """The facts of a data directory; None = there is no such file.  Raises ``CorruptFile``,
+    ``UnknownFormat``."""
+    fields = read_signed(filesystem, directory, KNOWN_NODES_FILE)
+    if fields is None:
+        return None
+    try:
+        return Facts(
+            bytes.fromhex(fields["cluster_id"]), fields["groups"], fields["replication_factor"],
+            _records(fields["initial"]), {node.id: node for node in _records(fields["nodes"])},
+            dict(fields["removed"]), fields["version"], dict(fields["bound"]), fields["admitted"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptFile(f"{directory}/{KNOWN_NODES_FILE}", f"malformed ({error!r})") from error
+
+
+def _records(rows: Iterable[list]) -> tuple[NodeRecord, ...]:
+    return tuple(NodeRecord(*row) for row in rows)

@@ -1,0 +1,121 @@
+"""Requests about nodes: join, register, list, describe, remove; and who is in a group.
+
+Contract.  As ``admin.py``, which calls these handlers: changes are commands of the metadata group,
+questions are answered from this node's copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from multiraft.types import METADATA_GROUP
+from multiraft.wire import nodes as wire
+from multiraft.wire.errors import Code, InvalidRequest, LeaderUnknown, UnknownNode, exception_for
+from node import metadata
+from node.config import address
+from node.errors import BadConfig
+from node.known_nodes import KnownNodes
+from node.metadata import NodeRecord
+
+
+class NodeAdmin:
+    """See the module's docstring."""
+
+    def __init__(self, core, metadata_log, known: KnownNodes):
+        self._core = core
+        self._metadata_log = metadata_log
+        self._known = known
+
+    @property
+    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Request -> its handler."""
+        return {wire.JoinCluster: self._join_cluster, wire.NodeList: self._node_list,
+                wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node}
+
+    @property
+    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """The same for what nodes ask."""
+        return {wire.RegisterNode: self.register, wire.RecordMembers: self.record_members}
+
+    async def _join_cluster(self, request: wire.JoinCluster) -> wire.JoinClusterReply:
+        return await self._registered(metadata.RegisterNode(NodeRecord(*request.node), new=True))
+
+    async def register(self, request: wire.RegisterNode) -> wire.JoinClusterReply:
+        """A node has started."""
+        return await self._registered(metadata.RegisterNode(NodeRecord(*request.node)))
+
+    async def _registered(self, command: metadata.RegisterNode) -> wire.JoinClusterReply:
+        try:
+            address(command.node.client_address, "the client address")
+            address(command.node.peer_address, "the peer address")
+        except BadConfig as error:
+            raise InvalidRequest(str(error)) from error
+        node = await self._propose(command)
+        state, table = self._metadata_log.state, self._metadata_log.state.table
+        return wire.JoinClusterReply(
+            node.id, state.cluster_id, state.pool_size, state.replication_factor,
+            tuple(wire.NodeRow(*row) for row in state.nodes()), tuple(sorted(table.removed)),
+            table.version)
+
+    async def _node_list(self, _request: wire.NodeList) -> wire.NodeListReply:
+        state = self._state()
+        leads, replicas = self._counts(state)
+        return wire.NodeListReply(
+            tuple(self._row(row, replicas, leads) for row in state.nodes()),
+            tuple(sorted(state.table.removed)))
+
+    async def _node_describe(self, request: wire.NodeDescribe) -> wire.NodeDescribeReply:
+        state = self._state()
+        found = state.node(request.node)
+        if found is None:
+            gone = request.node in state.table.removed
+            raise UnknownNode(f"node {request.node} was removed from the cluster" if gone else
+                              f"there is no node {request.node}")
+        leads, replicas = self._counts(state)
+        groups = range(state.pool_size + 1)
+        configurations = [state.configuration(group) for group in groups]
+        return wire.NodeDescribeReply(
+            self._row(found, replicas, leads),
+            tuple(group for group in groups if found.id in configurations[group].voters
+                  or found.id in configurations[group].outgoing),
+            tuple(group for group in groups if found.id in configurations[group].learners),
+            tuple(group for group in groups if self._core.leader_hint(group)[0] == found.id))
+
+    async def _remove_node(self, request: wire.RemoveNode) -> wire.RemoveNodeReply:
+        await self._propose(metadata.RemoveNode(request.node))
+        return wire.RemoveNodeReply()
+
+    async def record_members(self, request: wire.RecordMembers) -> wire.RecordMembersReply:
+        """The leader of a group says who is in it."""
+        await self._propose(metadata.RecordMembers(*request))
+        return wire.RecordMembersReply()
+
+    def _state(self) -> metadata.MetadataState:
+        """The metadata, once there are any."""
+        state = self._metadata_log.state
+        if not state.cluster_id:
+            raise LeaderUnknown(f"this node has not heard of group {METADATA_GROUP} yet; try again")
+        return state
+
+    def _counts(self, state) -> tuple[dict[int, int], dict[int, int]]:
+        """Groups led by, and groups with a member on, each node.  O(groups)."""
+        leads: dict[int, int] = {}
+        replicas: dict[int, int] = {}
+        for group in range(state.pool_size + 1):
+            leader = self._core.leader_hint(group)[0]
+            leads[leader] = leads.get(leader, 0) + 1
+            for member in state.configuration(group).members():
+                replicas[member] = replicas.get(member, 0) + 1
+        return leads, replicas
+
+    def _row(self, node: NodeRecord, replicas: dict[int, int],
+             leads: dict[int, int]) -> wire.NodeState:
+        return wire.NodeState(wire.NodeRow(*node), self._core.node_state(node.id),
+                              replicas.get(node.id, 0), leads.get(node.id, 0))
+
+    async def _propose(self, command):
+        """The value of a command that succeeded.  Raises the error its result stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        return result.value

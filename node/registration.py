@@ -1,0 +1,72 @@
+"""This node tells the cluster that it has started, and hears when it is no member any more.
+
+Contract.  ``run`` registers the node with the metadata leader, whoever that is and however long it
+takes: its incarnation is compared and set, its boot epoch, addresses, rack and weight take effect.
+It raises ``NodeRefused`` when the metadata know the node as another one, or as removed.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from multiraft.errors import MultiRaftError
+from multiraft.wire.errors import Code, RequestError
+from multiraft.wire.nodes import NodeRow, RegisterNode
+from node.admission import Admission, check_final
+from node.known_nodes import KnownNodes
+from node.metadata import NodeRecord
+from node.metadata_requests import MetadataRequests
+
+#: Pause after an attempt that the metadata leader did not answer, in seconds: the first, and what
+#: it grows to, about an election.
+RETRY_S_MIN = 0.02
+RETRY_S_MAX = 0.5
+
+
+class Registration:
+    """See the module's docstring."""
+
+    def __init__(self, requests: MetadataRequests, known: KnownNodes, record: NodeRecord,
+                 admission: Admission, peering, log):
+        self._requests = requests
+        self._known = known
+        self._record = record
+        self._admission = admission
+        self._peering = peering
+        self._log = log
+        self._why = ""
+
+    async def run(self) -> None:
+        """Task."""
+        await self._admission.taking_part.wait()
+        pause_s = RETRY_S_MIN
+        while not await self._registered():
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+        self._log.info("registered", extra={"boot_epoch": self._record.boot_epoch})
+        while True:
+            if self._record.id in self._known.facts.removed:
+                check_final(Code.NODE_REMOVED, f"node {self._record.id} was removed from the "
+                            f"cluster")
+            await self._known.changed()
+
+    async def _registered(self) -> bool:
+        """One attempt.  Raises ``NodeRefused``."""
+        try:
+            reply = await self._requests.ask(RegisterNode(NodeRow(*self._record)))
+        except RequestError as error:
+            check_final(error.code, f"the cluster refuses this node: {error}")
+            self._not_yet(str(error))
+            return False
+        except MultiRaftError as error:
+            self._not_yet(str(error))
+            return False
+        if self._known.learn({row.id: NodeRecord(*row) for row in reply.nodes},
+                             dict.fromkeys(reply.removed, 0), reply.version):
+            self._peering.changed()
+        return True
+
+    def _not_yet(self, why: str) -> None:
+        if why != self._why:
+            self._why = why
+            self._log.info("not registered yet", extra={"reason": why})

@@ -1,0 +1,143 @@
+"""``node init``: give a data directory its identity, of a new cluster or by joining one.
+
+Contract.  ``initialise`` writes ``known_nodes.json`` and then ``node.json``, which makes it a
+node's; whatever is wrong with the configuration is said before.  ``identity_of`` is what a start
+asks first: a directory without identity is refused with the way out, because its disk may merely
+not be mounted (scenario S28f).  Blocks; runs before there is a loop.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import multiraft
+from multiraft.errors import MultiRaftError
+from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.errors import StorageError
+from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.identity import NODE_FILE, Found, Identity, create, read
+from multiraft.storage.store import LANE_DIRECTORY
+from multiraft.wire.errors import RequestError
+from multiraft.wire.nodes import JoinClusterReply, NodeRow
+from node import bootstrap, known_nodes
+from node.config import NodeConfig
+from node.errors import BadConfig, BadDirectory, NodeRefused
+from node.known_nodes import Facts
+from node.metadata import NodeRecord
+
+Connect = Callable[[Sequence[str]], object]  # client addresses -> a blocking client
+
+
+def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str],
+               connect: Connect) -> tuple[Found, bool]:
+    """The identity of the data directory, and whether it is new.  ``servers``: client addresses of
+    the cluster to join; without them the node is one of a new cluster.
+
+    Raises ``BadConfig``, ``BadDirectory``.
+    """
+    directory = str(config.data_dir)
+    found = _existing(filesystem, config)
+    if found is not None:
+        return found, False
+    try:
+        if filesystem.exists(directory) and _has_data(filesystem, directory):
+            raise BadDirectory(f"{directory} holds data but no {NODE_FILE}: it is half a copy, or "
+                               f"its identity was lost; a new node needs an empty directory")
+        incarnation = secrets.randbits(63) or 1
+        if servers:
+            node, facts = _join(config, incarnation, servers, connect)
+        else:
+            node, facts = _begin(config)
+        filesystem.make_directory(directory)
+        known_nodes.write(filesystem, directory, facts)
+        create(filesystem, directory, Identity(facts.cluster, node, incarnation))
+    except (StorageError, OSError) as error:
+        raise BadDirectory(f"cannot prepare the data directory {directory}: {error}") from error
+    return Found(facts.cluster, node, incarnation, 0), True
+
+
+def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
+    """The identity that the data directory has.  Raises ``BadDirectory``."""
+    found = _existing(filesystem, config)
+    if found is None:
+        raise BadDirectory(
+            f"{config.data_dir} has no identity ({NODE_FILE} is missing). If this node has run "
+            f"before, its disk is not mounted, or its data is lost: a wiped node comes back only "
+            f"as a new one. A node of a new cluster needs `multiraft node init --config FILE` "
+            f"once; one that joins, `multiraft node start --config FILE --join HOST:PORT`")
+    return found
+
+
+def facts_of(filesystem: Filesystem, config: NodeConfig) -> Facts:
+    """What the data directory says of the other nodes; for one of an earlier release, what the
+    configuration says.  Raises ``BadDirectory``."""
+    try:
+        facts = known_nodes.read(filesystem, str(config.data_dir))
+    except (StorageError, OSError) as error:
+        raise BadDirectory(f"cannot read what node {config.node.id} knows of the others: "
+                           f"{error}") from error
+    if facts is not None:
+        return facts
+    if not config.members:
+        raise BadDirectory(f"{config.data_dir}/{known_nodes.KNOWN_NODES_FILE} is missing, and "
+                           f"[cluster] does not name the other nodes")
+    return bootstrap.initial_facts(config)
+
+
+def resolved(config: NodeConfig, found: Found) -> NodeConfig:
+    """The configuration with what only the data directory knows."""
+    return replace(config, cluster_id=found.cluster, node=replace(config.node, id=found.node))
+
+
+def _existing(filesystem: Filesystem, config: NodeConfig) -> Found | None:
+    directory = str(config.data_dir)
+    try:
+        found = read(filesystem, directory)
+    except (StorageError, OSError) as error:
+        raise BadDirectory(f"cannot open the data directory {directory}: {error}") from error
+    if found is not None:
+        if config.cluster_id not in (b"", found.cluster):
+            raise BadDirectory(f"{directory} belongs to cluster {found.cluster.hex()}, the "
+                               f"configuration names cluster {config.cluster_id.hex()}")
+        if config.node.id not in (0, found.node):
+            raise BadDirectory(f"{directory} belongs to node {found.node}, the configuration names "
+                               f"node {config.node.id}")
+    return found
+
+
+def _has_data(filesystem: Filesystem, directory: str) -> bool:
+    lane = f"{directory}/{LANE_DIRECTORY}"
+    return bool(checkpoint_names(filesystem, directory)
+                or filesystem.exists(lane) and filesystem.list(lane))
+
+
+def _begin(config: NodeConfig) -> tuple[int, Facts]:
+    """One of the nodes that a new cluster begins with."""
+    if not config.members:
+        raise BadConfig("[cluster] does not say which nodes the new cluster begins with; a node "
+                        "that joins a cluster needs --join HOST:PORT")
+    facts = bootstrap.initial_facts(config)
+    bootstrap.plan_of(facts)  # can it be placed?
+    return config.node.id, facts
+
+
+def _join(config: NodeConfig, incarnation: int, servers: Sequence[str],
+          connect: Connect) -> tuple[int, Facts]:
+    """A node that the cluster did not have: it is told its id and who else there is."""
+    record = bootstrap.record_of(config.node, incarnation, 0, multiraft.__version__)
+    try:
+        with connect(servers) as client:
+            reply: JoinClusterReply = client.join_cluster(NodeRow(*record))
+    except RequestError as error:
+        raise NodeRefused(f"the cluster at {', '.join(servers)} does not take this node: "
+                          f"{error}") from error
+    except (MultiRaftError, OSError) as error:
+        raise BadConfig(f"cannot join the cluster at {', '.join(servers)}: {error}") from error
+    if config.cluster_id not in (b"", reply.cluster):
+        raise NodeRefused(f"the cluster at {', '.join(servers)} is {reply.cluster.hex()}, the "
+                          f"configuration names cluster {config.cluster_id.hex()}")
+    return reply.node, known_nodes.of_joined(
+        reply.cluster, reply.groups, reply.replication_factor,
+        [NodeRecord(*row) for row in reply.nodes], reply.removed, reply.version)

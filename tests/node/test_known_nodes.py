@@ -1,0 +1,206 @@
+"""Whom a node lets in: incarnations bound before an answer, lives that overtake each other."""
+
+import errno
+
+import pytest
+import trio
+
+from multiraft.storage.errors import CorruptFile
+from multiraft.storage.filesystem import RealFilesystem
+from multiraft.wire.errors import Code
+from multiraft.wire.messages import Hello
+from node import known_nodes as known_nodes_module
+from node.errors import DiskFailed
+from node.known_nodes import (
+    KNOWN_NODES_FILE,
+    KnownNodes,
+    Life,
+    of_joined,
+    of_new_cluster,
+    read,
+    write,
+)
+from node.metadata import MetadataState, NodeRecord, RegisterNode, RemoveNode, plan_bootstrap
+from tests.node.harness import in_trio, until
+
+CLUSTER = bytes(16)
+FIRST_HOUR = tuple(NodeRecord(node, 0, 0, f"h:{node}", f"p:{node}") for node in (1, 2, 3, 4, 5))
+
+
+def hello(node: int, incarnation: int, epoch: int = 1, process: int = 1) -> Hello:
+    return Hello("append", CLUSTER, node, epoch, incarnation=incarnation, process=process)
+
+
+def nobody(_node: int, _life: Life) -> bool:
+    return False
+
+
+def new_cluster(directory, nodes: int = 3) -> KnownNodes:
+    """What node 1 of a new cluster knows."""
+    return KnownNodes(RealFilesystem(), str(directory), 1,
+                      of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR[:nodes]))
+
+
+def again(directory) -> KnownNodes:
+    """The same node after a restart."""
+    return KnownNodes(RealFilesystem(), str(directory), 1, read(RealFilesystem(), str(directory)))
+
+
+async def let_in(known: KnownNodes, said: Hello, is_alive=nobody) -> Code:
+    """What the listener does."""
+    verdict = known.judge(said, is_alive) or await known.bind(said, is_alive)
+    return verdict.code if verdict is not None else Code.OK
+
+
+@in_trio
+async def test_the_first_incarnation_heard_of_is_bound_before_the_answer(tmp_path):
+    known = new_cluster(tmp_path)
+    assert await let_in(known, hello(2, 7)) == Code.OK
+    assert again(tmp_path).facts.bound == {2: 7}, "durable when the hello is answered"
+    assert await let_in(again(tmp_path), hello(2, 8)) == Code.WRONG_INCARNATION
+    assert await let_in(again(tmp_path), hello(2, 7, epoch=2)) == Code.OK
+
+
+@in_trio
+async def test_of_two_first_incarnations_at_a_time_one_is_bound(tmp_path):
+    known = new_cluster(tmp_path)
+    codes = []
+
+    async def ask(said):
+        codes.append(await let_in(known, said))
+
+    async with trio.open_nursery() as nursery:
+        for incarnation in (7, 8):
+            nursery.start_soon(ask, hello(2, incarnation, process=incarnation))
+    assert sorted(codes) == [Code.OK, Code.WRONG_INCARNATION]
+
+
+@in_trio
+async def test_a_disk_that_does_not_take_the_binding_stops_the_node(tmp_path):
+    known = new_cluster(tmp_path / "absent")
+    with pytest.raises(DiskFailed):
+        await let_in(known, hello(2, 7))
+
+
+@in_trio
+async def test_the_metadata_win_over_what_was_bound(tmp_path):
+    known = new_cluster(tmp_path)
+    await let_in(known, hello(2, 7))
+    state = MetadataState()
+    state.apply(1, plan_bootstrap(CLUSTER, FIRST_HOUR[:3], 8, 3, 0))
+    assert known.follow(state)
+    assert known.facts.bound == {2: 7}, "the bootstrap knows no incarnations"
+    state.apply(2, RegisterNode(FIRST_HOUR[1]._replace(incarnation=9)))
+    known.follow(state)
+    assert await let_in(known, hello(2, 7)) == Code.WRONG_INCARNATION
+    assert await let_in(known, hello(2, 9)) == Code.OK
+    assert not known.follow(state), "nothing is new"
+
+
+@in_trio
+async def test_nodes_come_and_go_with_the_metadata(tmp_path):
+    known = new_cluster(tmp_path)
+    state = MetadataState()
+    state.apply(1, plan_bootstrap(CLUSTER, FIRST_HOUR[:3], 8, 3, 0))
+    assert await let_in(known, hello(4, 44)) == Code.UNKNOWN_NODE
+    state.apply(2, RegisterNode(NodeRecord(4, 44, 3, "h:4", "p:4"), new=True))
+    known.follow(state)
+    assert [node.id for node in known.peers()] == [2, 3, 4]
+    assert known.client_address(4) == "h:4"
+    assert await let_in(known, hello(4, 44, epoch=2)) == Code.STALE_LIFE, "it registered epoch 3"
+    assert await let_in(known, hello(4, 44, epoch=3)) == Code.OK
+    state.apply(3, RemoveNode(4))
+    known.follow(state)
+    await known.save()
+    assert await let_in(again(tmp_path), hello(4, 44, epoch=4)) == Code.NODE_REMOVED
+    assert again(tmp_path).client_address(4) == ""
+
+
+# ---- lives ---------------------------------------------------------------------------------------
+
+
+@in_trio
+async def test_an_older_life_is_refused_whatever_the_metadata_know(tmp_path):
+    known = new_cluster(tmp_path)
+    assert await let_in(known, hello(2, 7, epoch=5)) == Code.OK
+    assert await let_in(known, hello(2, 7, epoch=4)) == Code.STALE_LIFE
+    assert await let_in(known, hello(2, 7, epoch=5)) == Code.OK, "it merely connects again"
+    assert await let_in(known, hello(2, 7, epoch=5, process=2)) == Code.STALE_LIFE, "a twin"
+
+
+@in_trio
+async def test_a_newer_life_waits_until_the_older_is_gone(tmp_path):
+    known = new_cluster(tmp_path)
+    alive = {Life(5, 1)}
+    await let_in(known, hello(2, 7, epoch=5))
+
+    def is_alive(_node, life):
+        return life in alive
+
+    assert await let_in(known, hello(2, 7, epoch=6, process=2), is_alive) == Code.NODE_RUNS
+    alive.clear()
+    assert await let_in(known, hello(2, 7, epoch=6, process=2), is_alive) == Code.OK
+    assert await let_in(known, hello(2, 7, epoch=5), is_alive) == Code.STALE_LIFE
+
+
+@in_trio
+async def test_nobody_is_this_node_itself(tmp_path):
+    assert await let_in(new_cluster(tmp_path), hello(1, 7)) == Code.UNKNOWN_NODE
+
+
+# ---- taking part ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("nodes", "others"), [(1, 0), (2, 1), (3, 2), (5, 4)])
+def test_a_node_of_the_first_hour_needs_the_others(tmp_path, nodes, others):
+    assert len(new_cluster(tmp_path, nodes).admission_needs) == others
+
+
+@in_trio
+async def test_who_was_admitted_once_need_not_ask_again(tmp_path):
+    known = new_cluster(tmp_path)
+    await known.admit()
+    assert not again(tmp_path).admission_needs
+    joined = of_joined(CLUSTER, 8, 3, FIRST_HOUR, (9,), 17)
+    assert not KnownNodes(None, "", 4, joined).admission_needs, "the metadata know it"
+
+
+class FullDisk(RealFilesystem):
+    """Takes no file as long as it is full."""
+
+    full = True
+
+    def create(self, path):
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().create(path)
+
+
+@in_trio
+async def test_a_full_disk_does_not_end_a_node_that_hears_of_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(known_nodes_module, "FULL_RETRY_S", 0.001)
+    disk = FullDisk()
+    known = KnownNodes(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.run)
+        known.learn({node.id: node for node in FIRST_HOUR[:2]}, {}, 7)
+        for _ in range(3):
+            await trio.sleep(0.001)
+        assert read(RealFilesystem(), str(tmp_path)) is None
+        disk.full = False
+        await until(lambda: (facts := read(RealFilesystem(), str(tmp_path)))
+                    and facts.version == 7, "it is written when there is room")
+        nursery.cancel_scope.cancel()
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def test_facts_survive_the_file(tmp_path):
+    facts = of_joined(CLUSTER, 8, 3, FIRST_HOUR, (9, 10), 17)._replace(bound={2: 1 << 62})
+    write(RealFilesystem(), str(tmp_path), facts)
+    assert read(RealFilesystem(), str(tmp_path)) == facts
+    path = tmp_path / KNOWN_NODES_FILE
+    path.write_text(path.read_text().replace("17", "18"))
+    with pytest.raises(CorruptFile):
+        read(RealFilesystem(), str(tmp_path))

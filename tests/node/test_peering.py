@@ -1,0 +1,72 @@
+"""Links and leases follow the nodes that are known."""
+
+from types import SimpleNamespace
+
+from node.known_nodes import KnownNodes, of_new_cluster
+from node.metadata import NodeRecord
+from node.peering import Peering
+from tests.node.harness import silent_log
+
+CLUSTER = bytes(16)
+
+
+def nodes(**addresses: str) -> dict[int, NodeRecord]:
+    """Nodes by ``n<id>="host:port"`` of their peer ports."""
+    return {int(name[1:]): NodeRecord(int(name[1:]), 1, 1, "c:1", address)
+            for name, address in addresses.items()}
+
+
+class World:
+    """Node 1's peering; who is told writes it down."""
+
+    def __init__(self):
+        self.said: list[tuple] = []
+        peers = SimpleNamespace(add=lambda link: self.said.append(("dial", *link)),
+                                remove=lambda peer: self.said.append(("hang up", peer)))
+        liveness = SimpleNamespace(
+            add=lambda peer, host, port: self.said.append(("ask", peer, f"{host}:{port}")),
+            remove=lambda peer: self.said.append(("forget", peer)))
+        first = tuple(nodes(n1="a:1", n2="a:2", n3="a:3").values())
+        self.known = KnownNodes(None, "", 1, of_new_cluster(CLUSTER, 1, 1, first))
+        self.peering = Peering(self.known, peers, liveness,
+                               lambda peer, where: (peer, str(where)), silent_log())
+        self.peering.peer_listener = SimpleNamespace(
+            end=lambda peer: self.said.append(("end", peer)))
+        self.peering.changed()
+
+    def hear(self, version: int, **addresses: str) -> list[tuple]:
+        """Metadata at ``version``; what follows from them."""
+        self.said.clear()
+        self.peering.follow(SimpleNamespace(table=SimpleNamespace(
+            version=version, nodes=nodes(**addresses), removed={})))
+        return self.said
+
+
+def test_every_peer_is_dialled_and_asked_and_never_oneself():
+    assert World().said == [("dial", 2, "a:2"), ("ask", 2, "a:2"),
+                            ("dial", 3, "a:3"), ("ask", 3, "a:3")]
+
+
+def test_what_did_not_change_is_left_alone():
+    assert World().hear(5, n1="a:1", n2="a:2", n3="a:3") == []
+
+
+def test_a_new_node_is_dialled_and_a_removed_one_is_let_go():
+    assert World().hear(5, n1="a:1", n2="a:2", n4="a:4") == [
+        ("hang up", 3), ("forget", 3), ("end", 3), ("dial", 4, "a:4"), ("ask", 4, "a:4")]
+
+
+def test_a_node_that_moved_is_dialled_at_its_new_address():
+    assert World().hear(5, n1="a:1", n2="b:2", n3="a:3") == [
+        ("hang up", 2), ("dial", 2, "b:2"), ("ask", 2, "b:2")]
+
+
+def test_older_metadata_change_nothing():
+    world = World()
+    world.hear(5, n1="a:1", n2="b:2", n3="a:3")
+    assert world.hear(4, n1="a:1") == []
+
+
+def test_an_address_that_is_none_is_told_and_harms_no_other():
+    assert World().hear(5, n1="a:1", n2="a:2", n3="nowhere", n4="a:4") == [
+        ("dial", 4, "a:4"), ("ask", 4, "a:4")]

@@ -1,0 +1,163 @@
+"""``node init``: what it makes, what it refuses, and what a start asks of it."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from multiraft.errors import MultiRaftError
+from multiraft.storage.filesystem import RealFilesystem
+from multiraft.wire.errors import NodeRemoved
+from multiraft.wire.nodes import JoinClusterReply, NodeRow
+from node import bootstrap, known_nodes, setup
+from node.config import NodeConfig, parse
+from node.errors import BadConfig, BadDirectory, NodeRefused
+from tests.node.harness import CLUSTER, one_node_table
+
+FILESYSTEM = RealFilesystem()
+
+
+@pytest.fixture
+def config(tmp_path) -> NodeConfig:
+    """Of the only node of a new cluster."""
+    return parse(one_node_table(), tmp_path)
+
+
+@pytest.fixture
+def joining(config) -> NodeConfig:
+    """Of a node that joins."""
+    return replace(config, node=replace(config.node, id=0), cluster_id=b"", groups=0,
+                   replication_factor=0, members=())
+
+
+class Cluster:
+    """What the cluster that is joined answers."""
+
+    def __init__(self, problem: Exception | None = None):
+        self.problem = problem
+        self.asked: list[NodeRow] = []
+
+    def connect(self, _servers):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def join_cluster(self, row):
+        self.asked.append(row)
+        if self.problem is not None:
+            raise self.problem
+        return JoinClusterReply(7, bytes.fromhex(CLUSTER), 8, 3, (row._replace(id=7),), (2,), 19)
+
+
+def init(config: NodeConfig, cluster: Cluster | None = None):
+    """``node init``, with --join when there is a cluster."""
+    servers = ["a:1"] if cluster is not None else []
+    return setup.initialise(FILESYSTEM, config, servers, cluster and cluster.connect)
+
+
+def test_a_new_cluster_s_node_knows_the_others_and_asks_nobody(config):
+    found, is_new = init(config)
+    assert (found.node, found.cluster.hex(), found.boot_epoch, is_new) == (1, CLUSTER, 0, True)
+    assert found.incarnation
+    facts = setup.facts_of(FILESYSTEM, config)
+    assert facts == bootstrap.initial_facts(config)
+    assert bootstrap.plan_of(facts).pool_size == 2
+
+
+def test_a_second_init_changes_nothing(config):
+    first, _ = init(config)
+    assert init(config) == (first, False)
+    assert setup.identity_of(FILESYSTEM, config) == first
+
+
+def test_a_node_that_joins_is_told_its_id_and_who_is_there(joining):
+    cluster = Cluster()
+    found, _ = init(joining, cluster)
+    assert (found.node, cluster.asked[0].id, cluster.asked[0].incarnation) == (
+        7, 0, found.incarnation)
+    facts = setup.facts_of(FILESYSTEM, joining)
+    assert (facts.groups, facts.replication_factor, facts.version) == (8, 3, 19)
+    assert (facts.admitted, facts.removed) == (True, {2: 0})
+    assert bootstrap.plan_of(facts) is None, "it creates no groups of its own"
+    resolved = setup.resolved(joining, setup.identity_of(FILESYSTEM, joining))
+    assert (resolved.node.id, resolved.cluster_id.hex()) == (7, CLUSTER)
+
+
+def test_join_counts_only_while_there_is_no_identity(joining):
+    init(joining, Cluster())
+    cluster = Cluster()
+    assert init(joining, cluster)[1] is False
+    assert not cluster.asked
+
+
+@pytest.mark.parametrize(("problem", "kind"), [
+    (NodeRemoved("node 3 was removed"), NodeRefused), (MultiRaftError("nobody"), BadConfig),
+    (OSError("no route"), BadConfig)])
+def test_a_cluster_that_does_not_take_the_node_leaves_no_trace(joining, problem, kind):
+    with pytest.raises(kind, match="a:1"):
+        init(joining, Cluster(problem))
+    assert not joining.data_dir.exists()
+
+
+def test_a_cluster_other_than_the_configured_one_is_not_joined(joining):
+    with pytest.raises(NodeRefused, match="configuration names cluster ffff"):
+        init(replace(joining, cluster_id=b"\xff" * 16), Cluster())
+    assert not joining.data_dir.exists()
+
+
+def test_without_a_cluster_to_begin_or_to_join_there_is_nothing_to_do(joining):
+    with pytest.raises(BadConfig, match="--join"):
+        init(joining)
+
+
+def test_a_directory_with_data_and_no_identity_is_half_a_copy(config):
+    lane = config.data_dir / "lane-0"
+    lane.mkdir(parents=True)
+    (lane / "segment").touch()
+    with pytest.raises(BadDirectory, match="half a copy"):
+        init(config)
+
+
+@pytest.mark.parametrize("change", [{"cluster_id": b"\xee" * 16},
+                                    {"node": SimpleNamespace(id=9)}])
+def test_a_directory_of_somebody_else_is_refused_by_name(config, change):
+    init(config)
+    with pytest.raises(BadDirectory, match="belongs to"):
+        setup.identity_of(FILESYSTEM, replace(config, **change))
+
+
+def test_a_damaged_identity_is_no_missing_one(config):
+    init(config)
+    path = config.data_dir / "node.json"
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({**fields, "node": 2}))
+    with pytest.raises(BadDirectory, match="CRC"):
+        setup.identity_of(FILESYSTEM, config)
+
+
+def test_a_directory_of_the_first_release_knows_the_others_from_the_configuration(config, joining):
+    init(config)
+    (config.data_dir / known_nodes.KNOWN_NODES_FILE).unlink()
+    assert setup.facts_of(FILESYSTEM, config) == bootstrap.initial_facts(config)
+    with pytest.raises(BadDirectory, match="missing"):
+        setup.facts_of(FILESYSTEM, joining)
+
+
+def test_what_the_file_says_otherwise_than_the_cluster_is_named(config):
+    facts = bootstrap.initial_facts(config)
+    assert bootstrap.edited(config, facts) == []
+    other = replace(config.members[0], id=2, rack="elsewhere")
+    grown = replace(config, groups=9, replication_factor=2, members=(*config.members, other))
+    assert bootstrap.edited(grown, facts) == [
+        "groups: 9 in the file, 2 in the cluster", "replication_factor: 2 in the file, 1 in the "
+        "cluster", "node 2 is in the file, not in the cluster"]
+    moved = facts._replace(nodes={**facts.nodes, 2: bootstrap.record_of(
+        replace(other, rack="r2")), 3: bootstrap.record_of(replace(other, id=3))})
+    [differs, missing] = bootstrap.edited(replace(config, members=(*config.members, other)), moved)
+    assert "rack 'elsewhere'" in differs and "rack 'r2'" in differs
+    assert missing == "node 3 is in the cluster, not in the file"
