@@ -248,6 +248,15 @@ def node_caught_up(connect: Connect, addresses: Sequence[str], address: str) -> 
     return True
 
 
+def node_ids(connect: Connect, addresses: Sequence[str]) -> set[int]:
+    """The nodes that the cluster knows, up or not; none when nobody answers."""
+    try:
+        with connect(addresses) as client:
+            return {node.id for node in client.cluster_status().nodes}
+    except (MultiRaftError, OSError):
+        return set()
+
+
 def node_ready(connect: Connect, address: str) -> bool:
     """Whether the node at ``address`` says that every replica on it has caught up."""
     try:

@@ -238,6 +238,6 @@ def restart(session: Session, node: int | None, every: bool, timeout: float,
         raise click.UsageError("Name a node, or say --all.")
     with _progress() as report:
         cluster = _cluster(session, directory, report)
-        nodes = [each.id for each in cluster.record.nodes] if node is None else [node]
+        nodes = [each.id for each in cluster.members()] if node is None else [node]
         cluster.restart(nodes, timeout)
     note(f"Restarted {plural(len(nodes), 'node')}; all are ready.")

@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from admin_cli import dev_process, dev_state
-from admin_cli.connection import leaderless_groups, node_answers, node_caught_up, node_ready
+from admin_cli.connection import (
+    leaderless_groups,
+    node_answers,
+    node_caught_up,
+    node_ids,
+    node_ready,
+)
 from admin_cli.dev_process import Identity
 from admin_cli.dev_state import ClusterRecord, NodeRecord
 from admin_cli.failures import CommandFailed, ExitCode
@@ -209,9 +215,14 @@ class DevCluster:
             self.start(node_id, timeout_s)
         self._wait_whole(timeout_s)
 
+    def members(self) -> list[NodeRecord]:
+        """Nodes that run, or that the cluster has not been told to forget."""
+        known = node_ids(self._connect, self.addresses)
+        return [node for node in self.record.nodes if _alive(node) or node.id in known]
+
     def _wait_whole(self, timeout_s: float) -> None:
         """Waits until every node runs and is ready."""
-        nodes = self.record.nodes
+        nodes = self.members()
         missing = [node.id for node in nodes if not _alive(node)]
         if missing:
             raise CommandFailed(

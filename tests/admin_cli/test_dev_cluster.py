@@ -126,6 +126,17 @@ def test_no_node_is_taken_while_another_does_not_run(dev):
     assert pids(dev) == before
 
 
+def test_a_node_that_the_cluster_forgot_is_not_missed(dev, cluster):
+    dev.up()
+    dev.kill(3)
+    cluster.forgotten = {3}
+    before = pids(dev)
+    assert [node.id for node in dev.members()] == [1, 2]
+    dev.restart([1, 2])
+    assert not {pids(dev)[1], pids(dev)[2]} & set(before.values())
+    assert states(dev)[3] == "killed"
+
+
 def test_an_unknown_node_is_refused_before_any_is_restarted(dev):
     dev.up()
     before = pids(dev)
