@@ -24,6 +24,7 @@ from multiraft.wire.errors import (
     Code,
     ErrorDetail,
     InvalidRequest,
+    LeaderUnknown,
     LimitExceeded,
     RequestError,
     StaleMetadata,
@@ -240,7 +241,9 @@ class Admin:
 
     async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
         state = self._metadata_log.state
-        groups = state.pool_size + 1 if state.pool_size else 0
+        if not state.pool_size:
+            raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
+        groups = state.pool_size + 1
         end = min(groups, request.first + request.count_max)
         rows = []
         for group in range(request.first, end):

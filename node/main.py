@@ -142,6 +142,7 @@ class Node:
                                         state.initial_configuration(group))
         for group, restored in sorted(self.store.groups.items()):
             self.core.add_group(group, FIRST_GROUP_INCARNATION, restored, self.store.tails[group])
+        self.snapshots.compact()  # what the checkpoint that recovery began with makes unnecessary
         self.admission.taking_part.set()
 
     async def _admitted(self) -> None:
@@ -237,7 +238,6 @@ class Node:
                                    config.limits.metadata_entries_kept, self.request_round,
                                    self.log)
         self.applying.snapshot_offered = self.snapshots.offered
-        self.snapshots.compact()  # what the checkpoint that recovery began with makes unnecessary
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)

@@ -50,6 +50,7 @@ def test_one_failed_sync_ends_the_node(tmp_path, shim):
     try:
         wait_for(lambda: serves(world), "the node serves", UP_S)
         world.create("t")
+        assert world.leader_of("t") == 1
         with world.session(1) as session:
             incarnation = session.partition("t").incarnation
             assert session.produce(incarnation, batch(b"before")).code == Code.OK

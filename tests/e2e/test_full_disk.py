@@ -28,10 +28,13 @@ STORAGE = f"\n[storage]\nreserved_bytes = {RESERVED_BYTES}\n"
 def small_disk(directory: Path) -> Iterator[Path]:
     """A filesystem of its own, in memory."""
     directory.mkdir(parents=True, exist_ok=True)
+    identity = [(path.name, path.read_bytes()) for path in directory.iterdir() if path.is_file()]
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs",
                               str(directory)], capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"a small filesystem cannot be mounted here: {mounted.stderr.strip()}")
+    for name, data in identity:
+        (directory / name).write_bytes(data)
     try:
         yield directory
     finally:
