@@ -212,7 +212,8 @@ def test_a_forged_vote_request_raises_no_term(world, keys, proof):
     made.check_hostname = False
     made.load_cert_chain(files.certificate, files.key)
     hello = {"op": "hello", "version": PROTOCOL_VERSION, "class": "append",
-             "cluster": bytes.fromhex(cluster), "node": 2, "boot_epoch": 1 << 40, "client_id": "", "nonce": bytes(32)}
+             "cluster": bytes.fromhex(cluster), "node": 2, "boot_epoch": 1 << 40, "client_id": "",
+             "nonce": bytes(32)}
     with raw.Session(world.peer_address(1), hello=None, context=made) as session:
         session.send_bytes(raw.frame(cbor2.dumps(hello)))
         if proof is not None:
