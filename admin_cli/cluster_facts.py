@@ -1,7 +1,7 @@
 """What an operator is shown of a cluster and of a group, gathered from its nodes.
 
 Contract.  As ``connection.py``: client in, the JSON's own values out.  One node tells who is there;
-each node that is up tells of itself.  A node that does not answer in ``NODE_TIMEOUT_MS`` is a row
+each node that is up tells of itself.  A node that does not answer in time is a row
 with a ``problem`` and never an error of the whole; all nodes together are waited for ``BUDGET_S``
 at most.  O(groups) at the nodes, on request only.
 """
@@ -18,8 +18,6 @@ from admin_cli.failures import NotFound
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
-#: A node that is up answers within a round trip and a survey of its groups.
-NODE_TIMEOUT_MS = 2_000
 #: Nodes that are asked after this have no answer; a few that hang do not hold up the others.
 BUDGET_S = 10.0
 
@@ -42,7 +40,7 @@ class _Asking:
         if time.monotonic() >= self._deadline:
             return None, "not asked, others took too long"
         try:
-            return question(*arguments, timeout_ms=NODE_TIMEOUT_MS), None
+            return question(*arguments, timeout_ms=connection.NODE_TIMEOUT_MS), None
         except (MultiRaftError, blocking.NoNodeAnswered, OSError) as error:
             return None, connection.sentence(error)
 

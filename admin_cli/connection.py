@@ -21,6 +21,8 @@ from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire
 
+#: A node that is up answers within a round trip and a survey of its groups.
+NODE_TIMEOUT_MS = 2_000
 #: How often a bounded flush looks whether it is through.
 FLUSH_INTERVAL_S = 0.002
 
@@ -244,6 +246,24 @@ def node_caught_up(connect: Connect, addresses: Sequence[str], address: str) -> 
     except (MultiRaftError, OSError):
         return False
     return True
+
+
+def node_ids(connect: Connect, addresses: Sequence[str]) -> set[int]:
+    """The nodes that the cluster knows, up or not; none when nobody answers."""
+    try:
+        with connect(addresses) as client:
+            return {node.id for node in client.cluster_status().nodes}
+    except (MultiRaftError, OSError):
+        return set()
+
+
+def node_ready(connect: Connect, address: str) -> bool:
+    """Whether the node at ``address`` says that every replica on it has caught up."""
+    try:
+        with connect((address,)) as client:
+            return bool(client.node_status(address, NODE_TIMEOUT_MS).status.get("ready"))
+    except (MultiRaftError, OSError):
+        return False
 
 
 def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> int:

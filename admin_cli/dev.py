@@ -218,3 +218,26 @@ def start(session: Session, node: int, directory: Path) -> None:
     with _progress() as report:
         started = _cluster(session, directory, report).start(node)
     note(f"Started node {node}." if started else f"Node {node} runs already.")
+
+
+@dev.command()
+@click.argument("node", metavar="[NODE]", type=click.IntRange(min=1), required=False)
+@click.option("--all", "every", is_flag=True, help="All nodes, one after the other.")
+@click.option("--timeout", type=click.FloatRange(min=1), default=UP_TIMEOUT_S, show_default=True,
+              metavar="SECONDS", help="How long to wait for each node, and for all to be ready.")
+@dir_option
+@click.pass_obj
+def restart(session: Session, node: int | None, every: bool, timeout: float,
+            directory: Path) -> None:
+    """Restart NODE, or --all one after the other, while the cluster serves.
+
+    A node is taken only when every node runs and has caught up; it hands its leaderships over
+    first. Appends go on.
+    """
+    if (node is None) != every:
+        raise click.UsageError("Name a node, or say --all.")
+    with _progress() as report:
+        cluster = _cluster(session, directory, report)
+        nodes = [each.id for each in cluster.members()] if node is None else [node]
+        cluster.restart(nodes, timeout)
+    note(f"Restarted {plural(len(nodes), 'node')}; all are ready.")

@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from admin_cli import dev_process, dev_state
-from admin_cli.connection import leaderless_groups, node_answers, node_caught_up
+from admin_cli.connection import (
+    leaderless_groups,
+    node_answers,
+    node_caught_up,
+    node_ids,
+    node_ready,
+)
 from admin_cli.dev_process import Identity
 from admin_cli.dev_state import ClusterRecord, NodeRecord
 from admin_cli.failures import CommandFailed, ExitCode
@@ -193,6 +199,37 @@ class DevCluster:
         self._wait_for("nodes caught up", [node], deadline, lambda node: node_caught_up(
             self._connect, [*others, node.client_address], node.client_address))
         return idle
+
+    def restart(self, node_ids: Sequence[int], timeout_s: float = UP_TIMEOUT_S) -> None:
+        """Stops and starts nodes one after the other, each only while all others can spare it.
+
+        Returns when all are ready again.  A node is taken when every node of the cluster runs and
+        says that it is ready: then no group lacks a second member meanwhile.  Raises
+        ``CommandFailed`` otherwise, with every node but at most one as it was.
+        """
+        for node_id in node_ids:
+            self.record.node(node_id)  # an unknown one is refused before any is touched
+        for node_id in node_ids:
+            self._wait_whole(timeout_s)
+            self.stop(node_id)
+            self.start(node_id, timeout_s)
+        self._wait_whole(timeout_s)
+
+    def members(self) -> list[NodeRecord]:
+        """Nodes that run, or that the cluster has not been told to forget."""
+        known = node_ids(self._connect, self.addresses)
+        return [node for node in self.record.nodes if _alive(node) or node.id in known]
+
+    def _wait_whole(self, timeout_s: float) -> None:
+        """Waits until every node runs and is ready."""
+        nodes = self.members()
+        missing = [node.id for node in nodes if not _alive(node)]
+        if missing:
+            raise CommandFailed(
+                f"nodes {missing} do not run: a group that has a member there may need all others.",
+                f"Start them first: multiraft dev up --dir {self.directory}")
+        self._wait_for("nodes whose replicas have caught up", nodes, time.monotonic() + timeout_s,
+                       lambda node: node_ready(self._connect, node.client_address))
 
     def status(self) -> list[NodeState]:
         """Every node's state; the living are asked all at once."""

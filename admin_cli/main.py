@@ -50,13 +50,14 @@ ELSEWHERE = {
     "sub": "consume", "subscribe": "consume", "consumer": "consume", "read": "consume",
     "cat": "consume", "tail": "consume --follow", "fetch": "consume",
     "up": "dev up", "start": "dev up", "down": "dev down", "stop": "dev down", "kill": "dev kill",
+    "restart": "dev restart",
 }
 #: The same one level down.
 ELSEWHERE_BELOW = {
     "ls": "list", "show": "describe", "get": "describe", "info": "describe", "inspect": "describe",
     "add": "create", "new": "create", "rm": "delete", "remove": "delete", "del": "delete",
     "elect": "transfer", "health": "status", "nodes": "status",
-    "list-nodes": "status", "ps": "status", "destroy": "down", "restart": "start",
+    "list-nodes": "status", "ps": "status", "destroy": "down",
 }
 
 #: What importing a module of somebody else can raise.  An interrupt or exit is not among them.

@@ -1,4 +1,4 @@
-"""The figures of a node that an operator keeps: failover, return, creation, catching up, reading.
+"""The figures of a node that an operator keeps: failover, restarts, creation, catching up, reading.
 
     make bench-node                                  everything, about ten minutes
     make bench-node ARGS="--only kill catch-up"      some parts
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from admin_cli.failures import CommandFailed
-from benchmarks import failover, reading, recovery
+from benchmarks import failover, reading, recovery, rolling
 from benchmarks.figures import Figure, Series, bound, compare, show
 from benchmarks.processes import BenchmarkError
 
@@ -33,6 +33,7 @@ LEASE_S = 0.6
 
 TARGET_KILL_S = 1.2
 TARGET_SILENT_S = LEASE_S + 0.7
+TARGET_ROLLING_S = 1.0
 TARGET_START_S = 3.0
 TARGET_CREATE_S = 5.0
 TARGET_CATCH_UP_MB_PER_S = 100.0
@@ -87,6 +88,19 @@ class Bench:
             self.remarks.append("Dropped packets: left out, it needs root (network namespaces).")
             return
         self._failover("packets dropped", failover.drop, TARGET_SILENT_S, True)
+
+    def rolling(self) -> None:
+        """Every node restarted in turn while all groups are asked for appends."""
+        slowest: list[float] = []
+        for _ in range(self.repeat):
+            with tempfile.TemporaryDirectory(dir=self.home) as directory:
+                times = rolling.longest_refusals(Path(directory), GROUPS)
+            slowest.append(times[-1])
+            say(f"rolling-restart: {len(times)} groups, half of them at most "
+                f"{times[len(times) // 2]:.3f} s, the longest {times[-1]:.3f} s")
+        self.figures.append(bound("rolling restart: the longest any group refuses appends",
+                                  Series("rolling-restart", "s", tuple(slowest)),
+                                  TARGET_ROLLING_S, at_least=False, worst=True))
 
     def create(self) -> None:
         """A new cluster with many groups."""
@@ -158,9 +172,9 @@ class Bench:
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
-    "kill": Bench.kill, "stop": Bench.stop, "drop": Bench.drop, "create": Bench.create,
-    "start": Bench.start, "catch-up": Bench.catch_up, "scrub": Bench.scrub,
-    "fetch": Bench.fetch}
+    "kill": Bench.kill, "stop": Bench.stop, "drop": Bench.drop,
+    "rolling-restart": Bench.rolling, "create": Bench.create, "start": Bench.start,
+    "catch-up": Bench.catch_up, "scrub": Bench.scrub, "fetch": Bench.fetch}
 
 
 def say(text: str) -> None:

@@ -1,4 +1,5 @@
-"""Asks many groups at once whether they accept appends, and when each first does again.
+"""Asks many groups at once whether they accept appends, when each first does again, and for how
+long each did not.
 
 Contract.  ``Prober`` speaks the wire protocol over one non-blocking connection per node and sends
 batches of one small record, many partitions in one request.  A group counts when an append to it is
@@ -13,7 +14,7 @@ import errno
 import selectors
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from benchmarks.processes import BenchmarkError
@@ -29,6 +30,10 @@ AGAIN_S = 0.02
 PATIENCE_S = 0.4
 RECORD_BYTES = 100
 CALL_S = 10.0
+#: A group that is watched is asked again this long after it acknowledged: a thousand of them are a
+#: load that does not itself keep the nodes busy, and with all phases among them somebody asks
+#: whenever something begins.
+WATCH_INTERVAL_S = 0.5
 
 
 class Place(NamedTuple):
@@ -106,6 +111,10 @@ class Prober:
                         else self._nodes[place.group % len(self._nodes)] for place in due}
         self._asked.clear()
         done: dict[int, float] = {}
+
+        def accepted(place: Place, now: float) -> None:
+            done.setdefault(place.group, now - since)
+
         while due or self._asked:
             now = time.monotonic()
             if now - since > limit_s:
@@ -115,8 +124,35 @@ class Prober:
                                      f"{waiting[:10]}")
             self._give_up_late(now, due)
             self._ask(now, due)
-            self._turn(due, done, since)
+            self._turn(due, accepted)
         return done
+
+    def watch(self, places: Iterable[Place], ended: Callable[[], bool]) -> dict[int, float]:
+        """Group -> the longest time, in seconds, that an append to it took, all its attempts
+        together.  Every group is asked again and again until ``ended``; what is open then counts as
+        long as it has been open."""
+        self._nodes = list(self._links)
+        self._target = {place.group: place.leader or self._nodes[0] for place in places}
+        self._asked.clear()
+        started = time.monotonic()
+        asked_first = {place: started + WATCH_INTERVAL_S * number / len(self._target)
+                       for number, place in enumerate(places)}
+        due = dict(asked_first)
+        longest = dict.fromkeys(self._target, 0.0)
+
+        def accepted(place: Place, now: float) -> None:
+            longest[place.group] = max(longest[place.group], now - asked_first[place])
+            due[place] = asked_first[place] = now + WATCH_INTERVAL_S
+
+        while not ended():
+            now = time.monotonic()
+            self._give_up_late(now, due)
+            self._ask(now, due)
+            self._turn(due, accepted)
+        now = time.monotonic()
+        for place, since in asked_first.items():
+            longest[place.group] = max(longest[place.group], now - since)
+        return longest
 
     def _give_up_late(self, now: float, due: dict[Place, float]) -> None:
         for request, (node, sent, places) in list(self._asked.items()):
@@ -184,7 +220,7 @@ class Prober:
             self._selector.unregister(link.sock)
         link.close()
 
-    def _turn(self, due: dict[Place, float], done: dict[int, float], since: float) -> None:
+    def _turn(self, due: dict[Place, float], accepted: Callable[[Place, float], None]) -> None:
         for key, mask in self._selector.select(AGAIN_S / 2):
             node = key.data
             link = self._links[node]
@@ -195,10 +231,10 @@ class Prober:
                 if link.sock is not None and not link.pending:
                     self._selector.modify(link.sock, selectors.EVENT_READ, node)
             if mask & selectors.EVENT_READ and link.sock is not None:
-                self._receive(node, link, due, done, since)
+                self._receive(node, link, due, accepted)
 
-    def _receive(self, node: int, link: Link, due: dict[Place, float], done: dict[int, float],
-                 since: float) -> None:
+    def _receive(self, node: int, link: Link, due: dict[Place, float],
+                 accepted: Callable[[Place, float], None]) -> None:
         try:
             count = link.sock.recv_into(link.connection.buffer_for_receive())
         except BlockingIOError:
@@ -220,7 +256,7 @@ class Prober:
                            else [event] * len(places))
                 for place, result in zip(places, results, strict=True):
                     if result.code == 0:
-                        done.setdefault(place.group, now - since)
+                        accepted(place, now)
                     else:
                         self._refused(place, node, result.error)
                         due[place] = now + AGAIN_S

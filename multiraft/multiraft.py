@@ -320,14 +320,16 @@ class MultiRaft(Repairing):
         election.transfer(leading, to)
 
     def _furthest(self, leading: Group) -> int:
-        """The voter that can take over soonest: reached, and with the most entries.  O(members)."""
+        """The voter that can take over soonest: reached, and with the most entries; of equals the
+        one that is preferred, so that a node's groups go to many nodes.  O(members)."""
         support = self._host.support
         able = [member for member in leading.progress.values()
                 if member.node in support.held and member.node in support.connections
                 and member.node in leading.configuration.voters]
         if not able:
             raise ProposalError(f"group {leading.id} has no other voter that is reached")
-        return max(able, key=lambda member: (member.match, -member.node)).node
+        order = leading.configuration.voters
+        return max(able, key=lambda member: (member.match, -order.index(member.node))).node
 
     def resign(self, group: int, why: str) -> None:
         """Give up leadership (append or apply is stuck) and keep out of the next election."""

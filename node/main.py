@@ -30,7 +30,7 @@ import multiraft
 from multiraft._layout import BATCH_BYTES_MAX
 from multiraft.client import blocking
 from multiraft.client.tls import TlsSettings
-from multiraft.errors import CodecError, ConfigError, ProposalError
+from multiraft.errors import CodecError, ConfigError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
@@ -42,7 +42,7 @@ from multiraft.storage.settings import RELAXED
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.messages import Hello
-from node import bootstrap, recover, setup
+from node import bootstrap, recover, service_manager, setup
 from node.admin import Admin
 from node.admission import Admission
 from node.apply import Applying, RoleChanges
@@ -61,6 +61,7 @@ from node.directory import Directory
 from node.disk import DiskWorker
 from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
+from node.hand_over import HandOver
 from node.handshake import Introduction
 from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
 from node.known_nodes import KnownNodes
@@ -346,6 +347,7 @@ class Node:
                 self.log.info("ready", extra={"client_address": str(config.node.client_address),
                                               "boot_epoch": self.store.boot_epoch,
                                               "groups": len(self.store.groups)})
+                service_manager.tell(os.environ, service_manager.READY)
                 async for _signal in signals:
                     break
                 await self._hand_over()
@@ -382,30 +384,17 @@ class Node:
             lambda: loop_silent_ms(self.liveness), lambda: disk_busy_ms(self.disk)))
 
     async def _hand_over(self) -> None:
-        """Every group led here is transferred, as far as there is somebody to take it; bounded by
-        ``shutdown_ms_max``.  Then what is still open is answered, and no round follows."""
+        """Groups led here are handed over one after the other, for ``shutdown_ms_max`` at most, and
+        serve until then.  Then what is still open is answered, and no round follows."""
         self.life.phase = STOPPING
+        service_manager.tell(os.environ, service_manager.STOPPING)
         self.log.info("stopping", extra={"leads": self.core.led_count})
-        self.sessions.stopping = True
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
-            while any([self._transfer(group) for group in self.core.led_groups()]):
-                self.request_round()
-                await self.roles.wait(HAND_OVER_RETRY_S)
+            await HandOver(self.core, self.roles, self.request_round, self.log).run()
+        self.sessions.stopping = True
         self.applying.stop()
         self.rounds.stop()
         self.log.info("stopped", extra={"leads": self.core.led_count})
-
-    def _transfer(self, group: int) -> bool:
-        """Begin to hand over one group; False when there is nobody to take it."""
-        if self.core.status(group).transferee:
-            return True  # under way
-        try:
-            self.core.transfer(group, 0)
-        except ProposalError as error:
-            self.log.info("transfer not possible", extra={
-                "group": group, "term": self.core.leader_hint(group)[1], "reason": str(error)})
-            return False
-        return True
 
     def close(self) -> None:
         """After ``run``: a last checkpoint, then the files.  Raises ``DiskFailed``."""
@@ -414,10 +403,6 @@ class Node:
         self.arrivals.close()
         self.checkpoints.write_last()
         self.store.close()
-
-
-#: A transfer that did not happen (its target lagged) is asked for again after this, in seconds.
-HAND_OVER_RETRY_S = 0.2
 
 
 def init(config_path: Path, servers: Sequence[str] = ()) -> int:

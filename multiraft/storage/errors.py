@@ -5,6 +5,7 @@
     +- IdentityMissing      the directory was never given an identity, or is not mounted
     +- WrongIdentity        the directory belongs to another cluster or node
     +- UnknownFormat        a file of a version this program does not know
+    |  +- UnknownEntry      an intact entry of a kind this program does not know
     +- CorruptFile          a file that cannot be read and cannot be rebuilt from others
     +- CorruptRange         entries on disk that are not what their CRC says: group and indexes
     |  +- CorruptPlace      ... of which nobody knows whose they are
@@ -56,6 +57,17 @@ class UnknownFormat(StorageError):
     def __init__(self, path: str, found: object, known: int):
         super().__init__(f"{path} has format version {found}, this program reads {known}")
         self.path = path
+
+
+class UnknownEntry(UnknownFormat):
+    """An intact entry of a kind that this program does not know: a later program wrote it."""
+
+    def __init__(self, path: str, position: int, kind: int):
+        StorageError.__init__(self, f"{path}, lane position {position}: an intact entry of kind "
+                              f"{kind}, written by a later release than this program")
+        self.path = path
+        self.position = position
+        self.kind = kind
 
 
 class CorruptFile(StorageError):

@@ -41,7 +41,7 @@ from operator import attrgetter
 from multiraft import _layout, membership
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
-from multiraft.storage.errors import CorruptFile, UnknownFormat, WrongIdentity
+from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
@@ -54,6 +54,7 @@ from multiraft.storage.lane import (
 )
 from multiraft.storage.recovered import Damage, Progress, Recovered, is_copied
 from multiraft.storage.segment_index import (
+    LATER_FORMAT,
     Break,
     GroupRun,
     SegmentIndex,
@@ -191,6 +192,9 @@ class _Recovery:
     def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
         data = file.read(length, 0)
         scan = scan_segment(data, segment.start, seed, self._applied, self._checkpoint.position)
+        for broken in scan.breaks:
+            if broken.reason == LATER_FORMAT:
+                raise UnknownEntry(segment.path, broken.position, broken.index)
         segment.end = scan.index.end
         self._result.scanned_bytes += len(data)
         self._result.scanned_segments += 1

@@ -51,11 +51,15 @@ class Break(NamedTuple):
     """A place where a segment's bytes are not an intact entry that follows the one before it."""
 
     position: int  # lane position
-    reason: str  # of core.Scan, or "payload" (an intact header over a damaged batch)
+    reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
     group: int  # of a damaged payload; -1 = unknown
     index: int
     end: int = 0  # lane position where it goes on; 0 = nobody knows
 
+
+#: Reason of a break that is no damage: an intact entry of a kind that this program does not know.
+#: ``index`` is the kind then.
+LATER_FORMAT = "later format"
 
 #: Payload of a REPAIR entry: place and framed size of the damaged entry.
 REPAIR_STRUCT = struct.Struct("<QQ")
@@ -211,6 +215,11 @@ def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | N
         scan = core.scan_entries(data, at, prev_crc)
         scanner.take(scan.entries)
         stopped = scan.stopped_at
+        if scan.reason == "format":
+            kind = scanner.later_kind(stopped, scan.last_crc)
+            if kind >= 0:
+                scanner.skip(Break(start + stopped, LATER_FORMAT, -1, kind))
+                return scanner.finish(stopped, seed or 0, scan.last_crc)
         # An intact entry that does not follow the one before it was not written here.
         at = scanner.resume(stopped + _layout.ENTRY_ALIGNMENT * (scan.reason == "chain"))
         if at < 0:
@@ -352,6 +361,20 @@ class _Scanner:
                     return at
                 self._durable = durable  # the batch is torn off; what its header says still holds
             at += _layout.ENTRY_ALIGNMENT
+
+    def later_kind(self, at: int, prev_crc: int) -> int:
+        """The kind of an entry that is intact and follows the one before it, and that only a later
+        program understands; -1 = the bytes are no such entry."""
+        length = _U32.unpack_from(self._data, at + _layout.ENTRY_LENGTH_AT)[0]
+        if not _HEADER_BYTES <= length <= len(self._data) - at:
+            return -1
+        if self.prev_crc_at(at) != prev_crc:
+            return -1
+        crc = core.crc32c(self._view[at:at + _layout.ENTRY_CRC_AT])
+        crc = core.crc32c(self._view[at + _layout.ENTRY_PREV_CRC_AT:at + length], crc)
+        if crc != _U32.unpack_from(self._data, at + _layout.ENTRY_CRC_AT)[0]:
+            return -1
+        return self._data[at + _layout.ENTRY_KIND_AT]
 
     def prev_crc_at(self, at: int) -> int:
         return _U32.unpack_from(self._data, at + _layout.ENTRY_PREV_CRC_AT)[0]

@@ -42,7 +42,7 @@ from multiraft.wire.rows import (
 )
 from multiraft.wire.schema import Malformed, Shape, list_of, nullable, row
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 VERSIONS_SUPPORTED = (PROTOCOL_VERSION,)
 
 #: Names in one metadata request: keeps an answer under the header limit (a topic with one partition

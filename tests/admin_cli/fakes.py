@@ -28,6 +28,7 @@ class FakeCluster:
         self.topics: dict[str, list] = {}
         self.leaders = {0: 1, 1: 2, 2: 3, 3: 1, 4: 2}
         self.up = {1, 2, 3}
+        self.forgotten: set[int] = set()
         self.removed: list[int] = []
         self.failure: Exception | None = None
         self.asked: list[tuple[str, ...]] = []
@@ -118,7 +119,8 @@ class FakeClient:
     def cluster_status(self):
         nodes = tuple(messages.NodeSummary(
             number, f"127.0.0.1:{9100 + number}", f"127.0.0.1:{9200 + number}", f"r{number}",
-            "up" if number in self._cluster.up else "down", 5, 0) for number in (1, 2, 3))
+            "up" if number in self._cluster.up else "down", 5, 0)
+            for number in (1, 2, 3) if number not in self._cluster.forgotten)
         return messages.ClusterStatusReply(bytes(range(16)), 1, nodes, 4, 3,
                                            self._cluster.leaders[0], len(self._cluster.topics),
                                            sum(map(len, self._cluster.topics.values())))

@@ -46,6 +46,16 @@ def test_a_stopped_node_has_no_pid(up, run_dev):
     assert json.loads(run_dev("status", "--json").stdout)["nodes"][1]["state"] == "running"
 
 
+def test_restart_takes_one_node_or_all(up, run_dev):
+    up("--groups", "4")
+    assert "Restarted 1 node; all are ready." in run_dev("restart", "2").stderr
+    assert "Restarted 3 nodes" in run_dev("restart", "--all").stderr
+    for wrong in ((), ("2", "--all")):
+        refused = run_dev("restart", *wrong)
+        assert refused.exit_code == ExitCode.USAGE
+        assert "Name a node, or say --all." in refused.stderr
+
+
 def test_commands_find_the_cluster_from_anywhere(up, environ, tmp_path, monkeypatch):
     up("--groups", "4")
     here = find_servers(None, environ)

@@ -70,6 +70,81 @@ def test_kill_stop_and_start_change_one_node(dev):
     assert now[2] != pids[2]
 
 
+def pids(dev: DevCluster) -> dict[int, int | None]:
+    return {node.id: node.pid for node in dev.status()}
+
+
+def test_a_restart_takes_one_node_after_the_other(dev):
+    dev.up()
+    before, stopped = pids(dev), []
+    stop = dev.stop
+
+    def watched(node: int) -> None:
+        assert states(dev) == dict.fromkeys((1, 2, 3), "running"), "two nodes away at once"
+        stopped.append(node)
+        stop(node)
+
+    dev.stop = watched
+    dev.restart([1, 2, 3])
+    assert stopped == [1, 2, 3]
+    assert states(dev) == dict.fromkeys((1, 2, 3), "running")
+    assert not set(pids(dev).values()) & set(before.values())
+
+
+def test_no_node_is_taken_while_another_has_not_caught_up(dev, cluster):
+    dev.up()
+    before = pids(dev)
+    cluster.node_status[3] = {"ready": 0, "not_ready": "catching up: 2 groups (1, 4) behind"}
+    with pytest.raises(CommandFailed, match=r"caught up \(nodes 3\); time is up") as failed:
+        dev.restart([1, 2], timeout_s=1)
+    assert failed.value.exit_code == ExitCode.UNREACHABLE
+    assert pids(dev) == before
+
+
+def test_the_next_node_is_taken_only_when_the_last_one_has_caught_up(dev, cluster):
+    dev.up()
+    before, start = pids(dev), dev.start
+
+    def behind(node: int, timeout_s: float) -> bool:
+        cluster.node_status[node] = {"ready": 0}
+        return start(node, timeout_s)
+
+    dev.start = behind
+    with pytest.raises(CommandFailed, match=r"caught up \(nodes 1\)"):
+        dev.restart([1, 2, 3], timeout_s=2)
+    assert pids(dev)[1] != before[1]
+    assert (pids(dev)[2], pids(dev)[3]) == (before[2], before[3])
+
+
+def test_no_node_is_taken_while_another_does_not_run(dev):
+    dev.up()
+    dev.stop(3)
+    before = pids(dev)
+    with pytest.raises(CommandFailed, match=r"nodes \[3\] do not run") as failed:
+        dev.restart([1])
+    assert "dev up" in failed.value.do
+    assert pids(dev) == before
+
+
+def test_a_node_that_the_cluster_forgot_is_not_missed(dev, cluster):
+    dev.up()
+    dev.kill(3)
+    cluster.forgotten = {3}
+    before = pids(dev)
+    assert [node.id for node in dev.members()] == [1, 2]
+    dev.restart([1, 2])
+    assert not {pids(dev)[1], pids(dev)[2]} & set(before.values())
+    assert states(dev)[3] == "killed"
+
+
+def test_an_unknown_node_is_refused_before_any_is_restarted(dev):
+    dev.up()
+    before = pids(dev)
+    with pytest.raises(NotFound, match="no node 7"):
+        dev.restart([1, 7])
+    assert pids(dev) == before
+
+
 def test_a_node_that_ends_by_itself_is_dead_until_down_makes_that_the_wish(dev):
     dev.up()
     process = Identity(*((node := dev.record.node(1)).pid, node.start_time, node.boot))

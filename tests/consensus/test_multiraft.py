@@ -379,3 +379,18 @@ def test_a_member_that_knows_less_than_before_is_told_again():
     assert {member.node: member.commit_known for member in solo.status.members} == {2: 1, 3: 0}
     solo.core.lease_held(3, 2)
     assert [(envelope.to, envelope.message.commit) for envelope in solo.drain()] == [(3, 1)]
+
+
+@pytest.mark.parametrize(("voters", "matches", "heir"), [
+    ((1, 3, 2), {2: 1, 3: 1}, 3),
+    ((2, 3, 1), {2: 1, 3: 1}, 2),
+    ((1, 3, 2), {2: 1, 3: 0}, 2),
+])
+def test_the_furthest_voter_takes_over_and_of_equals_the_preferred_one(voters, matches, heir):
+    solo = Solo(voters=voters)
+    solo.lead()
+    for node, match in matches.items():
+        if match:
+            solo.acknowledge(node, match)
+    solo.core.transfer(GROUP, 0)
+    assert solo.status.transferee == heir

@@ -13,7 +13,7 @@ import pytest
 
 from multiraft import _layout
 from multiraft.core import crc32c
-from multiraft.wire import Code, Hello, Refused, Welcome
+from multiraft.wire import PROTOCOL_VERSION, Code, Hello, Refused, Welcome
 from multiraft.wire.messages import (
     BatchPart,
     CreateTopic,
@@ -170,12 +170,12 @@ def test_a_request_that_cannot_be_accepted_is_answered_and_the_connection_lives(
     assert node.reply(NodeStatus()).node
 
 
-@pytest.mark.parametrize("version", [0, 2, 999])
+@pytest.mark.parametrize("version", [0, 1, PROTOCOL_VERSION + 1, 999])
 def test_an_unknown_version_is_refused_with_the_versions_there_are(witness, version):
     with Session(witness.session.address, hello=Hello(version=version)) as session:
         assert isinstance(session.opened, Refused)
         assert session.opened.code == Code.UNSUPPORTED
-        assert session.opened.versions == (1,)
+        assert session.opened.versions == (PROTOCOL_VERSION,)
 
 
 def test_another_cluster_s_client_is_refused(witness):
@@ -315,7 +315,8 @@ def test_the_end_itself_is_not_out_of_range(node, witness):
 
 @pytest.mark.parametrize("opening", [
     b"GET / HTTP/1.1\r\n\r\n", struct.pack(">II", (1 << 32) - 1, 4), b"\0" * 64,
-    raw.frame(cbor2.dumps({"op": "hello", "class": "append", "node": 1 << 40, "version": 1})),
+    raw.frame(cbor2.dumps({"op": "hello", "class": "append", "node": 1 << 40,
+                           "version": PROTOCOL_VERSION})),
 ], ids=["another protocol", "absurd length", "zeros", "half a hello"])
 def test_a_stranger_on_the_peer_port_is_turned_away(world, opening):
     for node in world.ids():

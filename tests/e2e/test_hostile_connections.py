@@ -19,7 +19,7 @@ import uuid
 import cbor2
 import pytest
 
-from multiraft.wire import Hello, Welcome
+from multiraft.wire import PROTOCOL_VERSION, Hello, Welcome
 from multiraft.wire.messages import Fetch, FetchPart, Metadata, NodeStatus
 from tests.e2e import raw
 from tests.e2e import world as worlds
@@ -314,8 +314,8 @@ def settled_lines(world: World) -> int:
 
 
 @pytest.mark.parametrize("opening", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64,
-                                     raw.frame(cbor2.dumps({"op": "hello", "version": 1,
-                                                            "class": "append"}))],
+                                     raw.frame(cbor2.dumps({"op": "hello", "class": "append",
+                                                            "version": PROTOCOL_VERSION}))],
                          ids=["health checks", "another protocol", "garbage", "half a hello"])
 @pytest.mark.parametrize("port", ["client", "peer"])
 def test_a_storm_leaves_no_flood_in_the_log(world, opening, port):
@@ -349,8 +349,9 @@ def test_clients_come_back_by_the_hundred_after_a_restart(world, canary):
 def test_text_of_strangers_forges_no_line(world):
     """Every line is one JSON object, whatever names and reasons contained."""
     forged = '\n{"level": "error", "event": "forged"}\r\n\x1b[2J\0'
-    for header in ({"op": "hello", "version": 1, "class": "client", "client_id": forged},
-                   {"op": "hello", "version": 1, "class": forged},
+    for header in ({"op": "hello", "version": PROTOCOL_VERSION, "class": "client",
+                    "client_id": forged},
+                   {"op": "hello", "version": PROTOCOL_VERSION, "class": forged},
                    {"op": forged}, {forged: forged}):
         for address in (world.address(1), world.peer_address(1)):
             with raw.Session(address, hello=None, source=STRANGER) as session:

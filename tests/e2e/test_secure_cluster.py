@@ -23,6 +23,7 @@ from admin_cli.servers import TlsOptions
 from admin_cli.session import Session as CommandSession
 from multiraft.client import Client, NoNodeAnswered, Record, TlsSettings
 from multiraft.messages import VoteRequest
+from multiraft.wire import PROTOCOL_VERSION
 from multiraft.wire.messages import Hello, NodeStatus
 from tests.certificates import Authority
 from tests.e2e import raw
@@ -210,8 +211,9 @@ def test_a_forged_vote_request_raises_no_term(world, keys, proof):
     made = ssl.create_default_context(cafile=keys.nodes.path)
     made.check_hostname = False
     made.load_cert_chain(files.certificate, files.key)
-    hello = {"op": "hello", "version": 1, "class": "append", "cluster": bytes.fromhex(cluster),
-             "node": 2, "boot_epoch": 1 << 40, "client_id": "", "nonce": bytes(32)}
+    hello = {"op": "hello", "version": PROTOCOL_VERSION, "class": "append",
+             "cluster": bytes.fromhex(cluster), "node": 2, "boot_epoch": 1 << 40, "client_id": "",
+             "nonce": bytes(32)}
     with raw.Session(world.peer_address(1), hello=None, context=made) as session:
         session.send_bytes(raw.frame(cbor2.dumps(hello)))
         if proof is not None:

@@ -5,7 +5,8 @@ import errno
 import pytest
 import trio
 
-from multiraft.storage.errors import CorruptFile
+from multiraft import _layout
+from multiraft.storage.errors import CorruptFile, UnknownFormat
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import Hello
@@ -203,4 +204,12 @@ def test_facts_survive_the_file(tmp_path):
     path = tmp_path / KNOWN_NODES_FILE
     path.write_text(path.read_text().replace("17", "18"))
     with pytest.raises(CorruptFile):
+        read(RealFilesystem(), str(tmp_path))
+
+
+def test_a_file_of_a_later_format_is_refused(tmp_path, monkeypatch):
+    with monkeypatch.context() as later:
+        later.setattr(_layout, "FORMAT_VERSION", _layout.FORMAT_VERSION + 1)
+        write(RealFilesystem(), str(tmp_path), of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
+    with pytest.raises(UnknownFormat, match="format version 2, this program reads 1"):
         read(RealFilesystem(), str(tmp_path))

@@ -101,6 +101,21 @@ def test_a_signal_ends_a_node_in_order(tmp_path, how):
     assert list((tmp_path / "data").glob("checkpoint*")), "a checkpoint was written"
 
 
+def test_a_service_manager_hears_of_the_open_ports_and_of_the_stop(tmp_path, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(LIMIT_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        config = initialised(tmp_path)
+        with Process(config) as node:
+            assert manager.recv(100) == b"READY=1"
+            address = main_module.load(config).node.client_address
+            socket.create_connection((address.host, address.port), LIMIT_S).close()
+            node.process.send_signal(signal.SIGTERM)
+            assert manager.recv(100) == b"STOPPING=1"
+            assert node.end() == (0, "")
+
+
 def test_a_second_process_on_the_directory_says_who_has_it(tmp_path):
     with Process(initialised(tmp_path)) as first:
         first.until("ready")

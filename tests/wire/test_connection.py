@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from multiraft.wire import PROTOCOL_VERSION
 from multiraft.wire import members as g
 from multiraft.wire import messages as m
 from multiraft.wire import nodes as n
@@ -186,7 +187,7 @@ def test_a_hello_of_another_version_is_readable_and_refused():
     server = Connection(Role.SERVER)
     (hello,) = events(server, b"".join(encode_frame({"op": "hello", "version": 9, "new": [1]})))
     refusal = m.refusal_of_version(hello)
-    assert refusal.versions == (1,)
+    assert refusal.versions == m.VERSIONS_SUPPORTED == (2,)
     client = Connection(Role.CLIENT)
     client.send(Hello())
     assert events(client, b"".join(server.send(refusal))) == [refusal]
@@ -198,12 +199,13 @@ def test_the_current_version_is_not_refused():
 
 
 @pytest.mark.parametrize("header", [
-    {"op": "hello"}, {"op": "hello", "version": 1}, {"op": "nope", "version": 1},
+    {"op": "hello"}, {"op": "hello", "version": PROTOCOL_VERSION},
+    {"op": "nope", "version": PROTOCOL_VERSION},
     {"op": "hello", "version": "1", "class": "client"},
-    {"op": "hello", "version": 1, "class": "king"},
-    {"op": "hello", "version": 1, "class": "client", "cluster": b"short"},
-    {"op": "hello", "version": 1, "class": "client", "surprise": 1},
-    {"op": "hello", "version": 1, "connection": "client"},
+    {"op": "hello", "version": PROTOCOL_VERSION, "class": "king"},
+    {"op": "hello", "version": PROTOCOL_VERSION, "class": "client", "cluster": b"short"},
+    {"op": "hello", "version": PROTOCOL_VERSION, "class": "client", "surprise": 1},
+    {"op": "hello", "version": PROTOCOL_VERSION, "connection": "client"},
     {"id": 1, "op": "metadata"}, {},
 ])
 def test_anything_but_a_hello_first_ends_the_connection(header):

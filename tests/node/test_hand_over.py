@@ -1,0 +1,82 @@
+"""Leaderships leave a node that stops, a few at a time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from multiraft.errors import ProposalError
+from node.hand_over import UNDER_WAY_MAX, HandOver
+from tests.node.harness import in_trio
+
+
+class Core:
+    """Transfers that succeed when the world turns, but for groups that nobody can take."""
+
+    def __init__(self, led: int, stuck: frozenset[int] = frozenset()):
+        self.led = dict.fromkeys(range(1, led + 1), 0)  # group -> transferee
+        self.stuck = stuck
+        self.most_under_way = 0
+
+    def led_groups(self):
+        return list(self.led)
+
+    def status(self, group):
+        return SimpleNamespace(transferee=self.led[group])
+
+    def leader_hint(self, group):
+        return 1, 7
+
+    def transfer(self, group, to):
+        assert to == 0, "the core chooses"
+        if group in self.stuck:
+            raise ProposalError(f"group {group} has no other voter that is reached")
+        self.led[group] = 2
+        self.most_under_way = max(self.most_under_way, sum(map(bool, self.led.values())))
+
+    def elect_others(self):
+        self.led = {group: to for group, to in self.led.items() if not to}
+
+
+class World:
+    """What ``HandOver`` is given; each wait lets the elections happen."""
+
+    def __init__(self, core: Core):
+        self.core = core
+        self.waits = 0
+        self.said: list[int] = []
+        self.hand_over = HandOver(core, self, lambda: None, self)
+
+    async def wait(self, _timeout_s):
+        self.waits += 1
+        self.core.elect_others()
+
+    def info(self, _event, extra):
+        self.said.append(extra["group"])
+
+
+@in_trio
+async def test_all_groups_leave_and_only_some_at_a_time():
+    world = World(Core(led=5 * UNDER_WAY_MAX + 1))
+    await world.hand_over.run()
+    assert not world.core.led
+    assert world.core.most_under_way == UNDER_WAY_MAX
+    assert world.waits == 6
+
+
+@in_trio
+async def test_groups_that_nobody_can_take_keep_none_of_the_others_and_are_named_once():
+    stuck = frozenset(range(1, UNDER_WAY_MAX + 2))  # more than are handed over at a time, and first
+    world = World(Core(led=3 * UNDER_WAY_MAX, stuck=stuck))
+    await world.hand_over.run()
+    assert set(world.core.led) == stuck
+    assert world.said == sorted(stuck)
+
+
+@in_trio
+async def test_a_transfer_under_way_is_waited_for_and_not_begun_again():
+    core = Core(led=2)
+    core.led[1] = 3  # somebody asked for this one before
+    world = World(core)
+    await world.hand_over.run()
+    assert not core.led
+    assert core.most_under_way == 2

@@ -1,0 +1,61 @@
+"""What is in deploy/ fits the node it deploys."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from node.errors import BadConfig, BadDirectory, DiskFailed
+from node.limits import Limits
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+UNIT = DEPLOY / "systemd" / "multiraft.service"
+
+
+def settings(name: str) -> list[str]:
+    """Values of a key of the unit."""
+    return re.findall(rf"^{name}=(.*)$", UNIT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+def test_a_node_that_needs_a_person_is_not_started_again():
+    codes = sorted(error.exit_code for error in (BadConfig, BadDirectory, DiskFailed))
+    assert settings("RestartPreventExitStatus") == [" ".join(map(str, codes))]
+    assert settings("Restart") == ["on-failure"]
+
+
+def test_the_service_manager_waits_for_the_hand_over_and_for_as_many_files_as_limits_want():
+    limits = Limits()
+    assert int(settings("TimeoutStopSec")[0]) * 1000 >= 2 * limits.shutdown_ms_max
+    assert int(settings("LimitNOFILE")[0]) >= 2 * limits.connections_max
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed")
+    copy = tmp_path / UNIT.name
+    program = shutil.which("true")
+    copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={program}", UNIT.read_text(),
+                           flags=re.MULTILINE))
+    done = subprocess.run([analyze, "verify", str(copy)], capture_output=True, text=True,
+                          timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_image_is_built_from_what_is_beside_its_script():
+    script = (DEPLOY / "container" / "build.sh").read_text(encoding="utf-8")
+    dockerfile = (DEPLOY / "container" / "Dockerfile").read_text(encoding="utf-8")
+    assert "ARG BASE=debian:bookworm-slim\n" in dockerfile
+    assert "base=debian:bookworm-slim" in script, "both name the same base"
+    assert re.search(r"^USER multiraft$", dockerfile, flags=re.MULTILINE), "never root"
+
+
+def test_the_build_script_explains_itself_and_starts_nothing():
+    done = subprocess.run(["bash", str(DEPLOY / "container" / "build.sh"), "--help"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "--debootstrap" in done.stderr
