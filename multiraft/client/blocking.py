@@ -393,8 +393,12 @@ class Client:
             if not condition():
                 self.listen()
 
-    def turn_sometimes(self, now_ms: int) -> None:
+    def turn_sometimes(self) -> None:
         """Send and receive what is possible at once, if that was not done just now."""
+        self.turn_if_due(_now_ms())
+
+    def turn_if_due(self, now_ms: int) -> None:
+        """The same, for who has looked at the clock already."""
         if now_ms - self.turned_ms >= _TURN_INTERVAL_MS:
             self.advance()
             self.listen(0)
@@ -497,7 +501,7 @@ class Producer:
         with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
         now_ms = _now_ms()
         delivery = self._records.send(record, now_ms, _wall_ms())
-        self._client.turn_sometimes(now_ms)
+        self._client.turn_if_due(now_ms)
         return delivery
 
     def send(self, record: Record) -> BatchDelivery:
@@ -527,7 +531,7 @@ class Producer:
                 self._room()
                 continue
             _note(deliveries, delivery)
-            self._client.turn_sometimes(now_ms)
+            self._client.turn_if_due(now_ms)
         return deliveries
 
     def flush(self) -> None:
@@ -571,7 +575,7 @@ class Consumer:
         if not self._state.ready_to_take:
             self._client.until(lambda: self._state.ready_to_take)
         else:
-            self._client.turn_sometimes(_now_ms())
+            self._client.turn_sometimes()
         batch = self._state.take()
         if batch is not None:
             return batch

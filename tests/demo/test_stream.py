@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import create_autospec
+
 import pytest
 from dataset import Flight
-from stream import Stream, longest_pause_s
+from stream import PACE_EVERY, Stream, longest_pause_s
 
+from multiraft.client import blocking
 from tests.admin_cli.fakes import FakeClient, FakeCluster, FakeProducer
 
 
@@ -53,3 +56,11 @@ def test_a_batch_that_failed_is_not_promised_and_its_neighbours_are(cluster):
 ])
 def test_a_pause_is_the_longest_silence_after_the_kill(times, pause_s):
     assert longest_pause_s(times, since=10.0, until=25.0) == pytest.approx(pause_s)
+
+
+def test_a_paced_stream_turns_the_client_as_the_client_wants_it(cluster):
+    client = create_autospec(blocking.Client, instance=True)
+    stream = Stream({"UA": "flights-UA"}, rate=PACE_EVERY * 100)
+    stream.run(client, FakeProducer(cluster), flights(PACE_EVERY), lambda now: None)
+    assert client.turn_sometimes.called
+    assert stream.sent == PACE_EVERY
