@@ -4,7 +4,8 @@ Contract.  Three nodes, every group of the pool in use, leaders a third each.  O
 stopped (SIGSTOP), or cut off (its packets dropped), and for each group that it led the time is
 taken until it acknowledges an append again.  Then the node comes back and gets its third of the
 leaders back, and the next one is hit.  Cutting off needs root: every node is then in a network
-namespace of its own, joined by a bridge, and the bridge's end of a link is what goes down.
+namespace of its own, joined by a bridge, and the bridge's end of a link is what goes down.  A firewall that
+drops what is forwarded (dockerd sets one up) has to let the bridge through.
 """
 
 from __future__ import annotations
@@ -146,7 +147,10 @@ def cluster(directory: Path, groups: int, namespaces: bool) -> Iterator[DevClust
     """Three nodes that serve; gone at the end."""
     command = _namespace_command if namespaces else dev_process.node_command
     dev = DevCluster(directory / "cluster", open_client, os.environ, command=command)
-    dev.create(nodes=3, groups=groups, replication_factor=3, base_port=free_base_port(3))
+    if namespaces:
+        _create_in_namespaces(dev, groups)
+    else:
+        dev.create(nodes=3, groups=groups, replication_factor=3, base_port=free_base_port(3))
     with contextlib.ExitStack() as stack:
         if namespaces:
             stack.enter_context(_network(dev))
@@ -167,21 +171,32 @@ def _host_end(node: int) -> str:
     return f"{BRIDGE}{node}"
 
 
-def _namespace_command(config: Path) -> list[str]:
+def _namespace_command(config: Path, *what: str) -> list[str]:
     node = int(config.parent.name.removeprefix("node-"))
-    return ["ip", "netns", "exec", _namespace(node), *dev_process.node_command(config)]
+    return ["ip", "netns", "exec", _namespace(node), *dev_process.node_command(config, *what)]
+
+
+def _create_in_namespaces(dev: DevCluster, groups: int) -> None:
+    """As ``DevCluster.create``, with addresses that only the namespaces will have."""
+    record = dev_state.plan(3, groups, 3, free_base_port(3))
+    for node in record.nodes:
+        for role in ("client_address", "peer_address"):
+            port = getattr(node, role).rsplit(":", 1)[1]
+            setattr(node, role, f"{SUBNET}.{node.id}:{port}")
+    dev.directory.mkdir(parents=True)
+    dev_state.write_configs(dev.directory, record)
+    for node in record.nodes:
+        config = dev_state.config_path(dev.directory, node.id)
+        with config.open("a") as file:
+            file.write("\n[security]\ninsecure = true\n")  # nobody else is on this bridge
+        subprocess.run(dev_process.node_command(config, "init"), check=True, capture_output=True)
+    dev_state.save(dev.directory, record)
 
 
 @contextlib.contextmanager
 def _network(dev: DevCluster) -> Iterator[None]:
     """A bridge, and for each node a namespace with one link to it."""
     record = dev.record
-    for node in record.nodes:
-        for role in ("client_address", "peer_address"):
-            port = getattr(node, role).rsplit(":", 1)[1]
-            setattr(node, role, f"{SUBNET}.{node.id}:{port}")
-    dev_state.write_configs(dev.directory, record)
-    dev_state.save(dev.directory, record)
     with contextlib.ExitStack() as stack:
         _ip("link", "add", BRIDGE, "type", "bridge")
         stack.callback(_ip, "link", "del", BRIDGE)
