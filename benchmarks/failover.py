@@ -4,8 +4,8 @@ Contract.  Three nodes, every group of the pool in use, leaders a third each.  O
 stopped (SIGSTOP), or cut off (its packets dropped), and for each group that it led the time is
 taken until it acknowledges an append again.  Then the node comes back and gets its third of the
 leaders back, and the next one is hit.  Cutting off needs root: every node is then in a network
-namespace of its own, joined by a bridge, and the bridge's end of a link is what goes down.  A firewall that
-drops what is forwarded (dockerd sets one up) has to let the bridge through.
+namespace of its own, joined by a bridge, and the bridge's end of a link is what goes down.  A
+firewall that drops what is forwarded (dockerd sets one up) has to let the bridge through.
 """
 
 from __future__ import annotations
