@@ -59,7 +59,8 @@ clean:  ## remove what was built; the virtual environment stays until you remove
 APT := $(if $(filter-out 0,$(shell id -u)),sudo )apt-get install -y python3-venv python3-dev gcc
 machine:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed, not $$($(PYTHON) -V 2>&1). Run: $(APT)" >&2; exit 1; }
+	  { echo "Python 3.11 or newer is needed$$($(PYTHON) -V 2>/dev/null | sed 's/^/, not /')." \
+	    "Run: $(APT)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "The venv module is missing. Run: $(APT)" >&2; exit 1; }
 	@command -v $${CC:-cc} >/dev/null || \

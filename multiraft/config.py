@@ -38,8 +38,8 @@ class RaftConfig:
     #: Entries of one group in one peer frame; the rest goes with the next round.
     append_bytes_max: int = 4 << 20
     #: The same two for what is committed already, of which a member that was away needs much: in
-    #: pieces that delay the appends of others by a millisecond, and so many in flight that they
-    #: still flow at some hundred MB per second.
+    #: pieces small enough to leave the appends of others their turn, and so many in flight that
+    #: they still flow at about 200 MB per second (``make bench-node``).
     catch_up_append_bytes: int = 256 << 10
     catch_up_window_bytes: int = 2 << 20
     #: Bytes of one peer frame: several groups' appends, at least one entry of the largest size.

@@ -133,12 +133,14 @@ class Cleared(NamedTuple):
 
 
 class SnapshotOffer(NamedTuple):
-    """What you lack is compacted away here: my log begins at ``first_index``.  Fetch the state."""
+    """What you lack is compacted away here: my log begins at ``first_index``.  Fetch the state.
+    ``stamp`` as in an ``Append``: answers carry it back."""
 
     group: int
     incarnation: int
     term: int
     first_index: int
+    stamp: int = 0
 
 
 class DigestQuery(NamedTuple):

@@ -16,7 +16,7 @@ what follows that index contradicts committed entries.
 from __future__ import annotations
 
 from multiraft.errors import ImpossibleMessage
-from multiraft.group import Group, Role
+from multiraft.group import REMOVED, Group, Role
 from multiraft.messages import SnapshotOffer, Status
 from multiraft.progress import Progress, ProgressState
 from multiraft.store import LogBounds
@@ -34,7 +34,7 @@ def offer(group: Group, member: Progress) -> None:
     member.state = ProgressState.SNAPSHOT
     member.progressed_ms = group.host.now_ms
     group.send(member.node, SnapshotOffer(group.id, group.incarnation, group.term,
-                                          group.log.first_index))
+                                          group.log.first_index, group.stamp))
 
 
 def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
@@ -45,8 +45,10 @@ def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
     if message.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(message.term, sender)
     group.heard_ms = group.host.now_ms
+    group.stamp = max(group.stamp, message.stamp)  # or its leader would take no answer
     if group.is_held():
-        group.reply_append(sender, Status.QUARANTINED)
+        if group.quarantined is not REMOVED:
+            group.reply_append(sender, Status.QUARANTINED)
     elif group.log.commit >= message.first_index - 1:
         group.ack_to = sender  # an old offer: it has been installed, or was never needed
         group.touch()

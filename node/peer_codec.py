@@ -67,7 +67,7 @@ _FIELDS: dict[int, tuple[int, ...]] = {
     10: (10, GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
     20: (20, GROUP_MAX, _U32, TERM_MAX, _U64),
     21: (21, GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
-    22: (22, GROUP_MAX, _U32, TERM_MAX, _U64),
+    22: (22, GROUP_MAX, _U32, TERM_MAX, _U64, _U64),
 }
 _LED = (GROUP_MAX, _U32, TERM_MAX)
 _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)

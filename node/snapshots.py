@@ -37,7 +37,7 @@ OPERATION = "snapshot"
 #: Bytes of an image in one answer: small enough to be sent again, large enough that the round trip
 #: does not count.
 CHUNK_BYTES = 1 << 20
-#: A larger image is not believed: ten times what a million topics take.
+#: A larger image is not believed: as much as a checkpoint may have, which holds the same.
 IMAGE_BYTES_MAX = 1 << 30
 #: An image is served unchanged at least so long after it was last asked for, in seconds.
 IMAGE_LIFE_S = 60.0

@@ -34,7 +34,7 @@ MESSAGES = {
     m.DigestAnswer: st.builds(m.DigestAnswer, st.lists(st.integers(0, BUCKETS - 1), unique=True)
                               .map(tuple), st.lists(led, max_size=5).map(tuple)),
     m.LedRequest: st.builds(m.LedRequest, u64),
-    m.SnapshotOffer: st.builds(m.SnapshotOffer, *head, u64),
+    m.SnapshotOffer: st.builds(m.SnapshotOffer, *head, u64, u64),
     m.Doubt: st.builds(m.Doubt, *head, u64),
     m.Cleared: st.builds(m.Cleared, *head, u64, u64),
     m.LedChanges: st.builds(m.LedChanges, u64, u64, st.lists(changes, max_size=5).map(tuple)),
