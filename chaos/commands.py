@@ -1,0 +1,35 @@
+"""``multiraft chaos ...``: break it on purpose; found by the CLI through its entry point."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+#: command -> where it is, and its line in the help: what one command needs (trio, docker, the
+#: simulator) is not the others' price.
+COMMANDS = {
+    "sim": ("chaos.simulator.command:simulate", "Whole clusters simulated, from one seed each."),
+}
+
+
+class _Late(click.Group):
+    """Commands by table, imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group("chaos", cls=_Late)
+def chaos_group() -> None:
+    """Break it on purpose: simulated clusters, real processes and containers, and checkers."""

@@ -1,0 +1,114 @@
+"""What clients asked and what they were told: the one record of a run that every checker reads.
+
+Contract.  A history is a sequence of ``Event``s in the order of one monotonic clock, that of the
+process that controls the run, or of the simulator.  Every operation has one ``invoke`` and at most
+one completion: ``ok`` it happened; ``fail`` it did not and never will; ``info`` nobody knows
+(timeouts, broken connections, a leader that changed meanwhile).  An operation without a completion
+is ``info``.  Operations of one process may overlap (a producer pipelines); they are invoked in
+order.  A process whose operation ended in ``info`` asks nothing more: its client goes on under a
+new number, so that real-time order within a process means something.
+
+A *key* is one life of a partition, ``topic@incarnation/partition``: the same name, created again,
+is another key.  A *value* is a number that is appended once in a run; ``chaos.values`` makes a
+record of it that says which run, key and producer it belongs to.  In an event a record that does
+not say what it should is ``CORRUPT``.
+
+What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ...]]``::
+
+    append        invoke key, values, acks ("commit", "leader" or "none"), producer, epoch, sequence
+                  (the last three: -1 without idempotence)
+                  ok     offset (-1 with acks "none")
+    read          invoke key, offset, mode ("committed" or "linearizable")
+                  ok     runs, start, high_watermark, node
+    assign        invoke positions {key: offset}: what ``poll`` goes on from
+    poll          invoke keys
+                  ok     runs {key: [run, ...]}
+    offsets       invoke key, mode
+                  ok     start, high_watermark
+    create_topic  invoke topic, partitions         ok  incarnation
+    delete_topic  invoke topic, incarnation        ok  -
+    describe      invoke topic                     ok  incarnation (-1: there is no such topic),
+                                                       epoch, groups [group of each partition]
+
+``fail`` and ``info`` carry ``error``, the name of its class, and ``text``.  ``final: true`` in an
+invocation marks the reads after everything has been healed, by fresh clients, from the start of
+the key to its end.  What a nemesis does stands in the same order: kind ``fault``, the kind of fault
+as name, ``on`` true or false, ``nodes`` and ``text``; what the run does, kind ``phase``.
+
+On disk a history is one JSON array per line, in the order of the fields.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+INVOKE, OK, FAIL, INFO, FAULT, PHASE = "invoke", "ok", "fail", "info", "fault", "phase"
+KINDS = (INVOKE, OK, FAIL, INFO, FAULT, PHASE)
+
+#: The value of a record that is not what its place and CRC say.
+CORRUPT = -1
+
+#: Phases of a run, in order; ``HEAL`` ends the faults, ``FINAL`` begins the final reads.
+WARM_UP, FAULTS, HEAL, FINAL, END = "warm-up", "faults", "heal", "final", "end"
+
+
+class Event(NamedTuple):
+    """One line of a history."""
+
+    time_us: int  # since the run began
+    kind: str  # one of KINDS
+    operation: int  # pairs an invocation with its completion; -1 for faults and phases
+    process: int  # who asks; -1 for faults and phases
+    name: str  # what is asked, or the kind of fault, or the phase
+    data: dict[str, Any]
+
+
+def key_of(topic: str, incarnation: int, partition: int) -> str:
+    """The key of one life of a partition."""
+    return f"{topic}@{incarnation}/{partition}"
+
+
+class HistoryWriter:
+    """Appends events to a file; a run that breaks off leaves all but the last lines."""
+
+    def __init__(self, file: TextIO):
+        self._write = file.write
+        self._encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+        self.events = 0
+
+    def write(self, event: Event) -> None:
+        """One line.  Raises ``OSError`` of the file."""
+        self._write(self._encode(event) + "\n")
+        self.events += 1
+
+
+class BadHistory(Exception):
+    """A line that is no event."""
+
+
+def read_history(path: Path) -> Iterator[Event]:
+    """The events of a file, one by one: a history need not fit into memory.  Raises
+    ``BadHistory`` with the line's number; a last line without an end was being written when the
+    run was broken off, and is left out."""
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                return
+            try:
+                event = Event(*json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise BadHistory(f"{path} line {number}: {error}") from error
+            if event.kind not in KINDS:
+                raise BadHistory(f"{path} line {number}: kind {event.kind!r}")
+            yield event
+
+
+def write_history(path: Path, events: Iterable[Event]) -> None:
+    """All events into a new file."""
+    with path.open("w", encoding="utf-8") as file:
+        writer = HistoryWriter(file)
+        for event in events:
+            writer.write(event)
