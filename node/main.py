@@ -174,7 +174,8 @@ class Node:
         self.statistics = Statistics(self)
         self.surveying = Surveying(core, store, config.http.lag_entries_max,
                                    lambda: measure_space(str(config.data_dir)))
-        self.node_admin = NodeAdmin(core, self.metadata_log, self.known)
+        self.node_admin = NodeAdmin(core, self.metadata_log, self.known, config.node.id,
+                                    lambda: self.scrub)
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
                            self.surveying, config, self.known, self.node_admin.handlers,
                            self.request_round, self.roles)
@@ -323,8 +324,7 @@ class Node:
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
                 nursery.start_soon(self.space.run)
-                if config.storage.scrub_interval_days:
-                    nursery.start_soon(self.scrub.run)
+                nursery.start_soon(self.scrub.run)
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)
                 nursery.start_soon(self.snapshots.run)
