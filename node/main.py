@@ -36,6 +36,7 @@ from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
+from multiraft.storage.partial_image import PartialImage
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.settings import RELAXED
@@ -91,7 +92,7 @@ from node.rounds import Rounds
 from node.scrub import Scrub
 from node.security import Security
 from node.session import Sessions
-from node.snapshots import Snapshots
+from node.snapshots import IMAGE_BYTES_MAX, Snapshots
 from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
 from node.survey import Surveying, measure_space
@@ -237,7 +238,8 @@ class Node:
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log, self.space)
         self.snapshots = Snapshots(core, self.store, self.metadata_log, self.checkpoints, self.bulk,
                                    config.limits.metadata_entries_kept, self.request_round,
-                                   self.log)
+                                   self.log, PartialImage(RealFilesystem(), str(config.data_dir),
+                                                          IMAGE_BYTES_MAX), self.space)
         self.applying.snapshot_offered = self.snapshots.offered
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard

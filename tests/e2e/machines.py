@@ -144,7 +144,8 @@ class Machines:
         return self
 
     def __exit__(self, *_) -> None:
-        self._remove()
+        if os.environ.get("OPS_KEEP") != "1":
+            self._remove()
 
     def start(self, name: str, host: int, *options: str, directory: str = "~") -> Machine:
         """Machine ``name`` at the network's address ``host``, once it has booted.  ``directory``:
