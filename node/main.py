@@ -491,6 +491,9 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
     try:
         security = _load_security(config)
         unheard = _start(http)  # before recovery, which it tells of
+        if unheard is not None and config.http_is_optional:
+            log.warning("metrics and health are not served", extra={"reason": str(unheard)})
+            unheard = None
         store = _open_store(config, life)
         if unheard is not None:
             store.close()

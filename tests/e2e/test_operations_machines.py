@@ -21,9 +21,6 @@ ASKED = os.environ.get("OPS_MACHINES") == "1"
 DESK, DESK_HOST, TREE = "desk", 100, "/srv/tree"
 #: Room on node 1's disk: its reserve, its first segments and a little.
 DISK_BYTES = 448 << 20
-#: A failed command of the page.
-NODE = "/opt/multiraft/bin/multiraft node start --config /etc/multiraft/node.toml"
-STORAGE_FULL = "STORAGE_FULL"
 
 
 def blocks(heading: str, place: str = "", state: str = "") -> list[page.Block]:
@@ -127,7 +124,8 @@ def test_the_sandbox_of_the_unit_is_in_force(world):
     assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
     assert int(status["Uid"].split()[0]) != 0
     limits = machine.run(f"cat /proc/{pid}/limits")
-    assert "65536" in next(line for line in limits.splitlines() if "open files" in line)
+    files = next(line for line in limits.splitlines() if "open files" in line).split()[3]
+    assert int(files) == min(65_536, int(machine.run("ulimit -Hn"))), "LimitNOFILE counts"
     written = machine.try_(f"nsenter --target {pid} --mount touch /usr/here /etc/multiraft/here")
     assert written.stderr.count("Read-only file system") == 2
     assert "fewer connections than configured" not in machine.run("journalctl -u multiraft -o cat")
