@@ -175,7 +175,8 @@ def _print_status(cluster: DevCluster, as_json: bool) -> None:
     print_table(("node", "pid", "state", "client address", "peer address", "metrics and health",
                  "log"),
                 [(node.id, node.pid, node.state, node.client_address, node.peer_address,
-                  node.http_address or None, dev_state.log_path(cluster.directory, node.id)) for node in states])
+                  node.http_address or None, dev_state.log_path(cluster.directory, node.id))
+                 for node in states])
 
 
 node_argument = click.argument("node", metavar="NODE", type=click.IntRange(min=1))

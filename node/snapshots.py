@@ -3,7 +3,8 @@
 Contract.  ``offered`` takes note of a leader's offer; ``run`` is the task that fetches the state in
 chunks over a bulk connection and installs it.  ``answer`` serves the others.  A fetch that breaks
 off goes on where it was when the next offer comes, as long as the leader still has that image; so
-does one of a node that was started again, from what ``PartialImage`` kept.  ``compact`` forgets old commands once a checkpoint holds what they did.
+does one of a node that was started again, from what ``PartialImage`` kept.  ``compact`` forgets old
+commands once a checkpoint holds what they did.
 
 Invariants.  An image never changes: it is named by the (index, term) of its state.  Installing is
 one step of the loop, the checkpoint that makes it durable included: nothing can happen to the group

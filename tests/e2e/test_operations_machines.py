@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from tests.e2e import machines, page
 from tests.e2e.machines import Machine, Machines
+from tests.e2e.world import wait_for
 
 ASKED = os.environ.get("OPS_MACHINES") == "1"
 DESK, DESK_HOST, TREE = "desk", 100, "/srv/tree"
@@ -92,6 +94,12 @@ def follow(world: Machines, heading: str, place: str = "", state: str = "",
         for name in ([machine] if machine else block.places):
             said = world.all[name].run(block.script)
     return said
+
+
+def well(world: Machines) -> None:
+    """Everything is as it should be."""
+    desk = world.all[DESK]
+    desk.wait(lambda: "All well" in desk.try_("multiraft cluster status").stdout, "all is well")
 
 
 # ---- in the order of the page --------------------------------------------------------------------
@@ -194,14 +202,15 @@ def test_a_cluster_grows_by_a_machine(world):
     follow(world, "As a service", machine="4")
     world.all["4"].run(grow[1].script)
     said = desk.run(grow[2].script)
-    assert [line.split()[:2] for line in said.splitlines() if line[:1] == "4"] == [["4", "up"]]
+    assert ["4", "up"] in [line.split()[:2] for line in said.splitlines()]
+    members = desk.run("multiraft group members 1 --json")
+    assert '"voters": [2, 3, 4]' in members, members
     well(world)
 
 
 def test_a_full_disk(world):
     desk, machine = world.all[DESK], world.all["1"]
-    fill = "fallocate -l $(($(stat -f -c '%a*%S' /var/lib/multiraft))) /var/lib/multiraft/ballast"
-    machine.run(fill)
+    machine.try_("dd if=/dev/zero of=/var/lib/multiraft/ballast bs=1M")
     machine.wait(lambda: "the disk is full" in machine.run("journalctl -u multiraft -o cat"),
                  "the node noticed")
     said = follow(world, "Full disk", "1", "full")
@@ -217,7 +226,73 @@ def test_a_full_disk(world):
     assert desk.run("multiraft consume orders --until-end | sort -n | uniq | wc -l") == "2000\n"
 
 
-def well(world: Machines) -> None:
-    """Everything is as it should be."""
-    desk = world.all[DESK]
-    desk.wait(lambda: "All well" in desk.try_("multiraft cluster status").stdout, "all is well")
+# ---- as a container ------------------------------------------------------------------------------
+
+
+#: What the page calls its things -> what they are called here, where others may have the same.
+OURS = ((r"/etc/multiraft-", "{etc}/"), (r"\bmultiraft-", "ops-node-"),
+        (r"--debootstrap --tag multiraft\b", "--base {base} --tag ops-multiraft"),
+        (r"(--subnet \S+|--network) multiraft\b", r"\1 ops-multiraft"),
+        (r"(:ro|:9101) multiraft\b", r"\1 ops-multiraft"))
+BASE = "ops-base:bookworm"
+
+
+@pytest.fixture
+def containers(tmp_path) -> Iterator[Path]:
+    """The directory of the nodes' configurations; what the page's block made is gone at the end."""
+    if not ASKED:
+        pytest.skip("minutes, root and docker: run `make ops-machines`")
+    why_not = machines.why_not()
+    assert not why_not, f"`make ops-machines` cannot make containers: {why_not}"
+    if not machines.ARCHIVE.exists():
+        machines.make_archive()
+    machines.docker("import", str(machines.ARCHIVE), BASE)
+    try:
+        yield tmp_path
+    finally:
+        remove("container", "ls --all --format {{.Names}}", "ops-node-")
+        remove("volume", "ls --format {{.Name}}", "ops-node-")
+        remove("network", "ls --format {{.Name}}", "ops-multiraft")
+        for image in ("ops-multiraft", BASE):
+            if docker_names("images", "--quiet", image):
+                machines.docker("image", "rm", image)
+
+
+def docker_names(*arguments: str) -> list[str]:
+    return machines.docker(*arguments).stdout.split()
+
+
+def remove(kind: str, listing: str, prefix: str) -> None:
+    """Things of a kind whose names begin so."""
+    how = {"container": ["rm", "--force"], "volume": ["rm"], "network": ["rm"]}[kind]
+    for name in docker_names(kind, *listing.split()):
+        if name.startswith(prefix):
+            machines.docker(kind, *how, name)
+
+
+def test_nodes_run_as_containers(containers):
+    for number in (1, 2, 3):
+        (containers / str(number)).mkdir(mode=0o755)
+        (containers / str(number) / "node.toml").write_text(container_config(number))
+    [block] = blocks("As a container")
+    script = block.script
+    for theirs, ours in OURS:
+        script = re.sub(theirs, ours.format(base=BASE, etc=containers), script)
+    done = subprocess.run(["bash", "-o", "pipefail", "-ec", script], cwd=page.ROOT, text=True,
+                          capture_output=True, timeout=machines.COMMAND_S * 2)
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    assert "All well: 3 nodes" in done.stdout
+    healthy = ["inspect", "--format", "{{.State.Health.Status}}", "ops-node-1"]
+    wait_for(lambda: docker_names(*healthy) == ["healthy"], "the health check says so", 60)
+    machines.docker("stop", "--time", "60", "ops-node-2")
+    assert docker_names("inspect", "--format", "{{.State.ExitCode}}", "ops-node-2") == ["0"]
+
+
+def container_config(number: int) -> str:
+    """The page's file as the chapter changes it."""
+    text = page.files()["node-1.toml"]
+    above, cluster = text.split("[cluster]", 1)
+    above = re.sub(r'\[security\].*', "[security]\ninsecure = true\n\n", above, flags=re.DOTALL)
+    above = above.replace('"10.0.0.1:9301"', '"0.0.0.0:9301"').replace("r1", f"r{number}")
+    above = above.replace("id = 1", f"id = {number}").replace("10.0.0.1:", f"10.0.0.{number}:")
+    return re.sub(r"\b10\.0\.0\.(\d)", r"10.94.0.1\1", f"{above}[cluster]{cluster}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from admin_cli import dev_state
-from multiraft.storage.partial_image import PARTIAL_FILE
 from multiraft.client import Record, blocking
+from multiraft.storage.partial_image import PARTIAL_FILE
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import CreateTopic
 from node.snapshots import CHUNK_BYTES
