@@ -7,6 +7,7 @@ did not.  Set OPS_KEEP=1 to look at the machines of a run that failed.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -203,8 +204,8 @@ def test_a_cluster_grows_by_a_machine(world):
     world.all["4"].run(grow[1].script)
     said = desk.run(grow[2].script)
     assert ["4", "up"] in [line.split()[:2] for line in said.splitlines()]
-    members = desk.run("multiraft group members 1 --json")
-    assert '"voters": [2, 3, 4]' in members, members
+    members = json.loads(desk.run("multiraft group members 1 --json"))
+    assert sorted(members["voters"]) == [2, 3, 4]
     well(world)
 
 
@@ -217,8 +218,7 @@ def test_a_full_disk(world):
     assert "the disk is full" in said
     status = desk.try_("multiraft cluster status").stdout
     assert "node 1 has no room" in status.partition("\n\n")[0]
-    said = follow(world, "Full disk", DESK, "full")
-    assert "1,000 records acknowledged" in said or not said
+    follow(world, "Full disk", DESK, "full")
     machine.run("rm /var/lib/multiraft/ballast")
     machine.wait(lambda: "there is room again" in machine.run("journalctl -u multiraft -o cat"),
                  "the node has its reserve again")
