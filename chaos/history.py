@@ -115,6 +115,11 @@ def topic_of(key: str) -> str:
     return key.rpartition("/")[0]
 
 
+def partition_of(key: str) -> int:
+    """The partition of a key."""
+    return int(key.rpartition("/")[2])
+
+
 def write_history(path: Path, events: Iterable[Event]) -> None:
     """All events into a new file."""
     with path.open("w", encoding="utf-8") as file:

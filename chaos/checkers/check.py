@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 
 from chaos.checkers import consumers, contents, durability, liveness, reads, sends, topics
-from chaos.checkers.checker import Checker, Limits
+from chaos.checkers.checker import LIMITS, Checker, Limits
 from chaos.checkers.stream import Stream
 from chaos.checkers.validity import Validity
 from chaos.checkers.verdict import Verdict
@@ -23,12 +23,17 @@ CHECKERS: tuple[type[Checker], ...] = (
     *durability.CHECKERS, *topics.CHECKERS, *liveness.CHECKERS, Validity)
 
 
-def check(events: Iterable[Event], limits: Limits = Limits(), *,
+def check(events: Iterable[Event], limits: Limits = LIMITS, *,
+          leaders: dict[int, set[int]] | None = None,
           leader_changes: int | None = None) -> Verdict:
-    """All checkers over a history.  ``leader_changes``: as the caller knows them.  Raises
+    """All checkers over a history.  ``leaders``: the nodes that led each group, as far as traces
+    tell; ``leader_changes``: how many there were after the first fault, None = unknown.  Raises
     ``BadHistory``."""
     begun_s = time.perf_counter()
     stream = Stream(CHECKERS, limits)
+    for checker in stream.checkers:
+        if isinstance(checker, durability.AcksContract):
+            checker.leaders = leaders
     take = stream.event
     for event in events:
         take(event)

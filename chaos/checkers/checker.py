@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
 HOOKS = (
     "on_key", "on_base", "on_conflict", "on_moved", "on_unknown", "on_unreadable", "on_foreign",
-    "on_aborted", "on_beyond", "on_repeated", "on_append", "on_result", "on_certain", "on_read_failed",
-    "on_assigned", "on_polled", "on_final", "on_topic", "on_fault", "on_phase", "on_batch", "on_end")
+    "on_aborted", "on_beyond", "on_repeated", "on_append", "on_result", "on_certain",
+    "on_read_failed", "on_assigned", "on_polled", "on_final", "on_topic", "on_fault", "on_phase",
+    "on_batch", "on_end")
 
 
 class Limits(NamedTuple):
@@ -54,6 +55,9 @@ class Limits(NamedTuple):
     recover_us: int = 30_000_000
     #: With a quorum that is left alone, no key is without an acknowledged append for longer.
     available_us: int = 20_000_000
+
+
+LIMITS = Limits()
 
 
 class Result(NamedTuple):

@@ -92,9 +92,9 @@ class TornBatch(Checker):
         size = appends.count[number]
         if place + count == size and place == 0 or appends.base[number] != offset - place:
             return
-        missing = [at for at in (offset - 1 if place else -1,
-                                 offset + count if place + count < size else -1) if at >= 0]
-        if any(is_taken(key, at) for at in missing):
+        before, after = offset - 1, offset + count
+        if place and (place > offset or is_taken(key, before)) \
+                or place + count < size and is_taken(key, after):
             self.found(f"only {count} of {size} records of an append are at offset {offset}", key,
                        (appends.operation[number],))
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from chaos.checkers.checker import Checker
 from chaos.checkers.contents import is_at
-from chaos.checkers.ledger import ACKED, COMMIT, LEADER, PLACE_BITS, PLACES_MAX, Key
+from chaos.checkers.ledger import ACKED, COMMIT, LEADER, NOWHERE, PLACE_BITS, PLACES_MAX, Key
 from chaos.history import FINAL, Event
 
 _LEVELS = {COMMIT: "commit", LEADER: "leader"}
@@ -158,11 +158,13 @@ class AcksContract(Checker):
         """(lost, moved)."""
         appends = self.ledger.appends
         base = appends.base[number]
-        if appends.acks[number] == LEADER and base >= 0:
+        if key.deleted:
+            return False, False
+        if appends.acks[number] == LEADER and base != NOWHERE:
             return False, base != appends.claim[number]
-        if base < 0:
+        if base == NOWHERE:
             return covered, False
-        if not key.final_certain:
+        if not key.final_certain or base < 0:
             return False, False
         home = self.ledger.values.home(key.slots[base])
         reached = key.final.rfind(1)

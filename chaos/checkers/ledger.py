@@ -30,6 +30,9 @@ PLACES_MAX = 1 << PLACE_BITS
 #: Numbers of a producer may leave out this many; further off they are kept one by one.
 SPARSE_MIN = 1 << 16
 
+#: The base of an append of which nobody knows where it is.
+NOWHERE = -1 << 62
+
 COMMIT, LEADER, NONE = 0, 1, 2
 ACKS = {"commit": COMMIT, "leader": LEADER, "none": NONE}
 #: Outcomes of an append; ``UNKNOWN`` until its completion says more.
@@ -87,7 +90,7 @@ class Appends:
     def __init__(self) -> None:
         self.operation = array("q")
         self.key = array("i")
-        self.base = array("q")  # offset of its first record, once established; -1 before
+        self.base = array("q")  # offset of its first record, once established; or NOWHERE
         self.count = array("i")
         self.floor = array("q")  # what is below was committed when it was invoked
         self.anchor = array("i")  # the place that established the base; -1 = none did
@@ -113,7 +116,7 @@ class Appends:
                                                    len(self._identities))
         self.operation.append(operation)
         self.key.append(key)
-        self.base.append(-1)
+        self.base.append(NOWHERE)
         self.count.append(len(data["values"]))
         self.floor.append(floor)
         self.anchor.append(-1)
@@ -174,6 +177,7 @@ class Ledger:
         self.keys: dict[str, Key] = {}
         self.by_number: list[Key] = []
         self.by_topic: dict[str, list[Key]] = {}
+        self._deletions: dict[str, tuple[int, int]] = {}  # topic's life -> count, confirmed at
         self.values = Values()
         self.appends = Appends()
         self.repeated: dict[int, int] = {}  # append that was written down again -> the first one
@@ -191,8 +195,16 @@ class Ledger:
             found = self.keys[name] = Key(name, len(self.by_number))
             self.by_number.append(found)
             self.by_topic.setdefault(found.topic, []).append(found)
+            found.deleted, found.deleted_us = self._deletions.get(found.topic, (0, -1))
             self.ask("on_key", found)
         return found
+
+    def deletion(self, topic: str, change: int, confirmed_us: int) -> None:
+        """One more or less deletion of a topic's life is asked for, or one is confirmed."""
+        count, before_us = self._deletions.get(topic, (0, -1))
+        now = self._deletions[topic] = (count + change, max(before_us, confirmed_us))
+        for key in self.by_topic.get(topic, ()):
+            key.deleted, key.deleted_us = now
 
     # ---- appends ---------------------------------------------------------------------------
 
@@ -225,13 +237,13 @@ class Ledger:
         appends.outcome[number], appends.time_us[number] = outcome, time_us
         key = self.by_number[appends.key[number]]
         if outcome == FAILED:
-            if appends.base[number] >= 0:
+            if appends.base[number] != NOWHERE:
                 self.ask("on_aborted", key, number, appends.base[number],
                          Source(appends.operation[number], False, time_us))
         elif outcome == ACKED and offset >= 0:
             source = Source(appends.operation[number], False, time_us)
             first = self.repeated.get(number, number)
-            if first != number and appends.base[first] not in (-1, offset):
+            if first != number and appends.base[first] not in (NOWHERE, offset):
                 self.ask("on_repeated", key, number, first, offset, source)
             elif appends.acks[number] == COMMIT:
                 self._acknowledged(key, offset, values, source)
@@ -298,7 +310,7 @@ class Ledger:
         base = offset - place
         if appends.base[number] == base:
             return
-        if appends.base[number] >= 0:
+        if appends.base[number] != NOWHERE:
             self.ask("on_moved", key, offset, value, number, source)
             return
         appends.base[number], appends.anchor[number] = base, place

@@ -11,7 +11,6 @@ from chaos.checkers.faults import Faults
 from chaos.checkers.ledger import NONE, Key
 from chaos.history import HEAL, INVOKE, OK, Event
 
-
 #: A key that nobody has asked for so long was not waited for.
 PAUSE_US = 5_000_000
 

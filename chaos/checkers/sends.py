@@ -22,15 +22,15 @@ class RealTimeOrder(Checker):
 
     def on_base(self, key: Key, number: int, base: int, source: Source) -> None:
         floor = self.ledger.appends.floor[number]
-        if base < floor:
+        if max(base, 0) < floor:
             self.found(f"an append is at offset {base}, the end {floor} was known before it was "
                        f"invoked", key, (self.ledger.appends.operation[number], source.operation),
                        source.time_us)
 
 
 class ProducerOrder(Checker):
-    """A12 (nonmonotonic-send): of two appends of one idempotent producer to one key, of any outcome,
-    the one that was sent later is at the lower offset.  (A plain producer promises an order only to
+    """A12 (nonmonotonic-send): of two appends of one idempotent producer to one key, of any
+    outcome, the one that was sent later is at the lower offset.  (A plain producer promises an order only to
     what it waits for: A14.)  O(1) per batch, at the end."""
 
     id, name = "A12", "nonmonotonic-send"

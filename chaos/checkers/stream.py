@@ -181,13 +181,8 @@ class Stream:
     def _topic(self, event: Event, asked: Event | None) -> None:
         data = (asked or event).data
         if event.name == "delete_topic":
-            for key in self.ledger.by_topic.get(life_of(data), ()):
-                if event.kind == INVOKE:
-                    key.deleted += 1
-                elif event.kind == FAIL:
-                    key.deleted -= 1
-                elif event.kind == OK:
-                    key.deleted_us = event.time_us
+            change = (event.kind == INVOKE) - (event.kind == FAIL)
+            self.ledger.deletion(life_of(data), change, event.time_us if event.kind == OK else -1)
         self._ask("on_topic", event, asked)
 
     # ---- the end ---------------------------------------------------------------------------

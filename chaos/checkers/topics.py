@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from chaos.checkers.checker import Checker, Result
 from chaos.checkers.ledger import Key
-from chaos.history import FINAL, INFO, INVOKE, OK, Event
+from chaos.history import FINAL, INFO, INVOKE, OK, Event, partition_of
 
 
 class _Topic:
@@ -55,8 +55,15 @@ class TopicIncarnation(Checker):
         self._names: dict[int, str] = {}  # incarnation -> name
         self._created: set[int] = set()
         self._placed: dict[tuple[str, int, int], tuple[list[int], int]] = {}
+        self._groups: dict[str, list[int]] = {}  # topic's life -> group of each partition
         self._final = False
         self._behind = 0
+
+    def on_key(self, key: Key) -> None:
+        groups = self._groups.get(key.topic, ())
+        partition = partition_of(key.name)
+        if partition < len(groups):
+            key.group = groups[partition]
 
     def on_phase(self, event: Event) -> None:
         self._final = self._final or event.name == FINAL
@@ -125,10 +132,10 @@ class TopicIncarnation(Checker):
         if before != groups:
             self._say(event, asked, f"incarnation {life[1]} at epoch {life[2]} is in the groups "
                                     f"{groups}, and was in {before} (operation {operation})")
-        for partition, group in enumerate(groups):
-            key = self.ledger.keys.get(f"{life[0]}@{life[1]}/{partition}")
-            if key is not None:
-                key.group = group
+        topic = f"{life[0]}@{life[1]}"
+        self._groups[topic] = groups
+        for key in self.ledger.by_topic.get(topic, ()):
+            self.on_key(key)
 
     def on_result(self, key: Key, result: Result) -> None:
         if result.runs and key.deleted_us >= 0 and result.invoked_us > key.deleted_us:

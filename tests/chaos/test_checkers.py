@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.bench_checkers import Generator
 from chaos.checkers import check
 from chaos.history import END, FAULTS, FINAL, HEAL, WARM_UP, BadHistory
 from tests.chaos.timeline import KEY, OTHER, Timeline
@@ -65,3 +66,24 @@ def test_missing_data_is_no_history():
     line.invoke("append", key=KEY)
     with pytest.raises(BadHistory, match="values"):
         line.check()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_generated_history_passes(seed):
+    verdict = check(Generator(20_000, seed=seed).events(), leader_changes=1)
+    assert verdict.anomalies == []
+    assert verdict.outcome == "passed"
+    assert verdict.checked["operations"] >= 20_000
+    assert verdict.checked["acknowledged_commit"] > 10_000
+
+
+def test_one_result_moved_by_one_offset_is_found_among_thousands():
+    events = list(Generator(5_000).events())
+    reads = [place for place, event in enumerate(events)
+             if event.kind == "ok" and event.name == "read" and event.data["runs"]]
+    at = reads[len(reads) // 2]
+    event = events[at]
+    base, values = event.data["runs"][0]
+    events[at] = event._replace(data={**event.data, "runs": [[base + 1, values]]})
+    verdict = check(events, leader_changes=1)
+    assert verdict.outcome == "failed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.checkers import Limits, Verdict, check
+from chaos.checkers import LIMITS, Limits, Verdict, check
 from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, key_of
 
 KEY = key_of("t", 7, 0)
@@ -92,7 +92,7 @@ class Timeline:
 
     def finale(self, values=(), key: str = KEY, end: int | None = None) -> None:
         """Everything from the start to the certain end, by a fresh client."""
-        self.was_read(values, key=key, process=99, final=True, end=end)
+        self.was_read(values, key=key, process=99, final=True, end=end, node=3)
         self.offsets(len(values) if end is None else end, key=key, final=True, process=99)
 
     # ---- consumers, topics, the rest -----------------------------------------------------------
@@ -111,9 +111,9 @@ class Timeline:
 
     # ---- the verdict -------------------------------------------------------------------------
 
-    def check(self, limits: Limits = Limits(), **more) -> Verdict:
+    def check(self, limits: Limits = LIMITS, **more) -> Verdict:
         return check(self.events, limits, **more)
 
-    def ids(self, limits: Limits = Limits(), **more) -> set[str]:
+    def ids(self, limits: Limits = LIMITS, **more) -> set[str]:
         """Ids of the anomalies that are found."""
         return {anomaly.id for anomaly in self.check(limits, **more).anomalies}
