@@ -30,8 +30,8 @@ class RealTimeOrder(Checker):
 
 class ProducerOrder(Checker):
     """A12 (nonmonotonic-send): of two appends of one idempotent producer to one key, of any
-    outcome, the one that was sent later is at the lower offset.  (A plain producer promises an order only to
-    what it waits for: A14.)  O(1) per batch, at the end."""
+    outcome, the one that was sent later is at the lower offset.  (A plain producer promises an
+    order only to what it waits for: A14.)  O(1) per batch, at the end."""
 
     id, name = "A12", "nonmonotonic-send"
 

@@ -1,10 +1,10 @@
 """Could the run have shown anything?  The reasons why not.
 
 Contract.  ``Validity`` watches the history as a checker does and reports no anomaly; ``reasons``
-are for ``Verdict.invalid``.  A run is invalid when it was broken off; when no append was acknowledged
-while a fault was on; when no group changed its leader after the first fault began (as far as a
-trace tells: without one this is a reason of its own); when no fault was played at all; or when its
-control arm lost nothing (``control_arm``).
+are for ``Verdict.invalid``.  A run is invalid when it was broken off; when no append was
+acknowledged while a fault was on; when no group changed its leader after the first fault began (as
+far as a trace tells: without one this is a reason of its own); when no fault was played at all; or
+when its control arm lost nothing (``control_arm``).
 """
 
 from __future__ import annotations
