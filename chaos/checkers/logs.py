@@ -231,9 +231,9 @@ class HardStates(Checker):
 
 
 class LogContents(Checker):
-    """What the committed entries say, told to the ledger: so A1, A2, A4, A12, A14, A17, A23, A29
-    and A31 are found in logs as in reads.  Itself it finds A29: a batch in a partition of which
-    the others belong to another key; a key in two partitions."""
+    """A29, as far as logs show it: a batch in a partition whose others belong to another key; a
+    key in two partitions.  And what the committed entries say is told to the ledger: so A1, A2, A4,
+    A11 to A14, A17, A23, A29, A31 and A32 are found in logs as in reads.  O(records)."""
 
     id, name = "A29", "cross-group-leak"
 

@@ -12,7 +12,7 @@ cluster sees.  A bug that both are shown must be found by both, or the checkers 
 
 from __future__ import annotations
 
-from chaos.history import END, FINAL, INVOKE, OK, PHASE, WARM_UP, Event, key_of
+from chaos.history import END, FAULT, FINAL, INVOKE, OK, PHASE, WARM_UP, Event, key_of
 from chaos.simulator.events import EventQueue
 from chaos.simulator.operations import (
     ACKS_COMMIT,
@@ -39,6 +39,7 @@ class Recording:
         self._open: dict[AppendOperation, int] = {}
         self._final = False
         self._phase(WARM_UP)
+        self._nemesis(True)
 
     def _add(self, kind: str, operation: int, process: int, name: str, data: dict) -> None:
         now_us = self.queue.now_us if self.queue is not None else 0
@@ -46,6 +47,10 @@ class Recording:
 
     def _phase(self, name: str) -> None:
         self._add(PHASE, -1, -1, name, {})
+
+    def _nemesis(self, on: bool) -> None:
+        """One fault that touches all, for as long as the nemesis may play with any."""
+        self._add(FAULT, -1, -1, "nemesis", {"on": on, "nodes": [], "text": ""})
 
     # ---- appends ---------------------------------------------------------------------------
 
@@ -79,6 +84,7 @@ class Recording:
         final = read.reader == FINAL_READER
         if final and not self._final:
             self._final = True
+            self._nemesis(False)
             self._phase(FINAL)
         self._operations += 1
         process = READERS + read.reader

@@ -15,7 +15,7 @@ SAFETY_MS = 6_000
 #: Bugs that a client can see, and what the checkers call what it sees.
 VISIBLE = {
     "reader-sees-uncommitted": {"A1", "A17"},
-    "ack-before-sync": {"A1", "A3", "A17"},
+    "unknown-producer-anywhere": {"A23"},
     "window-lost-on-restart": {"A2", "A23"},
 }
 SEEDS_MAX = 40
