@@ -1,15 +1,15 @@
 """The catalogue: every anomaly by its id, which class looks for it, what feeds it, what waits.
 
-Contract.  One row per id; ``docs/checkers.md`` shows the same rows, and a test compares the two, and
-both with the checkers that ``check`` runs.  The class's docstring is the exact definition.
+Contract.  One row per id; ``docs/checkers.md`` shows the same rows, and a test compares the two,
+and both with the checkers that ``check`` runs.  The class's docstring is the exact definition.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from chaos.checkers import contents, durability, leaders, liveness, logs, reads, sends, topics
 from chaos.checkers import consumers as polls
+from chaos.checkers import contents, durability, leaders, liveness, logs, reads, sends, topics
 from chaos.checkers.checker import Checker
 
 HISTORY, LOGS, TRACE = "history", "logs", "trace"

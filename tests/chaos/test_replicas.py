@@ -80,7 +80,8 @@ def test_a_log_is_what_was_written(directory):
     log = directory.log()
     assert list(log.terms) == [1, 1, 1]
     assert log.kinds == ["noop", "partition_open", "data"]
-    assert log.batches == {3: replicas.Batch(3, PARTITION, 0, values.crc_of_key(KEY), (5, 6, 8))}
+    assert log.batch(3) == replicas.Batch(3, PARTITION, 0, values.crc_of_key(KEY), (5, 6, 8))
+    assert log.batch(2) is None
     assert log.votes == [(1, 2)]
 
 
@@ -89,7 +90,7 @@ def test_a_dropped_suffix_is_gone(directory):
     directory.run(noop_entry(GROUP, 3, 2), drop_from=3, hard_state=HardState(2, 0))
     log = directory.log()
     assert list(log.terms) == [1, 1, 2]
-    assert log.batches == {}
+    assert log.batch(3) is None
 
 
 def test_a_new_configuration_is_known(directory):
@@ -128,7 +129,7 @@ def test_a_flipped_bit_is_damage_and_no_contents(directory):
     log = directory.log()
     assert list(log.terms) == list(whole.terms)
     assert log.contents[2] == replicas.DAMAGED
-    assert 3 not in log.batches
+    assert log.batch(3) is None
 
 
 def test_a_torn_tail_is_not_in_the_log(directory):
@@ -161,14 +162,14 @@ def test_the_same_entry_has_the_same_contents_in_every_directory(tmp_path):
 ])
 def test_records_of_another_key_say_so(directory, key, expected):
     directory.run(open_entry(GROUP, 1, 1, PARTITION), data(2, 1, 0, 5, key=key))
-    batch = directory.log().batches[2]
+    batch = directory.log().batch(2)
     assert (batch.key, batch.values) == expected
 
 
 def test_records_of_another_run_are_nobody_s(directory):
     directory.run(open_entry(GROUP, 1, 1, PARTITION), data(2, 1, 0, 5))
     log = replicas.from_rows(directory.rows(), 1, RUN + 1).logs[GROUP]
-    assert (log.batches[2].key, log.batches[2].values) == (replicas.NO_KEY, (CORRUPT,))
+    assert log.batch(2)[3:] == (replicas.NO_KEY, (CORRUPT,))
 
 
 def row(kind: str, index: int, term: int = 1, problem: str = "", crc: int = 1) -> dict:

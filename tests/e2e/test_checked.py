@@ -134,7 +134,9 @@ def _what_is_put_in_is_found(line: Recorded, folder: Path) -> None:
     verdict = check(line.events, replicas=replicas.load_all(folder))
     assert {found.id for found in verdict.anomalies} == {"A18"}
     dumps = replicas.load_all(folder)
-    group, last = entries[at][0], max(dumps[0].logs[entries[at][0]].batches)
+    group = entries[at][0]
+    log = dumps[0].logs[group]
+    last = max(index for index in range(1, log.last_index + 1) if log.batch(index))
     for each in dumps[1:]:
         each.logs[group].drop_from(last)
     verdict = check(line.events, replicas=dumps)
