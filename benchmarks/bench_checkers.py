@@ -46,6 +46,7 @@ PROCESSES = 40
 APPENDS, READS, POLLS = 0.45, 0.80, 0.97
 UNKNOWN, REFUSED, LEADER = 0.01, 0.02, 0.2
 RESULT_MAX = 20
+REPLICAS = "replicas"
 #: What the whole must stay within: a minute, and so many bytes per operation.
 SECONDS_MAX = 60.0
 BYTES_PER_OPERATION_MAX = 400
@@ -213,7 +214,7 @@ def measure(path: Path) -> int:
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     changed = Trace(Role(1 << 60, node, 1, node, "leader", node) for node in (1, 2))
     begun_s = time.process_time()
-    verdict = check(read_history(path), trace=changed, replicas=load_all(path.parent))
+    verdict = check(read_history(path), trace=changed, replicas=load_all(path.parent / REPLICAS))
     seconds = time.process_time() - begun_s
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     operations, appends = verdict.checked["operations"], verdict.checked["appends"]
@@ -244,8 +245,9 @@ def main() -> int:
         path = (given.keep or Path(directory)) / "history.jsonl"
         generator = Generator(given.operations, records=given.records)
         write_history(path, generator.events())
+        (path.parent / REPLICAS).mkdir(exist_ok=True)
         for node in range(1, given.replicas + 1):
-            write(path.parent / f"{node}.jsonl", generator.dump(node))
+            write(path.parent / REPLICAS / f"{node}.jsonl", generator.dump(node))
         return subprocess.run([sys.executable, "-m", "benchmarks.bench_checkers", "--only-check",
                                str(path)]).returncode
 
