@@ -10,6 +10,7 @@ import click
 #: simulator) is not the others' price.
 COMMANDS = {
     "sim": ("chaos.simulator.command:simulate", "Whole clusters simulated, from one seed each."),
+    "check": ("chaos.checkers.command:check_command", "The verdict on a run's folder."),
 }
 
 

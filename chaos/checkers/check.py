@@ -1,0 +1,73 @@
+"""``check``: one history, the logs and traces beside it, one verdict.
+
+Theory.  One pass in the order of the clock decides nearly everything; what is known only at the end
+(what nobody ever read, the order of what idempotent producers sent) is decided by a walk over the
+packed state.  Then the logs that the replicas left say what became of the appends whose outcome
+nobody knows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from chaos.checkers import (
+    consumers,
+    contents,
+    durability,
+    leaders,
+    liveness,
+    logs,
+    reads,
+    sends,
+    topics,
+)
+from chaos.checkers.checker import LIMITS, Checker, Limits
+from chaos.checkers.leaders import Trace
+from chaos.checkers.stream import Stream
+from chaos.checkers.validity import Validity
+from chaos.checkers.verdict import Verdict
+from chaos.history import Event
+from chaos.replicas import Dump
+
+CHECKERS: tuple[type[Checker], ...] = (
+    *contents.CHECKERS, *reads.CHECKERS, *sends.CHECKERS, *consumers.CHECKERS,
+    *durability.CHECKERS, *topics.CHECKERS, *liveness.CHECKERS, *logs.CHECKERS,
+    *leaders.CHECKERS, Validity)
+
+
+def check(events: Iterable[Event], limits: Limits = LIMITS, *,
+          replicas: Sequence[Dump] = (), trace: Trace | None = None) -> Verdict:
+    """All checkers over a history.  ``replicas``: what the nodes left on their disks; ``trace``:
+    what they told of their roles.  Raises ``BadHistory``."""
+    begun_s = time.perf_counter()
+    stream = Stream(CHECKERS, limits)
+    found = {type(checker): checker for checker in stream.checkers}
+    for kind in (logs.LostFromLogs, logs.TakenFromLogs):
+        found[kind].contents = found[logs.LogContents]
+    if trace is not None:
+        found[durability.AcksContract].leaders = trace.nodes_that_led()
+        found[leaders.RoleTrace].judge(trace)
+    take = stream.event
+    for event in events:
+        take(event)
+    stream.logs(replicas)
+    stream.finish()
+    verdict = _verdict(stream)
+    validity = found[Validity]
+    verdict.invalid = validity.reasons(
+        None if trace is None else trace.leader_changes(validity.first_fault_us))
+    verdict.seconds = round(time.perf_counter() - begun_s, 3)
+    return verdict
+
+
+def _verdict(stream: Stream) -> Verdict:
+    """What all checkers have to say."""
+    verdict = Verdict(anomalies=stream.findings.listed, counts=stream.findings.counts)
+    verdict.checked = {"operations": stream.operations, "appends": len(stream.ledger.appends),
+                       "acknowledged": stream.acknowledged, "keys": len(stream.ledger.keys),
+                       "records_read": stream.records_read}
+    for checker in stream.checkers:
+        verdict.checked.update(checker.figures())
+        verdict.notes += checker.notes()
+    return verdict
