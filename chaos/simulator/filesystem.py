@@ -275,6 +275,10 @@ class SimulatedFilesystem:
                 for name, inode in self._disk_names.get(directory, {}).items()
                 if name.endswith(suffix)}
 
+    def image(self, path: str) -> bytes:
+        """What a process sees of a file now, for whoever looks on: no fault, no time."""
+        return bytes(self._existing(path).view)
+
     def flip(self, path: str, at: int, bit: int) -> None:
         """A bit changes on the disk; whoever reads the file sees it, cached or not."""
         inode = self._disk_names[dirname(path)][basename(path)]

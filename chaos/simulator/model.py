@@ -79,7 +79,9 @@ class LogModel:
         self.terms.extend(write.terms[:count])
 
     def copy(self) -> LogModel:
-        return LogModel(self.chains, self.terms)
+        same = LogModel(self.chains, self.terms)
+        same.members = self.members[:]
+        return same
 
 
 class PendingWrite(NamedTuple):

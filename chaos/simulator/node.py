@@ -27,6 +27,7 @@ from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
 from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
+from chaos.simulator.readback import ReadBack
 from chaos.simulator.sessions import Sessions
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
@@ -82,6 +83,7 @@ class SimulatedNode(Mending, Regrouping):
         self._voters = {group: members for group, members in voters.items() if node in members}
         self._peers = tuple(peer for peer in range(1, world.parameters.nodes + 1) if peer != node)
         self._filesystem = SimulatedFilesystem()
+        self._read_back = ReadBack()
         self._life = 0
         self._effects_left = 0
         self._crash_power = True
@@ -164,9 +166,8 @@ class SimulatedNode(Mending, Regrouping):
         self._disk.factor = self._disk_factor
         config = raft_config(parameters)
         self._raft = raft = MultiRaft(self.node, config, store, self._rng, self._queue.now_ms)
+        self._witness_recovery(store)
         for group, restored in sorted(store.groups.items()):
-            self._witness.recovered(self.node, group, restored, self._read_all(group),
-                                    bool(restored.quarantined))
             raft.add_group(group, INCARNATION, restored, store.tails[group])
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
@@ -182,18 +183,14 @@ class SimulatedNode(Mending, Regrouping):
             self.scrub_soon()
         self.request_round()
 
-    def _read_all(self, group: int) -> list[Entry | tuple[int, int]]:
-        """Entry by entry; (index, term) of what is damaged."""
-        found: list[Entry | tuple[int, int]] = []
-        log = self._store._logs[group]
-        for index in range(log.index.first_index, log.index.last_index + 1):
-            try:
-                found += self._store.read_plan(group, index, index).execute()
-            except CorruptRange:
-                if not self.rotten:
-                    raise
-                found.append((index, 0 if index in log.unsure else log.index.term(index)))
-        return found
+    def _witness_recovery(self, store: Store) -> None:
+        """Show what can be read of each group's log."""
+        self._read_back.begin(store._lane, self._filesystem.image)
+        for group, restored in sorted(store.groups.items()):
+            known, entries = self._read_back.read(store, group, self.rotten)
+            log = self._witness.recovered(self.node, group, restored, entries,
+                                          bool(restored.quarantined), known)
+            self._read_back.note(store, group, log, bool(restored.quarantined))
 
     def crash(self, power: bool) -> None:
         """End this life, with or without the page cache."""

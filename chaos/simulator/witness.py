@@ -66,11 +66,12 @@ class Witness:
             self.replica(node, write.group).settle(writes.sequence)
 
     def recovered(self, node: int, group: int, restored: GroupRestored,
-                  entries: Iterable[Entry | tuple[int, int]], damaged: bool = False) -> None:
-        """A restart found this; ``entries`` are all that it can read, verified, and (index, term)
-        of those that it knows to be damaged."""
+                  entries: Iterable[Entry | tuple[int, int]], damaged: bool = False,
+                  known: LogModel | None = None) -> LogModel:
+        """A restart found this; ``entries`` are all that it can read behind ``known``, verified,
+        and (index, term) of those that it knows to be damaged.  What it found, as a log."""
         replica = self.replica(node, group)
-        log = LogModel()
+        log = known if known is not None else LogModel()
         for entry in entries:
             if isinstance(entry, tuple):
                 index, term = entry  # term 0: it only knows that the entry is committed
@@ -88,6 +89,7 @@ class Witness:
             self._ask("on_recover", replica, log, restored)
         replica.restart(log, hard_state, restored.applied)
         replica.damaged = damaged
+        return log
 
     # ---- messages and commits ----------------------------------------------------------------
 
