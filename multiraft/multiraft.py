@@ -544,6 +544,10 @@ class MultiRaft(Repairing):
         """Highest index of ``group`` that is durable here."""
         return self._group(group).log.durable_index
 
+    def applied_index(self, group: int) -> int:
+        """Highest index of ``group`` that the driver has reported as applied."""
+        return self._group(group).log.applied_index
+
     def commit_index(self, group: int) -> int:
         """Highest index of ``group`` known committed here."""
         return self._group(group).log.commit

@@ -56,8 +56,9 @@ class LogModel:
         return index <= len(self.chains) and self.chain(index) == chain
 
     def append(self, entry: Entry) -> int:
-        chain = chain_of(self.chain(self.last_index), entry)
-        self.chains.append(chain)
+        chains = self.chains
+        chain = chain_of(chains[-1] if chains else 0, entry)
+        chains.append(chain)
         self.terms.append(entry.term)
         if entry.kind == EntryKind.MEMBERSHIP:
             self.members.append((entry.index, membership.decode(entry.payload)))

@@ -311,11 +311,11 @@ class SimulatedNode(Mending, Regrouping):
         deliver(events, self._raft)
 
     def _arrived(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
-        self._run(self._life, self._take_in, (handler, sender, frame))
-
-    def _take_in(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
-        self._inbox.append((handler, sender, frame))
-        self.request_round()
+        if self.paused:
+            self._run(self._life, self._arrived, (handler, sender, frame))
+        elif self.alive:
+            self._inbox.append((handler, sender, frame))
+            self.request_round()
 
     def _step_all(self, sender: int, frame: tuple) -> None:
         for message in frame:
@@ -350,12 +350,13 @@ class SimulatedNode(Mending, Regrouping):
         for handler, sender, frame in inbox:
             handler(sender, frame)
         self._raft.tick(self.now_ms)
-        ready = self._raft.ready(with_writes=self._disk.takes_writes)
         changed = False
-        while ready:
+        while self._raft.has_work:
+            ready = self._raft.ready(with_writes=self._disk.takes_writes)
+            if not ready:
+                break  # what is left waits for the disk
             changed = changed or bool(ready.events)
             self._obey(ready)
-            ready = self._raft.ready(with_writes=self._disk.takes_writes)
         self._rest()
         healthy = not self._disk.is_stalled(self.now_ms)
         if changed or healthy != self._healthy:
@@ -378,7 +379,8 @@ class SimulatedNode(Mending, Regrouping):
 
     def _obey(self, ready: Ready) -> None:
         """The order of effects is the order of fields."""
-        self._note(ready.events)
+        if ready.events:
+            self._note(ready.events)
         if ready.writes is not None:
             self._effect()
             self._witness.staged(self.node, ready.writes)
@@ -386,9 +388,11 @@ class SimulatedNode(Mending, Regrouping):
             self._disk.submit(Flight(ready.writes, staged, ready.messages_after_write))
         else:
             assert not ready.messages_after_write, "messages wait for a write that is not there"
-        self._send_all(ready.messages)
-        self._effect()
-        self._disk.start_next()
+        if ready.messages:
+            self._send_all(ready.messages)
+        if ready.writes is not None:
+            self._effect()
+            self._disk.start_next()
         for read in ready.reads:
             self._witness.confirmed(self.node, read.group, read.index, read.token)
         for group, first, last in ready.committed:
@@ -437,7 +441,7 @@ class SimulatedNode(Mending, Regrouping):
 
     def commits(self) -> dict[int, int]:
         """Commit index of each group here."""
-        return {group: self._raft.status(group).commit for group in self._raft.groups()}
+        return {group: self._raft.commit_index(group) for group in self._raft.groups()}
 
     def settled(self, flights: Sequence[Flight]) -> None:
         """These writes are on the disk."""
@@ -457,7 +461,8 @@ class SimulatedNode(Mending, Regrouping):
         for flight in flights:
             self._send_all(flight.messages_after)
         self._sessions.written()
-        self.request_round()
+        if self._raft.has_work or not self._healthy:
+            self.request_round()
 
     # ---- sending ---------------------------------------------------------------------------
 
@@ -465,9 +470,15 @@ class SimulatedNode(Mending, Regrouping):
         """One frame per peer; appends of cold ranges follow when they were read."""
         frames: dict[int, list[Message]] = {}
         for to, message in envelopes:
-            filled = self._fill(to, message)
-            if filled is not None:
-                frames.setdefault(to, []).append(filled)
+            if type(message) is Append and message.last_index != message.prev_index:
+                message = self._fill(to, message)
+                if message is None:
+                    continue
+            frame = frames.get(to)
+            if frame is None:
+                frames[to] = [message]
+            else:
+                frame.append(message)
         for to, messages in frames.items():
             self._send(to, messages)
 
@@ -481,10 +492,8 @@ class SimulatedNode(Mending, Regrouping):
         self._network.send(self.node, to, "append", tuple(messages),
                            self._world.nodes[to].receive_peer)
 
-    def _fill(self, to: int, message: Message) -> Message | None:
+    def _fill(self, to: int, message: Append) -> Append | None:
         """An append gets its entries, framed as the lane has them."""
-        if type(message) is not Append or message.last_index == message.prev_index:
-            return message
         first, last = message.prev_index + 1, message.last_index
         if not self._raft.leads(message.group, message.term):
             return None

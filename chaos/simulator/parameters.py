@@ -20,6 +20,9 @@ FAULT_KINDS = (
     "members", "return",
 )
 
+#: Simulated time with faults, long enough for a seed to count (docs/simulator.md).
+SAFETY_MS = 300_000
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkParameters:
@@ -107,7 +110,6 @@ class Parameters:
         rng = random.Random(f"{seed}/parameters")
         drawn_nodes = rng.choice((3, 3, 3, 4, 5, 5))
         drawn_groups = rng.choice((8, 8, 12, 16, 16, 24, 32, 64))
-        drawn_safety_ms = rng.choice((15_000, 20_000, 30_000))
         factor = rng.choice((3, 3, 3, 5))
         node_count = nodes if nodes is not None else drawn_nodes
         return cls(
@@ -116,9 +118,9 @@ class Parameters:
             replication_factor=min(factor, node_count),
             groups=groups if groups is not None else drawn_groups,
             partitions_per_group=rng.choice((1, 1, 2, 3)),
-            safety_ms=safety_ms if safety_ms is not None else drawn_safety_ms,
+            safety_ms=safety_ms if safety_ms is not None else SAFETY_MS,
             faults=_draw_faults(rng),
-            fault_interval_ms=rng.choice((300, 700, 1500, 3000)),
+            fault_interval_ms=rng.choice((700, 1500, 3000, 5000)),
             fault_duration_ms=rng.choice((200, 800, 2000, 4000)),
             network=_draw_network(rng),
             disk=_draw_disk(rng),
@@ -174,10 +176,10 @@ def _draw_disk(rng: random.Random) -> DiskParameters:
         stall=rng.choice((0.0, 0.0, 0.002, 0.01)),
         stall_us=rng.choice((50_000, 300_000)),
         first_segment_bytes=first,
-        segment_bytes_max=first * rng.choice((1, 1, 4, 16)),
+        segment_bytes_max=first * rng.choice((4, 16, 64)),
         zero_ahead_bytes=rng.choice((0, 1 << 10, 16 << 10)),
         tail_cache_bytes_max=rng.choice((0, 1 << 10, 8 << 10, 1 << 20)),
-        checkpoint_bytes=rng.choice((4 << 10, 16 << 10, 64 << 10)),
+        checkpoint_bytes=rng.choice((8 << 10, 32 << 10, 128 << 10)),
         checkpoint_growth_factor=rng.choice((0, 2)),
         checkpoints_kept=rng.choice((1, 2)),
         gathers=rng.random() < 0.6,
@@ -203,13 +205,13 @@ def _draw_raft(rng: random.Random) -> RaftParameters:
 def _draw_workload(rng: random.Random) -> WorkloadParameters:
     return WorkloadParameters(
         producers=rng.choice((2, 4, 8)),
-        appends_per_second=rng.choice((10.0, 20.0, 40.0)),
+        appends_per_second=rng.choice((11.0, 13.0, 16.0)),
         records_per_batch_max=rng.choice((1, 3, 8)),
         value_bytes_max=rng.choice((0, 40, 300)),
         in_flight_max=rng.choice((1, 2, 5)),
         skew=rng.choice((1.0, 2.0, 8.0)),
         timeout_ms=rng.choice((300, 1000, 3000)),
         readers=rng.choice((1, 2, 4)),
-        reads_per_second=rng.choice((5.0, 15.0)),
+        reads_per_second=rng.choice((4.0, 8.0)),
         acks_leader=rng.choice((0.0, 0.0, 0.3)),
     )

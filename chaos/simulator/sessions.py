@@ -66,7 +66,7 @@ class Sessions:
         if request.acks == ACKS_LEADER:
             self._durable.setdefault(request.group, []).append((proposed.index, waiter))
         elif request.acks != ACKS_NONE:
-            if proposed.index <= self._raft.status(request.group).applied_index:
+            if proposed.index <= self._raft.applied_index(request.group):
                 self._done(waiter)
             else:
                 group = self._waiting.setdefault(request.group, {})
@@ -102,7 +102,7 @@ class Sessions:
     def written(self) -> None:
         """This node's own durable index moved."""
         for group in list(self._durable):
-            durable = self._raft.status(group).durable_index
+            durable = self._raft.durable_index(group)
             left = []
             for index, waiter in self._durable[group]:
                 if index <= durable:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from chaos.simulator.invariants import ALL, HOOKS, Invariant, Violation
 from chaos.simulator.model import GroupModel, LogModel, ReplicaModel
 from chaos.simulator.operations import AppendOperation, ReadOperation
-from multiraft.messages import Append, Message
+from multiraft.messages import Append, GroupMessage, Message
 from multiraft.ready import Writes
 from multiraft.store import GroupRestored
 from multiraft.types import Entry, HardState
@@ -27,6 +27,10 @@ class Witness:
         self._hooks: dict[str, tuple[Callable[..., None], ...]] = {
             hook: tuple(getattr(one, hook) for one in invariants if hasattr(one, hook))
             for hook in HOOKS}
+        #: ``on_send`` by type of message.
+        self._sent = {kind: tuple(getattr(one, "on_send") for one in invariants
+                                  if kind in one.messages)
+                      for kind in GroupMessage.__args__}
 
     def _ask(self, hook: str, *arguments: object) -> None:
         for check in self._hooks[hook]:
@@ -101,7 +105,8 @@ class Witness:
         if type(message) is Append:
             self.leads(replica, message.term)
             self._commit(replica, message.commit, message.term)
-        self._ask("on_send", replica, to, message)
+        for check in self._sent.get(type(message), ()):
+            check(replica, to, message)
 
     def created(self, node: int, group: int, restored: GroupRestored) -> None:
         """An empty replica, where there was none or a tombstone was left."""

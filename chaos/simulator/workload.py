@@ -79,7 +79,7 @@ class Cluster(NamedTuple):
     witness: Witness
     voters: dict[int, tuple[int, ...]]  # group -> nodes
     partitions: dict[int, tuple[int, ...]]  # group -> partitions
-    receive: Callable[[int, int, tuple], None]  # (node, sender, frame)
+    receivers: dict[int, Callable[[int, tuple], None]]  # node -> (sender, frame)
 
 
 class Stream:
@@ -243,16 +243,15 @@ class Workload:
         attempt = self._attempt_count
         client = CLIENT_BASE + max(append.producer, 0)
         timeout_us = self._parameters.timeout_ms * 1000
-        timer = self._cluster.queue.after(timeout_us, self._timed_out, attempt)
+        timer = self._cluster.queue.timer(timeout_us, self._timed_out, attempt)
         self._attempts[attempt] = (append, timer)
         request = AppendRequest(client, attempt, group, append.partition, append.payload,
                                 append.acks)
         self._deliver(client, node, request)
 
     def _deliver(self, client: int, node: int, request: tuple) -> None:
-        receive = self._cluster.receive
         self._cluster.network.send(client, node, "client", (request,),
-                                   lambda sender, frame: receive(node, sender, frame))
+                                   self._cluster.receivers[node])
 
     def _timed_out(self, attempt: int) -> None:
         append, _ = self._attempts.pop(attempt)

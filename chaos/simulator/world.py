@@ -36,7 +36,7 @@ WARM_UP_MS = 1500
 #: After healing, everything must be well again within this: a hundred leases.
 CONVERGE_MS = 60_000
 #: How often the parts check themselves in full while faults are on.
-CHECK_MS = 2_000
+CHECK_MS = 5_000
 #: How often convergence is looked at.
 STEP_MS = 200
 #: Groups must have gone to sleep after this long without work, and stay asleep as long again.
@@ -79,11 +79,13 @@ class World:
         self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
         voters = place_groups(parameters)
         self.witness = Witness(GroupModel(group, members) for group, members in voters.items())
+        receivers: dict[int, Callable[[int, tuple], None]] = {}
         cluster = Cluster(self.queue, self.network, self.trace, self.witness, voters,
-                          place_partitions(parameters), self._receive_request)
+                          place_partitions(parameters), receivers)
         self.workload = Workload(cluster, parameters.workload, self._rng("workload"))
         self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
                       for node in range(1, parameters.nodes + 1)}
+        receivers.update({number: node.receive_request for number, node in self.nodes.items()})
         self.atlas = Atlas(self._rng("rot"))
         self.nemesis = Nemesis(self, self._rng("nemesis"))
         self._voters = voters
@@ -91,9 +93,6 @@ class World:
     def _rng(self, part: str) -> random.Random:
         """A stream of its own for each part: more draws in one do not shift the others."""
         return random.Random(f"{self.parameters.seed}/{part}")
-
-    def _receive_request(self, node: int, sender: int, frame: tuple) -> None:
-        self.nodes[node].receive_request(sender, frame)
 
     def run_for(self, duration_ms: int) -> None:
         self.queue.run_until(self.queue.now_us + duration_ms * 1000)
