@@ -132,6 +132,11 @@ class Witness:
                 raise Violation("DurableSurvives", f"{replica} is gone, and nobody removed it")
             replica.restart_buried()
 
+    @property
+    def first_leaders(self) -> int:
+        """Groups that had one at all: the first is no change."""
+        return sum(1 for group in self.groups.values() if group.leaders)
+
     def leads(self, replica: ReplicaModel, term: int) -> None:
         if replica.group.leaders.get(term) != replica.node:
             self.leader_changes += 1
