@@ -20,6 +20,9 @@ FAULT_KINDS = (
     "members", "return",
 )
 
+#: A run plays with at least so many, one or two less where two kinds exclude each other.
+KINDS_MIN = 7
+
 #: Simulated time with faults, long enough for a seed to count (docs/simulator.md).
 SAFETY_MS = 300_000
 
@@ -111,6 +114,8 @@ class Parameters:
         drawn_nodes = rng.choice((3, 3, 3, 4, 5, 5))
         drawn_groups = rng.choice((8, 8, 12, 16, 16, 24, 32, 64))
         factor = rng.choice((3, 3, 3, 5))
+        interval_ms = rng.choice((700, 1500, 3000, 5000))
+        duration_ms = rng.choice((200, 800, 2000, 4000))
         node_count = nodes if nodes is not None else drawn_nodes
         return cls(
             seed=seed,
@@ -120,8 +125,8 @@ class Parameters:
             partitions_per_group=rng.choice((1, 1, 2, 3)),
             safety_ms=safety_ms if safety_ms is not None else SAFETY_MS,
             faults=_draw_faults(rng),
-            fault_interval_ms=rng.choice((700, 1500, 3000, 5000)),
-            fault_duration_ms=rng.choice((200, 800, 2000, 4000)),
+            fault_interval_ms=max(interval_ms, duration_ms),  # about one at a time
+            fault_duration_ms=duration_ms,
             network=_draw_network(rng),
             disk=_draw_disk(rng),
             raft=_draw_raft(rng),
@@ -145,12 +150,14 @@ class Parameters:
 
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
-    chosen = tuple(kind for kind in FAULT_KINDS if rng.random() < share)
+    odds = {kind: rng.random() for kind in FAULT_KINDS}
+    least = sorted(odds.values())[KINDS_MIN - 1]
+    chosen = tuple(kind for kind in FAULT_KINDS if odds[kind] <= max(share, least))
     if {"members", "return"} & {*chosen} and "bit-rot" in chosen:
         # What has to be whole elsewhere is asked of one set of replicas: one of the two.
         gone = rng.choice((("members", "return"), ("bit-rot",)))
         chosen = tuple(kind for kind in chosen if kind not in gone)
-    return chosen or (rng.choice(FAULT_KINDS),)
+    return chosen
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:
@@ -160,7 +167,7 @@ def _draw_network(rng: random.Random) -> NetworkParameters:
     return NetworkParameters(
         delay_min_us=rng.choice((50, 200, 1000)),
         delay_spread_us=rng.choice((100, 1000, 5000, 20_000)),
-        loss=odds(0.0, 0.0, 0.005, 0.02, 0.1),
+        loss=odds(0.0, 0.0, 0.005, 0.02, 0.05),
         duplication=odds(0.0, 0.0, 0.01, 0.05),
         item_loss=odds(0.0, 0.0, 0.02, 0.1),
         reorder=odds(0.0, 0.0, 0.02, 0.2),
