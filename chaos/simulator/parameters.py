@@ -18,6 +18,8 @@ FAULT_KINDS = (
     "partition-halves", "partition-one-way", "clog", "disk-slow", "disconnect", "transfer",
     "double-crash", "isolate-leader", "crash-in-write", "bit-rot",
     "members", "return",
+    "eio-write", "eio-sync", "disk-full", "disk-hung", "majorities-ring", "bridge", "client-cut",
+    "channel-cut", "clock-drift",
 )
 
 
@@ -49,6 +51,7 @@ class DiskParameters:
     checkpoint_bytes: int
     checkpoint_growth_factor: int
     checkpoints_kept: int
+    reserved_bytes: int  # for what goes on when the disk is full
     gathers: bool  # several rounds queue for one sync; else one is in flight and consensus waits
 
 
@@ -180,6 +183,7 @@ def _draw_disk(rng: random.Random) -> DiskParameters:
         checkpoint_bytes=rng.choice((4 << 10, 16 << 10, 64 << 10)),
         checkpoint_growth_factor=rng.choice((0, 2)),
         checkpoints_kept=rng.choice((1, 2)),
+        reserved_bytes=rng.choice((64 << 10, 256 << 10)),
         gathers=rng.random() < 0.6,
     )
 
