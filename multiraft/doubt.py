@@ -49,13 +49,20 @@ def begin(group: Group) -> None:
 
 def speak_up(group: Group) -> None:
     """State the doubt to the leader, and again until it is cleared: a group that sleeps sends
-    nothing that could be answered with it."""
+    nothing that could be answered with it.  Who knows no leader asks around meanwhile: the group
+    may live without it (``election``)."""
     if group.cleared[2]:
         return
     host = group.host
     if group.leader and group.leader in host.support.connections:
         group.send(group.leader, Doubt(group.id, group.incarnation, group.term, group.episode))
-    host.timers.arm(group.id, host.now_ms + host.config.retransmit_ms)
+    pause_ms = host.config.bystander_retry_ms if is_alone(group) else host.config.retransmit_ms
+    host.timers.arm(group.id, host.now_ms + pause_ms)
+
+
+def is_alone(group: Group) -> bool:
+    """Whether it knows nobody to whom it could state its doubt."""
+    return not group.leader and not group.cleared[2]
 
 
 def may_accept(group: Group, sender: int) -> bool:

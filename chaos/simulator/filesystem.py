@@ -310,6 +310,16 @@ class SimulatedFilesystem:
             if at < len(image):
                 image[at] ^= 1 << bit
 
+    def overwrite(self, path: str, at: int, data: bytes) -> bytes:
+        """Other bytes are on the disk, and whoever reads the file sees them; what was there."""
+        inode = self._disk_names[dirname(path)][basename(path)]
+        before = bytes(inode.disk[at:at + len(data)])
+        for image in (inode.disk, inode.view, inode.cache):
+            if image is not None:
+                end = min(at + len(data), len(image))
+                image[at:end] = data[:max(0, end - at)]
+        return before
+
     # ---- effects ---------------------------------------------------------------------------
 
     def write(self, inode: Inode, position: int, data: bytes | None) -> None:

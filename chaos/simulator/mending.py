@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.network import Network
-from chaos.simulator.rot import Place, durable_places
+from chaos.simulator.rot import Misdirected, Place, durable_places
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.plans import StagedWrite
@@ -60,6 +60,18 @@ class Mending:
         """A bit of this node's disk changes."""
         self.rotten = self._unscrubbed = True
         self._filesystem.flip(path, at, bit)
+
+    def index_files(self) -> dict[str, bytes]:
+        """Index files with what they hold."""
+        images = self._filesystem.images(f"{DIRECTORY}/lane-0", ".index")
+        return {path: image for path, image in images.items() if image}
+
+    def misdirect(self, write: Misdirected) -> None:
+        """A write of this node's disk turns out to have gone elsewhere."""
+        self.rotten = self._unscrubbed = True
+        place = write.place
+        data = self._filesystem.overwrite(place.path, place.at, bytes(place.length))
+        self._filesystem.overwrite(write.to_path, write.to, data)
 
     def scrub_soon(self) -> None:
         """Look at the whole lane in a while."""
@@ -131,7 +143,10 @@ class Mending:
             if isinstance(item, Answer):
                 self._repairer.answered(item)
                 continue
-            plans, answer = self._repairer.answer_plans(item)
+            found = self._repairer.answer_plans(item)
+            if found is None:
+                continue  # no such group here (any more)
+            plans, answer = found
             entries: list[Entry] = []
             for plan in plans:
                 try:

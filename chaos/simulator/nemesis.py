@@ -166,21 +166,49 @@ class Nemesis:
     def cause_bit_rot(self) -> None:
         """A bit of something durable changes; it is found by a scrub, or by a restart first."""
         node, atlas = self._node(), self._world.atlas
-        for number, other in self._world.nodes.items():
-            if other.is_whole:
-                atlas.whole(number)
+        atlas.refresh()
         if not node.is_up or node.paused:
             return
-        rot = atlas.choose(node.node, node.durable_places(), self._world.witness)
+        rot = atlas.choose(node.node, node.durable_places())
         if rot is None:
             return
         atlas.note(node.node, rot)
         self._say(node.node, f"rot of {rot.place} at {rot.byte}")
         node.rot(rot.place.path, rot.byte, self._rng.randrange(8))
+        self._find_damage(node)
+
+    def _find_damage(self, node: SimulatedNode) -> None:
+        """By a restart, or by a scrub."""
         if self._rng.random() < 0.5:
             self._crash(node, power=self._rng.random() < 0.5)
         else:
             node.scrub_soon()
+
+    def cause_misdirected(self) -> None:
+        """A write went to another place of its file, or to another file: its own place has none of
+        it, and what stood there is overwritten."""
+        node, atlas = self._node(), self._world.atlas
+        atlas.refresh()
+        if not node.is_up or node.paused:
+            return
+        write = atlas.misdirect(node.node, node.durable_places())
+        if write is None:
+            return
+        atlas.note_lost(node.node)
+        self._say(node.node, f"{write.place} went to {write.to_path} at {write.to}")
+        node.misdirect(write)
+        self._find_damage(node)
+
+    def cause_rot_beside(self) -> None:
+        """An index file rots, which only spares work."""
+        node = self._node()
+        files = node.index_files() if node.is_up and not node.paused else {}
+        if files:
+            path = self._rng.choice(sorted(files))
+            at = self._rng.randrange(len(files[path]))
+            self._say(node.node, f"rot of {path} at {at}")
+            node.rot(path, at, self._rng.randrange(8))
+            self._find_damage(node)
 
     def cause_disk_slow(self) -> None:
         node = self._node()

@@ -170,7 +170,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         for group, members in self._voters.items():
             if not store.is_removed(group):
                 store.create_group(group, INCARNATION, Configuration(members))
-        self._witness.absent(self.node, store.groups)
+        self._witness.absent(self.node, store.groups, self.rotten)
         self._filesystem.fuse = -1
         if not self._filesystem.exists(PROBE_FILE):
             self._filesystem.create(PROBE_FILE)
@@ -425,7 +425,8 @@ class SimulatedNode(Ailing, Mending, Regrouping):
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
             if event.kind == "wanted":
-                create_wanted(self._store, self._raft, self._witness, event)
+                create_wanted(self._store, self._raft, self._witness, self._repairer, event)
+                self._repair_soon()
             if event.kind == "removed":
                 self._sessions.stepped_down(event.group)
                 self._repairer.groups.discard(event.group)

@@ -19,7 +19,7 @@ FAULT_KINDS = (
     "double-crash", "isolate-leader", "crash-in-write", "bit-rot",
     "members", "return",
     "eio-write", "eio-sync", "disk-full", "disk-hung", "majorities-ring", "bridge", "client-cut",
-    "channel-cut", "clock-drift",
+    "channel-cut", "clock-drift", "misdirected", "rot-beside",
 )
 
 
@@ -147,10 +147,6 @@ class Parameters:
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
     chosen = tuple(kind for kind in FAULT_KINDS if rng.random() < share)
-    if {"members", "return"} & {*chosen} and "bit-rot" in chosen:
-        # What has to be whole elsewhere is asked of one set of replicas: one of the two.
-        gone = rng.choice((("members", "return"), ("bit-rot",)))
-        chosen = tuple(kind for kind in chosen if kind not in gone)
     return chosen or (rng.choice(FAULT_KINDS),)
 
 

@@ -84,7 +84,7 @@ class World:
         self.workload = Workload(cluster, parameters.workload, self._rng("workload"))
         self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
                       for node in range(1, parameters.nodes + 1)}
-        self.atlas = Atlas(self._rng("rot"))
+        self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
         self.nemesis = Nemesis(self, self._rng("nemesis"))
         self._voters = voters
 
@@ -131,6 +131,7 @@ class World:
         down: list[int] = []
         hangs = rng.random() < 0.5
         # A damaged node may need each of the others: for its copies, or to be cleared.
+        self.atlas.refresh()
         if rng.random() < MINORITY_DOWN and not self.atlas.damaged_nodes:
             down = rng.sample(sorted(self.nodes), (self.parameters.replication_factor - 1) // 2)
             if not self._can_do_without(down):
