@@ -75,7 +75,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         self._disk_factor = 1
         self.crashes = 0
         self.peer_frames = 0
-        self.rotten = False  # bits of its disk have changed
+        self.rotten = self._unmet = False  # bits of its disk have changed
         self._world = world
         self._queue = world.queue
         self._witness: Witness = world.witness
@@ -193,7 +193,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
             self._world.nodes[peer].peer_up(self.node)
             if self._world.nodes[peer].is_up:
                 self._connect(peer)
-        self._unscrubbed = self.rotten
+        self._unscrubbed, self._unmet = self.rotten, False
         if self.rotten:
             self.scrub_soon()
         if "disk-full" in parameters.faults:

@@ -62,7 +62,7 @@ class Node(Protocol):
     """Whose disk it is."""
 
     node: int
-    is_whole: bool
+    is_settled: bool
 
 
 def durable_places(images: dict[str, bytes]) -> list[Place]:
@@ -101,7 +101,7 @@ class Atlas:
 
     def refresh(self) -> None:
         """Forget what was found and repaired."""
-        whole = {node.node for node in self._nodes if node.is_whole}
+        whole = {node.node for node in self._nodes if node.is_settled}
         self._entries = {place: owner for place, owner in self._entries.items()
                          if owner not in whole}
         if self._lost in whole:

@@ -174,3 +174,16 @@ def test_a_doubter_of_a_sleeping_group_speaks_up_until_it_is_heard():
     cluster.cut.discard((doubter, leader))
     cluster.run(2000)
     assert len(events(cluster, doubter, "cleared")) == 1
+
+
+def test_a_doubter_that_was_removed_meanwhile_is_told_so():
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    others = tuple(id_ for id_ in cluster.nodes if id_ != doubter)
+    cluster.crash(doubter)
+    cluster.nodes[leader].core.change_members(GROUP, others, ())
+    cluster.run(3000)
+    assert status(cluster, leader).configuration.voters == others
+    lose_end(cluster, doubter, keep=2)
+    cluster.run(10_000)
+    assert GROUP not in cluster.nodes[doubter].core.groups()
