@@ -115,6 +115,8 @@ def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
         return
     group.doubters += member.doubt == 0
     member.doubt = doubt.episode
+    group.stamp += 1
+    member.since = group.stamp  # what it said before, it may have forgotten
     member.barrier = group.log.last_index + 1
     member.match = 0  # whatever it acknowledged, it may have forgotten
     member.commit_known = 0
@@ -128,11 +130,11 @@ def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
 
 def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
     """Whether an acknowledgement moves the member's progress.  One that is no ``DOUBTFUL`` and
-    reaches the barrier ends the doubt."""
-    if reply.status == Status.DOUBTFUL:
+    reaches the barrier ends the doubt.  One that does not reach it answers an append from after the
+    doubt was heard (``since``): the doubt was an old one that came late, and the member has to be
+    fed up to the barrier all the same."""
+    if reply.status == Status.DOUBTFUL or reply.match < member.barrier:
         return member.doubt != 0
-    if reply.match < member.barrier:
-        return False  # from before it doubted
     member.doubt = 0
     group.doubters -= 1
     group.emit("member", member.node, "cleared")
