@@ -241,6 +241,7 @@ class Node:
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
+        self.replicas.made = self.repairs.created
         self.scrub = Scrub(self.store, self.disk, self._damaged, config.data_dir, config.storage)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)

@@ -3,7 +3,8 @@
 Contract.  ``send`` takes a frame (a tuple of items) from one node to another; every item arrives
 once, never, or twice, in the order of its link unless the frame is picked to overtake.  A frame
 that was under way when its sender or receiver crashed still arrives: old bytes outlive processes
-(scenario S7).  Links are one-way; ``block`` and ``clog`` act on one direction.
+(scenario S7).  Links are one-way; ``block`` and ``clog`` act on one direction, ``block`` on one
+channel of it when the link names one: connections of a pair of nodes may fail one by one.
 
 Theory.  Items of a coalesced frame share a fate only as far as the frame does: ``item_loss`` takes
 one group's item out of a frame, which a broken demultiplexer would do (scenario S5).
@@ -19,7 +20,7 @@ from typing import Any
 from chaos.simulator.events import EventQueue
 from chaos.simulator.parameters import NetworkParameters
 
-Link = tuple[int, int]
+Link = tuple[int, int] | tuple[int, int, str]  # sender, receiver, channel (none = all)
 Frame = tuple[Any, ...]
 
 
@@ -76,7 +77,8 @@ class Network:
         """Put ``frame`` on the way; ``deliver(sender, frame)`` runs when it arrives."""
         self.frames += 1
         self.items += len(frame)
-        if (sender, to) in self._blocked:
+        blocked = self._blocked
+        if blocked and ((sender, to) in blocked or (sender, to, channel) in blocked):
             return
         copies = 1
         if self.faulty and (draw := self._rng.random()) < self._damaged:

@@ -20,7 +20,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from chaos.simulator.disk import DiskWorker, Flight
+from chaos.simulator.ailing import Ailing, Clock
+from chaos.simulator.disk import PROBE_FILE, DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.limits import raft_config, storage_config
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 CLUSTER_ID = b"simulated-------"
 #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
-ROUND_US = 20
+ROUND_US = 100
 #: From a peer's start to an append connection with it.
 CONNECT_US = 2_000
 #: Blocking reads of cold entries take this long.
@@ -62,7 +63,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
                            "removed", "wanted"})
 
 
-class SimulatedNode(Mending, Regrouping):
+class SimulatedNode(Ailing, Mending, Regrouping):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -70,10 +71,12 @@ class SimulatedNode(Mending, Regrouping):
         self.node = node
         self.alive = False
         self.paused = False
+        self.clock = Clock(world.queue)
+        self.disk_hangs = False
         self._disk_factor = 1
         self.crashes = 0
         self.peer_frames = 0
-        self.rotten = False  # bits of its disk have changed
+        self.rotten = self._unmet = False  # bits of its disk have changed
         self._world = world
         self._queue = world.queue
         self._witness: Witness = world.witness
@@ -82,8 +85,10 @@ class SimulatedNode(Mending, Regrouping):
         self._rng = rng
         self._voters = {group: members for group, members in voters.items() if node in members}
         self._peers = tuple(peer for peer in range(1, world.parameters.nodes + 1) if peer != node)
+        self._marks = world.marks
         self._filesystem = SimulatedFilesystem()
         self._read_back = ReadBack()
+        self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
         self._life = 0
         self._effects_left = 0
         self._crash_power = True
@@ -102,8 +107,8 @@ class SimulatedNode(Mending, Regrouping):
         self._round_due = False
         self._wake_ms: int | None = None
         self._disk: DiskWorker | None = None
+        self._recovery_waits = False  # for a disk that hangs
         self._connected: dict[int, None] = {}  # peers
-        self._healthy = True
         self._missed.clear()
         self._repairer: Repairer | None = None
         self._repairing = False
@@ -113,7 +118,8 @@ class SimulatedNode(Mending, Regrouping):
 
     @property
     def now_ms(self) -> int:
-        return self._queue.now_us // 1000
+        """By this node's clock."""
+        return self.clock.now_ms
 
     def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
         """Run ``callback`` in this life; while paused, it waits."""
@@ -151,46 +157,49 @@ class SimulatedNode(Mending, Regrouping):
         self.later(RECOVERY_US, self._recover)
 
     def _recover(self) -> None:
+        if self.disk_hangs:
+            self._recovery_waits = True
+            return
         parameters = self._world.parameters
         identity = Identity(CLUSTER_ID, self.node, self._rng.getrandbits(62) + 1)
-        self._store = store = Store.open(DIRECTORY, self._filesystem, identity,
-                                         storage_config(parameters))
+        store = self._open_store(lambda: Store.open(DIRECTORY, self._filesystem, identity,
+                                                    storage_config(parameters)))
+        if store is None:
+            return
+        self._store = store
         if store.damage and not self.rotten:
             raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
         for group, members in self._voters.items():
             if not store.is_removed(group):
                 store.create_group(group, INCARNATION, Configuration(members))
-        self._witness.absent(self.node, store.groups)
+        self._witness.absent(self.node, store.groups, self.rotten)
         self._filesystem.fuse = -1
-        self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng)
+        if not self._filesystem.exists(PROBE_FILE):
+            self._filesystem.create(PROBE_FILE)
+        self._room = self._make_room()
+        self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng,
+                                self._room)
         self._disk.factor = self._disk_factor
         config = raft_config(parameters)
-        self._raft = raft = MultiRaft(self.node, config, store, self._rng, self._queue.now_ms)
-        self._witness_recovery(store)
+        self._raft = raft = MultiRaft(self.node, config, store, self._rng, self.now_ms)
+        self._read_back.show(store, self._filesystem.image, self._witness, self.node, self.rotten)
         for group, restored in sorted(store.groups.items()):
             raft.add_group(group, INCARNATION, restored, store.tails[group])
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
-                                  self.node, self._damaged)
+                                  self.node, self._damaged, self._room)
         self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
         self._liveness.wake(self.now_ms)
         for peer in self._peers:
             self._world.nodes[peer].peer_up(self.node)
             if self._world.nodes[peer].is_up:
                 self._connect(peer)
-        self._unscrubbed = self.rotten
+        self._unscrubbed, self._unmet = self.rotten, False
         if self.rotten:
             self.scrub_soon()
+        if "disk-full" in parameters.faults:
+            self._keep_looking()
         self.request_round()
-
-    def _witness_recovery(self, store: Store) -> None:
-        """Show what can be read of each group's log."""
-        self._read_back.begin(store._lane, self._filesystem.image)
-        for group, restored in sorted(store.groups.items()):
-            known, entries = self._read_back.read(store, group, self.rotten)
-            log = self._witness.recovered(self.node, group, restored, entries,
-                                          bool(restored.quarantined), known)
-            self._read_back.note(store, group, log, bool(restored.quarantined))
 
     def crash(self, power: bool) -> None:
         """End this life, with or without the page cache."""
@@ -225,16 +234,11 @@ class SimulatedNode(Mending, Regrouping):
             self.after_disk(int(self._rng.random() * latency_us), act)
 
     def disarm(self) -> None:
-        """No crash is prepared any more."""
+        """No crash is prepared any more, and no error."""
         self._ambush = None
         self._effects_left = 0
         self._filesystem.fuse = -1
-
-    def slow_disk(self, factor: int) -> None:
-        """From now on, over all lives."""
-        self._disk_factor = factor
-        if self._disk is not None:
-            self._disk.factor = factor
+        self._filesystem.faults.heal()
 
     def pause(self) -> None:
         self.paused = True
@@ -321,6 +325,8 @@ class SimulatedNode(Mending, Regrouping):
         for message in frame:
             if type(message) is Append and message.entries:
                 message = message._replace(entries=tuple(core.parse_entries(message.entries)))
+                if self._is_lost_for_room(message.entries):
+                    continue
             self._raft.step(sender, message)
 
     def _serve_all(self, sender: int, frame: tuple) -> None:
@@ -358,10 +364,8 @@ class SimulatedNode(Mending, Regrouping):
             changed = changed or bool(ready.events)
             self._obey(ready)
         self._rest()
-        healthy = not self._disk.is_stalled(self.now_ms)
-        if changed or healthy != self._healthy:
-            self._healthy = healthy
-            self._liveness.publish(healthy)
+        if changed:
+            self._liveness.publish()
 
     def _rest(self) -> None:
         """Nothing to do until the next deadline."""
@@ -369,8 +373,7 @@ class SimulatedNode(Mending, Regrouping):
         if deadline_ms is None or self._wake_ms is not None and self._wake_ms <= deadline_ms:
             return
         self._wake_ms = deadline_ms
-        delay_us = max(0, deadline_ms * 1000 - self._queue.now_us)
-        self.later(delay_us, self._wake, deadline_ms)
+        self.later(self.clock.until_us(deadline_ms), self._wake, deadline_ms)
 
     def _wake(self, deadline_ms: int) -> None:
         if self._wake_ms == deadline_ms:
@@ -414,7 +417,8 @@ class SimulatedNode(Mending, Regrouping):
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
             if event.kind == "wanted":
-                create_wanted(self._store, self._raft, self._witness, event)
+                create_wanted(self._store, self._raft, self._witness, self._repairer, event)
+                self._repair_soon()
             if event.kind == "removed":
                 self._sessions.stepped_down(event.group)
                 self._repairer.groups.discard(event.group)
@@ -461,7 +465,7 @@ class SimulatedNode(Mending, Regrouping):
         for flight in flights:
             self._send_all(flight.messages_after)
         self._sessions.written()
-        if self._raft.has_work or not self._healthy:
+        if self._raft.has_work:
             self.request_round()
 
     # ---- sending ---------------------------------------------------------------------------

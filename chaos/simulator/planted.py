@@ -159,6 +159,23 @@ BUGS: dict[str, Bug] = {
     "unknown-producer-anywhere": Bug(
         "multiraft.tail", "PartitionTail._original", "if info.base_sequence != 0:", "if False:",
         "a producer's second batch is accepted before its first"),
+    "failed-sync-counts": Bug(
+        "chaos.simulator.disk", "DiskWorker._begin",
+        "failed = True\n        done = self._ending(error, no_room)", "pass",
+        "a driver goes on after a failed write or sync, as a retry would let it (rostam #94)",
+        ("eio-sync", "eio-sync", "eio-write", "power-loss", "isolate-leader")),
+    "hung-disk-vouches": Bug(
+        "multiraft.leases", "Liveness.answer", "if not self._healthy:", "if False:",
+        "a node whose disk hangs keeps its leases: its groups stand still (hashicorp/raft #503)",
+        ("disk-hung",)),
+    "no-room-reserved": Bug(
+        "multiraft.storage.lane", "Segment.create", "if reserve:", "if False:",
+        "a segment finds no room in the middle of a gathered write",
+        ("disk-full", "disk-full", "kill")),
+    "full-disk-is-the-end": Bug(
+        "chaos.simulator.disk", "DiskWorker._create", "if not is_full(error):", "if True:",
+        "no room for a segment stops the node instead of its records",
+        ("disk-full", "disk-full", "kill")),
 }
 
 

@@ -1,8 +1,7 @@
 """What a restarted node can read of its logs: every entry verified, and none twice for nothing.
 
-Contract.  ``ReadBack.begin`` looks at the lane that a recovery left; ``read`` then gives one
-group's log as (what is known from an earlier look, entries behind that).  The result is that of
-reading every entry: an entry is taken from the earlier look only if the store's index still puts it
+Contract.  ``ReadBack.show`` tells the witness what a recovery left of each group's log.  The result
+is that of reading every entry: an entry is taken from the earlier look only if the store's index still puts it
 at the same place and size, nothing calls it damaged, and the bytes of that place are, compared, the
 very bytes that were verified then.
 
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from chaos.simulator.model import LogModel, chain_of
+from chaos.simulator.witness import Witness
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.lane import Lane
@@ -51,8 +51,19 @@ class ReadBack:
         self._changed: list[tuple[int, int]] = []
         self.entries_read = 0
 
-    def begin(self, lane: Lane, image: Callable[[str], bytes]) -> None:
-        """Find out which parts of the lane are not as they were; ``image`` reads a file."""
+    def show(self, store: Store, image: Callable[[str], bytes], witness: Witness, node: int,
+             rotten: bool) -> None:
+        """Tell the witness all that can be read; ``image`` gives a file's bytes.  Raises
+        ``CorruptRange`` when an entry is damaged on a disk that is not ``rotten``."""
+        self._begin(store._lane, image)
+        for group, restored in sorted(store.groups.items()):
+            known, entries = self._read(store, group, rotten)
+            damaged = bool(restored.quarantined)
+            log = witness.recovered(node, group, restored, entries, damaged, known)
+            self._note(store, group, log, damaged)
+
+    def _begin(self, lane: Lane, image: Callable[[str], bytes]) -> None:
+        """Find out which parts of the lane are not as they were."""
         before, self._images = self._images, {}
         self._changed = []
         for segment in lane.segments:
@@ -67,9 +78,8 @@ class ReadBack:
         last = lane.segments[-1] if lane.segments else None
         self._changed.append((last.start + last.capacity if last else 0, _BEYOND))
 
-    def read(self, store: Store, group: int, rotten: bool) -> tuple[LogModel, list[Found]]:
-        """The group's log: the part that is as it was, and what follows.  Raises ``CorruptRange``
-        when an entry is damaged on a disk that is not ``rotten``."""
+    def _read(self, store: Store, group: int, rotten: bool) -> tuple[LogModel, list[Found]]:
+        """The group's log: the part that is as it was, and what follows."""
         log = store._logs[group]
         known = self._known(store, log)
         found: list[Found] = []
@@ -83,7 +93,7 @@ class ReadBack:
         self.entries_read += len(found)
         return known, found
 
-    def note(self, store: Store, group: int, log: LogModel, damaged: bool) -> None:
+    def _note(self, store: Store, group: int, log: LogModel, damaged: bool) -> None:
         """That is what was found; remembered for the next look unless some of it is ``damaged``."""
         held = store._logs[group]
         if damaged:
@@ -116,7 +126,7 @@ class ReadBack:
         try:
             entry, = store.read_plan(group, at, at).execute()
         except CorruptRange:
-            return False  # ``read`` comes upon it, and knows whether it may be
+            return False  # ``_read`` comes upon it, and knows whether it may be
         return chain_of(known.chain(at - 1), entry) == known.chain(at)
 
 

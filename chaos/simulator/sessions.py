@@ -17,6 +17,7 @@ from multiraft import core
 from multiraft.errors import CodecError, NotLeader, ProposalError, UnknownPartition
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange
+from multiraft.storage.room import Room
 from multiraft.storage.store import Store
 from multiraft.tail import open_payload
 from multiraft.types import EntryKind
@@ -38,7 +39,8 @@ class Sessions:
 
     def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
                  was_read: Callable[[int, ReadOperation], None], node: int,
-                 damaged: Callable[[CorruptRange], None]):
+                 damaged: Callable[[CorruptRange], None], room: Room):
+        self._room = room
         self._raft = raft
         self._store = store
         self._answer = answer
@@ -53,6 +55,10 @@ class Sessions:
     # ---- appends ---------------------------------------------------------------------------
 
     def append(self, request: AppendRequest) -> None:
+        if self._room.full:
+            self._room.refused += 1
+            self._reply(request, Reply(request.attempt, "StorageFull"))
+            return
         try:
             proposed = self._propose(request)
         except NotLeader as error:

@@ -115,19 +115,24 @@ class Witness:
             raise Violation("LivesAreApart", f"{replica} is created with a log that ends at "
                             f"{restored.bounds.last_index}, the one before it at "
                             f"{replica.staged.last_index}")
-        if HardState(*restored.hard_state) != replica.hard_state:
+        if HardState(*restored.hard_state) != replica.hard_state and not replica.damaged:
             raise Violation("TermMonotonic", f"{replica} is created with hard state "
                             f"{restored.hard_state}, its tombstone had {replica.hard_state}")
         replica.applied = 0
 
-    def absent(self, node: int, here: Iterable[int]) -> None:
-        """A restart found replicas of these groups only."""
+    def absent(self, node: int, here: Iterable[int], damaged: bool) -> None:
+        """A restart found replicas of these groups only; ``damaged``: what else there was may be
+        what its disk has lost."""
         for number, group in self.groups.items():
             replica = group.replicas.get(node)
             if number in here or replica is None:
                 continue
             known = [replica.durably_buried, *[write.buried for write in replica.pending]]
             used = replica.durable.last_index or replica.durable_hard_state != (0, 0)
+            if used and not any(known) and damaged:
+                replica.restart(LogModel(), replica.durable_hard_state, 0)
+                replica.damaged = True
+                continue
             if used and not any(known):
                 raise Violation("DurableSurvives", f"{replica} is gone, and nobody removed it")
             replica.restart_buried()

@@ -31,6 +31,7 @@ from multiraft import core
 
 #: Clients' addresses on the network start here; nodes are below.
 CLIENT_BASE = 1000
+READER_BASE = CLIENT_BASE + 500
 #: Refusals of the batch that is next in line before the producer is stuck for good: each is at
 #: least one backoff apart, and a leader that just took over may need a few.
 OUT_OF_ORDER_REFUSALS_MAX = 200
@@ -331,7 +332,7 @@ class Workload:
         if offset and rng.random() < 0.05:
             offset = rng.randrange(offset)
         node = rng.choice(self._cluster.voters[group])
-        client = CLIENT_BASE + 500 + reader
+        client = READER_BASE + reader
         self._deliver(client, node, FetchRequest(client, reader, group, partition, offset,
                                                  READ_BYTES_MAX))
 

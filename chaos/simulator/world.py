@@ -86,7 +86,7 @@ class World:
         self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
                       for node in range(1, parameters.nodes + 1)}
         receivers.update({number: node.receive_request for number, node in self.nodes.items()})
-        self.atlas = Atlas(self._rng("rot"))
+        self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
         self.nemesis = Nemesis(self, self._rng("nemesis"))
         self._voters = voters
 
@@ -128,14 +128,20 @@ class World:
         self.network.heal()
         rng = self._rng("liveness")
         down: list[int] = []
+        hangs = rng.random() < 0.5
         # A damaged node may need each of the others: for its copies, or to be cleared.
+        self.atlas.refresh()
         if rng.random() < MINORITY_DOWN and not self.atlas.damaged_nodes:
             down = rng.sample(sorted(self.nodes), (self.parameters.replication_factor - 1) // 2)
             if not self._can_do_without(down):
                 down = []
         for number, node in sorted(self.nodes.items()):
             node.disarm()
-            if number in down:
+            if number in down and hangs:  # its network stays up: it must not be in the way (S1)
+                node.resume()
+                node.start()
+                node.hang_disk()
+            elif number in down:
                 node.resume()
                 if node.alive:
                     node.crash(power=True)
@@ -238,9 +244,9 @@ class World:
         strangers = self._strangers(live)
         if strangers:
             raise Violation("LeadersAreKnown", "; ".join(strangers[:6]))
-        before = sum(node.peer_frames for node in self.nodes.values())
+        before = sum(self.nodes[node].peer_frames for node in live)
         self.run_for(SLEEP_MS)
-        sent = sum(node.peer_frames for node in self.nodes.values()) - before
+        sent = sum(self.nodes[node].peer_frames for node in live) - before
         awake = [text for node in live for text in self.nodes[node].awake()]
         if sent or awake:
             raise Violation("Sleep", f"{sent} peer frames in {SLEEP_MS} ms without work; awake: "
