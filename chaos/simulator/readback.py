@@ -1,9 +1,9 @@
 """What a restarted node can read of its logs: every entry verified, and none twice for nothing.
 
 Contract.  ``ReadBack.show`` tells the witness what a recovery left of each group's log.  The result
-is that of reading every entry: an entry is taken from the earlier look only if the store's index still puts it
-at the same place and size, nothing calls it damaged, and the bytes of that place are, compared, the
-very bytes that were verified then.
+is that of reading every entry: an entry is taken from the earlier look only if the store's index
+still puts it at the same place and size, nothing calls it damaged, and the bytes of that place are,
+compared, the very bytes that were verified then.
 
 Theory.  A node restarts hundreds of times in a run, and its log only grows.  Reading all of it each
 time costs the square of the run's length and finds what the look before it found.  Comparing bytes

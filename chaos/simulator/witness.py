@@ -28,7 +28,7 @@ class Witness:
             hook: tuple(getattr(one, hook) for one in invariants if hasattr(one, hook))
             for hook in HOOKS}
         #: ``on_send`` by type of message.
-        self._sent = {kind: tuple(getattr(one, "on_send") for one in invariants
+        self._sent = {kind: tuple(one.on_send for one in invariants
                                   if kind in one.messages)
                       for kind in GroupMessage.__args__}
 

@@ -12,6 +12,8 @@ from chaos.simulator.parameters import Parameters
 #: Most are caught by the first five seeds, nearly all by the first twenty: a changed system goes
 #: other ways, so there is room.
 SEEDS_MAX = 80
+#: Mean times from one fault to the next: seeds of seconds need more than those of minutes.
+INTERVALS_MS = (300, 700, 1500)
 #: Seeds that caught rare ones, tried first: two majorities that do not overlap must both decide.
 KNOWN = {"two-voters-at-once": (227,)}
 
@@ -25,10 +27,13 @@ OF_MEMBERS = {
 
 
 def dense(seed: int, faults: tuple[str, ...] = (), members: bool = False) -> Parameters:
-    """Few groups, so that much happens to each of them."""
+    """Few groups, many faults and appends, so that much happens to each of them."""
+    parameters = Parameters.draw(seed, None if members else 3, 3, 15_000)
+    parameters = dataclasses.replace(
+        parameters, fault_interval_ms=INTERVALS_MS[seed % len(INTERVALS_MS)],
+        workload=dataclasses.replace(parameters.workload, appends_per_second=30.0))
     if members:
-        return Parameters.draw(seed, groups=3, safety_ms=15_000).with_members()
-    parameters = Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000)
+        return parameters.with_members()
     if not faults:
         return parameters
     return dataclasses.replace(parameters, faults=faults, fault_interval_ms=150,
