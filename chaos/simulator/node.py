@@ -355,7 +355,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         inbox, self._inbox = self._inbox, []
         for handler, sender, frame in inbox:
             handler(sender, frame)
-        self._raft.tick(self.now_ms)
+        self._raft.tick(self.clock.now_ms)
         changed = False
         while self._raft.has_work:
             ready = self._raft.ready(with_writes=self._disk.takes_writes)

@@ -39,6 +39,10 @@ class Bug(NamedTuple):
 #: Rot shows what a damaged replica may do wrong only while others are away.
 ROT = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "partition-one", "kill")
 
+#: ... or while what it forgot is all that was left of a majority.
+ROT_AND_POWER = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "isolate-leader",
+                 "partition-one", "power-loss", "double-crash", "cluster-power")
+
 BUGS: dict[str, Bug] = {
     "leader-counts-own-memory": Bug(
         "multiraft.group", "Group.durable_of", "return self.log.durable_index",
@@ -144,7 +148,8 @@ BUGS: dict[str, Bug] = {
         ROT),
     "doubter-is-counted": Bug(
         "multiraft.group", "Group.durable_of", "0 if member.doubt else member.match",
-        "member.match", "a leader counts who may have forgotten what it acknowledged", ROT),
+        "member.match", "a leader counts who may have forgotten what it acknowledged",
+        ROT_AND_POWER),
     "lifted-early": Bug(
         "multiraft.storage.repairer", "Repairer.step",
         "if log.doubtful and not core.is_cleared(group):", "if False:",

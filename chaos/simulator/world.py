@@ -11,6 +11,7 @@ progress, as TigerBeetle's VOPR does.
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 import traceback
@@ -274,12 +275,17 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None) -> Re
     started = time.process_time()
     world = World(parameters, sink)
     result = Result(parameters.seed)
+    collecting = gc.isenabled()
+    gc.disable()  # a run makes few cycles, and looks for them in all that it remembers
     try:
         world.run()
     except DEFECTS as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         result.failure = (f"{type(error).__name__}: {error}\n    at {where.name}, "
                           f"{where.filename}:{where.lineno}")
+    finally:
+        if collecting:
+            gc.enable()
     result.digest = world.trace.digest()
     result.simulated_ms = world.queue.now_ms
     result.cpu_seconds = time.process_time() - started
