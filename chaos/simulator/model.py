@@ -201,7 +201,7 @@ class GroupModel:
     """The truth about one group: who led, who voted, what is committed."""
 
     __slots__ = ("group", "initial", "replicas", "leaders", "votes", "chain_at", "entries",
-                 "committed", "commit_marks", "partitions")
+                 "committed", "commit_marks", "partitions", "_configured", "_configuration")
 
     def __init__(self, group: int, voters: tuple[int, ...]):
         self.group = group
@@ -214,6 +214,8 @@ class GroupModel:
         self.committed: list[int] = []  # chains; place i holds index i + 1
         self.commit_marks: list[tuple[int, int]] = []  # (leader's term, index), both ascending
         self.partitions: dict[int, PartitionModel] = {}
+        self._configuration = self.initial
+        self._configured = 0  # entries up to which that is known
 
     @property
     def commit(self) -> int:
@@ -227,11 +229,14 @@ class GroupModel:
         return found
 
     def configuration(self) -> Configuration:
-        """Who counts, by what is committed."""
-        for chain in reversed(self.committed):
-            if self.entries[chain].kind == EntryKind.MEMBERSHIP:
-                return membership.decode(self.entries[chain].payload)
-        return self.initial
+        """Who counts, by what is committed.  Amortised O(1): what is committed stays so."""
+        committed = self.committed
+        while self._configured < len(committed):
+            entry = self.entries[committed[self._configured]]
+            if entry.kind == EntryKind.MEMBERSHIP:
+                self._configuration = membership.decode(entry.payload)
+            self._configured += 1
+        return self._configuration
 
     def configurations_from(self, replica: ReplicaModel, index: int) -> list[Configuration]:
         """Those under which ``index`` may have been committed in the replica's term: the one in

@@ -21,7 +21,7 @@ SEGMENT_GROWTH = (1, 1, 4, 16)
 OF_CONFIGURATIONS = ("members", "members", "return", "isolate-leader", "partition-halves",
                      "partition-one")
 #: Seeds that caught rare ones, tried first: two majorities that do not overlap must both decide.
-KNOWN = {"two-voters-at-once": (227,)}
+KNOWN = {"two-voters-at-once": (22,), "doubter-is-counted": (83,)}
 
 
 #: Bugs in what happens when members change.
