@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.parameters import DiskParameters
 from multiraft.ready import Envelope, Writes
+from multiraft.storage.checkpoint import CheckpointPlan
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.room import Room, is_full
 from multiraft.storage.store import Store
+from multiraft.types import METADATA_GROUP
 
 if TYPE_CHECKING:
     from chaos.simulator.node import SimulatedNode
@@ -67,6 +69,11 @@ class DiskWorker:
         """Whether consensus is asked for writes now; else they pile up in it instead of here."""
         return self._parameters.gathers or (self._busy_since_ms < 0 and not self._gathering)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no blocking call is under way."""
+        return self._busy_since_ms < 0
+
     def is_stalled(self, now_ms: int) -> bool:
         """Whether the disk has owed an answer for too long."""
         return 0 <= self._busy_since_ms <= now_ms - DISK_STALL_MS_MAX
@@ -96,12 +103,19 @@ class DiskWorker:
         """A checkpoint, the next segment, an index."""
         store = self._store
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
-            plan = store.checkpoint_plan(self._node.commits(), None)
-            self._begin(plan.execute, (), lambda: store.checkpointed(plan), self._no_checkpoint)
+            tail = store.tails.get(METADATA_GROUP)
+            applied = tail.applied_index if tail is not None else 0
+            plan = store.checkpoint_plan(self._node.commits(), list(self._node.state))
+            self._begin(plan.execute, (), lambda: self._checkpointed(plan, applied),
+                        self._no_checkpoint)
         elif (prepare := store.prepare_plan()) is not None:
             self._begin(prepare.execute, (), _nothing, self._room.fill)
         elif (seal := store.seal_plan()) is not None:
             self._begin(seal.execute, (), lambda: store.sealed(seal), self._room.fill)
+
+    def _checkpointed(self, plan: CheckpointPlan, applied: int) -> None:
+        self._store.checkpointed(plan)
+        self._node.compact(applied)
 
     def _no_checkpoint(self) -> None:
         """There was no room for one: the one before it stands."""
@@ -128,9 +142,9 @@ class DiskWorker:
         """What follows from an error: nothing is tried again but what can wait for room."""
         if no_room is not None and is_full(error):
             return no_room
-        return lambda: self._fail(error)
+        return lambda: self.end(error)
 
-    def _fail(self, error: OSError) -> None:
+    def end(self, error: OSError) -> None:
         """The node ends, and with it this worker."""
         self._over = True
         self._node.disk_failed(error)

@@ -21,14 +21,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chaos.simulator.ailing import Ailing, Clock
-from chaos.simulator.disk import PROBE_FILE, DiskWorker, Flight
+from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
 from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
+from chaos.simulator.sending import Sending
 from chaos.simulator.sessions import Sessions
+from chaos.simulator.state_group import State, Stately, UnreadableCommand
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
@@ -42,7 +44,7 @@ from multiraft.storage.errors import CorruptRange
 from multiraft.storage.identity import Identity
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
-from multiraft.types import Configuration, Entry
+from multiraft.types import METADATA_GROUP, Configuration, Entry
 
 if TYPE_CHECKING:
     from chaos.simulator.world import World
@@ -52,8 +54,6 @@ CLUSTER_ID = b"simulated-------"
 ROUND_US = 20
 #: From a peer's start to an append connection with it.
 CONNECT_US = 2_000
-#: Blocking reads of cold entries take this long.
-COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
 #: Events of consensus that make a line in the trace.
@@ -62,7 +62,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
                            "removed", "wanted"})
 
 
-class SimulatedNode(Ailing, Mending, Regrouping):
+class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -111,6 +111,9 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         self._repairer: Repairer | None = None
         self._repairing = False
         self._unscrubbed = True
+        self.state = State()
+        self._image = self._download = None
+        self._installing = False
 
     # ---- scheduling ------------------------------------------------------------------------
 
@@ -133,6 +136,8 @@ class SimulatedNode(Ailing, Mending, Regrouping):
             callback(*arguments)
         except PowerLoss:
             self.crash(self._crash_power)
+        except UnreadableCommand as error:
+            self.command_unreadable(error)
 
     def _effect(self) -> None:
         """A crash may come here."""
@@ -172,9 +177,8 @@ class SimulatedNode(Ailing, Mending, Regrouping):
                 store.create_group(group, INCARNATION, Configuration(members))
         self._witness.absent(self.node, store.groups, self.rotten)
         self._filesystem.fuse = -1
-        if not self._filesystem.exists(PROBE_FILE):
-            self._filesystem.create(PROBE_FILE)
         self._room = self._make_room()
+        self._make_probe()
         self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng,
                                 self._room)
         self._disk.factor = self._disk_factor
@@ -184,6 +188,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
             self._witness.recovered(self.node, group, restored, self._read_all(group),
                                     bool(restored.quarantined))
             raft.add_group(group, INCARNATION, restored, store.tails[group])
+        self._restore_state()
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
                                   self.node, self._damaged, self._room)
@@ -409,6 +414,8 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         for group, first, last in ready.committed:
             self._effect()
             self._witness.committed(self.node, group, first, last)
+            if group == METADATA_GROUP:
+                self._apply_commands(first, last)
             self._sessions.applied(group, first, last)
             self._raft.applied(group, last)
 
@@ -427,6 +434,8 @@ class SimulatedNode(Ailing, Mending, Regrouping):
             if event.kind == "wanted":
                 create_wanted(self._store, self._raft, self._witness, self._repairer, event)
                 self._repair_soon()
+            if event.kind == "snapshot_offered":
+                self.snapshot_offered(event.fields[0])
             if event.kind == "removed":
                 self._sessions.stepped_down(event.group)
                 self._repairer.groups.discard(event.group)
@@ -474,56 +483,6 @@ class SimulatedNode(Ailing, Mending, Regrouping):
             self._send_all(flight.messages_after)
         self._sessions.written()
         self.request_round()
-
-    # ---- sending ---------------------------------------------------------------------------
-
-    def _send_all(self, envelopes: Sequence[Envelope]) -> None:
-        """One frame per peer; appends of cold ranges follow when they were read."""
-        frames: dict[int, list[Message]] = {}
-        for to, message in envelopes:
-            filled = self._fill(to, message)
-            if filled is not None:
-                frames.setdefault(to, []).append(filled)
-        for to, messages in frames.items():
-            self._send(to, messages)
-
-    def _send(self, to: int, messages: list[Message]) -> None:
-        if to not in self._connected:
-            return
-        self._effect()
-        for message in messages:
-            self._witness.sent(self.node, to, message)
-        self.peer_frames += 1
-        self._network.send(self.node, to, "append", tuple(messages),
-                           self._world.nodes[to].receive_peer)
-
-    def _fill(self, to: int, message: Message) -> Message | None:
-        """An append gets its entries, framed as the lane has them."""
-        if type(message) is not Append or message.last_index == message.prev_index:
-            return message
-        first, last = message.prev_index + 1, message.last_index
-        if not self._raft.leads(message.group, message.term):
-            return None
-        entries = self._store.entries(message.group, first, last)
-        if entries is None:
-            plan = self._store.read_plan(message.group, first, last)
-            self.later(COLD_READ_US, self._send_cold, to, message, plan)
-            return None
-        return self._framed(message, entries)
-
-    def _send_cold(self, to: int, message: Append, plan: object) -> None:
-        if not self._raft.leads(message.group, message.term):
-            return  # as the real node: it may have been removed meanwhile
-        try:
-            self._send(to, [self._framed(message, plan.execute())])
-        except CorruptRange as error:
-            self._damaged(error)
-
-    def _framed(self, message: Append, entries: Sequence[Entry]) -> Append:
-        if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
-            raise Violation("MessagesAreTrue", f"n{self.node} sends {entries} in {message}")
-        buffers, _, _, _ = core.frame_entries(entries, 0, 0)
-        return message._replace(entries=b"".join(buffers))
 
     # ---- leadership ------------------------------------------------------------------------
 
@@ -588,7 +547,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         """Fetch each partition here from its start; the offset after its last record."""
         ends = {}
         for group in self._raft.groups():
-            for partition in partitions[group]:
+            for partition in partitions.get(group, ()):
                 end = 0
                 while (reached := self._sessions.read(0, group, partition, end)) > end:
                     end = reached

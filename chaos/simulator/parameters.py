@@ -98,6 +98,9 @@ class Parameters:
     faults: tuple[str, ...]
     fault_interval_ms: int  # mean time from one fault to the next
     fault_duration_ms: int  # mean time until it is healed
+    commands_per_second: float  # for group 0
+    commands_kept: int  # of its log, when a checkpoint has them
+    snapshot_chunk_bytes: int
     network: NetworkParameters
     disk: DiskParameters
     raft: RaftParameters
@@ -108,6 +111,7 @@ class Parameters:
              safety_ms: int | None = None) -> Parameters:
         """Everything from the seed; what is given is not drawn, and shifts nothing else."""
         rng = random.Random(f"{seed}/parameters")
+        state_rng = random.Random(f"{seed}/parameters of group 0")
         drawn_nodes = rng.choice((3, 3, 3, 4, 5, 5))
         drawn_groups = rng.choice((8, 8, 12, 16, 16, 24, 32, 64))
         drawn_safety_ms = rng.choice((15_000, 20_000, 30_000))
@@ -123,6 +127,9 @@ class Parameters:
             faults=_draw_faults(rng),
             fault_interval_ms=rng.choice((300, 700, 1500, 3000)),
             fault_duration_ms=rng.choice((200, 800, 2000, 4000)),
+            commands_per_second=state_rng.choice((2.0, 5.0, 20.0)),
+            commands_kept=state_rng.choice((0, 0, 1, 5, 50)),
+            snapshot_chunk_bytes=state_rng.choice((8, 40, 1 << 20)),
             network=_draw_network(rng),
             disk=_draw_disk(rng),
             raft=_draw_raft(rng),
