@@ -8,10 +8,10 @@ Invariants.  A snapshot is applied state: everything in it is committed.  It is 
 a log that is known committed up to less, and never while a write of the group is in flight.
 Theory.  Raft paper 7.  The follower pulls instead of being pushed to, because it knows best what it
 has of a snapshot already (chunked and resumable), and because megabytes must not stand before
-somebody's appends.  Either an entry of the log at the snapshot's index has the snapshot's term: then the log
-holds the snapshot's prefix, it came while the snapshot was fetched, and what follows may have been
-acknowledged, so the log stays and learns what of it is committed.  Or the whole log goes: what
-follows that index contradicts committed entries.
+somebody's appends.  Either an entry of the log at the snapshot's index has the snapshot's term:
+then the log holds the snapshot's prefix, which came while the snapshot was fetched; what follows
+may have been acknowledged, so the log stays, and learns what of it is committed.  Or the whole log
+goes: what it holds at that index contradicts what is committed.
 """
 
 from __future__ import annotations

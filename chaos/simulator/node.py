@@ -37,9 +37,9 @@ from multiraft import core
 from multiraft.errors import ProposalError
 from multiraft.group import Role
 from multiraft.leases import LeaseEvent, deliver
-from multiraft.messages import Append, Message
+from multiraft.messages import Append
 from multiraft.multiraft import MultiRaft
-from multiraft.ready import Envelope, Event, Ready
+from multiraft.ready import Event, Ready
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.identity import Identity
 from multiraft.storage.repairer import Repairer

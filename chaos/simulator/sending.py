@@ -58,7 +58,7 @@ class Sending:
         self._effect()
         for message in messages:
             self._witness.sent(self.node, to, message)
-        self.peer_frames += 1
+        self.peer_frames += not self._world.nodes[to].disk_hangs
         self._network.send(self.node, to, "append", tuple(messages),
                            self._world.nodes[to].receive_peer)
 
