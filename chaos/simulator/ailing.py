@@ -175,6 +175,8 @@ class Ailing:
     def disk_failed(self, error: OSError) -> None:
         """The process ends: what the page cache holds is anybody's guess, and it is kept or lost
         with the power."""
+        if error.errno not in (errno.EIO, errno.ENOSPC):
+            raise error  # nobody injected that
         reserve = SimulatedReserve(self._filesystem, self._world.parameters.disk.reserved_bytes)
         if is_full(error) and reserve.held_bytes:
             raise Violation("FullDiskGoesOn", f"n{self.node} ends for lack of room, its reserve "

@@ -170,6 +170,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         if store is None:
             return
         self._store = store
+        store.relaxed = parameters.disk.flush_interval_ms > 0
         if store.damage and not self.rotten:
             raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
         for group, members in self._voters.items():
@@ -222,6 +223,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         """End this life, with or without the page cache."""
         if not self.alive:
             return
+        power = power and not self._world.parameters.spares_power
         self.alive = False
         self.paused = False
         self.crashes += 1
