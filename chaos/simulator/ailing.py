@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from chaos.simulator.disk import DiskWorker
+from chaos.simulator.disk import PROBE, PROBE_FILE, DiskWorker
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.trace import Trace
@@ -175,6 +175,8 @@ class Ailing:
     def disk_failed(self, error: OSError) -> None:
         """The process ends: what the page cache holds is anybody's guess, and it is kept or lost
         with the power."""
+        if error.errno not in (errno.EIO, errno.ENOSPC):
+            raise error  # nobody injected that
         reserve = SimulatedReserve(self._filesystem, self._world.parameters.disk.reserved_bytes)
         if is_full(error) and reserve.held_bytes:
             raise Violation("FullDiskGoesOn", f"n{self.node} ends for lack of room, its reserve "
@@ -182,6 +184,9 @@ class Ailing:
         self._marks["stopped by a full disk" if is_full(error) else "stopped by its disk"] += 1
         self._trace.line(self.node, -1, "disk", error.strerror or "failed")
         self.crash(self._rng.random() < 0.5)
+        self._restart_soon()
+
+    def _restart_soon(self) -> None:
         self._queue.after(self._rng.randrange(*RESTART_US), self._start_if_faulty)
 
     def _start_if_faulty(self) -> None:
@@ -205,6 +210,18 @@ class Ailing:
                 raise
             self.disk_failed(error)
             return None
+
+    def _make_probe(self) -> None:
+        """The block that is written when nothing else is, with its room: it is never refused."""
+        exists = self._filesystem.exists(PROBE_FILE)
+        file = self._filesystem.open(PROBE_FILE) if exists else self._filesystem.create(PROBE_FILE)
+        try:
+            file.reserve(len(PROBE))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._room.exhausted()
+            file.reserve(len(PROBE))
 
     # ---- room ------------------------------------------------------------------------------
 

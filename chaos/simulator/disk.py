@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.parameters import DiskParameters
 from multiraft.ready import Envelope, Writes
+from multiraft.storage.checkpoint import CheckpointPlan
+from multiraft.storage.filesystem import File
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.room import Room, is_full
 from multiraft.storage.store import Store
+from multiraft.types import METADATA_GROUP
 
 if TYPE_CHECKING:
     from chaos.simulator.node import SimulatedNode
@@ -32,6 +35,8 @@ PROBE_MS = 500
 NO_ROOM_MS = 5000
 PROBE_FILE = "/data/probe"
 PROBE = b"\0" * 512
+#: A disk that is busy when a sync is due is asked again after so long.
+FLUSH_PAUSE_US = 2_000
 
 
 class Flight(NamedTuple):
@@ -59,6 +64,8 @@ class DiskWorker:
         self._gathering: list[Flight] = []
         self._busy_since_ms = -1
         self._over = False
+        self._unsynced: File | None = None  # whose last bytes wait for a sync
+        self._unsynced_since_ms = 0
         self._no_checkpoint_before_ms = 0
         self._stuck: tuple | None = None  # what settles when the disk hangs no more
 
@@ -66,6 +73,11 @@ class DiskWorker:
     def takes_writes(self) -> bool:
         """Whether consensus is asked for writes now; else they pile up in it instead of here."""
         return self._parameters.gathers or (self._busy_since_ms < 0 and not self._gathering)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no blocking call is under way."""
+        return self._busy_since_ms < 0
 
     def is_stalled(self, now_ms: int) -> bool:
         """Whether the disk has owed an answer for too long."""
@@ -96,12 +108,19 @@ class DiskWorker:
         """A checkpoint, the next segment, an index."""
         store = self._store
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
-            plan = store.checkpoint_plan(self._node.commits(), None)
-            self._begin(plan.execute, (), lambda: store.checkpointed(plan), self._no_checkpoint)
+            tail = store.tails.get(METADATA_GROUP)
+            applied = tail.applied_index if tail is not None else 0
+            plan = store.checkpoint_plan(self._node.commits(), list(self._node.state))
+            self._begin(plan.execute, (), lambda: self._checkpointed(plan, applied),
+                        self._no_checkpoint)
         elif (prepare := store.prepare_plan()) is not None:
             self._begin(prepare.execute, (), _nothing, self._room.fill)
         elif (seal := store.seal_plan()) is not None:
             self._begin(seal.execute, (), lambda: store.sealed(seal), self._room.fill)
+
+    def _checkpointed(self, plan: CheckpointPlan, applied: int) -> None:
+        self._store.checkpointed(plan)
+        self._node.compact(applied)
 
     def _no_checkpoint(self) -> None:
         """There was no room for one: the one before it stands."""
@@ -128,9 +147,9 @@ class DiskWorker:
         """What follows from an error: nothing is tried again but what can wait for room."""
         if no_room is not None and is_full(error):
             return no_room
-        return lambda: self._fail(error)
+        return lambda: self.end(error)
 
-    def _fail(self, error: OSError) -> None:
+    def end(self, error: OSError) -> None:
         """The node ends, and with it this worker."""
         self._over = True
         self._node.disk_failed(error)
@@ -170,6 +189,9 @@ class DiskWorker:
         """All rounds, in order; one alone as the store itself would write it."""
         for one in staged:
             self._create(one)
+        if self._store.relaxed:
+            self._write_relaxed(staged)
+            return
         if len(staged) == 1:
             staged[0].execute()
             return
@@ -183,6 +205,41 @@ class DiskWorker:
             end += sum(map(len, part.buffers))
         if joined:
             file.write(joined, begin, True)
+
+    # ---- relaxed durability, as ``node/disk.py`` has it -----------------------------------------
+
+    def _write_relaxed(self, staged: Sequence[StagedWrite]) -> None:
+        """Records alone are written and not synced, unless others have waited long enough."""
+        now_ms = self._node.now_ms
+        sync = not all(one.records_only for one in staged) or self._sync_is_due()
+        parts = [part for one in staged for part in one.parts]
+        for one in staged:
+            one.synced = sync
+        if self._unsynced is not None and self._unsynced is not parts[0].file:
+            self._unsynced.sync()  # the segment before: its marks say that it is on the disk
+            self._unsynced = None
+        last = parts[-1].file
+        for part in parts:
+            part.file.write(part.buffers, part.position, sync or part.file is not last)
+        if sync:
+            self._unsynced = None
+        elif self._unsynced is not last:
+            self._unsynced, self._unsynced_since_ms = last, now_ms
+            self._node.later(self._parameters.flush_interval_ms * 1000, self._flush, last)
+
+    def _sync_is_due(self) -> bool:
+        waited_ms = self._node.now_ms - self._unsynced_since_ms
+        return self._unsynced is not None and waited_ms >= self._parameters.flush_interval_ms
+
+    def _flush(self, file: File) -> None:
+        """Nothing waits for its sync because nothing follows."""
+        if self._unsynced is not file or self._over:
+            return
+        if self._busy_since_ms >= 0 or not self._sync_is_due():
+            self._node.later(FLUSH_PAUSE_US, self._flush, file)
+            return
+        position, self._unsynced = self._store.durable_position, None
+        self._begin(file.sync, (), lambda: self._store.flushed(position))
 
     def _create(self, staged: StagedWrite) -> None:
         """The files of a round; without all their room when there is none: the reserve makes some

@@ -232,6 +232,8 @@ class DurableSurvives(Invariant):
         allowed = [candidate.last_index]
         if log.chains == candidate.chains:
             return
+        if replica.installing and log.chains == replica.group.committed[:replica.installing]:
+            return
         for write in replica.pending:
             for count in range(len(write.chains) + 1):
                 state = candidate.copy()

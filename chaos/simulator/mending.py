@@ -14,6 +14,7 @@ from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.network import Network
 from chaos.simulator.rot import Misdirected, Place, durable_places
+from chaos.simulator.state_group import Chunk, ChunkRequest
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.plans import StagedWrite
@@ -50,6 +51,8 @@ class Mending:
     _disk: DiskWorker
     _repairer: Repairer
     _repairing: bool
+    _serve_state: Callable[[int, ChunkRequest], None]
+    _take_chunk: Callable[[int, Chunk], None]
     _unscrubbed: bool
     _unmet: bool  # no start has met the latest damage
 
@@ -137,7 +140,7 @@ class Mending:
         self._disk.submit(Flight(None, staged, ()))
         self._disk.start_next()
 
-    def _send_bulk(self, to: int, item: Request | Answer) -> None:
+    def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk) -> None:
         if to in self._connected:
             self._network.send(self.node, to, "bulk", (item,),
                                self._world.nodes[to].receive_bulk)
@@ -149,6 +152,12 @@ class Mending:
         for item in frame:
             if isinstance(item, Answer):
                 self._repairer.answered(item)
+                continue
+            if isinstance(item, ChunkRequest):
+                self._serve_state(sender, item)
+                continue
+            if isinstance(item, Chunk):
+                self._take_chunk(sender, item)
                 continue
             found = self._repairer.answer_plans(item)
             if found is None:

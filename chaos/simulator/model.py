@@ -100,7 +100,7 @@ class ReplicaModel:
     """One group on one node, over all its lives."""
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
-                 "pending", "applied", "damaged", "buried", "durably_buried")
+                 "pending", "applied", "damaged", "buried", "durably_buried", "installing")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -113,6 +113,7 @@ class ReplicaModel:
         self.applied = 0
         #: There is a tombstone and nothing else, as staged and as durable.
         self.buried = self.durably_buried = False
+        self.installing = 0  # index of the snapshot that a crash may have installed or not
         self.damaged = False  # quarantined: whatever it led, it leads no more
 
     def __repr__(self) -> str:
@@ -155,6 +156,7 @@ class ReplicaModel:
         self.hard_state = self.durable_hard_state = hard_state
         self.pending.clear()
         self.applied = applied
+        self.installing = 0
         self.buried = self.durably_buried = False
 
     def restart_buried(self) -> None:
@@ -227,6 +229,16 @@ class GroupModel:
         if found is None:
             found = self.replicas[node] = ReplicaModel(node, self)
         return found
+
+    def log_at(self, index: int) -> LogModel:
+        """The committed log up to there."""
+        log = LogModel(self.committed[:index])
+        for place, chain in enumerate(log.chains, 1):
+            entry = self.entries[chain]
+            log.terms.append(entry.term)
+            if entry.kind == EntryKind.MEMBERSHIP:
+                log.members.append((place, membership.decode(entry.payload)))
+        return log
 
     def configuration(self) -> Configuration:
         """Who counts, by what is committed.  Amortised O(1): what is committed stays so."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chaos.simulator.ailing import Ailing, Clock
-from chaos.simulator.disk import PROBE_FILE, DiskWorker, Flight
+from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.limits import raft_config, storage_config
@@ -29,21 +29,22 @@ from chaos.simulator.liveness import LivenessExchange
 from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
 from chaos.simulator.readback import ReadBack
+from chaos.simulator.sending import Sending
 from chaos.simulator.sessions import Sessions
+from chaos.simulator.state_group import State, Stately, UnreadableCommand
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
 from multiraft.errors import ProposalError
 from multiraft.group import Role
 from multiraft.leases import LeaseEvent, deliver
-from multiraft.messages import Append, Message
+from multiraft.messages import Append
 from multiraft.multiraft import MultiRaft
-from multiraft.ready import Envelope, Event, Ready
-from multiraft.storage.errors import CorruptRange
+from multiraft.ready import Event, Ready
 from multiraft.storage.identity import Identity
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
-from multiraft.types import Configuration, Entry
+from multiraft.types import METADATA_GROUP, Configuration
 
 if TYPE_CHECKING:
     from chaos.simulator.world import World
@@ -53,8 +54,6 @@ CLUSTER_ID = b"simulated-------"
 ROUND_US = 100
 #: From a peer's start to an append connection with it.
 CONNECT_US = 2_000
-#: Blocking reads of cold entries take this long.
-COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
 #: Events of consensus that make a line in the trace.
@@ -63,7 +62,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
                            "removed", "wanted"})
 
 
-class SimulatedNode(Ailing, Mending, Regrouping):
+class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -113,6 +112,9 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         self._repairer: Repairer | None = None
         self._repairing = False
         self._unscrubbed = True
+        self.state = State()
+        self._image = self._download = None
+        self._installing = False
 
     # ---- scheduling ------------------------------------------------------------------------
 
@@ -135,6 +137,8 @@ class SimulatedNode(Ailing, Mending, Regrouping):
             callback(*arguments)
         except PowerLoss:
             self.crash(self._crash_power)
+        except UnreadableCommand as error:
+            self.command_unreadable(error)
 
     def _effect(self) -> None:
         """A crash may come here."""
@@ -167,6 +171,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         if store is None:
             return
         self._store = store
+        store.relaxed = parameters.disk.flush_interval_ms > 0
         if store.damage and not self.rotten:
             raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
         for group, members in self._voters.items():
@@ -174,9 +179,8 @@ class SimulatedNode(Ailing, Mending, Regrouping):
                 store.create_group(group, INCARNATION, Configuration(members))
         self._witness.absent(self.node, store.groups, self.rotten)
         self._filesystem.fuse = -1
-        if not self._filesystem.exists(PROBE_FILE):
-            self._filesystem.create(PROBE_FILE)
         self._room = self._make_room()
+        self._make_probe()
         self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng,
                                 self._room)
         self._disk.factor = self._disk_factor
@@ -185,6 +189,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         self._read_back.show(store, self._filesystem.image, self._witness, self.node, self.rotten)
         for group, restored in sorted(store.groups.items()):
             raft.add_group(group, INCARNATION, restored, store.tails[group])
+        self._restore_state()
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
                                   self.node, self._damaged, self._room)
@@ -205,6 +210,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         """End this life, with or without the page cache."""
         if not self.alive:
             return
+        power = power and not self._world.parameters.spares_power
         self.alive = False
         self.paused = False
         self.crashes += 1
@@ -401,6 +407,8 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         for group, first, last in ready.committed:
             self._effect()
             self._witness.committed(self.node, group, first, last)
+            if group == METADATA_GROUP:
+                self._apply_commands(first, last)
             self._sessions.applied(group, first, last)
             self._raft.applied(group, last)
 
@@ -419,6 +427,8 @@ class SimulatedNode(Ailing, Mending, Regrouping):
             if event.kind == "wanted":
                 create_wanted(self._store, self._raft, self._witness, self._repairer, event)
                 self._repair_soon()
+            if event.kind == "snapshot_offered":
+                self.snapshot_offered(event.fields[0])
             if event.kind == "removed":
                 self._sessions.stepped_down(event.group)
                 self._repairer.groups.discard(event.group)
@@ -467,60 +477,6 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         self._sessions.written()
         if self._raft.has_work:
             self.request_round()
-
-    # ---- sending ---------------------------------------------------------------------------
-
-    def _send_all(self, envelopes: Sequence[Envelope]) -> None:
-        """One frame per peer; appends of cold ranges follow when they were read."""
-        frames: dict[int, list[Message]] = {}
-        for to, message in envelopes:
-            if type(message) is Append and message.last_index != message.prev_index:
-                message = self._fill(to, message)
-                if message is None:
-                    continue
-            frame = frames.get(to)
-            if frame is None:
-                frames[to] = [message]
-            else:
-                frame.append(message)
-        for to, messages in frames.items():
-            self._send(to, messages)
-
-    def _send(self, to: int, messages: list[Message]) -> None:
-        if to not in self._connected:
-            return
-        self._effect()
-        for message in messages:
-            self._witness.sent(self.node, to, message)
-        self.peer_frames += 1
-        self._network.send(self.node, to, "append", tuple(messages),
-                           self._world.nodes[to].receive_peer)
-
-    def _fill(self, to: int, message: Append) -> Append | None:
-        """An append gets its entries, framed as the lane has them."""
-        first, last = message.prev_index + 1, message.last_index
-        if not self._raft.leads(message.group, message.term):
-            return None
-        entries = self._store.entries(message.group, first, last)
-        if entries is None:
-            plan = self._store.read_plan(message.group, first, last)
-            self.later(COLD_READ_US, self._send_cold, to, message, plan)
-            return None
-        return self._framed(message, entries)
-
-    def _send_cold(self, to: int, message: Append, plan: object) -> None:
-        if not self._raft.leads(message.group, message.term):
-            return  # as the real node: it may have been removed meanwhile
-        try:
-            self._send(to, [self._framed(message, plan.execute())])
-        except CorruptRange as error:
-            self._damaged(error)
-
-    def _framed(self, message: Append, entries: Sequence[Entry]) -> Append:
-        if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
-            raise Violation("MessagesAreTrue", f"n{self.node} sends {entries} in {message}")
-        buffers, _, _, _ = core.frame_entries(entries, 0, 0)
-        return message._replace(entries=b"".join(buffers))
 
     # ---- leadership ------------------------------------------------------------------------
 
@@ -585,7 +541,7 @@ class SimulatedNode(Ailing, Mending, Regrouping):
         """Fetch each partition here from its start; the offset after its last record."""
         ends = {}
         for group in self._raft.groups():
-            for partition in partitions[group]:
+            for partition in partitions.get(group, ()):
                 end = 0
                 while (reached := self._sessions.read(0, group, partition, end)) > end:
                     end = reached

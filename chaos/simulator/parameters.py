@@ -58,6 +58,7 @@ class DiskParameters:
     checkpoint_growth_factor: int
     checkpoints_kept: int
     reserved_bytes: int  # for what goes on when the disk is full
+    flush_interval_ms: int  # > 0: relaxed durability, records wait so long for their sync
     gathers: bool  # several rounds queue for one sync; else one is in flight and consensus waits
 
 
@@ -104,16 +105,28 @@ class Parameters:
     faults: tuple[str, ...]
     fault_interval_ms: int  # mean time from one fault to the next
     fault_duration_ms: int  # mean time until it is healed
+    commands_per_second: float  # for group 0
+    commands_kept: int  # of its log, when a checkpoint has them
+    snapshot_chunk_bytes: int
+    control: bool  # relaxed with power losses: what is acknowledged must get lost
     network: NetworkParameters
     disk: DiskParameters
     raft: RaftParameters
     workload: WorkloadParameters
+
+    @property
+    def spares_power(self) -> bool:
+        """Whether crashes leave the page cache: relaxed, a power loss may take what is acknowledged
+        (docs/decisions/0010), and nothing else may."""
+        return self.disk.flush_interval_ms > 0 and not self.control
 
     @classmethod
     def draw(cls, seed: int, nodes: int | None = None, groups: int | None = None,
              safety_ms: int | None = None) -> Parameters:
         """Everything from the seed; what is given is not drawn, and shifts nothing else."""
         rng = random.Random(f"{seed}/parameters")
+        durability_rng = random.Random(f"{seed}/parameters of durability")
+        state_rng = random.Random(f"{seed}/parameters of group 0")
         drawn_nodes = rng.choice((3, 3, 3, 4, 5, 5))
         drawn_groups = rng.choice((8, 8, 12, 16, 16, 24, 32, 64))
         factor = rng.choice((3, 3, 3, 5))
@@ -130,8 +143,13 @@ class Parameters:
             faults=_draw_faults(rng),
             fault_interval_ms=max(interval_ms, duration_ms),  # about one at a time
             fault_duration_ms=duration_ms,
+            commands_per_second=state_rng.choice((2.0, 5.0, 20.0)),
+            commands_kept=state_rng.choice((0, 0, 1, 5, 50)),
+            control=False,
+            snapshot_chunk_bytes=state_rng.choice((8, 40, 1 << 20)),
             network=_draw_network(rng),
-            disk=_draw_disk(rng),
+            disk=replace(_draw_disk(rng), flush_interval_ms=durability_rng.choice(
+                (0, 0, 0, 0, 0, 0, 0, 20, 500))),
             raft=_draw_raft(rng),
             workload=_draw_workload(rng),
         )
@@ -188,6 +206,7 @@ def _draw_disk(rng: random.Random) -> DiskParameters:
         checkpoint_growth_factor=rng.choice((0, 2)),
         checkpoints_kept=rng.choice((1, 2)),
         reserved_bytes=rng.choice((64 << 10, 256 << 10)),
+        flush_interval_ms=0,
         gathers=rng.random() < 0.6,
     )
 

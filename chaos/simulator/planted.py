@@ -177,6 +177,10 @@ BUGS: dict[str, Bug] = {
         "multiraft.storage.lane", "Segment.create", "if reserve:", "if False:",
         "a segment finds no room in the middle of a gathered write",
         ("disk-full", "disk-full", "kill")),
+    "scrub-trusts-any-entry": Bug(
+        "multiraft.storage.scrub", "ScrubPlan._suspect", "if self.durable <= mark",
+        "if 0 <= mark", "what a misdirected write left is taken for what belongs there",
+        ("misdirected", "misdirected", "misdirected", "kill")),
     "full-disk-is-the-end": Bug(
         "chaos.simulator.disk", "DiskWorker._create", "if not is_full(error):", "if True:",
         "no room for a segment stops the node instead of its records",

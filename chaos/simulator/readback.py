@@ -78,12 +78,13 @@ class ReadBack:
         last = lane.segments[-1] if lane.segments else None
         self._changed.append((last.start + last.capacity if last else 0, _BEYOND))
 
-    def _read(self, store: Store, group: int, rotten: bool) -> tuple[LogModel, list[Found]]:
-        """The group's log: the part that is as it was, and what follows."""
+    def _read(self, store: Store, group: int, rotten: bool) -> tuple[LogModel | None, list[Found]]:
+        """The group's log: the part that is as it was, None when there is none, and the rest."""
         log = store._logs[group]
         known = self._known(store, log)
         found: list[Found] = []
-        for index in range(known.last_index + 1, log.index.last_index + 1):
+        first = known.last_index + 1 if known is not None else log.index.first_index
+        for index in range(first, log.index.last_index + 1):
             try:
                 found += store.read_plan(group, index, index).execute()
             except CorruptRange:
@@ -102,12 +103,13 @@ class ReadBack:
         positions, ends = held.index._positions, held.index._ends
         self._looks[group] = _Look(held.incarnation, positions[:], ends[:], log.copy())
 
-    def _known(self, store: Store, log: GroupLog) -> LogModel:
-        """As much of the last look as still holds."""
+    def _known(self, store: Store, log: GroupLog) -> LogModel | None:
+        """As much of the last look as still holds; None of a log that is compacted, which is
+        short."""
         look = self._looks.get(log.group)
         if (look is None or look.incarnation != log.incarnation or log.missing
                 or log.index.first_index != 1):
-            return LogModel()
+            return None
         index = log.index
         count = min(_common(look.positions, index._positions), _common(look.ends, index._ends))
         changed = sorted({at for begin, end in self._changed for at in index.within(begin, end)

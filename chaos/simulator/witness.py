@@ -75,7 +75,11 @@ class Witness:
         """A restart found this; ``entries`` are all that it can read behind ``known``, verified,
         and (index, term) of those that it knows to be damaged.  What it found, as a log."""
         replica = self.replica(node, group)
-        log = known if known is not None else LogModel()
+        first_index = restored.bounds.first_index
+        if first_index - 1 > replica.group.commit:
+            raise Violation("CommittedNeverChanges", f"{replica} says that {first_index - 1} are "
+                            f"compacted, {replica.group.commit} are committed")
+        log = known if known is not None else replica.group.log_at(first_index - 1)
         for entry in entries:
             if isinstance(entry, tuple):
                 index, term = entry  # term 0: it only knows that the entry is committed
@@ -94,6 +98,24 @@ class Witness:
         replica.restart(log, hard_state, restored.applied)
         replica.damaged = damaged
         return log
+
+    def installing(self, node: int, group: int, index: int, term: int) -> None:
+        """A snapshot of the state at (index, term) is about to replace the replica's log."""
+        replica = self.replica(node, group)
+        committed = replica.group.committed
+        if index > len(committed) or replica.group.entries[committed[index - 1]].term != term:
+            raise Violation("SnapshotsAreCommitted", f"{replica} installs {index}@{term}")
+        if replica.pending or index <= replica.applied \
+                or replica.staged.holds(index, committed[index - 1]):
+            raise Violation("SnapshotsAreNews", f"{replica} installs {index}@{term}, it applied "
+                            f"{replica.applied} and its log has that entry or is being written")
+        replica.installing = index
+
+    def installed(self, node: int, group: int) -> None:
+        """It is durable."""
+        replica = self.replica(node, group)
+        index = replica.installing
+        replica.restart(replica.group.log_at(index), replica.hard_state, index)
 
     # ---- messages and commits ----------------------------------------------------------------
 

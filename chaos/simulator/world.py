@@ -27,10 +27,12 @@ from chaos.simulator.network import Network
 from chaos.simulator.node import SimulatedNode
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.rot import Atlas
+from chaos.simulator.state_group import StateTruth
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import Cluster, Workload
 from multiraft.errors import MultiRaftError
+from multiraft.types import METADATA_GROUP
 
 #: Before the first fault: long enough for first elections.
 WARM_UP_MS = 1500
@@ -80,6 +82,7 @@ class World:
         self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
         voters = place_groups(parameters)
         self.witness = Witness(GroupModel(group, members) for group, members in voters.items())
+        self.truth = StateTruth(self.witness.groups[METADATA_GROUP])
         receivers: dict[int, Callable[[int, tuple], None]] = {}
         cluster = Cluster(self.queue, self.network, self.trace, self.witness, voters,
                           place_partitions(parameters), receivers)
@@ -90,6 +93,8 @@ class World:
         self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
         self.nemesis = Nemesis(self, self._rng("nemesis"))
         self._voters = voters
+        self._commands = self._rng("commands")
+        self._command_count = 0
 
     def _rng(self, part: str) -> random.Random:
         """A stream of its own for each part: more draws in one do not shift the others."""
@@ -107,10 +112,25 @@ class World:
         self.run_for(WARM_UP_MS)
         self.workload.start()
         self.nemesis.start()
+        self._command_soon()
         self._safety()
         live = self.heal()
         self.converge(live)
         self.sleep(live)
+
+    def _command_soon(self) -> None:
+        """Commands for group 0 as long as there are faults."""
+        if self.network.faulty:
+            delay_us = 1 + int(self._commands.expovariate(self.parameters.commands_per_second)
+                               * 1e6)
+            self.queue.after(delay_us, self._command)
+
+    def _command(self) -> None:
+        self._command_count += 1
+        for node in self.nodes.values():
+            if node.leads(METADATA_GROUP):
+                node.command(b"%d" % self._command_count)
+        self._command_soon()
 
     def _safety(self) -> None:
         """The phase of faults, with the parts' own full checks now and then."""
@@ -256,11 +276,11 @@ class World:
 
 
 def place_groups(parameters: Parameters) -> dict[int, tuple[int, ...]]:
-    """Group -> voters, round robin."""
+    """Group -> voters, round robin; group 0, of the state machine, beside those with partitions."""
     nodes = parameters.nodes
     return {group: tuple(sorted((group + place) % nodes + 1
                                 for place in range(parameters.replication_factor)))
-            for group in range(1, parameters.groups + 1)}
+            for group in range(METADATA_GROUP, parameters.groups + 1)}
 
 
 def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:

@@ -175,6 +175,13 @@ class Repair:
         store = self._store
         return StagedWrite(store._staged_sequence, store._filesystem, store._lane, parts, then)
 
+    def forget_below(self, group: int, first_index: int) -> None:
+        """Nobody needs the entries below any more: what is missing of them is not missed."""
+        log = self._store._log(group)
+        for index in [index for index in log.missing if index < first_index]:
+            del log.missing[index]
+            log.unsure.discard(index)
+
     def tail_plan(self, group: int) -> ReadPlan | None:
         """Entries that the tail could not be moved over because one of them was missing, a bounded
         number; None when it is at the log's end."""

@@ -91,6 +91,8 @@ class Repairer:
                 self._core.quarantine(group, error.why)
                 self.groups.add(group)
             return
+        if error.index < self._core.status(error.group).first_index:
+            return  # compacted: neither the group nor a peer reads it again
         if self._store.repair.damaged(error.group, error.index, error.why):
             self._core.quarantine(error.group, str(error))
             self.groups.add(error.group)
@@ -106,6 +108,8 @@ class Repairer:
             return None
         if group in self._writing:
             return None
+        if log.missing:
+            repair.forget_below(group, core.status(group).first_index)
         if log.missing:
             return self._ask(group)
         plan = repair.tail_plan(group)

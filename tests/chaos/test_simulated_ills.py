@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import errno
 import random
+from collections import Counter
 
 import pytest
 
-from chaos.simulator import world
+from chaos.simulator import planted, world
 from chaos.simulator.ailing import Clock
 from chaos.simulator.events import EventQueue
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.network import Network
 from chaos.simulator.parameters import Parameters
+from chaos.simulator.planted import Bug
 from chaos.simulator.world import World
 
 
@@ -215,3 +217,95 @@ def test_full_disks_refuse_records_and_keep_their_leaders():
     assert made.workload.acked > acked
     assert all(node.crashes == 0 for node in made.nodes.values())
     finish(made)
+
+
+# ---- relaxed durability, snapshots, rot with members -------------------------------------------
+
+
+def relaxed(seed: int, **changes) -> Parameters:
+    drawn = Parameters.draw(seed, groups=6, safety_ms=8_000)
+    disk = dataclasses.replace(drawn.disk, flush_interval_ms=500)
+    return dataclasses.replace(drawn, disk=disk, **changes)
+
+
+def test_relaxed_nodes_lose_nothing_when_their_processes_die():
+    results = [world.run(relaxed(seed, faults=("kill", "crash-midway", "crash-in-write",
+                                               "transfer", "members")))
+               for seed in range(1, 6)]
+    assert [result.failure for result in results] == [""] * 5
+    assert sum(result.crashes for result in results) > 10
+
+
+def test_relaxed_nodes_lose_records_when_the_power_goes_everywhere():
+    """The control arm: a simulator that sees no loss here would see none anywhere."""
+    results = [world.run(relaxed(seed, control=True, faults=("cluster-power",)))
+               for seed in range(1, 9)]
+    assert any("DurableSurvives" in result.failure for result in results)
+
+
+def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
+    made = running(3, commands_kept=0, commands_per_second=20.0, snapshot_chunk_bytes=40)
+    made._command_soon()
+    away = made.nodes[made.parameters.nodes]
+    away.crash(power=True)
+    made.run_for(20_000)
+    leader = next(node for node in made.nodes.values() if node.leads(0))
+    assert leader._raft.status(0).first_index > made.witness.groups[0].replica(away.node).applied
+    away.start()
+    made.run_for(8_000)
+    assert made.faults["snapshot-installed"] >= 1
+    assert away.state.version > 0
+    finish(made)
+
+
+def test_members_change_while_disks_rot():
+    results = [world.run(dataclasses.replace(
+        Parameters.draw(seed, groups=6, safety_ms=10_000),
+        faults=("members", "bit-rot", "return", "misdirected", "rot-beside", "kill"),
+        fault_interval_ms=300, fault_duration_ms=1500)) for seed in range(1, 5)]
+    assert [result.failure for result in results] == [""] * 4
+    faults = sum((result.faults for result in results), Counter())
+    marks = sum((result.marks for result in results), Counter())
+    assert faults["bit-rot"] > 10 and faults["misdirected"] > 10
+    assert marks["membership"] > 20 and marks["repaired"] > 10
+
+
+#: Bugs in what happens to a node behind the log's start, where commands come fast and none is kept.
+STATE_BUGS = {
+    "applied-state-not-in-snapshot": Bug(
+        "chaos.simulator.state_group", "Stately._install",
+        "self.state = State(state[0], bytes(state[1]))", "pass",
+        "a snapshot moves the log and not the state"),
+    "old-snapshot-over-newer-log": Bug(
+        "multiraft.snapshot", "may_install", "if log.matches(index, term):", "if False:",
+        "a snapshot replaces a log that has come up to it and beyond (camunda #6092, S28c)"),
+    "only-a-settled-leader-gives": Bug(
+        "chaos.simulator.state_group", "Stately._serve_state",
+        "self._raft.status(METADATA_GROUP).quarantined",
+        "not self._raft.is_settled(METADATA_GROUP)",
+        "a leader that needs the vote of who needs its snapshot does not give it"),
+    "outdated-image": Bug(
+        "chaos.simulator.state_group", "Stately._serve_state",
+        "or image[0].bounds.last_index < first_index - 1", "",
+        "an image is given for ever from which the log does not go on"),
+}
+AWAY = ("partition-one", "kill", "power-loss", "isolate-leader", "crash-midway", "double-crash",
+        "members", "return", "partition-halves", "pause")
+
+
+def compacting(seed: int) -> Parameters:
+    drawn = Parameters.draw(seed, groups=6, safety_ms=15_000)
+    disk = dataclasses.replace(drawn.disk, checkpoint_bytes=4096, checkpoint_growth_factor=0)
+    return dataclasses.replace(drawn, disk=disk, faults=AWAY, fault_interval_ms=300,
+                               fault_duration_ms=1500, commands_per_second=20.0,
+                               commands_kept=seed % 3)
+
+
+@pytest.mark.parametrize("name", sorted(STATE_BUGS))
+def test_planted_bug_of_snapshots_is_caught(name, monkeypatch):
+    monkeypatch.setitem(planted.BUGS, name, STATE_BUGS[name])
+    for seed in range(1, 60):
+        with planted.planted(name):
+            if world.run(compacting(seed)).failure:
+                return
+    pytest.fail(f"{name} was not caught")

@@ -10,7 +10,15 @@ from multiraft.storage.errors import CorruptPlace, CorruptRange
 from multiraft.storage.repairer import Answer, Ask, Repairer
 from multiraft.storage.scrub import Scrubber
 from multiraft.types import Configuration, Entry, HardState
-from tests.storage.damage import DIRECTORY, FIRST, Disk, flips, long_lane, model_position, small_lane
+from tests.storage.damage import (
+    DIRECTORY,
+    FIRST,
+    Disk,
+    flips,
+    long_lane,
+    model_position,
+    small_lane,
+)
 from tests.storage.model import comparable, observed, readable
 from tests.storage.world import (
     VOTERS,
@@ -221,6 +229,7 @@ class Core:
         self._groups = groups
         self._leader = leader
         self.quarantined: list[int] = []
+        self.first_index = 1
 
     def groups(self):
         return tuple(self._groups)
@@ -229,6 +238,7 @@ class Core:
         class Status:
             configuration = self._groups[group]
             leader = self._leader
+            first_index = self.first_index
         return Status
 
     def quarantine(self, group: int, why: str) -> None:
@@ -320,3 +330,18 @@ def test_damage_under_a_misdirected_write_is_found():
             unreadable.add(each)
     assert victim in unreadable
     assert found >= unreadable
+
+
+def test_damage_of_compacted_entries_is_not_missed():
+    """Every peer may have forgotten them: who asked for copies would ask for ever."""
+    disk, _, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    core, submitted = Core({1: VOTERS, 2: VOTERS}), []
+    repairer = Repairer(1, store, core, submitted.append)
+    repairer.damaged(CorruptRange(1, 2, "found by the scrub"))
+    assert isinstance(repairer.step(1), Ask)
+    core.first_index = 3
+    assert repairer.step(1) is None
+    assert len(submitted) == 1, "it is lifted"
+    repairer.damaged(CorruptRange(2, 2, "found by the scrub"))
+    assert 2 not in repairer.groups
