@@ -230,7 +230,7 @@ def _draw_raft(rng: random.Random) -> RaftParameters:
 def _draw_workload(rng: random.Random) -> WorkloadParameters:
     return WorkloadParameters(
         producers=rng.choice((2, 4, 8)),
-        appends_per_second=rng.choice((11.0, 13.0, 16.0)),
+        appends_per_second=rng.choice((14.0, 17.0, 20.0)),
         records_per_batch_max=rng.choice((1, 3, 8)),
         value_bytes_max=rng.choice((0, 40, 300)),
         in_flight_max=rng.choice((1, 2, 5)),
