@@ -15,8 +15,8 @@ BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim clean
-.PHONY: machine missing
+.PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
+.PHONY: clean machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -56,7 +56,10 @@ fix: $(VENV)/.built-dev  ## repair what lint can repair
 	$(PY) -m ruff check --fix .
 
 sim: $(VENV)/.built-dev  ## simulate seeds; ARGS="--seed 8146" replays one
-	$(PY) -m chaos.simulator $(ARGS)
+	$(VENV)/bin/multiraft chaos sim $(ARGS)
+
+soak: $(VENV)/.built-dev  ## fresh seeds for two hours, counted per commit; ARGS="--minutes 240"
+	nice -n 10 $(VENV)/bin/multiraft chaos sim --fresh --minutes 120 --record $(ARGS)
 
 clean:  ## remove what was built; the virtual environment stays until you remove it
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis *.egg-info

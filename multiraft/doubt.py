@@ -49,13 +49,20 @@ def begin(group: Group) -> None:
 
 def speak_up(group: Group) -> None:
     """State the doubt to the leader, and again until it is cleared: a group that sleeps sends
-    nothing that could be answered with it."""
+    nothing that could be answered with it.  Who knows no leader asks around meanwhile: the group
+    may live without it (``election``)."""
     if group.cleared[2]:
         return
     host = group.host
     if group.leader and group.leader in host.support.connections:
         group.send(group.leader, Doubt(group.id, group.incarnation, group.term, group.episode))
-    host.timers.arm(group.id, host.now_ms + host.config.retransmit_ms)
+    pause_ms = host.config.bystander_retry_ms if is_alone(group) else host.config.retransmit_ms
+    host.timers.arm(group.id, host.now_ms + pause_ms)
+
+
+def is_alone(group: Group) -> bool:
+    """Whether it knows nobody to whom it could state its doubt."""
+    return not group.leader and not group.cleared[2]
 
 
 def may_accept(group: Group, sender: int) -> bool:
@@ -108,6 +115,8 @@ def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
         return
     group.doubters += member.doubt == 0
     member.doubt = doubt.episode
+    group.stamp += 1
+    member.since = group.stamp  # what it said before, it may have forgotten
     member.barrier = group.log.last_index + 1
     member.match = 0  # whatever it acknowledged, it may have forgotten
     member.commit_known = 0
@@ -121,11 +130,11 @@ def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
 
 def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
     """Whether an acknowledgement moves the member's progress.  One that is no ``DOUBTFUL`` and
-    reaches the barrier ends the doubt."""
-    if reply.status == Status.DOUBTFUL:
+    reaches the barrier ends the doubt.  One that does not reach it answers an append from after the
+    doubt was heard (``since``): the doubt was an old one that came late, and the member has to be
+    fed up to the barrier all the same."""
+    if reply.status == Status.DOUBTFUL or reply.match < member.barrier:
         return member.doubt != 0
-    if reply.match < member.barrier:
-        return False  # from before it doubted
     member.doubt = 0
     group.doubters -= 1
     group.emit("member", member.node, "cleared")

@@ -24,6 +24,8 @@ def on_election_timer(group: Group) -> None:
     host = group.host
     if group.episode:
         doubt.speak_up(group)
+        if doubt.is_alone(group):
+            _request_votes(group, group.term + 1, pre=True, transfer=False)  # as ``_ask_around``
         return
     if group.role is Role.FOLLOWER and group.leader:
         quiet_until_ms = group.heard_ms + host.config.lease_ms

@@ -238,13 +238,18 @@ class Liveness:
 
     def next_deadline_ms(self, now_ms: int) -> int:
         """When something is due at the latest: a question, or the end of a lease."""
-        deadlines = [now_ms + self.interval_ms]
+        due_ms = now_ms + self.interval_ms
         for peer in self._peers.values():
             if self._healthy:
-                deadlines.append(now_ms if peer.asked_ms is None
-                                 else peer.asked_ms + self.interval_ms)
-            deadlines += [until for until in (peer.held_until_ms, peer.granted_until_ms) if until]
-        return min(deadlines)
+                asked_ms = peer.asked_ms
+                ask_ms = now_ms if asked_ms is None else asked_ms + self.interval_ms
+                if ask_ms < due_ms:
+                    due_ms = ask_ms
+            if 0 < peer.held_until_ms < due_ms:
+                due_ms = peer.held_until_ms
+            if 0 < peer.granted_until_ms < due_ms:
+                due_ms = peer.granted_until_ms
+        return due_ms
 
     def events(self) -> list[LeaseEvent]:
         """What was found out since the last call, in order."""

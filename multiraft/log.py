@@ -177,11 +177,13 @@ class GroupLog:
         return True
 
     def reload_terms(self, term_runs: tuple[tuple[int, int], ...]) -> None:
-        """The runs as storage has them, of the same entries."""
+        """The runs as storage has them, of the same entries; it may have kept some that are
+        compacted here."""
         if not self.unstaged:
             self._run_starts = array("Q", [start for start, _ in term_runs])
             self._run_terms = array("Q", [term for _, term in term_runs])
-            self.last_term = self._run_terms[-1] if term_runs else self.prev_term
+            self._cut_runs()
+            self.last_term = self._run_terms[-1] if self._run_terms else self.prev_term
 
     def compact(self, first_index: int) -> None:
         """Forget the terms below ``first_index``; only applied entries can go."""
@@ -191,11 +193,15 @@ class GroupLog:
             return
         self.prev_term = self.term_at(first_index - 1)
         self.first_index = first_index
-        if first_index > self.last_index:
+        self._cut_runs()
+
+    def _cut_runs(self) -> None:
+        """The runs begin with the log."""
+        if self.first_index > self.last_index:
             kept = len(self._run_starts)
         else:
-            kept = bisect_right(self._run_starts, first_index) - 1
-            self._run_starts[kept] = first_index
+            kept = bisect_right(self._run_starts, self.first_index) - 1
+            self._run_starts[kept] = self.first_index
         del self._run_starts[:kept]
         del self._run_terms[:kept]
 

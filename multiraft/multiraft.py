@@ -230,7 +230,7 @@ class MultiRaft(Repairing):
 
     def may_install(self, group: int, index: int, term: int) -> bool:
         """Whether ``install_snapshot`` of applied state up to (index, term) is possible now; if
-        not, perhaps later, or it is not needed any more."""
+        not, perhaps later, or it is not needed any more.  A round is due after either."""
         found = self._groups.get(group)
         return found is not None and snapshot.may_install(found, index, term)
 
@@ -543,6 +543,10 @@ class MultiRaft(Repairing):
     def durable_index(self, group: int) -> int:
         """Highest index of ``group`` that is durable here."""
         return self._group(group).log.durable_index
+
+    def applied_index(self, group: int) -> int:
+        """Highest index of ``group`` that the driver has reported as applied."""
+        return self._group(group).log.applied_index
 
     def commit_index(self, group: int) -> int:
         """Highest index of ``group`` known committed here."""

@@ -8,9 +8,10 @@ Invariants.  A snapshot is applied state: everything in it is committed.  It is 
 a log that is known committed up to less, and never while a write of the group is in flight.
 Theory.  Raft paper 7.  The follower pulls instead of being pushed to, because it knows best what it
 has of a snapshot already (chunked and resumable), and because megabytes must not stand before
-somebody's appends.  The whole log goes: if an entry of it at the snapshot's index had the
-snapshot's term, the log would hold the snapshot's prefix and nothing would have been offered; so
-what follows that index contradicts committed entries.
+somebody's appends.  Either an entry of the log at the snapshot's index has the snapshot's term:
+then the log holds the snapshot's prefix, which came while the snapshot was fetched; what follows
+may have been acknowledged, so the log stays, and learns what of it is committed.  Or the whole log
+goes: what it holds at that index contradicts what is committed.
 """
 
 from __future__ import annotations
@@ -66,10 +67,19 @@ def on_offer_as_leader(group: Group, sender: int, message: SnapshotOffer) -> Non
 
 def may_install(group: Group, index: int, term: int) -> bool:
     """Whether a snapshot of applied state up to (index, term) can replace this replica's log now:
-    it is news, and nothing of the group is on its way to the disk."""
-    return (group.role is Role.FOLLOWER and index > group.log.commit and term <= group.term
-            and not group.is_held() and not group.has_write() and not group.log.is_writing
-            and group.hard_state_is_durable())
+    it is news, and nothing of the group is on its way to the disk.  When the log holds all of it
+    already, that much is known to be committed now."""
+    log = group.log
+    if (group.role is not Role.FOLLOWER or index <= log.commit or term > group.term
+            or group.is_held()):
+        return False
+    if log.matches(index, term):
+        group.verified = max(group.verified, index)
+        log.commit_to(index)
+        group.ack_to = group.leader
+        group.touch()
+        return False
+    return not group.has_write() and not log.is_writing and group.hard_state_is_durable()
 
 
 def point(group: Group) -> tuple[LogBounds, int, Configuration]:

@@ -47,10 +47,16 @@ class Checkpoints:
                     await trio.sleep(NO_ROOM_S)
 
     def write_now(self) -> None:
-        """Before the loop goes on.  Raises ``DiskFailed``."""
+        """Before the loop goes on, on the reserve if there is no other room.  Raises
+        ``DiskFailed``."""
         plan, applied = self._plan()
         try:
-            plan.execute()
+            try:
+                plan.execute()
+            except OSError as error:
+                if self._space is None or not is_full(error) or not self._space.exhausted():
+                    raise
+                plan.execute()
         except OSError as error:
             raise DiskFailed(f"a checkpoint could not be written: {error}") from error
         self._written(plan, applied)

@@ -26,6 +26,8 @@ from node.threads import name_this_thread
 
 #: A disk that hangs does not keep the node from ending for longer than this, in seconds.
 END_S = 10.0
+#: One block, written to see whether the disk still answers.
+PROBE_BYTES = 512
 
 
 class DiskWorker:
@@ -203,7 +205,7 @@ class DiskWorker:
             self._writing_since_ms = monotonic_ms()
             self._token += 1
             self._last_token = self._token
-            self._queue.submit(file_number, [b"\0" * 512], 0, True, self._token)
+            self._queue.submit(file_number, [bytes(PROBE_BYTES)], 0, True, self._token)
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """Owns the thread: starts it, has its completions collected, ends it when cancelled."""

@@ -59,7 +59,7 @@ from node.confirmations import Confirmations
 from node.deadlines import Deadlines
 from node.descriptors import connections_that_fit
 from node.directory import Directory
-from node.disk import DiskWorker
+from node.disk import PROBE_BYTES, DiskWorker
 from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
 from node.hand_over import HandOver
@@ -225,7 +225,7 @@ class Node:
             self._introduction("liveness"), config.limits.loop_stall_ms_max,
             config.limits.disk_stall_ms_max, self.disk)
         self.peering = Peering(self.known, self.peers, self.liveness, self._link, self.log)
-        self.probe_file = os.open(config.data_dir / "probe", os.O_CREAT | os.O_RDWR, 0o600)
+        self.probe_file = _open_probe(config.data_dir, self.space)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
@@ -244,6 +244,7 @@ class Node:
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
+        self.replicas.made = self.repairs.created
         self.scrub = Scrub(self.store, self.disk, self._damaged, config.data_dir, config.storage)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
@@ -545,6 +546,19 @@ def _open_store(config: NodeConfig, life: Life) -> Store:
             return opened()
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
+
+
+def _open_probe(directory: Path, space: Space) -> int:
+    """The file whose one block is written when nothing else is.  It has its room before the disk is
+    full, or takes it from the reserve: a probe that finds none would end the node."""
+    file_number = os.open(directory / "probe", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        os.posix_fallocate(file_number, 0, PROBE_BYTES)
+    except OSError as error:
+        if not is_full(error) or not space.exhausted():
+            raise
+        os.posix_fallocate(file_number, 0, PROBE_BYTES)
+    return file_number
 
 
 def _crashes(error: BaseException) -> bool:

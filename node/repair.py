@@ -55,6 +55,12 @@ class Repairs:
         self._wanted.set()
         self._request_round()
 
+    def created(self, group: int) -> None:
+        """There is a new replica here, which may begin in doubt."""
+        self._repairer.created(group)
+        if self._repairer.groups:
+            self._wanted.set()
+
     async def run(self) -> None:
         """Until cancelled."""
         if self._repairer.groups:

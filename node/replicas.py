@@ -34,6 +34,7 @@ class Replicas:
         self._request_round = request_round
         self._log = log
         self.forget: Callable[[int], None] = lambda group: None  # whoever else keeps something
+        self.made: Callable[[int], None] = lambda group: None  # whoever repairs what is in doubt
         self.takes_part: Callable[[], bool] = lambda: True  # this node may vote and acknowledge
         self.created = 0  # since the start
         self.removed = 0
@@ -71,6 +72,7 @@ class Replicas:
         self._core.add_group(group, FIRST_GROUP_INCARNATION, restored, self._store.tails[group])
         if incarnation > (restored.incarnation or FIRST_GROUP_INCARNATION):
             self._core.reincarnate(group, incarnation, NOBODY)
+        self.made(group)
         self.created += 1
         self._log.info("replica created", extra={"group": group, "leader": sender})
 

@@ -103,12 +103,15 @@ class Snapshots:
         """A chunk of the image that is asked for, or the beginning of a new one.  Raises
         ``Malformed``."""
         group, index, offset = (_number(header, name) for name in ("group", "index", "offset"))
-        if group != METADATA_GROUP or not self._core.is_settled(group):
+        # Whoever leads may give what it has applied, settled or not: it may need the asker's vote
+        # for the commit that would settle it.
+        if (group != METADATA_GROUP or group not in self._core.groups()
+                or self._core.status(group).quarantined):
             return {"op": OPERATION, "known": False}, []
         now_s = trio.current_time()
         image = self._image
         if image is None or (image.bounds.last_index != index
-                             and now_s - image.used_s > IMAGE_LIFE_S):
+                             and (now_s - image.used_s > IMAGE_LIFE_S or self._is_outdated(image))):
             image = self._image = self._take(now_s)
         image.used_s = now_s
         if image.bounds.last_index != index or offset > len(image.data):
@@ -117,6 +120,12 @@ class Snapshots:
         return {"op": OPERATION, "known": True, "index": image.bounds.last_index,
                 "term": image.bounds.prev_term, "total": len(image.data), "crc": image.crc,
                 "offset": offset}, [chunk]
+
+    def _is_outdated(self, image: Image) -> bool:
+        """Whether the log does not go on from it any more: whoever installs it is offered the next
+        at once, and may have installed it already."""
+        first_index = self._core.status(METADATA_GROUP).first_index
+        return image.bounds.last_index < first_index - 1
 
     def _take(self, now_s: float) -> Image:
         bounds, configuration_index, configuration = self._core.snapshot_point(METADATA_GROUP)
@@ -231,6 +240,7 @@ class Snapshots:
         bounds = LogBounds(download.index + 1, download.term, download.index)
         async with self._checkpoints.alone:
             if not self._core.may_install(METADATA_GROUP, download.index, download.term):
+                self._request_round()
                 return  # not needed any more, or the next offer finds it possible
             self._store.install(METADATA_GROUP, bounds, configuration_index, configuration, tail)
             self._metadata_log.install(state)

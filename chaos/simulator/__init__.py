@@ -5,9 +5,10 @@ nodes in one thread: virtual time, a network that loses, delays, duplicates and 
 that keeps what was synced and little else, crashes between any two effects, clients that retry.
 Every effect is shown to a witness that checks the invariants of Raft and the promises to clients.
 
-Contract.  ``world.run(Parameters.draw(seed))`` is a function of the seed.  ``python -m
-chaos.simulator --seed S`` replays it; ``docs/simulator.md`` explains the trace.
+Contract.  ``world.run(Parameters.draw(seed))`` is a function of the seed.  ``multiraft chaos
+sim --seed S`` replays it; ``docs/simulator.md`` explains the trace.
 
 Elsewhere.  events (virtual time), network, filesystem (disk), node (driver), workload (clients),
-nemesis (faults), model + witness + invariants (what must hold), planted (bugs that must be found).
+nemesis (faults), model + witness + invariants (what must hold), planted (bugs that must be found),
+campaign + counting + shrink + counters (many seeds, which of them count, what is kept).
 """

@@ -1,135 +1,173 @@
 """The command: replay a seed, or run many and say what they went through.
 
-Contract.  Exit code 0 when every seed holds, 1 when one does not; a failing seed is printed with
-the end of its trace and the one command that replays it.
+Contract.  Exit code 0 when every seed holds, 1 when one does not.  A failing seed is printed with
+the end of its trace, the one command that replays it, and, when there was time for it, the smallest
+variant that still fails.  Results go to standard output, progress to standard error, and that only
+on a terminal.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-import time
-from collections import Counter
 from collections.abc import Iterator
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from chaos.simulator import planted, world
-from chaos.simulator.parameters import Parameters
+from chaos.simulator import campaign, counters, planted, world
+from chaos.simulator.counting import Totals, why_not
+from chaos.simulator.parameters import FAULT_KINDS
+from chaos.simulator.shrink import shrink
+from chaos.simulator.variant import Variant
 from chaos.simulator.world import Result
 
+SEEDS = 20
 #: Failing seeds that are reported in full before a run of many gives up.
 FAILURES_MAX = 5
+SHRINK_SECONDS = 60.0
 
 
-class Totals:
-    """The sums of the summary line."""
-
-    def __init__(self) -> None:
-        self.seeds = 0
-        self.simulated_ms = 0
-        self.real_seconds = 0.0
-        self.acked = 0
-        self.reads = 0
-        self.leader_changes = 0
-        self.crashes = 0
-        self.faults: Counter[str] = Counter()
-        self.marks: Counter[str] = Counter()
-        self.failed: list[int] = []
-
-    def add(self, result: Result) -> None:
-        self.seeds += 1
-        self.simulated_ms += result.simulated_ms
-        self.real_seconds += result.real_seconds
-        self.acked += result.acked
-        self.reads += result.reads
-        self.leader_changes += result.leader_changes
-        self.crashes += result.crashes
-        self.faults.update(result.faults)
-        self.marks.update(result.marks)
-        if result.failure:
-            self.failed.append(result.seed)
-
-    def lines(self) -> list[str]:
-        simulated = self.simulated_ms / 1000
-        speed = simulated / self.real_seconds if self.real_seconds else 0.0
-        faults = _counts(self.faults)
-        return [
-            f"seeds {self.seeds}   failed {len(self.failed)}   simulated {simulated:.0f} s   "
-            f"real {self.real_seconds:.1f} s   speed {speed:.0f} x",
-            f"acked appends {self.acked}   reads {self.reads}   leader changes "
-            f"{self.leader_changes}   crashes {self.crashes}",
-            f"faults   {faults}",
-            f"marks   {_counts(self.marks)}",
-        ]
+def _faults(ctx: click.Context, parameter: click.Parameter,
+            value: str | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    kinds = tuple(kind for kind in value.split(",") if kind)
+    unknown = [kind for kind in kinds if kind not in FAULT_KINDS]
+    if unknown or not kinds:
+        raise click.BadParameter(f"{', '.join(unknown) or 'nothing'} is no kind of fault; "
+                                 f"known are {', '.join(FAULT_KINDS)}")
+    return kinds
 
 
-def _counts(counter: Counter[str]) -> str:
-    return "  ".join(f"{kind} {count}" for kind, count in sorted(counter.items()))
-
-
-def replay_command(seed: int, nodes: int | None, groups: int | None, seconds: int | None,
-                   bug: str | None) -> str:
-    """The one command that shows this seed again, line by line."""
-    options = [("--nodes", nodes), ("--groups", groups), ("--seconds", seconds), ("--planted", bug)]
-    given = "".join(f" {name} {value}" for name, value in options if value is not None)
-    return f"python -m chaos.simulator --seed {seed}{given} --trace"
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("sim", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--seed", type=int, help="Replay this seed.")
-@click.option("--seeds", type=int, help="Run this many seeds (default 20).")
-@click.option("--first", type=int, default=1, show_default=True, help="First seed of --seeds.")
+@click.option("--seeds", type=click.IntRange(min=1), help=f"Run this many seeds (default {SEEDS}).")
 @click.option("--minutes", type=float, help="Run seeds for this long.")
+@click.option("--first", type=int, default=1, show_default=True, help="First seed.")
+@click.option("--fresh", is_flag=True, help="Draw the first seed; it is printed.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes; default: one per core.")
 @click.option("--nodes", type=click.IntRange(3, 7), help="Nodes; default: the seed decides.")
 @click.option("--groups", type=click.IntRange(1, 1024), help="Groups; default: the seed decides.")
 @click.option("--seconds", type=click.IntRange(1, 36_000), help="Simulated seconds with faults.")
-@click.option("--trace", is_flag=True, help="Print every transition.")
+@click.option("--only-faults", callback=_faults, metavar="KIND,...",
+              help="The nemesis knows only these kinds of fault.")
+@click.option("--calm-network", is_flag=True,
+              help="No loss, duplication or reordering of single frames.")
 @click.option("--planted", "bug", type=click.Choice(sorted(planted.BUGS)),
               help="Plant this bug: the seed should fail.")
-def simulate(seed: int | None, seeds: int | None, first: int, minutes: float | None,
-             nodes: int | None, groups: int | None, seconds: int | None, trace: bool,
-             bug: str | None) -> None:
+@click.option("--trace", is_flag=True, help="With --seed: print every transition.")
+@click.option("--shrink-seconds", type=float, default=SHRINK_SECONDS, show_default=True,
+              help="Time to look for a smaller variant of a failing seed; 0 = do not.")
+@click.option("--record", is_flag=True, help="Append the sums to chaos/soak.jsonl.")
+@click.option("--counters", "show", is_flag=True, help="Print what was recorded, by commit.")
+def simulate(seed: int | None, seeds: int | None, minutes: float | None, first: int, fresh: bool,
+             jobs: int | None, nodes: int | None, groups: int | None, seconds: int | None,
+             only_faults: tuple[str, ...] | None, calm_network: bool, bug: str | None, trace: bool,
+             shrink_seconds: float, record: bool, show: bool) -> None:
     """Run the deterministic simulator: real consensus and storage in a simulated world."""
-    totals = Totals()
-    safety_ms = seconds * 1000 if seconds is not None else None
-    for number in _numbers(seed, seeds, first, minutes):
-        parameters = Parameters.draw(number, nodes, groups, safety_ms)
-        if seed is not None:
-            click.echo("\n".join(parameters.describe()))
-        with planted.planted(bug):
-            result = world.run(parameters, click.echo if trace else None)
-        totals.add(result)
-        _report(result, trace, replay_command(number, nodes, groups, seconds, bug))
-        if len(totals.failed) >= FAILURES_MAX:
-            break
-    click.echo("\n".join(totals.lines()))
-    if totals.failed:
-        click.echo(f"failing seeds: {' '.join(map(str, totals.failed))}", err=True)
+    if show:
+        click.echo("\n".join(counters.table(counters.read())))
+        return
+    variant = Variant(nodes, groups, seconds, only_faults, calm_network, bug)
+    if seed is not None:
+        failures = [result for result in [_replay(seed, variant, trace)] if result.failure]
+    else:
+        failures = _run_many(variant, campaign.fresh_seed() if fresh else first, seeds, minutes,
+                             jobs or os.cpu_count() or 1, record)
+    for result in failures:
+        _report_smaller(result, variant, 0.0 if trace else shrink_seconds)
+    if failures:
+        click.echo(f"failing seeds: {' '.join(str(result.seed) for result in failures)}", err=True)
         sys.exit(1)
 
 
-def _numbers(seed: int | None, seeds: int | None, first: int,
-             minutes: float | None) -> Iterator[int]:
-    if seed is not None:
-        yield seed
-        return
-    if minutes is None:
-        yield from range(first, first + (seeds if seeds is not None else 20))
-        return
-    deadline = time.monotonic() + minutes * 60
-    number = first
-    while time.monotonic() < deadline and (seeds is None or number < first + seeds):
-        yield number
-        number += 1
-
-
-def _report(result: Result, traced: bool, replay: str) -> None:
-    speed = result.simulated_ms / 1000 / max(result.real_seconds, 1e-9)
-    verdict = "FAILED" if result.failure else "ok"
-    click.echo(f"seed {result.seed:<8} {verdict:<6} {result.simulated_ms / 1000:7.1f} s  "
-               f"{speed:5.0f} x  acked {result.acked:<6} leaders {result.leader_changes:<5} "
-               f"crashes {result.crashes:<4} {result.digest}")
+def _replay(seed: int, variant: Variant, trace: bool) -> Result:
+    """One seed, with all that can be said about it."""
+    parameters = variant.parameters(seed)
+    click.echo("\n".join(parameters.describe()))
+    with planted.planted(variant.bug):
+        result = world.run(parameters, click.echo if trace else None)
+    totals = Totals()
+    totals.add(result)
+    click.echo(_line(result))
     if result.failure:
-        if not traced:
-            click.echo("\n".join(result.trace_tail), err=True)
-        click.echo(f"{result.failure}\nreplay: {replay}", err=True)
+        _report_failure(result, variant, trace)
+    click.echo("\n".join(totals.lines()))
+    return result
+
+
+def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | None, jobs: int,
+              record: bool) -> list[Result]:
+    """Run seeds and print the sums; those that failed."""
+    totals, failures = Totals(), []
+    seeds = SEEDS if seeds is None and minutes is None else seeds
+    jobs = min(jobs, seeds or jobs)
+    click.echo(f"seeds from {first} on, {jobs} at a time")
+    running = campaign.run_seeds(campaign.numbers(first, seeds, minutes), variant, jobs)
+    with contextlib.closing(running), _progress(totals, seeds, minutes) as show:
+        for result in running:
+            totals.add(result)
+            show(result)
+            if result.failure:
+                failures.append(result)
+                _report_failure(result, variant, False)
+                if len(failures) >= FAILURES_MAX:
+                    break
+    click.echo("\n".join(totals.lines()))
+    if record:
+        counters.record(counters.entry_of(totals, first, counters.commit_of(
+            counters.SOAK_FILE.parent)))
+    return failures
+
+
+@contextlib.contextmanager
+def _progress(totals: Totals, seeds: int | None, minutes: float | None) -> Iterator:
+    """A bar on a terminal, a line per seed elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda result: click.echo(_line(result))
+        return
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+               TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        timed = minutes is not None
+        task = bar.add_task("seeds 0", total=minutes * 60 if timed else seeds)
+
+        def show(result: Result) -> None:
+            done = bar.tasks[0].elapsed or 0.0 if timed else totals.seeds
+            bar.update(task, completed=done,
+                       description=f"seeds {totals.seeds} count {totals.counting} failed "
+                                   f"{len(totals.failed)} speed {totals.speed:.0f} x")
+
+        yield show
+
+
+def _line(result: Result) -> str:
+    """One seed in one line."""
+    speed = result.simulated_ms / 1000 / max(result.cpu_seconds, 1e-9)
+    verdict = "FAILED" if result.failure else "short" if why_not(result) else "ok"
+    return (f"seed {result.seed:<8} {verdict:<6} {result.simulated_ms / 1000:7.1f} s  "
+            f"{speed:5.0f} x  acked {result.acked:<6} leaders {result.leader_changes:<5} "
+            f"crashes {result.crashes:<4} faults {len(result.faults):<3} {result.digest}")
+
+
+def _report_failure(result: Result, variant: Variant, traced: bool) -> None:
+    if not traced:
+        click.echo("\n".join(result.trace_tail), err=True)
+    click.echo(f"{result.failure}\nreplay: {variant.replay(result.seed)}", err=True)
+
+
+def _report_smaller(result: Result, variant: Variant, budget_seconds: float) -> None:
+    """Look for a smaller variant of a failed seed, and print it."""
+    if budget_seconds <= 0:
+        return
+    click.echo(f"seed {result.seed}: looking for a smaller variant, {budget_seconds:.0f} s at most",
+               err=True)
+    smaller, found = shrink(result, variant, budget_seconds)
+    if smaller == variant:
+        click.echo(f"seed {result.seed}: no smaller variant fails in the same way", err=True)
+        return
+    click.echo(f"{found.failure}\nsmallest: {smaller.replay(result.seed)}", err=True)

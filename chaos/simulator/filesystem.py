@@ -11,6 +11,7 @@ A blocking call of the disk worker takes virtual time although it returns at onc
 and ``settle`` operations go to a journal.  A crash in that interval cuts the journal at a random
 operation: what stands before the cut was issued (and its syncs hold), the rest never happened.
 ``fuse`` counts operations down to a crash inside code that runs without virtual time, as recovery.
+``faults`` says which operation fails (diskfaults.py).
 
 Theory.  ALICE (Pillai et al., OSDI 2014): crash states are what a prefix of system calls allows,
 with the unsynced ones applied in any subset.  A sector is atomic: it holds all bytes of one of its
@@ -22,11 +23,12 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from posixpath import basename, dirname
 
+from chaos.simulator.diskfaults import SECTOR_BYTES, DiskFaults, io_error
 from multiraft.storage.errors import DirectoryInUse
 
-SECTOR_BYTES = 512
 Buffer = bytes | bytearray | memoryview
 
 
@@ -37,22 +39,36 @@ class PowerLoss(BaseException):
 class Inode:
     """A file's bytes, as the process sees them and as the disk holds them."""
 
-    __slots__ = ("view", "disk", "dirty")
+    __slots__ = ("view", "disk", "dirty", "cache", "blocks")
 
     def __init__(self) -> None:
         self.view = bytearray()
         self.disk = bytearray()
+        #: What the page cache calls clean, where the disk has something else; None = nowhere.
+        self.cache: bytearray | None = None
+        self.blocks = 0  # bytes that the file owns
         #: (position, bytes) of writes, (size, None) of truncations, since the last sync.
         self.dirty: list[tuple[int, bytes | None]] = []
 
     def flush(self) -> None:
         for position, data in self.dirty:
             _apply(self.disk, position, data)
+            if self.cache is not None:
+                _apply(self.cache, position, data)
+        self.dirty.clear()
+
+    def fail(self, rng: random.Random) -> None:
+        """A sync failed: the disk has some version of each sector, and the pages count as clean."""
+        if self.cache is None:
+            self.cache = bytearray(self.disk)
+        for position, data in self.dirty:
+            _apply(self.cache, position, data)
+        _tear(self.disk, self.dirty, rng)
         self.dirty.clear()
 
     def show(self) -> None:
         """What was written can be read, synced or not."""
-        self.view = bytearray(self.disk)
+        self.view = bytearray(self.disk if self.cache is None else self.cache)
         for position, data in self.dirty:
             _apply(self.view, position, data)
 
@@ -61,6 +77,7 @@ class Inode:
         if self.dirty:
             _tear(self.disk, self.dirty, rng)
             self.dirty.clear()
+        self.cache = None
         self.view = bytearray(self.disk)
 
 
@@ -135,13 +152,21 @@ class SimulatedFile:
 
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
         data = b"".join(buffers)
-        self._filesystem.write(self._open_inode(), position, data)
+        inode, filesystem = self._open_inode(), self._filesystem
+        if position + len(data) > inode.blocks:
+            filesystem.take(inode, position + len(data), self.path)
+        if filesystem.faults.writes_left:
+            filesystem.fail_write(inode, position, data, self.path)
+        filesystem.write(inode, position, data)
         if sync:
             self.sync()
         return len(data)
 
     def sync(self) -> None:
-        self._filesystem.sync(self._open_inode())
+        inode, filesystem = self._open_inode(), self._filesystem
+        if filesystem.faults.syncs_left:
+            filesystem.fail_sync(inode, self.path)
+        filesystem.sync(inode)
 
     def truncate(self, size: int) -> None:
         self._filesystem.write(self._open_inode(), size, None)
@@ -150,7 +175,7 @@ class SimulatedFile:
         return len(self._open_inode().view)
 
     def reserve(self, size: int) -> None:
-        self._open_inode()
+        self._filesystem.take(self._open_inode(), size, self.path)
 
     def fileno(self) -> int:
         raise OSError(errno.EBADF, f"{self.path} is simulated and has no descriptor")
@@ -187,6 +212,7 @@ class SimulatedFilesystem:
         self.syncs = 0
         self.bytes_written = 0
         self.locks: dict[str, int] = {}
+        self.faults = DiskFaults()
         self._directories: dict[str, dict[str, Inode]] = {"/": {}}
         self._disk_names: dict[str, dict[str, Inode]] = {"/": {}}
         #: Unsynced name changes per directory; a rename is one item of several changes.
@@ -266,6 +292,9 @@ class SimulatedFilesystem:
         self.fuse = -1
         self._unseen = False
         self.locks.clear()
+        files = {id(inode): inode for names in self._directories.values()
+                 for inode in names.values()}
+        self.faults.used_bytes = sum(inode.blocks for inode in files.values())
 
     # ---- bit rot ---------------------------------------------------------------------------
 
@@ -275,12 +304,26 @@ class SimulatedFilesystem:
                 for name, inode in self._disk_names.get(directory, {}).items()
                 if name.endswith(suffix)}
 
+    def image(self, path: str) -> bytes:
+        """What a process sees of a file now, for whoever looks on: no fault, no time."""
+        return bytes(self._existing(path).view)
+
     def flip(self, path: str, at: int, bit: int) -> None:
         """A bit changes on the disk; whoever reads the file sees it, cached or not."""
         inode = self._disk_names[dirname(path)][basename(path)]
-        for image in (inode.disk, inode.view):
+        for image in (inode.disk, inode.view, inode.cache or b""):
             if at < len(image):
                 image[at] ^= 1 << bit
+
+    def overwrite(self, path: str, at: int, data: bytes) -> bytes:
+        """Other bytes are on the disk, and whoever reads the file sees them; what was there."""
+        inode = self._disk_names[dirname(path)][basename(path)]
+        before = bytes(inode.disk[at:at + len(data)])
+        for image in (inode.disk, inode.view, inode.cache):
+            if image is not None:
+                end = min(at + len(data), len(image))
+                image[at:end] = data[:max(0, end - at)]
+        return before
 
     # ---- effects ---------------------------------------------------------------------------
 
@@ -292,6 +335,25 @@ class SimulatedFilesystem:
         else:
             _apply(inode.view, position, data)
         self.bytes_written += len(data) if data is not None else 0
+
+    def take(self, inode: Inode, size: int, path: str) -> None:
+        """The file owns room for its first ``size`` bytes.  Raises ``OSError``."""
+        if size > inode.blocks:
+            self.faults.take(size - inode.blocks, path)
+            inode.blocks = size
+
+    def fail_write(self, inode: Inode, position: int, data: bytes, path: str) -> None:
+        """Raise ``OSError`` when it is this write's turn to fail."""
+        kept = self.faults.written_before_error(len(data))
+        if kept is not None:
+            self.write(inode, position, data[:kept])
+            raise io_error(path)
+
+    def fail_sync(self, inode: Inode, path: str) -> None:
+        """Raise ``OSError`` when it is this sync's turn to fail."""
+        if self.faults.sync_fails():
+            self._effect(Inode.fail, inode, self.faults.rng)
+            raise io_error(path)
 
     def sync(self, inode: Inode) -> None:
         self.syncs += 1
@@ -351,12 +413,20 @@ class SimulatedFilesystem:
         inode = self._existing(old)
         assert dirname(old) == dirname(new), f"rename across directories: {old} -> {new}"
         directory = dirname(old)
+        replaced = self._find(new)
+        if replaced is not None:
+            self._give(replaced)
         self._change_names(directory, (directory, basename(old), None),
                            (directory, basename(new), inode))
 
     def remove(self, path: str) -> None:
-        self._existing(path)
+        self._give(self._existing(path))
         self._change_names(dirname(path), (dirname(path), basename(path), None))
+
+    def _give(self, inode: Inode) -> None:
+        """Nobody names the file any more: its room is free."""
+        self.faults.used_bytes -= inode.blocks
+        inode.blocks = 0
 
     def lock(self, path: str) -> SimulatedLock:
         if path in self.locks:
@@ -373,13 +443,21 @@ class SimulatedFilesystem:
         return names
 
     def _find(self, path: str) -> Inode | None:
-        return self._directories.get(dirname(path), {}).get(basename(path))
+        directory, name = _split(path)
+        names = self._directories.get(directory)
+        return names.get(name) if names is not None else None
 
     def _existing(self, path: str) -> Inode:
         inode = self._find(path)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return inode
+
+
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[str, str]:
+    """(directory, name)."""
+    return dirname(path), basename(path)
 
 
 def _rename(names: dict[str, Inode], changes: tuple[NameChange, ...]) -> None:

@@ -42,6 +42,8 @@ class Violation(AssertionError):
 class Invariant:
     """Base: a name and a way to fail."""
 
+    messages: tuple[type, ...] = ()  # what ``on_send`` wants to see
+
     def require(self, holds: bool, text: str, *parts: object) -> None:
         """Raise ``Violation`` unless ``holds``; ``text`` is formatted only then."""
         if not holds:
@@ -60,6 +62,8 @@ class OneLeaderPerTerm(Invariant):
 class VoteOncePerTerm(Invariant):
     """A voter supports one candidate per term, across restarts, and its disk knows before anyone
     else does (paper 5.2, A19, S21)."""
+
+    messages = (VoteReply, VoteRequest)
 
     def on_send(self, replica: ReplicaModel, to: int, message: Message) -> None:
         if type(message) is VoteReply and message.granted and not message.pre:
@@ -192,8 +196,10 @@ class CommitOwnTermOnly(Invariant):
 class AcknowledgedIsDurable(Invariant):
     """A follower acknowledges what its disk holds and what its leader holds, nothing more (S3)."""
 
+    messages = (AppendReply,)
+
     def on_send(self, replica: ReplicaModel, to: int, message: Message) -> None:
-        if type(message) is not AppendReply or message.status != Status.OK:
+        if message.status != Status.OK:
             return
         match = message.match
         self.require(replica.durable.last_index >= match,
@@ -225,6 +231,8 @@ class DurableSurvives(Invariant):
         candidate = replica.durable.copy()
         allowed = [candidate.last_index]
         if log.chains == candidate.chains:
+            return
+        if replica.installing and log.chains == replica.group.committed[:replica.installing]:
             return
         for write in replica.pending:
             for count in range(len(write.chains) + 1):

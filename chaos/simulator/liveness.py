@@ -2,7 +2,8 @@
 
 Contract.  Runs beside the round loop: questions leave and answers come while the loop or the disk
 is busy, what is found out reaches the loop as an event of its own, and the loop publishes its
-digests and its health once per round.  A paused node's thread is paused with it.
+digests when they change.  The thread itself sees whether the disk owes an answer for too long: such
+a node asks nobody and answers nobody.  A paused node's thread is paused with it.
 """
 
 from __future__ import annotations
@@ -30,16 +31,27 @@ class LivenessExchange:
         for peer in peers:
             self._liveness.add_peer(peer)
         self._wake_ms = -1
+        self._published: tuple[dict[int, int], dict[int, int], int] = ({}, {}, 0)
+        self._healthy = True
 
-    def publish(self, healthy: bool) -> None:
+    def publish(self) -> None:
         """What the loop knows, for the thread to compare and to send."""
         raft = self._raft
-        self._liveness.publish({peer: raft.led_digest(peer) for peer in self._peers},
-                               {peer: raft.believed_digest(peer) for peer in self._peers},
-                               raft.led_version, healthy)
+        self._published = ({peer: raft.led_digest(peer) for peer in self._peers},
+                           {peer: raft.believed_digest(peer) for peer in self._peers},
+                           raft.led_version)
+        self._liveness.publish(*self._published, self._healthy)
+
+    def _look_at_health(self) -> None:
+        healthy = not self._node.disk_is_stalled
+        if healthy != self._healthy:
+            self._healthy = healthy
+            self._liveness.publish(*self._published, healthy)
 
     def wake(self, now_ms: int) -> None:
         """Ask whom it is time to ask, end what is over, sleep until the next deadline."""
+        self._node.probe_disk()
+        self._look_at_health()
         self._liveness.expire(now_ms)
         for peer, question in self._liveness.questions(now_ms):
             self._node.send_liveness(peer, question)
@@ -48,6 +60,7 @@ class LivenessExchange:
 
     def receive(self, now_ms: int, sender: int, item: Question | Answer) -> None:
         if type(item) is Question:
+            self._look_at_health()
             answer = self._liveness.answer(now_ms, sender, item)
             if answer is not None:
                 self._node.send_liveness(sender, answer)
@@ -61,11 +74,16 @@ class LivenessExchange:
         if events:
             self._node.deliver_leases(events)
 
+    def reschedule(self) -> None:
+        """The clock is another one than before."""
+        self._wake_ms = -1
+        self._schedule(self._node.now_ms)
+
     def _schedule(self, now_ms: int) -> None:
         due_ms = max(self._liveness.next_deadline_ms(now_ms), now_ms + 1)
         if self._wake_ms <= now_ms or due_ms < self._wake_ms:
             self._wake_ms = due_ms
-            self._node.later((due_ms - now_ms) * 1000, self._woken, due_ms)
+            self._node.later(self._node.clock.until_us(due_ms), self._woken, due_ms)
 
     def _woken(self, due_ms: int) -> None:
         if due_ms == self._wake_ms:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 from multiraft.errors import ProposalError
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import Event
+from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
 from multiraft.types import Configuration
 
@@ -57,11 +58,13 @@ def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int
 
 
 def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], factor: int,
-                   trace: Trace) -> None:
-    """Change the members of some of the groups led here."""
+                   permits: Callable[[tuple[int, ...]], bool], trace: Trace) -> None:
+    """Change the members of some of the groups led here, if nobody's damage is in the way."""
     led = [group for group in raft.groups() if raft.is_leader(group)]
     for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
         wanted = draw_members(rng, raft.status(group).configuration, nodes, factor)
+        if not permits(wanted[0]):
+            continue
         trace.line(raft.node, group, "fault", f"members {wanted}")
         try:
             raft.change_members(group, *wanted)
@@ -79,13 +82,16 @@ def groups_with(raft: MultiRaft, peer: int,
             yield group, voters
 
 
-def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...]) -> bool:
+def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
+                permits: Callable[[tuple[int, ...]], bool]) -> bool:
     """What is next for a voter that is removed and added again, if it is accepted now; whether
     there is more to do."""
     if not raft.is_leader(group):
         return False
     present = raft.status(group).configuration
     others = tuple(node for node in voters if node != peer)
+    if not permits(voters if peer in present.learners else others):
+        return True
     with contextlib.suppress(ProposalError):
         if peer in present.learners:
             raft.change_members(group, voters, ())
@@ -94,7 +100,8 @@ def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...])
     return True
 
 
-def create_wanted(store: Store, raft: MultiRaft, witness: Witness, event: Event) -> None:
+def create_wanted(store: Store, raft: MultiRaft, witness: Witness, repairer: Repairer,
+                  event: Event) -> None:
     """A leader has this node as a member, and there is no replica here: make an empty one, as the
     real node does (``node/replicas.py``)."""
     group, (incarnation, _, term) = event.group, event.fields
@@ -108,6 +115,7 @@ def create_wanted(store: Store, raft: MultiRaft, witness: Witness, event: Event)
     restored = store.create_group(group, INCARNATION, Configuration(()))
     witness.created(raft.node, group, restored)
     raft.add_group(group, INCARNATION, restored, store.tails[group])
+    repairer.created(group)
 
 
 class Regrouping:
@@ -120,7 +128,8 @@ class Regrouping:
 
     def _change(self, rng: random.Random) -> None:
         change_members(self._raft, rng, [self.node, *self._peers],
-                       self._world.parameters.replication_factor, self._trace)
+                       self._world.parameters.replication_factor, self._world.atlas.permits,
+                       self._trace)
         self.request_round()
 
     def return_some(self, peer: int, rng: random.Random) -> None:
@@ -130,7 +139,8 @@ class Regrouping:
                 self.later(0, self._return, group, peer, voters, RETURN_STEPS)
 
     def _return(self, group: int, peer: int, voters: tuple[int, ...], left: int) -> None:
-        if left and return_step(self._raft, group, peer, voters):
+        permits = self._world.atlas.permits
+        if left and return_step(self._raft, group, peer, voters, permits):
             self.later(RETURN_US, self._return, group, peer, voters, left - 1)
         self.request_round()
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.network import Network
-from chaos.simulator.rot import Place, durable_places
+from chaos.simulator.rot import Misdirected, Place, durable_places
+from chaos.simulator.state_group import Chunk, ChunkRequest
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.plans import StagedWrite
@@ -50,7 +51,10 @@ class Mending:
     _disk: DiskWorker
     _repairer: Repairer
     _repairing: bool
+    _serve_state: Callable[[int, ChunkRequest], None]
+    _take_chunk: Callable[[int, Chunk], None]
     _unscrubbed: bool
+    _unmet: bool  # no start has met the latest damage
 
     def durable_places(self) -> list[Place]:
         """Entries whose damage must be found."""
@@ -58,8 +62,20 @@ class Mending:
 
     def rot(self, path: str, at: int, bit: int) -> None:
         """A bit of this node's disk changes."""
-        self.rotten = self._unscrubbed = True
+        self.rotten = self._unscrubbed = self._unmet = True
         self._filesystem.flip(path, at, bit)
+
+    def index_files(self) -> dict[str, bytes]:
+        """Index files with what they hold."""
+        images = self._filesystem.images(f"{DIRECTORY}/lane-0", ".index")
+        return {path: image for path, image in images.items() if image}
+
+    def misdirect(self, write: Misdirected) -> None:
+        """A write of this node's disk turns out to have gone elsewhere."""
+        self.rotten = self._unscrubbed = self._unmet = True
+        place = write.place
+        data = self._filesystem.overwrite(place.path, place.at, bytes(place.length))
+        self._filesystem.overwrite(write.to_path, write.to, data)
 
     def scrub_soon(self) -> None:
         """Look at the whole lane in a while."""
@@ -87,6 +103,12 @@ class Mending:
         """Whether no damage is left here."""
         return not self.rotten or (self.is_up and not self._unscrubbed
                                    and not self._repairer.groups)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is whole after a start that met the damage: it sees other limits of a hole
+        than a scrub, and may doubt once more."""
+        return self.is_whole and not self._unmet
 
     def under_repair(self) -> list[str]:
         """What is not whole, for people."""
@@ -118,7 +140,7 @@ class Mending:
         self._disk.submit(Flight(None, staged, ()))
         self._disk.start_next()
 
-    def _send_bulk(self, to: int, item: Request | Answer) -> None:
+    def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk) -> None:
         if to in self._connected:
             self._network.send(self.node, to, "bulk", (item,),
                                self._world.nodes[to].receive_bulk)
@@ -131,7 +153,16 @@ class Mending:
             if isinstance(item, Answer):
                 self._repairer.answered(item)
                 continue
-            plans, answer = self._repairer.answer_plans(item)
+            if isinstance(item, ChunkRequest):
+                self._serve_state(sender, item)
+                continue
+            if isinstance(item, Chunk):
+                self._take_chunk(sender, item)
+                continue
+            found = self._repairer.answer_plans(item)
+            if found is None:
+                continue  # no such group here (any more)
+            plans, answer = found
             entries: list[Entry] = []
             for plan in plans:
                 try:

@@ -56,8 +56,9 @@ class LogModel:
         return index <= len(self.chains) and self.chain(index) == chain
 
     def append(self, entry: Entry) -> int:
-        chain = chain_of(self.chain(self.last_index), entry)
-        self.chains.append(chain)
+        chains = self.chains
+        chain = chain_of(chains[-1] if chains else 0, entry)
+        chains.append(chain)
         self.terms.append(entry.term)
         if entry.kind == EntryKind.MEMBERSHIP:
             self.members.append((entry.index, membership.decode(entry.payload)))
@@ -79,7 +80,9 @@ class LogModel:
         self.terms.extend(write.terms[:count])
 
     def copy(self) -> LogModel:
-        return LogModel(self.chains, self.terms)
+        same = LogModel(self.chains, self.terms)
+        same.members = self.members[:]
+        return same
 
 
 class PendingWrite(NamedTuple):
@@ -97,7 +100,7 @@ class ReplicaModel:
     """One group on one node, over all its lives."""
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
-                 "pending", "applied", "damaged", "buried", "durably_buried")
+                 "pending", "applied", "damaged", "buried", "durably_buried", "installing")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -110,6 +113,7 @@ class ReplicaModel:
         self.applied = 0
         #: There is a tombstone and nothing else, as staged and as durable.
         self.buried = self.durably_buried = False
+        self.installing = 0  # index of the snapshot that a crash may have installed or not
         self.damaged = False  # quarantined: whatever it led, it leads no more
 
     def __repr__(self) -> str:
@@ -152,6 +156,7 @@ class ReplicaModel:
         self.hard_state = self.durable_hard_state = hard_state
         self.pending.clear()
         self.applied = applied
+        self.installing = 0
         self.buried = self.durably_buried = False
 
     def restart_buried(self) -> None:
@@ -198,7 +203,7 @@ class GroupModel:
     """The truth about one group: who led, who voted, what is committed."""
 
     __slots__ = ("group", "initial", "replicas", "leaders", "votes", "chain_at", "entries",
-                 "committed", "commit_marks", "partitions")
+                 "committed", "commit_marks", "partitions", "_configured", "_configuration")
 
     def __init__(self, group: int, voters: tuple[int, ...]):
         self.group = group
@@ -211,6 +216,8 @@ class GroupModel:
         self.committed: list[int] = []  # chains; place i holds index i + 1
         self.commit_marks: list[tuple[int, int]] = []  # (leader's term, index), both ascending
         self.partitions: dict[int, PartitionModel] = {}
+        self._configuration = self.initial
+        self._configured = 0  # entries up to which that is known
 
     @property
     def commit(self) -> int:
@@ -223,12 +230,25 @@ class GroupModel:
             found = self.replicas[node] = ReplicaModel(node, self)
         return found
 
+    def log_at(self, index: int) -> LogModel:
+        """The committed log up to there."""
+        log = LogModel(self.committed[:index])
+        for place, chain in enumerate(log.chains, 1):
+            entry = self.entries[chain]
+            log.terms.append(entry.term)
+            if entry.kind == EntryKind.MEMBERSHIP:
+                log.members.append((place, membership.decode(entry.payload)))
+        return log
+
     def configuration(self) -> Configuration:
-        """Who counts, by what is committed."""
-        for chain in reversed(self.committed):
-            if self.entries[chain].kind == EntryKind.MEMBERSHIP:
-                return membership.decode(self.entries[chain].payload)
-        return self.initial
+        """Who counts, by what is committed.  Amortised O(1): what is committed stays so."""
+        committed = self.committed
+        while self._configured < len(committed):
+            entry = self.entries[committed[self._configured]]
+            if entry.kind == EntryKind.MEMBERSHIP:
+                self._configuration = membership.decode(entry.payload)
+            self._configured += 1
+        return self._configuration
 
     def configurations_from(self, replica: ReplicaModel, index: int) -> list[Configuration]:
         """Those under which ``index`` may have been committed in the replica's term: the one in

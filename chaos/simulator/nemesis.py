@@ -22,6 +22,7 @@ from chaos.simulator.parameters import Parameters
 from chaos.simulator.rot import Atlas
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
+from chaos.simulator.workload import CLIENT_BASE, READER_BASE
 
 #: A crash midway happens within this many effects: a round has 5 to 50.
 MIDWAY_EFFECTS_MAX = 40
@@ -29,6 +30,13 @@ MIDWAY_EFFECTS_MAX = 40
 SLOW_DISK_FACTOR = 50
 #: Delay added to each frame of a clogged link.
 CLOG_US = 300_000
+#: A disk error strikes within this many operations.
+ERROR_OPERATIONS_MAX = 12
+#: A node's clock runs at a rate between these, and may jump ahead by so much.
+CLOCK_RATES = (0.9, 1.1)
+CLOCK_JUMP_US_MAX = 5_000_000
+#: What two nodes have between them, each over connections of its own.
+CHANNELS = ("append", "liveness", "bulk")
 
 
 class World(Protocol):
@@ -158,27 +166,88 @@ class Nemesis:
     def cause_bit_rot(self) -> None:
         """A bit of something durable changes; it is found by a scrub, or by a restart first."""
         node, atlas = self._node(), self._world.atlas
-        for number, other in self._world.nodes.items():
-            if other.is_whole:
-                atlas.whole(number)
+        atlas.refresh()
         if not node.is_up or node.paused:
             return
-        rot = atlas.choose(node.node, node.durable_places(), self._world.witness)
+        rot = atlas.choose(node.node, node.durable_places())
         if rot is None:
             return
         atlas.note(node.node, rot)
         self._say(node.node, f"rot of {rot.place} at {rot.byte}")
         node.rot(rot.place.path, rot.byte, self._rng.randrange(8))
+        self._find_damage(node)
+
+    def _find_damage(self, node: SimulatedNode) -> None:
+        """By a restart, or by a scrub."""
         if self._rng.random() < 0.5:
             self._crash(node, power=self._rng.random() < 0.5)
         else:
             node.scrub_soon()
+
+    def cause_misdirected(self) -> None:
+        """A write went to another place of its file, or to another file: its own place has none of
+        it, and what stood there is overwritten."""
+        node, atlas = self._node(), self._world.atlas
+        atlas.refresh()
+        if not node.is_up or node.paused:
+            return
+        write = atlas.misdirect(node.node, node.durable_places())
+        if write is None:
+            return
+        atlas.note_lost(node.node)
+        self._say(node.node, f"{write.place} went to {write.to_path} at {write.to}")
+        node.misdirect(write)
+        self._find_damage(node)
+
+    def cause_rot_beside(self) -> None:
+        """An index file rots, which only spares work."""
+        node = self._node()
+        files = node.index_files() if node.is_up and not node.paused else {}
+        if files:
+            path = self._rng.choice(sorted(files))
+            at = self._rng.randrange(len(files[path]))
+            self._say(node.node, f"rot of {path} at {at}")
+            node.rot(path, at, self._rng.randrange(8))
+            self._find_damage(node)
 
     def cause_disk_slow(self) -> None:
         node = self._node()
         self._say(node.node, "slow disk")
         node.slow_disk(SLOW_DISK_FACTOR)
         self._lasting(lambda: node.slow_disk(1))
+
+    def cause_disk_hung(self) -> None:
+        """What is being written stays so, for seconds; the network goes on."""
+        node = self._node()
+        self._say(node.node, "hung disk")
+        node.hang_disk()
+        self._lasting(node.release_disk)
+
+    def cause_eio_write(self) -> None:
+        node, writes = self._node(), self._rng.randrange(1, ERROR_OPERATIONS_MAX)
+        self._say(node.node, f"write {writes} fails")
+        node.arm_write_error(writes)
+
+    def cause_eio_sync(self) -> None:
+        node, syncs = self._node(), self._rng.randrange(1, ERROR_OPERATIONS_MAX)
+        self._say(node.node, f"sync {syncs} fails")
+        node.arm_sync_error(syncs)
+
+    def cause_disk_full(self) -> None:
+        """Others took the room: nothing is left, or not much more than what makes a node refuse."""
+        node = self._node()
+        left = int(self._rng.random() ** 2 * self._world.parameters.disk.reserved_bytes / 2)
+        self._say(node.node, f"{left} bytes of room left")
+        node.fill_disk(left)
+        self._lasting(node.free_disk)
+
+    def cause_clock_drift(self) -> None:
+        """A clock runs fast or slow for the rest of the run, unless it is set again; some jump."""
+        node, rate = self._node(), self._rng.uniform(*CLOCK_RATES)
+        jump_us = self._rng.randrange(CLOCK_JUMP_US_MAX) if self._rng.random() < 0.3 else 0
+        self._say(node.node, f"clock at {rate:.3f}, {jump_us / 1e6:.3f} s ahead")
+        node.clock.drift(rate, jump_us)
+        node.clock_changed()
 
     # ---- network ---------------------------------------------------------------------------
 
@@ -208,6 +277,48 @@ class Nemesis:
         if self._rng.random() < 0.5:
             links = [(sender, other) for other in nodes if other != sender]
         self._block(links, f"one way cut {links}")
+
+    def cause_majorities_ring(self) -> None:
+        """Each node hears a majority, no two the same (Jepsen)."""
+        ring = sorted(self._world.nodes)
+        self._rng.shuffle(ring)
+        heard = len(ring) // 2
+        links = []
+        for place, node in enumerate(ring):
+            hears = {ring[(place + step) % len(ring)] for step in range(heard + 1)}
+            links += [(other, node) for other in ring if other not in hears]
+        self._block(links, f"majorities ring {ring}")
+
+    def cause_bridge(self) -> None:
+        """Two halves and one node that sees both (Jepsen)."""
+        nodes = sorted(self._world.nodes)
+        self._rng.shuffle(nodes)
+        half = len(nodes) // 2
+        left, right = nodes[:half], nodes[half + 1:]
+        self._block([link for a in left for b in right for link in ((a, b), (b, a))],
+                    f"{sorted(left)} | {sorted(right)}, n{nodes[half]} sees both")
+
+    def cause_client_cut(self) -> None:
+        """Nodes lose clients and keep each other."""
+        workload = self._world.parameters.workload
+        clients = [CLIENT_BASE + number for number in range(workload.producers + 1)]
+        clients += [READER_BASE + number for number in range(workload.readers)]
+        nodes = sorted(self._world.nodes)
+        cut = self._rng.sample(nodes, self._rng.randrange(1, len(nodes) + 1))
+        ways = self._rng.choice(("requests", "answers", "both"))
+        links = []
+        if ways != "answers":
+            links += [(client, node) for client in clients for node in cut]
+        if ways != "requests":
+            links += [(node, client) for client in clients for node in cut]
+        self._block(links, f"{ways} between clients and {sorted(cut)} are lost")
+
+    def cause_channel_cut(self) -> None:
+        """One of the connections that two nodes have is dead, the others live."""
+        a, b = self._rng.sample(sorted(self._world.nodes), 2)
+        channel = self._rng.choice(CHANNELS)
+        links = [(a, b, channel)] + [(b, a, channel)] * (self._rng.random() < 0.5)
+        self._block(links, f"{channel} cut {links}")
 
     def cause_isolate_leader(self) -> None:
         """The leader of a hot group keeps its clients and loses its followers: it appends what will

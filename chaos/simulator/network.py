@@ -3,7 +3,8 @@
 Contract.  ``send`` takes a frame (a tuple of items) from one node to another; every item arrives
 once, never, or twice, in the order of its link unless the frame is picked to overtake.  A frame
 that was under way when its sender or receiver crashed still arrives: old bytes outlive processes
-(scenario S7).  Links are one-way; ``block`` and ``clog`` act on one direction.
+(scenario S7).  Links are one-way; ``block`` and ``clog`` act on one direction, ``block`` on one
+channel of it when the link names one: connections of a pair of nodes may fail one by one.
 
 Theory.  Items of a coalesced frame share a fate only as far as the frame does: ``item_loss`` takes
 one group's item out of a frame, which a broken demultiplexer would do (scenario S5).
@@ -19,7 +20,7 @@ from typing import Any
 from chaos.simulator.events import EventQueue
 from chaos.simulator.parameters import NetworkParameters
 
-Link = tuple[int, int]
+Link = tuple[int, int] | tuple[int, int, str]  # sender, receiver, channel (none = all)
 Frame = tuple[Any, ...]
 
 
@@ -32,6 +33,7 @@ class Network:
         self._rng = rng
         self._parameters = parameters
         self._faults = faults
+        self._damaged = parameters.loss + parameters.duplication + parameters.item_loss
         self._blocked: dict[Link, int] = {}  # how many partitions cut this link
         self._clogged: dict[Link, int] = {}  # extra delay, microseconds
         self._busy_until: dict[tuple[int, int, str], int] = {}
@@ -75,17 +77,17 @@ class Network:
         """Put ``frame`` on the way; ``deliver(sender, frame)`` runs when it arrives."""
         self.frames += 1
         self.items += len(frame)
-        if (sender, to) in self._blocked:
+        blocked = self._blocked
+        if blocked and ((sender, to) in blocked or (sender, to, channel) in blocked):
             return
         copies = 1
-        if self.faulty:
-            frame, copies = self._damage(frame)
+        if self.faulty and (draw := self._rng.random()) < self._damaged:
+            frame, copies = self._damage(frame, draw)
         for _ in range(copies):
             self._queue.at(self._arrival_us(sender, to, channel), deliver, sender, frame)
 
-    def _damage(self, frame: Frame) -> tuple[Frame, int]:
+    def _damage(self, frame: Frame, draw: float) -> tuple[Frame, int]:
         """What is left of the frame, and how often it arrives."""
-        draw = self._rng.random()
         parameters = self._parameters
         if draw < parameters.loss:
             self._faults["loss"] += 1
@@ -103,14 +105,18 @@ class Network:
         return frame, 1
 
     def _arrival_us(self, sender: int, to: int, channel: str) -> int:
-        rng, parameters = self._rng, self._parameters
-        delay = parameters.delay_min_us + int(rng.random() * parameters.delay_spread_us)
+        random, parameters = self._rng.random, self._parameters
+        arrival = (self._queue.now_us + parameters.delay_min_us
+                   + int(random() * parameters.delay_spread_us))
         if self.faulty:
-            delay += self._clogged.get((sender, to), 0)
-            if rng.random() < parameters.reorder:
+            if self._clogged:
+                arrival += self._clogged.get((sender, to), 0)
+            if parameters.reorder and random() < parameters.reorder:
                 self._faults["reorder"] += 1
-                return self._queue.now_us + delay + int(rng.random() * parameters.reorder_us)
+                return arrival + int(random() * parameters.reorder_us)
         key = (sender, to, channel)
-        arrival = max(self._queue.now_us + delay, self._busy_until.get(key, 0))
+        busy_until = self._busy_until.get(key, 0)
+        if arrival < busy_until:
+            return busy_until
         self._busy_until[key] = arrival
         return arrival

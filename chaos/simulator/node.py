@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from chaos.simulator.ailing import Ailing, Clock
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
@@ -27,32 +28,32 @@ from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
 from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
+from chaos.simulator.readback import ReadBack
+from chaos.simulator.sending import Sending
 from chaos.simulator.sessions import Sessions
+from chaos.simulator.state_group import State, Stately, UnreadableCommand
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
 from multiraft.errors import ProposalError
 from multiraft.group import Role
 from multiraft.leases import LeaseEvent, deliver
-from multiraft.messages import Append, Message
+from multiraft.messages import Append
 from multiraft.multiraft import MultiRaft
-from multiraft.ready import Envelope, Event, Ready
-from multiraft.storage.errors import CorruptRange
+from multiraft.ready import Event, Ready
 from multiraft.storage.identity import Identity
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store
-from multiraft.types import Configuration, Entry
+from multiraft.types import METADATA_GROUP, Configuration
 
 if TYPE_CHECKING:
     from chaos.simulator.world import World
 
 CLUSTER_ID = b"simulated-------"
 #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
-ROUND_US = 20
+ROUND_US = 100
 #: From a peer's start to an append connection with it.
 CONNECT_US = 2_000
-#: Blocking reads of cold entries take this long.
-COLD_READ_US = 400
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
 #: Events of consensus that make a line in the trace.
@@ -61,7 +62,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
                            "removed", "wanted"})
 
 
-class SimulatedNode(Mending, Regrouping):
+class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -69,10 +70,12 @@ class SimulatedNode(Mending, Regrouping):
         self.node = node
         self.alive = False
         self.paused = False
+        self.clock = Clock(world.queue)
+        self.disk_hangs = False
         self._disk_factor = 1
         self.crashes = 0
         self.peer_frames = 0
-        self.rotten = False  # bits of its disk have changed
+        self.rotten = self._unmet = False  # bits of its disk have changed
         self._world = world
         self._queue = world.queue
         self._witness: Witness = world.witness
@@ -81,7 +84,10 @@ class SimulatedNode(Mending, Regrouping):
         self._rng = rng
         self._voters = {group: members for group, members in voters.items() if node in members}
         self._peers = tuple(peer for peer in range(1, world.parameters.nodes + 1) if peer != node)
+        self._marks = world.marks
         self._filesystem = SimulatedFilesystem()
+        self._read_back = ReadBack()
+        self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
         self._life = 0
         self._effects_left = 0
         self._crash_power = True
@@ -100,18 +106,22 @@ class SimulatedNode(Mending, Regrouping):
         self._round_due = False
         self._wake_ms: int | None = None
         self._disk: DiskWorker | None = None
+        self._recovery_waits = False  # for a disk that hangs
         self._connected: dict[int, None] = {}  # peers
-        self._healthy = True
         self._missed.clear()
         self._repairer: Repairer | None = None
         self._repairing = False
         self._unscrubbed = True
+        self.state = State()
+        self._image = self._download = None
+        self._installing = False
 
     # ---- scheduling ------------------------------------------------------------------------
 
     @property
     def now_ms(self) -> int:
-        return self._queue.now_us // 1000
+        """By this node's clock."""
+        return self.clock.now_ms
 
     def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
         """Run ``callback`` in this life; while paused, it waits."""
@@ -127,6 +137,8 @@ class SimulatedNode(Mending, Regrouping):
             callback(*arguments)
         except PowerLoss:
             self.crash(self._crash_power)
+        except UnreadableCommand as error:
+            self.command_unreadable(error)
 
     def _effect(self) -> None:
         """A crash may come here."""
@@ -149,56 +161,56 @@ class SimulatedNode(Mending, Regrouping):
         self.later(RECOVERY_US, self._recover)
 
     def _recover(self) -> None:
+        if self.disk_hangs:
+            self._recovery_waits = True
+            return
         parameters = self._world.parameters
         identity = Identity(CLUSTER_ID, self.node, self._rng.getrandbits(62) + 1)
-        self._store = store = Store.open(DIRECTORY, self._filesystem, identity,
-                                         storage_config(parameters))
+        store = self._open_store(lambda: Store.open(DIRECTORY, self._filesystem, identity,
+                                                    storage_config(parameters)))
+        if store is None:
+            return
+        self._store = store
+        store.relaxed = parameters.disk.flush_interval_ms > 0
         if store.damage and not self.rotten:
             raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
         for group, members in self._voters.items():
             if not store.is_removed(group):
                 store.create_group(group, INCARNATION, Configuration(members))
-        self._witness.absent(self.node, store.groups)
+        self._witness.absent(self.node, store.groups, self.rotten)
         self._filesystem.fuse = -1
-        self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng)
+        self._room = self._make_room()
+        self._make_probe()
+        self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng,
+                                self._room)
         self._disk.factor = self._disk_factor
         config = raft_config(parameters)
-        self._raft = raft = MultiRaft(self.node, config, store, self._rng, self._queue.now_ms)
+        self._raft = raft = MultiRaft(self.node, config, store, self._rng, self.now_ms)
+        self._read_back.show(store, self._filesystem.image, self._witness, self.node, self.rotten)
         for group, restored in sorted(store.groups.items()):
-            self._witness.recovered(self.node, group, restored, self._read_all(group),
-                                    bool(restored.quarantined))
             raft.add_group(group, INCARNATION, restored, store.tails[group])
+        self._restore_state()
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
-                                  self.node, self._damaged)
+                                  self.node, self._damaged, self._room)
         self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
         self._liveness.wake(self.now_ms)
         for peer in self._peers:
             self._world.nodes[peer].peer_up(self.node)
             if self._world.nodes[peer].is_up:
                 self._connect(peer)
-        self._unscrubbed = self.rotten
+        self._unscrubbed, self._unmet = self.rotten, False
         if self.rotten:
             self.scrub_soon()
+        if "disk-full" in parameters.faults:
+            self._keep_looking()
         self.request_round()
-
-    def _read_all(self, group: int) -> list[Entry | tuple[int, int]]:
-        """Entry by entry; (index, term) of what is damaged."""
-        found: list[Entry | tuple[int, int]] = []
-        log = self._store._logs[group]
-        for index in range(log.index.first_index, log.index.last_index + 1):
-            try:
-                found += self._store.read_plan(group, index, index).execute()
-            except CorruptRange:
-                if not self.rotten:
-                    raise
-                found.append((index, 0 if index in log.unsure else log.index.term(index)))
-        return found
 
     def crash(self, power: bool) -> None:
         """End this life, with or without the page cache."""
         if not self.alive:
             return
+        power = power and not self._world.parameters.spares_power
         self.alive = False
         self.paused = False
         self.crashes += 1
@@ -228,16 +240,11 @@ class SimulatedNode(Mending, Regrouping):
             self.after_disk(int(self._rng.random() * latency_us), act)
 
     def disarm(self) -> None:
-        """No crash is prepared any more."""
+        """No crash is prepared any more, and no error."""
         self._ambush = None
         self._effects_left = 0
         self._filesystem.fuse = -1
-
-    def slow_disk(self, factor: int) -> None:
-        """From now on, over all lives."""
-        self._disk_factor = factor
-        if self._disk is not None:
-            self._disk.factor = factor
+        self._filesystem.faults.heal()
 
     def pause(self) -> None:
         self.paused = True
@@ -314,16 +321,18 @@ class SimulatedNode(Mending, Regrouping):
         deliver(events, self._raft)
 
     def _arrived(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
-        self._run(self._life, self._take_in, (handler, sender, frame))
-
-    def _take_in(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
-        self._inbox.append((handler, sender, frame))
-        self.request_round()
+        if self.paused:
+            self._run(self._life, self._arrived, (handler, sender, frame))
+        elif self.alive:
+            self._inbox.append((handler, sender, frame))
+            self.request_round()
 
     def _step_all(self, sender: int, frame: tuple) -> None:
         for message in frame:
             if type(message) is Append and message.entries:
                 message = message._replace(entries=tuple(core.parse_entries(message.entries)))
+                if self._is_lost_for_room(message.entries):
+                    continue
             self._raft.step(sender, message)
 
     def _serve_all(self, sender: int, frame: tuple) -> None:
@@ -352,18 +361,17 @@ class SimulatedNode(Mending, Regrouping):
         inbox, self._inbox = self._inbox, []
         for handler, sender, frame in inbox:
             handler(sender, frame)
-        self._raft.tick(self.now_ms)
-        ready = self._raft.ready(with_writes=self._disk.takes_writes)
+        self._raft.tick(self.clock.now_ms)
         changed = False
-        while ready:
+        while self._raft.has_work:
+            ready = self._raft.ready(with_writes=self._disk.takes_writes)
+            if not ready:
+                break  # what is left waits for the disk
             changed = changed or bool(ready.events)
             self._obey(ready)
-            ready = self._raft.ready(with_writes=self._disk.takes_writes)
         self._rest()
-        healthy = not self._disk.is_stalled(self.now_ms)
-        if changed or healthy != self._healthy:
-            self._healthy = healthy
-            self._liveness.publish(healthy)
+        if changed:
+            self._liveness.publish()
 
     def _rest(self) -> None:
         """Nothing to do until the next deadline."""
@@ -371,8 +379,7 @@ class SimulatedNode(Mending, Regrouping):
         if deadline_ms is None or self._wake_ms is not None and self._wake_ms <= deadline_ms:
             return
         self._wake_ms = deadline_ms
-        delay_us = max(0, deadline_ms * 1000 - self._queue.now_us)
-        self.later(delay_us, self._wake, deadline_ms)
+        self.later(self.clock.until_us(deadline_ms), self._wake, deadline_ms)
 
     def _wake(self, deadline_ms: int) -> None:
         if self._wake_ms == deadline_ms:
@@ -381,7 +388,8 @@ class SimulatedNode(Mending, Regrouping):
 
     def _obey(self, ready: Ready) -> None:
         """The order of effects is the order of fields."""
-        self._note(ready.events)
+        if ready.events:
+            self._note(ready.events)
         if ready.writes is not None:
             self._effect()
             self._witness.staged(self.node, ready.writes)
@@ -389,14 +397,18 @@ class SimulatedNode(Mending, Regrouping):
             self._disk.submit(Flight(ready.writes, staged, ready.messages_after_write))
         else:
             assert not ready.messages_after_write, "messages wait for a write that is not there"
-        self._send_all(ready.messages)
-        self._effect()
-        self._disk.start_next()
+        if ready.messages:
+            self._send_all(ready.messages)
+        if ready.writes is not None:
+            self._effect()
+            self._disk.start_next()
         for read in ready.reads:
             self._witness.confirmed(self.node, read.group, read.index, read.token)
         for group, first, last in ready.committed:
             self._effect()
             self._witness.committed(self.node, group, first, last)
+            if group == METADATA_GROUP:
+                self._apply_commands(first, last)
             self._sessions.applied(group, first, last)
             self._raft.applied(group, last)
 
@@ -413,7 +425,10 @@ class SimulatedNode(Mending, Regrouping):
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
             if event.kind == "wanted":
-                create_wanted(self._store, self._raft, self._witness, event)
+                create_wanted(self._store, self._raft, self._witness, self._repairer, event)
+                self._repair_soon()
+            if event.kind == "snapshot_offered":
+                self.snapshot_offered(event.fields[0])
             if event.kind == "removed":
                 self._sessions.stepped_down(event.group)
                 self._repairer.groups.discard(event.group)
@@ -440,7 +455,7 @@ class SimulatedNode(Mending, Regrouping):
 
     def commits(self) -> dict[int, int]:
         """Commit index of each group here."""
-        return {group: self._raft.status(group).commit for group in self._raft.groups()}
+        return {group: self._raft.commit_index(group) for group in self._raft.groups()}
 
     def settled(self, flights: Sequence[Flight]) -> None:
         """These writes are on the disk."""
@@ -460,57 +475,8 @@ class SimulatedNode(Mending, Regrouping):
         for flight in flights:
             self._send_all(flight.messages_after)
         self._sessions.written()
-        self.request_round()
-
-    # ---- sending ---------------------------------------------------------------------------
-
-    def _send_all(self, envelopes: Sequence[Envelope]) -> None:
-        """One frame per peer; appends of cold ranges follow when they were read."""
-        frames: dict[int, list[Message]] = {}
-        for to, message in envelopes:
-            filled = self._fill(to, message)
-            if filled is not None:
-                frames.setdefault(to, []).append(filled)
-        for to, messages in frames.items():
-            self._send(to, messages)
-
-    def _send(self, to: int, messages: list[Message]) -> None:
-        if to not in self._connected:
-            return
-        self._effect()
-        for message in messages:
-            self._witness.sent(self.node, to, message)
-        self.peer_frames += 1
-        self._network.send(self.node, to, "append", tuple(messages),
-                           self._world.nodes[to].receive_peer)
-
-    def _fill(self, to: int, message: Message) -> Message | None:
-        """An append gets its entries, framed as the lane has them."""
-        if type(message) is not Append or message.last_index == message.prev_index:
-            return message
-        first, last = message.prev_index + 1, message.last_index
-        if not self._raft.leads(message.group, message.term):
-            return None
-        entries = self._store.entries(message.group, first, last)
-        if entries is None:
-            plan = self._store.read_plan(message.group, first, last)
-            self.later(COLD_READ_US, self._send_cold, to, message, plan)
-            return None
-        return self._framed(message, entries)
-
-    def _send_cold(self, to: int, message: Append, plan: object) -> None:
-        if not self._raft.leads(message.group, message.term):
-            return  # as the real node: it may have been removed meanwhile
-        try:
-            self._send(to, [self._framed(message, plan.execute())])
-        except CorruptRange as error:
-            self._damaged(error)
-
-    def _framed(self, message: Append, entries: Sequence[Entry]) -> Append:
-        if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
-            raise Violation("MessagesAreTrue", f"n{self.node} sends {entries} in {message}")
-        buffers, _, _, _ = core.frame_entries(entries, 0, 0)
-        return message._replace(entries=b"".join(buffers))
+        if self._raft.has_work:
+            self.request_round()
 
     # ---- leadership ------------------------------------------------------------------------
 
@@ -575,7 +541,7 @@ class SimulatedNode(Mending, Regrouping):
         """Fetch each partition here from its start; the offset after its last record."""
         ends = {}
         for group in self._raft.groups():
-            for partition in partitions[group]:
+            for partition in partitions.get(group, ()):
                 end = 0
                 while (reached := self._sessions.read(0, group, partition, end)) > end:
                     end = reached

@@ -39,6 +39,10 @@ class Bug(NamedTuple):
 #: Rot shows what a damaged replica may do wrong only while others are away.
 ROT = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "partition-one", "kill")
 
+#: ... or while what it forgot is all that was left of a majority.
+ROT_AND_POWER = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "isolate-leader",
+                 "partition-one", "power-loss", "double-crash", "cluster-power")
+
 BUGS: dict[str, Bug] = {
     "leader-counts-own-memory": Bug(
         "multiraft.group", "Group.durable_of", "return self.log.durable_index",
@@ -144,7 +148,8 @@ BUGS: dict[str, Bug] = {
         ROT),
     "doubter-is-counted": Bug(
         "multiraft.group", "Group.durable_of", "0 if member.doubt else member.match",
-        "member.match", "a leader counts who may have forgotten what it acknowledged", ROT),
+        "member.match", "a leader counts who may have forgotten what it acknowledged",
+        ROT_AND_POWER),
     "lifted-early": Bug(
         "multiraft.storage.repairer", "Repairer.step",
         "if log.doubtful and not core.is_cleared(group):", "if False:",
@@ -159,6 +164,27 @@ BUGS: dict[str, Bug] = {
     "unknown-producer-anywhere": Bug(
         "multiraft.tail", "PartitionTail._original", "if info.base_sequence != 0:", "if False:",
         "a producer's second batch is accepted before its first"),
+    "failed-sync-counts": Bug(
+        "chaos.simulator.disk", "DiskWorker._begin",
+        "failed = True\n        done = self._ending(error, no_room)", "pass",
+        "a driver goes on after a failed write or sync, as a retry would let it (rostam #94)",
+        ("eio-sync", "eio-sync", "eio-write", "power-loss", "isolate-leader")),
+    "hung-disk-vouches": Bug(
+        "multiraft.leases", "Liveness.answer", "if not self._healthy:", "if False:",
+        "a node whose disk hangs keeps its leases: its groups stand still (hashicorp/raft #503)",
+        ("disk-hung",)),
+    "no-room-reserved": Bug(
+        "multiraft.storage.lane", "Segment.create", "if reserve:", "if False:",
+        "a segment finds no room in the middle of a gathered write",
+        ("disk-full", "disk-full", "kill")),
+    "scrub-trusts-any-entry": Bug(
+        "multiraft.storage.scrub", "ScrubPlan._suspect", "if self.durable <= mark",
+        "if 0 <= mark", "what a misdirected write left is taken for what belongs there",
+        ("misdirected", "misdirected", "misdirected", "kill")),
+    "full-disk-is-the-end": Bug(
+        "chaos.simulator.disk", "DiskWorker._create", "if not is_full(error):", "if True:",
+        "no room for a segment stops the node instead of its records",
+        ("disk-full", "disk-full", "kill")),
 }
 
 

@@ -8,18 +8,26 @@ Theory.  TigerBeetle's fault atlas: faults are placed such that recovery is poss
 required.  A damaged batch costs its node that one entry, so that every node may have some, each at
 another place (helix).  A damaged header may have been anybody's end or vote, so that its node
 counts as lost until it was cleared, and nothing else may be damaged meanwhile.
+
+Members.  Under every configuration that is in a log the others must be a majority without a voter
+that is damaged, and stay one: ``permits`` is asked before members change.  Then each majority of
+any later configuration has a member that holds the whole committed log, its own damage elsewhere
+apart, because it had to follow to the configuration's entry.
 """
 
 from __future__ import annotations
 
 import random
 import struct
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
+from chaos.simulator.model import GroupModel
 from multiraft import _layout, core
-from multiraft.types import EntryKind
+from multiraft.types import Configuration, EntryKind
 
 _U32 = struct.Struct("<I")
+SECTOR_BYTES = 512
 
 
 class Place(NamedTuple):
@@ -42,6 +50,21 @@ class Rot(NamedTuple):
     header: bool  # nobody will know whose it was
 
 
+class Misdirected(NamedTuple):
+    """A write that landed elsewhere: its own place holds nothing, the other one these bytes."""
+
+    place: Place
+    to_path: str
+    to: int  # byte of that file
+
+
+class Node(Protocol):
+    """Whose disk it is."""
+
+    node: int
+    is_settled: bool
+
+
 def durable_places(images: dict[str, bytes]) -> list[Place]:
     """Entries of a lane that a later intact entry calls durable, oldest first."""
     found: list[tuple[int, Place]] = []
@@ -62,49 +85,99 @@ def durable_places(images: dict[str, bytes]) -> list[Place]:
 class Atlas:
     """What is damaged where, in the whole cluster."""
 
-    def __init__(self, rng: random.Random):
+    def __init__(self, rng: random.Random, groups: dict[int, GroupModel], nodes: Iterable[Node]):
+        """``groups`` and ``nodes`` are those of the run, as they are when asked."""
         self._rng = rng
+        self._groups = groups
+        self._nodes = nodes
         self._entries: dict[tuple[int, int], int] = {}  # (group, index) -> node
         self._lost: int = 0  # node with damage of unknown ownership
+        self._seen: dict[int, list[Configuration]] = {}
 
     @property
     def damaged_nodes(self) -> set[int]:
         """Nodes that are not known to be whole."""
         return {*self._entries.values()} | ({self._lost} if self._lost else set())
 
-    def whole(self, node: int) -> None:
-        """All its damage was found and repaired."""
-        self._entries = {place: owner for place, owner in self._entries.items() if owner != node}
-        if self._lost == node:
+    def refresh(self) -> None:
+        """Forget what was found and repaired."""
+        whole = {node.node for node in self._nodes if node.is_settled}
+        self._entries = {place: owner for place, owner in self._entries.items()
+                         if owner not in whole}
+        if self._lost in whole:
             self._lost = 0
+        self._seen.clear()
 
-    def choose(self, node: int, places: list[Place], witness) -> Rot | None:
+    def permits(self, voters: tuple[int, ...]) -> bool:
+        """Whether a group may get these voters: they can do without any of them that is damaged."""
+        self.refresh()
+        return len(voters) > 2 or not {*voters} & self.damaged_nodes
+
+    def choose(self, node: int, places: list[Place]) -> Rot | None:
         """Where to damage a node."""
         others = self.damaged_nodes - {node}
         if not places or self._lost not in (0, node):
             return None
-        if not others and self._rng.random() < 0.3:
+        if not others and self._rng.random() < 0.3 and self._can_do_without(node):
             place = self._rng.choice(places)
             return Rot(place, place.at + self._rng.randrange(_layout.ENTRY_HEADER_BYTES), True)
         batches = [place for place in places
-                   if place.kind == EntryKind.DATA and self._is_elsewhere(node, place, witness)]
+                   if place.kind == EntryKind.DATA and self._is_elsewhere(node, place)]
         if not batches:
             return None
         place = self._rng.choice(batches)
         checked = _layout.ENTRY_HEADER_BYTES + _layout.BATCH_UNCHECKED_BYTES
         return Rot(place, place.at + self._rng.randrange(checked, place.length), False)
 
-    def _is_elsewhere(self, node: int, place: Place, witness) -> bool:
-        """Whether another disk holds the committed entry, undamaged."""
-        group = witness.groups[place.group]
+    def misdirect(self, node: int, places: list[Place]) -> Misdirected | None:
+        """Which write went elsewhere, and where: by whole sectors, over what is durable."""
+        if (not places or self.damaged_nodes - {node} or self._lost not in (0, node)
+                or not self._can_do_without(node)):
+            return None
+        place, victim = self._rng.choice(places), self._rng.choice(places)
+        to = victim.at + (place.at - victim.at) % SECTOR_BYTES
+        ends = [each.at + each.length for each in places if each.path == victim.path]
+        if (victim.path, to) == (place.path, place.at) or to + place.length > max(ends):
+            return None
+        return Misdirected(place, victim.path, to)
+
+    def _configurations(self, group: int) -> list[Configuration]:
+        """All that are in a log, or committed."""
+        found = self._seen.get(group)
+        if found is None:
+            model = self._groups[group]
+            found = self._seen[group] = [
+                model.configuration(), *[replica.configuration() for replica
+                                         in model.replicas.values() if not replica.buried]]
+        return found
+
+    def _can_do_without(self, node: int) -> bool:
+        """Whether every group can, whoever turns out to be its members."""
+        return all(self._has_others(group, node) for group in self._groups)
+
+    def _has_others(self, group: int, node: int) -> bool:
+        return all(len(half) > 2 for configuration in self._configurations(group)
+                   for half in (configuration.voters, configuration.outgoing) if node in half)
+
+    def _is_elsewhere(self, node: int, place: Place) -> bool:
+        """Whether another member's disk holds the committed entry, undamaged."""
+        group = self._groups[place.group]
         owner = self._entries.get((place.group, place.index), node)
-        if owner != node or place.index > group.commit:
+        if (owner != node or place.index > group.commit
+                or not self._has_others(place.group, node)):
             return False
         holders = group.durable_holders(place.index, group.committed[place.index - 1])
-        return len([holder for holder in holders if holder != node]) > 0
+        return any(holder != node and all(holder in configuration.members()
+                                          for configuration in self._configurations(place.group))
+                   for holder in holders)
 
     def note(self, node: int, rot: Rot) -> None:
+        """It was damaged there."""
         if rot.header:
-            self._lost = node
+            self.note_lost(node)
         else:
             self._entries[rot.place.group, rot.place.index] = node
+
+    def note_lost(self, node: int) -> None:
+        """It was damaged, and nobody knows what that was."""
+        self._lost = node

@@ -17,6 +17,7 @@ from multiraft import core
 from multiraft.errors import CodecError, NotLeader, ProposalError, UnknownPartition
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange
+from multiraft.storage.room import Room
 from multiraft.storage.store import Store
 from multiraft.tail import open_payload
 from multiraft.types import EntryKind
@@ -37,7 +38,8 @@ class Sessions:
 
     def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
                  was_read: Callable[[int, ReadOperation], None], node: int,
-                 damaged: Callable[[CorruptRange], None]):
+                 damaged: Callable[[CorruptRange], None], room: Room):
+        self._room = room
         self._raft = raft
         self._store = store
         self._answer = answer
@@ -52,6 +54,10 @@ class Sessions:
     # ---- appends ---------------------------------------------------------------------------
 
     def append(self, request: AppendRequest) -> None:
+        if self._room.full:
+            self._room.refused += 1
+            self._reply(request, Reply(request.attempt, "StorageFull"))
+            return
         try:
             proposed = self._propose(request)
         except NotLeader as error:
@@ -65,7 +71,7 @@ class Sessions:
         if request.acks == ACKS_LEADER:
             self._durable.setdefault(request.group, []).append((proposed.index, waiter))
         elif request.acks != ACKS_NONE:
-            if proposed.index <= self._raft.status(request.group).applied_index:
+            if proposed.index <= self._raft.applied_index(request.group):
                 self._done(waiter)
             else:
                 group = self._waiting.setdefault(request.group, {})
@@ -101,7 +107,7 @@ class Sessions:
     def written(self) -> None:
         """This node's own durable index moved."""
         for group in list(self._durable):
-            durable = self._raft.status(group).durable_index
+            durable = self._raft.durable_index(group)
             left = []
             for index, waiter in self._durable[group]:
                 if index <= durable:

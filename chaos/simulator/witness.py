@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from chaos.simulator.invariants import ALL, HOOKS, Invariant, Violation
 from chaos.simulator.model import GroupModel, LogModel, ReplicaModel
 from chaos.simulator.operations import AppendOperation, ReadOperation
-from multiraft.messages import Append, Message
+from multiraft.messages import Append, GroupMessage, Message
 from multiraft.ready import Writes
 from multiraft.store import GroupRestored
 from multiraft.types import Entry, HardState
@@ -27,6 +27,10 @@ class Witness:
         self._hooks: dict[str, tuple[Callable[..., None], ...]] = {
             hook: tuple(getattr(one, hook) for one in invariants if hasattr(one, hook))
             for hook in HOOKS}
+        #: ``on_send`` by type of message.
+        self._sent = {kind: tuple(one.on_send for one in invariants
+                                  if kind in one.messages)
+                      for kind in GroupMessage.__args__}
 
     def _ask(self, hook: str, *arguments: object) -> None:
         for check in self._hooks[hook]:
@@ -66,11 +70,16 @@ class Witness:
             self.replica(node, write.group).settle(writes.sequence)
 
     def recovered(self, node: int, group: int, restored: GroupRestored,
-                  entries: Iterable[Entry | tuple[int, int]], damaged: bool = False) -> None:
-        """A restart found this; ``entries`` are all that it can read, verified, and (index, term)
-        of those that it knows to be damaged."""
+                  entries: Iterable[Entry | tuple[int, int]], damaged: bool = False,
+                  known: LogModel | None = None) -> LogModel:
+        """A restart found this; ``entries`` are all that it can read behind ``known``, verified,
+        and (index, term) of those that it knows to be damaged.  What it found, as a log."""
         replica = self.replica(node, group)
-        log = LogModel()
+        first_index = restored.bounds.first_index
+        if first_index - 1 > replica.group.commit:
+            raise Violation("CommittedNeverChanges", f"{replica} says that {first_index - 1} are "
+                            f"compacted, {replica.group.commit} are committed")
+        log = known if known is not None else replica.group.log_at(first_index - 1)
         for entry in entries:
             if isinstance(entry, tuple):
                 index, term = entry  # term 0: it only knows that the entry is committed
@@ -88,6 +97,25 @@ class Witness:
             self._ask("on_recover", replica, log, restored)
         replica.restart(log, hard_state, restored.applied)
         replica.damaged = damaged
+        return log
+
+    def installing(self, node: int, group: int, index: int, term: int) -> None:
+        """A snapshot of the state at (index, term) is about to replace the replica's log."""
+        replica = self.replica(node, group)
+        committed = replica.group.committed
+        if index > len(committed) or replica.group.entries[committed[index - 1]].term != term:
+            raise Violation("SnapshotsAreCommitted", f"{replica} installs {index}@{term}")
+        if replica.pending or index <= replica.applied \
+                or replica.staged.holds(index, committed[index - 1]):
+            raise Violation("SnapshotsAreNews", f"{replica} installs {index}@{term}, it applied "
+                            f"{replica.applied} and its log has that entry or is being written")
+        replica.installing = index
+
+    def installed(self, node: int, group: int) -> None:
+        """It is durable."""
+        replica = self.replica(node, group)
+        index = replica.installing
+        replica.restart(replica.group.log_at(index), replica.hard_state, index)
 
     # ---- messages and commits ----------------------------------------------------------------
 
@@ -99,7 +127,8 @@ class Witness:
         if type(message) is Append:
             self.leads(replica, message.term)
             self._commit(replica, message.commit, message.term)
-        self._ask("on_send", replica, to, message)
+        for check in self._sent.get(type(message), ()):
+            check(replica, to, message)
 
     def created(self, node: int, group: int, restored: GroupRestored) -> None:
         """An empty replica, where there was none or a tombstone was left."""
@@ -108,22 +137,32 @@ class Witness:
             raise Violation("LivesAreApart", f"{replica} is created with a log that ends at "
                             f"{restored.bounds.last_index}, the one before it at "
                             f"{replica.staged.last_index}")
-        if HardState(*restored.hard_state) != replica.hard_state:
+        if HardState(*restored.hard_state) != replica.hard_state and not replica.damaged:
             raise Violation("TermMonotonic", f"{replica} is created with hard state "
                             f"{restored.hard_state}, its tombstone had {replica.hard_state}")
         replica.applied = 0
 
-    def absent(self, node: int, here: Iterable[int]) -> None:
-        """A restart found replicas of these groups only."""
+    def absent(self, node: int, here: Iterable[int], damaged: bool) -> None:
+        """A restart found replicas of these groups only; ``damaged``: what else there was may be
+        what its disk has lost."""
         for number, group in self.groups.items():
             replica = group.replicas.get(node)
             if number in here or replica is None:
                 continue
             known = [replica.durably_buried, *[write.buried for write in replica.pending]]
             used = replica.durable.last_index or replica.durable_hard_state != (0, 0)
+            if used and not any(known) and damaged:
+                replica.restart(LogModel(), replica.durable_hard_state, 0)
+                replica.damaged = True
+                continue
             if used and not any(known):
                 raise Violation("DurableSurvives", f"{replica} is gone, and nobody removed it")
             replica.restart_buried()
+
+    @property
+    def first_leaders(self) -> int:
+        """Groups that had one at all: the first is no change."""
+        return sum(1 for group in self.groups.values() if group.leaders)
 
     def leads(self, replica: ReplicaModel, term: int) -> None:
         if replica.group.leaders.get(term) != replica.node:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 AMBIGUOUS = "ambiguous"
 #: Clients' addresses on the network start here; nodes are below.
 CLIENT_BASE = 1000
+READER_BASE = CLIENT_BASE + 500
 #: Refusals of the batch that is next in line before the producer is stuck for good: each is at
 #: least one backoff apart, and a leader that just took over may need a few.
 OUT_OF_ORDER_REFUSALS_MAX = 200
@@ -85,7 +86,21 @@ class Cluster(NamedTuple):
     witness: Witness
     voters: dict[int, tuple[int, ...]]  # group -> nodes
     partitions: dict[int, tuple[int, ...]]  # group -> partitions
-    receive: Callable[[int, int, tuple], None]  # (node, sender, frame)
+    receivers: dict[int, Callable[[int, tuple], None]]  # node -> (sender, frame)
+
+
+class _Once:
+    """Lets the first arrival of a frame through."""
+
+    __slots__ = ("_receive",)
+
+    def __init__(self, receive: Callable[[int, tuple], None]):
+        self._receive: Callable[[int, tuple], None] | None = receive
+
+    def __call__(self, sender: int, frame: tuple) -> None:
+        receive, self._receive = self._receive, None
+        if receive is not None:
+            receive(sender, frame)
 
 
 class Stream:
@@ -255,7 +270,7 @@ class Workload:
         attempt = self._attempt_count
         client = CLIENT_BASE + max(append.producer, 0)
         timeout_us = self._parameters.timeout_ms * 1000
-        timer = self._cluster.queue.after(timeout_us, self._timed_out, attempt)
+        timer = self._cluster.queue.timer(timeout_us, self._timed_out, attempt)
         self._attempts[attempt] = (append, timer)
         request = AppendRequest(client, attempt, group, append.partition, append.payload,
                                 append.acks)
@@ -264,15 +279,10 @@ class Workload:
     def _deliver(self, client: int, node: int, request: tuple, once: bool = False) -> None:
         """``once``: the network may not double it.  A connection doubles nothing; what arrives
         twice stands for a retry, and a plain append is not retried."""
-        receive, left = self._cluster.receive, [None]
-
-        def arrived(sender: int, frame: tuple) -> None:
-            if left:
-                if once:
-                    left.pop()
-                receive(node, sender, frame)
-
-        self._cluster.network.send(client, node, "client", (request,), arrived)
+        receive = self._cluster.receivers[node]
+        if once:
+            receive = _Once(receive)
+        self._cluster.network.send(client, node, "client", (request,), receive)
 
     def _timed_out(self, attempt: int) -> None:
         append, _ = self._attempts.pop(attempt)
@@ -358,7 +368,7 @@ class Workload:
         if offset and rng.random() < 0.05:
             offset = rng.randrange(offset)
         node = rng.choice(self._cluster.voters[group])
-        client = CLIENT_BASE + 500 + reader
+        client = READER_BASE + reader
         self._deliver(client, node, FetchRequest(client, reader, group, partition, offset,
                                                  READ_BYTES_MAX))
 

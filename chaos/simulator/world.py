@@ -11,6 +11,7 @@ progress, as TigerBeetle's VOPR does.
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 import traceback
@@ -27,17 +28,19 @@ from chaos.simulator.node import SimulatedNode
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.recording import Recording
 from chaos.simulator.rot import Atlas
+from chaos.simulator.state_group import StateTruth
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import Cluster, Workload
 from multiraft.errors import MultiRaftError
+from multiraft.types import METADATA_GROUP
 
 #: Before the first fault: long enough for first elections.
 WARM_UP_MS = 1500
 #: After healing, everything must be well again within this: a hundred leases.
 CONVERGE_MS = 60_000
 #: How often the parts check themselves in full while faults are on.
-CHECK_MS = 2_000
+CHECK_MS = 5_000
 #: How often convergence is looked at.
 STEP_MS = 200
 #: Groups must have gone to sleep after this long without work, and stay asleep as long again.
@@ -58,7 +61,7 @@ class Result:
     failure: str = ""
     digest: str = ""
     simulated_ms: int = 0
-    real_seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of this process: on a core of its own, the time it took
     acked: int = 0
     reads: int = 0
     leader_changes: int = 0
@@ -81,23 +84,25 @@ class World:
         self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
         voters = place_groups(parameters)
         self.witness = Witness(GroupModel(group, members) for group, members in voters.items())
+        self.truth = StateTruth(self.witness.groups[METADATA_GROUP])
+        receivers: dict[int, Callable[[int, tuple], None]] = {}
         cluster = Cluster(self.queue, self.network, self.trace, self.witness, voters,
-                          place_partitions(parameters), self._receive_request)
+                          place_partitions(parameters), receivers)
         self.workload = Workload(cluster, parameters.workload, self._rng("workload"))
         if history is not None:
             self.workload.history, history.queue = history, self.queue
         self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
                       for node in range(1, parameters.nodes + 1)}
-        self.atlas = Atlas(self._rng("rot"))
+        receivers.update({number: node.receive_request for number, node in self.nodes.items()})
+        self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
         self.nemesis = Nemesis(self, self._rng("nemesis"))
         self._voters = voters
+        self._commands = self._rng("commands")
+        self._command_count = 0
 
     def _rng(self, part: str) -> random.Random:
         """A stream of its own for each part: more draws in one do not shift the others."""
         return random.Random(f"{self.parameters.seed}/{part}")
-
-    def _receive_request(self, node: int, sender: int, frame: tuple) -> None:
-        self.nodes[node].receive_request(sender, frame)
 
     def run_for(self, duration_ms: int) -> None:
         self.queue.run_until(self.queue.now_us + duration_ms * 1000)
@@ -111,10 +116,25 @@ class World:
         self.run_for(WARM_UP_MS)
         self.workload.start()
         self.nemesis.start()
+        self._command_soon()
         self._safety()
         live = self.heal()
         self.converge(live)
         self.sleep(live)
+
+    def _command_soon(self) -> None:
+        """Commands for group 0 as long as there are faults."""
+        if self.network.faulty:
+            delay_us = 1 + int(self._commands.expovariate(self.parameters.commands_per_second)
+                               * 1e6)
+            self.queue.after(delay_us, self._command)
+
+    def _command(self) -> None:
+        self._command_count += 1
+        for node in self.nodes.values():
+            if node.leads(METADATA_GROUP):
+                node.command(b"%d" % self._command_count)
+        self._command_soon()
 
     def _safety(self) -> None:
         """The phase of faults, with the parts' own full checks now and then."""
@@ -133,14 +153,20 @@ class World:
         self.network.heal()
         rng = self._rng("liveness")
         down: list[int] = []
+        hangs = rng.random() < 0.5
         # A damaged node may need each of the others: for its copies, or to be cleared.
+        self.atlas.refresh()
         if rng.random() < MINORITY_DOWN and not self.atlas.damaged_nodes:
             down = rng.sample(sorted(self.nodes), (self.parameters.replication_factor - 1) // 2)
             if not self._can_do_without(down):
                 down = []
         for number, node in sorted(self.nodes.items()):
             node.disarm()
-            if number in down:
+            if number in down and hangs:  # its network stays up: it must not be in the way (S1)
+                node.resume()
+                node.start()
+                node.hang_disk()
+            elif number in down:
                 node.resume()
                 if node.alive:
                     node.crash(power=True)
@@ -243,9 +269,9 @@ class World:
         strangers = self._strangers(live)
         if strangers:
             raise Violation("LeadersAreKnown", "; ".join(strangers[:6]))
-        before = sum(node.peer_frames for node in self.nodes.values())
+        before = sum(self.nodes[node].peer_frames for node in live)
         self.run_for(SLEEP_MS)
-        sent = sum(node.peer_frames for node in self.nodes.values()) - before
+        sent = sum(self.nodes[node].peer_frames for node in live) - before
         awake = [text for node in live for text in self.nodes[node].awake()]
         if sent or awake:
             raise Violation("Sleep", f"{sent} peer frames in {SLEEP_MS} ms without work; awake: "
@@ -254,11 +280,11 @@ class World:
 
 
 def place_groups(parameters: Parameters) -> dict[int, tuple[int, ...]]:
-    """Group -> voters, round robin."""
+    """Group -> voters, round robin; group 0, of the state machine, beside those with partitions."""
     nodes = parameters.nodes
     return {group: tuple(sorted((group + place) % nodes + 1
                                 for place in range(parameters.replication_factor)))
-            for group in range(1, parameters.groups + 1)}
+            for group in range(METADATA_GROUP, parameters.groups + 1)}
 
 
 def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
@@ -272,21 +298,26 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
         history: Recording | None = None) -> Result:
     """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none.
     ``history`` is told what clients ask and are told."""
-    started = time.perf_counter()
+    started = time.process_time()
     world = World(parameters, sink, history)
     result = Result(parameters.seed)
+    collecting = gc.isenabled()
+    gc.disable()  # a run makes few cycles, and looks for them in all that it remembers
     try:
         world.run()
     except DEFECTS as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         result.failure = (f"{type(error).__name__}: {error}\n    at {where.name}, "
                           f"{where.filename}:{where.lineno}")
+    finally:
+        if collecting:
+            gc.enable()
     result.digest = world.trace.digest()
     result.simulated_ms = world.queue.now_ms
-    result.real_seconds = time.perf_counter() - started
+    result.cpu_seconds = time.process_time() - started
     result.acked = world.workload.acked
     result.reads = world.workload.reads
-    result.leader_changes = world.witness.leader_changes
+    result.leader_changes = world.witness.leader_changes - world.witness.first_leaders
     result.crashes = sum(node.crashes for node in world.nodes.values())
     result.faults = world.faults
     result.marks = world.marks

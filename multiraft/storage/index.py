@@ -31,7 +31,7 @@ NOWHERE = 0
 class Copy(NamedTuple):
     """An entry that was written once more because its first place is damaged."""
 
-    index: int
+    index: int  # 0 = it was dropped since
     term: int
     position: int
     size: int

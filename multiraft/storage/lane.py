@@ -288,16 +288,17 @@ class Lane:
         return self._next
 
     def settle(self, position: int, synced: bool = True) -> list[Segment]:
-        """Everything before ``position`` is durable; the segments that are thereby sealed."""
+        """Everything before ``position`` is durable; the segments that are thereby sealed.  One whose
+        last bytes wait for their sync stays open for it."""
         assert self.durable <= position <= self.position, f"{position} of {self.position}"
         self.durable = position
         if synced:
             self.synced = position
         if not self._closing:
             return self._closing
-        sealed = [segment for segment in self._closing if segment.end <= position]
+        sealed = [segment for segment in self._closing if segment.end <= self.synced]
         if sealed:
-            self._closing = [segment for segment in self._closing if segment.end > position]
+            self._closing = [segment for segment in self._closing if segment.end > self.synced]
             for segment in sealed:
                 segment.file.close()
                 segment.file = None

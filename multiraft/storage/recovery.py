@@ -357,6 +357,8 @@ class _Recovery:
             if log.index.last_index < applied:
                 log.lose(applied + 1)
             early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
+            if early and log.index.last_index < early[-1][0].index and not log.broken:
+                log.lose(early[-1][0].index + 1)  # its end was damaged: the copies say where it is
             for copy, entry in early:
                 if log.index.first_index <= copy.index <= log.index.last_index and (
                         log.index.term(copy.index) != copy.term and copy.index not in log.unsure
@@ -402,6 +404,8 @@ class _Recovery:
             if run.cut_from <= log.index.last_index + 1:
                 log.broken = ""
             log.cut(run.cut_from)
+            self._early[run.group] = [item for item in self._early.get(run.group, ())
+                                      if item[0].index < run.cut_from]
             while tail_entries and tail_entries[-1].index >= run.cut_from:
                 tail_entries.pop()
         if run.index is not None and run.last_index >= run.index.first_index and not log.broken:
@@ -428,6 +432,8 @@ class _Recovery:
     def _take_copy(self, log: GroupLog, copy: Copy, entry: Entry | None,
                    tail_entries: list[Entry]) -> None:
         self._result.copied[copy.damaged] = copy.damaged_size
+        if not copy.index:
+            return  # dropped since
         if not log.repair(copy):
             self._early.setdefault(log.group, []).append((copy, entry))
             return

@@ -75,7 +75,7 @@ class Repair:
         self._store.recovered.holes.append((begin, end))
         doubtful = []
         for group, log in sorted(self._store._logs.items()):
-            if not log.quarantined:
+            if not log.quarantined and not log.removed:
                 log.doubt(why)
                 doubtful.append(group)
         return doubtful
@@ -83,7 +83,7 @@ class Repair:
     def quarantined(self, group: int) -> GroupLog | None:
         """The group's log when its replica is quarantined, for whoever repairs it; else None."""
         log = self._store._logs.get(group)
-        return log if log is not None and log.quarantined else None
+        return log if log is not None and log.quarantined and not log.removed else None
 
     def incarnation(self, group: int) -> int:
         """Of the group's log here; 0 = there is none."""
@@ -91,8 +91,10 @@ class Repair:
         return log.incarnation if log is not None else 0
 
     def quarantined_groups(self) -> Iterator[int]:
-        """Groups whose replica is quarantined.  O(groups)."""
-        return (group for group, log in self._store._logs.items() if log.quarantined)
+        """Groups whose replica is quarantined, not those of which a tombstone is left.
+        O(groups)."""
+        return (group for group, log in self._store._logs.items()
+                if log.quarantined and not log.removed)
 
     def absent(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those of the (index, term) that this log does not hold, though it has not been
@@ -172,6 +174,13 @@ class Repair:
         """A write of the lane's own records, between two rounds."""
         store = self._store
         return StagedWrite(store._staged_sequence, store._filesystem, store._lane, parts, then)
+
+    def forget_below(self, group: int, first_index: int) -> None:
+        """Nobody needs the entries below any more: what is missing of them is not missed."""
+        log = self._store._log(group)
+        for index in [index for index in log.missing if index < first_index]:
+            del log.missing[index]
+            log.unsure.discard(index)
 
     def tail_plan(self, group: int) -> ReadPlan | None:
         """Entries that the tail could not be moved over because one of them was missing, a bounded

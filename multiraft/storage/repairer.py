@@ -75,6 +75,12 @@ class Repairer:
         self._turn: dict[int, int] = {}  # group -> how often somebody was asked
         self._writing: set[int] = set()
 
+    def created(self, group: int) -> None:
+        """There is a new replica: in a lane with damage it begins in doubt, as what stood there may
+        have been its."""
+        if self._store.repair.quarantined(group) is not None:
+            self.groups.add(group)
+
     # ---- damage --------------------------------------------------------------------------------
 
     def damaged(self, error: CorruptRange) -> None:
@@ -85,6 +91,8 @@ class Repairer:
                 self._core.quarantine(group, error.why)
                 self.groups.add(group)
             return
+        if error.index < self._core.status(error.group).first_index:
+            return  # compacted: neither the group nor a peer reads it again
         if self._store.repair.damaged(error.group, error.index, error.why):
             self._core.quarantine(error.group, str(error))
             self.groups.add(error.group)
@@ -101,6 +109,8 @@ class Repairer:
         if group in self._writing:
             return None
         if log.missing:
+            repair.forget_below(group, core.status(group).first_index)
+        if log.missing:
             return self._ask(group)
         plan = repair.tail_plan(group)
         if plan is not None:
@@ -115,9 +125,11 @@ class Repairer:
 
     def _ask(self, group: int) -> Ask | None:
         log = self._store.repair.quarantined(group)
-        others = [peer for peer in self._core.status(group).configuration.members()
-                  if peer != self._node]
-        if not others:
+        status = self._core.status(group)
+        others = [peer for peer in status.configuration.members() if peer != self._node]
+        if not others:  # a new replica's log may not have come to where it says who its members are
+            others = [status.leader]
+        if others == [0]:
             return None
         turn = self._turn[group] = self._turn.get(group, 0) + 1
         wanted = self._store.repair.wanted(group, ENTRIES_PER_REQUEST)
@@ -150,12 +162,14 @@ class Repairer:
     def _wrote(self, group: int) -> None:
         self._writing.discard(group)
         log = self._store.repair.quarantined(group)
-        if log is not None:
+        if log is not None and group in self._core.groups():  # else it was removed meanwhile
             self._core.terms_known(group, log.index.term_runs())
 
     def _lifted(self, group: int) -> None:
         """On disk it is a good replica again, unless other damage was found meanwhile."""
         self._writing.discard(group)
+        if group not in self._core.groups():
+            return  # it was removed meanwhile
         if self._store.repair.quarantined(group) is None:
             self.groups.discard(group)
             self.repaired += 1

@@ -28,6 +28,7 @@ PIECE_BYTES = 256 << 10
 LARGE_PIECE_BYTES = _layout.ENTRY_BYTES_MAX + _layout.ENTRY_ALIGNMENT
 
 _U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
 
 
 class Suspect(NamedTuple):
@@ -41,15 +42,16 @@ class Suspect(NamedTuple):
 class ScrubPlan:
     """One piece.  ``suspects``, ``end`` and ``bytes`` are there once it was executed."""
 
-    __slots__ = ("segment", "position", "limit", "prev_crc", "end", "bytes", "suspects",
-                 "_filesystem")
+    __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
+                 "suspects", "_filesystem")
 
     def __init__(self, filesystem: Filesystem, segment: Segment, position: int, limit: int,
-                 prev_crc: int | None):
+                 prev_crc: int | None, durable: int):
         self.segment = segment
         self.position = position  # lane position where it begins
         self.limit = limit  # lane position where the segment's durable entries end
         self.prev_crc = prev_crc  # None = what the first entry says: the place before is damaged
+        self.durable = durable  # mark of the last entry before it: they never fall
         self.end = position  # where the next piece begins
         self.bytes = 0
         self.suspects: list[Suspect] = []
@@ -80,6 +82,7 @@ class ScrubPlan:
             return False
         self.end = min(self.position + scan.stopped_at, self.limit)
         self.prev_crc = scan.last_crc
+        self.durable = max(self.durable, scan.entries[-1].durable)
         if is_last and self.end < self.limit:
             self._suspect(data, scan.stopped_at, scan.reason)
         return True
@@ -89,8 +92,14 @@ class ScrubPlan:
         self._suspect(data, 0, "entry")
 
     def _suspect(self, data: bytes, at: int, why: str) -> None:
-        """Go on at the next entry behind a damaged one."""
+        """Go on at the next entry behind a damaged one that can have been written where it is
+        (as ``segment_index``): what a misdirected write left is none."""
         found = core.find_entry(data, at + _layout.ENTRY_ALIGNMENT)
+        while found >= 0:
+            mark = _U64.unpack_from(data, found + _layout.ENTRY_DURABLE_AT)[0]
+            if self.durable <= mark <= self.position + found:
+                break
+            found = core.find_entry(data, found + _layout.ENTRY_ALIGNMENT)
         resumed = self.position + found if found >= 0 else min(self.position + len(data),
                                                                self.limit)
         self.suspects.append(Suspect(self.position + at, resumed, why))
@@ -106,6 +115,7 @@ class Scrubber:
         self.passes = 0  # completed since the start
         self._store = store
         self._prev_crc: int | None = None
+        self._durable = 0  # mark of the last entry
 
     def restart(self) -> None:
         """The next piece is the first one of the lane.  Not while a plan is out."""
@@ -134,9 +144,9 @@ class Scrubber:
                 self.position = segment.start + _layout.SEGMENT_HEADER_BYTES
                 self._prev_crc = segment.seed
             return ScrubPlan(self._store._filesystem, segment, self.position, limit,
-                             self._prev_crc)
+                             self._prev_crc, self._durable)
         self.passes += self.position > 0
-        self.position = 0
+        self.position = self._durable = 0
         return None
 
     def done(self, plan: ScrubPlan) -> list[CorruptRange]:
@@ -144,6 +154,7 @@ class Scrubber:
         points to.  O(1), O(entries) of the whole store when there was something."""
         self.position = max(plan.end, plan.position + 1)
         self._prev_crc = plan.prev_crc
+        self._durable = plan.durable
         self.bytes += plan.bytes
         return [error for suspect in plan.suspects for error in self._errors(suspect)]
 

@@ -146,6 +146,9 @@ class GroupRun:
             partition.cut(first_gone)
         while self.tail_entries and self.tail_entries[-1].index >= first_gone:
             self.tail_entries.pop()
+        # What their places held is settled all the same.
+        self.copies = [copy._replace(index=0) if copy.index >= first_gone else copy
+                       for copy in self.copies]
 
     def bury(self, left: Tombstone, position: int) -> None:
         """A tombstone in lane order: nothing before it is the log's any more."""

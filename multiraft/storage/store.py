@@ -525,7 +525,9 @@ class Store:
         plan = CheckpointPlan(self._filesystem, self.directory, self._lane.synced, lane_start,
                               records, extra, self.config.checkpoints_kept)
         if self._lane.synced < self._lane.durable:
-            plan.sync_first = self._lane.segments[-1].path
+            # Where the last written bytes are: the newest segment may have no file yet, and the ones
+            # before that are synced before another begins.
+            plan.sync_first = self._lane.segment_of(self._lane.durable - 1).path
         return plan
 
     def checkpoint_failed(self) -> None:

@@ -19,9 +19,10 @@ def test_events_of_one_instant_run_in_order_of_scheduling():
 
 def test_cancelled_event_does_not_happen():
     queue, seen = EventQueue(), []
-    queue.after(5, seen.append, 1).cancel()
+    queue.timer(5, seen.append, 1).cancel()
+    queue.timer(5, seen.append, 2)
     queue.run_until(10)
-    assert seen == []
+    assert seen == [2]
 
 
 def test_events_beyond_the_bound_wait():

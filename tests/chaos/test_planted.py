@@ -12,8 +12,16 @@ from chaos.simulator.parameters import Parameters
 #: Most are caught by the first five seeds, nearly all by the first twenty: a changed system goes
 #: other ways, so there is room.
 SEEDS_MAX = 80
+#: Mean times from one fault to the next: seeds of seconds need more than those of minutes.
+INTERVALS_MS = (300, 700, 1500)
+#: Sizes that only such seeds can afford.
+CHECKPOINT_BYTES = (4 << 10, 16 << 10, 64 << 10)
+SEGMENT_GROWTH = (1, 1, 4, 16)
+#: Leaders that change the members and are cut off with what they changed.
+OF_CONFIGURATIONS = ("members", "members", "return", "isolate-leader", "partition-halves",
+                     "partition-one")
 #: Seeds that caught rare ones, tried first: two majorities that do not overlap must both decide.
-KNOWN = {"two-voters-at-once": (227,)}
+KNOWN = {"two-voters-at-once": (22,), "doubter-is-counted": (83,)}
 
 
 #: Bugs in what happens when members change.
@@ -25,10 +33,20 @@ OF_MEMBERS = {
 
 
 def dense(seed: int, faults: tuple[str, ...] = (), members: bool = False) -> Parameters:
-    """Few groups, so that much happens to each of them."""
+    """Few groups, many faults and appends, tiny files, so that much happens to each of them."""
+    parameters = Parameters.draw(seed, None if members else 3, 3, 15_000)
+    disk = parameters.disk
+    parameters = dataclasses.replace(
+        parameters, fault_interval_ms=INTERVALS_MS[seed % 3],
+        disk=dataclasses.replace(
+            disk, checkpoint_bytes=CHECKPOINT_BYTES[seed // 3 % 3],
+            segment_bytes_max=disk.first_segment_bytes * SEGMENT_GROWTH[seed % 4]),
+        workload=dataclasses.replace(parameters.workload, appends_per_second=30.0))
+    if members and seed % 2:
+        return parameters.with_members()
     if members:
-        return Parameters.draw(seed, groups=3, safety_ms=15_000).with_members()
-    parameters = Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000)
+        return dataclasses.replace(parameters, faults=OF_CONFIGURATIONS, fault_interval_ms=150,
+                                   fault_duration_ms=600)
     if not faults:
         return parameters
     return dataclasses.replace(parameters, faults=faults, fault_interval_ms=150,

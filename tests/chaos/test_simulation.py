@@ -15,8 +15,9 @@ from chaos.simulator.parameters import Parameters
 ROOT = Path(__file__).parents[2]
 PINNED = [int(line.split()[0]) for line in (Path(__file__).parent / "seeds.txt").read_text()
           .splitlines() if line and not line.startswith("#")]
-#: Simulated time with faults of a smoke seed; the command's default is up to 30 s.
+#: Simulated time with faults of a smoke seed and of a pinned one; the command's default is 300 s.
 SMOKE_SAFETY_MS = 8_000
+PINNED_SAFETY_MS = 60_000
 SMOKE_SEEDS = range(1, 17)
 
 
@@ -28,7 +29,7 @@ def test_marks_and_faults_of_the_smoke_seeds_are_real():
     assert sum(result.acked for result in results) > 1000
     assert sum(result.reads for result in results) > 200
     assert sum(result.crashes for result in results) > 30
-    assert sum(result.leader_changes for result in results) > 200
+    assert sum(result.leader_changes for result in results) > 100  # first leaders are none
     assert sum(result.marks["truncate"] for result in results) > 0
     assert sum(result.marks["discredited"] for result in results) > 0
     assert len({kind for result in results for kind in result.faults}) >= 15
@@ -36,14 +37,16 @@ def test_marks_and_faults_of_the_smoke_seeds_are_real():
 
 @pytest.mark.parametrize("seed", PINNED)
 def test_pinned_seed_holds(seed):
-    result = world.run(Parameters.draw(seed))
+    result = world.run(Parameters.draw(seed, safety_ms=PINNED_SAFETY_MS))
     assert result.failure == ""
 
 
 def digest_of(seed: int, hash_seed: str) -> str:
     program = ("from chaos.simulator import world\n"
                "from chaos.simulator.parameters import Parameters\n"
-               f"print(world.run(Parameters.draw({seed}, safety_ms=5000)).digest)\n")
+               f"result = world.run(Parameters.draw({seed}, safety_ms=15000))\n"
+               "print(result.digest, result.failure, sorted(result.faults.items()),\n"
+               "      sorted(result.marks.items()), result.crashes)\n")
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     finished = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment,
                               capture_output=True, text=True, check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from multiraft.config import RaftConfig
 from multiraft.messages import AppendReply, Cleared, Doubt, Status
 from multiraft.types import HardState
 from tests.consensus.cluster import Cluster
@@ -174,3 +175,40 @@ def test_a_doubter_of_a_sleeping_group_speaks_up_until_it_is_heard():
     cluster.cut.discard((doubter, leader))
     cluster.run(2000)
     assert len(events(cluster, doubter, "cleared")) == 1
+
+
+def test_a_doubter_that_was_removed_meanwhile_is_told_so():
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    others = tuple(id_ for id_ in cluster.nodes if id_ != doubter)
+    cluster.crash(doubter)
+    cluster.nodes[leader].core.change_members(GROUP, others, ())
+    cluster.run(3000)
+    assert status(cluster, leader).configuration.voters == others
+    lose_end(cluster, doubter, keep=2)
+    cluster.run(10_000)
+    assert GROUP not in cluster.nodes[doubter].core.groups()
+
+
+def test_an_old_doubt_that_comes_late_holds_nobody_up():
+    """One entry per append, and a member that lacks several: what it acknowledges on the way to the
+    barrier has to count for feeding it."""
+    config = RaftConfig(append_bytes_max=1, peer_window_bytes=1, catch_up_append_bytes=1,
+                        catch_up_window_bytes=1)
+    cluster = Cluster(config=config.validate())
+    cluster.run(3000)
+    leader = cluster.leader()
+    member = other_than(cluster, leader)
+    cluster.cut |= {(leader, member)}
+    for number in range(5):
+        cluster.propose(b"%d" % number)
+    cluster.run(200)
+    lacks = status(cluster, member).last_index
+    term = status(cluster, leader).term
+    cluster.nodes[leader].core.step(member, Doubt(GROUP, 1, term, 77))
+    cluster.cut.clear()
+    cluster.run(20_000)
+    assert status(cluster, member).last_index > lacks
+    assert status(cluster, member).last_index == status(cluster, leader).last_index
+    seen = next(seen for seen in status(cluster, leader).members if seen.node == member)
+    assert seen.match == status(cluster, leader).last_index

@@ -145,3 +145,17 @@ def test_the_first_of_two_overlapping_writes_vouches_for_nothing_rewritten():
 
 def test_sizes_are_header_payload_and_padding():
     assert [framed_bytes(entry(1, 1, b"x" * size)) for size in (0, 1, 8, 9)] == [64, 72, 72, 80]
+
+
+def test_terms_from_storage_begin_where_the_log_does():
+    """Storage keeps the bytes of compacted entries, and speaks of their terms."""
+    log = log_of(1, 1, 2, 2, 5)
+    log.commit = log.handed_index = log.applied_index = 5
+    log.compact(4)
+    log.reload_terms(((1, 1), (3, 2), (5, 5)))
+    log._check()
+    assert [log.term_at(index) for index in (3, 4, 5)] == [2, 2, 5]
+    log.compact(6)
+    log.reload_terms(((1, 1), (3, 2), (5, 5)))
+    log._check()
+    assert log.last_term == 5

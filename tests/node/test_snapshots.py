@@ -34,10 +34,16 @@ class Core:
         self.applied = applied
         self.installed: list = []
         self.compacted_to: list[int] = []
-        self.settled = self.willing = True
+        self.willing = True
+        self.settled = True
+        self.quarantined = ""
+        self.first_index = 1
 
     def is_settled(self, group: int) -> bool:
         return self.settled
+
+    def status(self, group: int):
+        return SimpleNamespace(quarantined=self.quarantined, first_index=self.first_index)
 
     def groups(self) -> tuple[int, ...]:
         return (METADATA_GROUP,)
@@ -276,11 +282,31 @@ async def test_nothing_is_installed_that_is_not_needed_any_more(monkeypatch):
 
 
 @in_trio
-async def test_a_node_that_does_not_lead_has_nothing_to_give(monkeypatch):
+async def test_a_damaged_replica_has_nothing_to_give(monkeypatch):
+    follower, leader, bulk = pair(monkeypatch)
+    leader.core.quarantined = "entry 3 cannot be read"
+    await attempt(follower)
+    assert not follower.core.installed
+
+
+@in_trio
+async def test_a_leader_that_has_committed_nothing_yet_gives_what_it_has_applied(monkeypatch):
+    """It may need the vote of just that follower for its first commit."""
     follower, leader, bulk = pair(monkeypatch)
     leader.core.settled = False
     await attempt(follower)
-    assert not follower.core.installed
+    assert follower.core.installed
+
+
+@in_trio
+async def test_an_image_that_the_log_does_not_go_on_from_is_not_given_again(monkeypatch):
+    """Who has installed it asks again at once, and would be given it for ever."""
+    follower, leader, bulk = pair(monkeypatch)
+    await attempt(follower)
+    leader.core.applied, leader.core.first_index = 12, 10
+    leader.store.tails[METADATA_GROUP] = tail_at(12)
+    await attempt(follower)
+    assert [bounds.last_index for _, bounds, *_ in follower.core.installed] == [7, 12]
 
 
 @pytest.mark.parametrize("change", [

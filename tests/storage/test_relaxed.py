@@ -101,3 +101,52 @@ def test_a_checkpoint_speaks_of_nothing_that_was_not_synced():
         again = open_store(disk.filesystem, DIRECTORY)
         assert again.groups[1].bounds.last_index == 6
         assert not again.groups[1].quarantined
+
+
+def rolled():
+    """A store whose last write is not synced, while the next one, staged, is in a new segment; and
+    the segment before that."""
+    disk = Disk()
+    store = filled(disk, 2)
+    sequence, index = 3, 4
+
+    def stage():
+        nonlocal sequence, index
+        sequence += 1
+        staged = store.stage(Writes(sequence, (
+            write(1, data_entry(1, index, 1, 100, index - 2, [bytes(300)])),)))
+        staged.synced = False
+        index += 1
+        return staged
+
+    before, staged = store._lane.segments[-1], stage()
+    while True:
+        for file, buffers, position in staged.parts:
+            file.write(buffers, position, False)
+        following = stage()
+        store.finish(staged)
+        if store._lane.segments[-1] is not before:
+            return disk, store, following, before
+        staged = following
+
+
+def test_a_segment_stays_open_until_its_last_bytes_are_synced():
+    _, store, following, before = rolled()
+    assert before.file is not None
+    before.file.sync()  # as the disk worker does before it begins the next file
+    following.create_files()
+    for file, buffers, position in following.parts:
+        file.write(buffers, position, True)
+    following.synced = True
+    store.finish(following)
+    assert before.file is None
+
+
+def test_a_checkpoint_syncs_the_file_that_was_written_last():
+    disk, store, _, before = rolled()
+    plan = store.checkpoint_plan({}, None)
+    assert plan.sync_first == before.path
+    plan.execute()
+    disk.filesystem.power_loss(random.Random(1))
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert not again.groups[1].quarantined

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.storage.errors import CorruptRange
-from multiraft.types import Entry, HardState
-from tests.storage.damage import DIRECTORY, FIRST, flips, long_lane, model_position, small_lane
+from multiraft.marks import Tombstone, tombstone
+from multiraft.ready import GroupWrite
+from multiraft.storage.errors import CorruptPlace, CorruptRange
+from multiraft.storage.repairer import Answer, Ask, Repairer
+from multiraft.storage.scrub import Scrubber
+from multiraft.types import Configuration, Entry, HardState
+from tests.storage.damage import (
+    DIRECTORY,
+    FIRST,
+    Disk,
+    flips,
+    long_lane,
+    model_position,
+    small_lane,
+)
 from tests.storage.model import comparable, observed, readable
-from tests.storage.world import VOTERS, Rounds, checkpoint, open_store, seal, write
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    checkpoint,
+    noop_entry,
+    open_store,
+    seal,
+    write,
+)
 
 
 def entries_of(store, group: int) -> list[Entry]:
@@ -176,3 +196,152 @@ def test_a_group_that_is_created_in_a_damaged_lane_has_to_be_cleared():
     restored = store.create_group(7, 1, VOTERS)
     assert restored.quarantined and restored.doubtful
     assert restored.hard_state == HardState(0, 0)
+
+
+@pytest.mark.parametrize("then_dropped", [False, True])
+def test_a_copy_of_a_logs_last_entry_is_found_by_the_next_start(then_dropped):
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    first = noop_entry(1, 1, 1)
+    rounds.run(write(1, first, hard_state=HardState(1, 1)))
+    rounds.run(write(1, hard_state=HardState(2, 1)))
+    place = store._logs[1].index.position(1)
+    disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
+    assert store.repair.damaged(1, 1, "found by the scrub")
+    put(store, store.repair.stage_copies(1, [first], lambda: None))
+    put(store, store.repair.stage_lift(1, lambda: None))
+    if then_dropped:
+        rounds.run(write(1, drop_from=1))
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert not again.groups[1].quarantined
+    assert again.groups[1].bounds.last_index == (0 if then_dropped else 1)
+    if not then_dropped:
+        assert again.read_plan(1, 1, 1).execute() == (first,)
+
+
+class Core:
+    """What the repairer asks of consensus."""
+
+    def __init__(self, groups: dict[int, Configuration], leader: int = 0):
+        self._groups = groups
+        self._leader = leader
+        self.quarantined: list[int] = []
+        self.first_index = 1
+
+    def groups(self):
+        return tuple(self._groups)
+
+    def status(self, group: int):
+        class Status:
+            configuration = self._groups[group]
+            leader = self._leader
+            first_index = self.first_index
+        return Status
+
+    def quarantine(self, group: int, why: str) -> None:
+        assert group in self._groups, f"group {group} is not here"
+        self.quarantined.append(group)
+
+    def terms_known(self, group: int, runs) -> None:
+        assert group in self._groups, f"group {group} is not here"
+
+
+def buried(rounds: Rounds, group: int) -> None:
+    """The replica's life ends."""
+    mark = tombstone(group, 1, Tombstone(HardState(3, 2), 5, 1))
+    rounds.run(GroupWrite(group, 1, 0, (), None, mark))
+
+
+def test_damage_of_unknown_ownership_is_nothing_to_a_replica_that_was_removed():
+    disk, _, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    buried(Rounds(store), 2)
+    core = Core({1: VOTERS})
+    repairer = Repairer(1, store, core, lambda staged: None)
+    repairer.damaged(CorruptPlace(64, 128, "found by the scrub"))
+    assert core.quarantined == [1]
+    assert repairer.groups == {1}
+
+
+def test_a_replica_that_begins_in_doubt_is_under_repair():
+    disk, _, _ = small_lane()
+    disk.put(FIRST, flipped(disk.read(FIRST), model_position(disk, 1) + 20))
+    store = open_store(disk.filesystem, DIRECTORY)
+    repairer = Repairer(1, store, Core({}), lambda staged: None)
+    repairer.groups.clear()  # as when all that were there have been cleared
+    store.create_group(7, 1, Configuration(()))
+    repairer.created(7)
+    assert repairer.groups == {7}
+
+
+def test_who_knows_no_members_asks_the_leader():
+    disk, _, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.repair.damaged(1, 3, "found by a read")
+    nobody = Configuration(())
+    assert Repairer(1, store, Core({1: nobody}), lambda staged: None).step(1) is None
+    asked = Repairer(1, store, Core({1: nobody}, leader=3), lambda staged: None).step(1)
+    assert isinstance(asked, Ask) and asked.peer == 3
+
+
+def test_a_replica_may_be_removed_while_its_copies_are_written():
+    disk, _, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    intact = entries_of(store, 2)
+    store.repair.damaged(2, 3, "found by a read")
+    core, submitted = Core({1: VOTERS, 2: VOTERS}), []
+    repairer = Repairer(1, store, core, submitted.append)
+    repairer.groups.add(2)
+    repairer.answered(Answer(2, 1, (intact[2],), (), True))
+    del core._groups[2]
+    put(store, submitted.pop())
+    assert not repairer._writing
+
+
+def test_damage_under_a_misdirected_write_is_found():
+    """An intact entry stands where others were: it was not written there."""
+    disk, _ = long_lane(with_checkpoint=True)
+    store = open_store(disk.filesystem, DIRECTORY)
+    index = store._logs[1].index
+    lane = store._lane
+    source, victim = 3, 12
+    segment = lane.segment_of(index.position(victim))
+    assert index.position(source) < index.position(victim)
+    early = lane.segment_of(index.position(source))
+    at = index.position(source) - early.start
+    data = disk.read(early.path)[at:at + index.size(source)]
+    image = bytearray(disk.read(segment.path))
+    to = index.position(victim) - segment.start - 8  # from within the entry before, over its head
+    image[to:to + len(data)] = data
+    image[index.position(victim - 1) - segment.start + 20] ^= 1  # a scan resumes behind that one
+    disk.put(segment.path, bytes(image))
+    scrubber, found = Scrubber(store), set()
+    while (plan := scrubber.next_plan()) is not None:
+        plan.execute()
+        found |= {error.index for error in scrubber.done(plan)}
+    unreadable = set()
+    for each in range(1, index.last_index + 1):
+        try:
+            store.read_plan(1, each, each).execute()
+        except CorruptRange:
+            unreadable.add(each)
+    assert victim in unreadable
+    assert found >= unreadable
+
+
+def test_damage_of_compacted_entries_is_not_missed():
+    """Every peer may have forgotten them: who asked for copies would ask for ever."""
+    disk, _, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    core, submitted = Core({1: VOTERS, 2: VOTERS}), []
+    repairer = Repairer(1, store, core, submitted.append)
+    repairer.damaged(CorruptRange(1, 2, "found by the scrub"))
+    assert isinstance(repairer.step(1), Ask)
+    core.first_index = 3
+    assert repairer.step(1) is None
+    assert len(submitted) == 1, "it is lifted"
+    repairer.damaged(CorruptRange(2, 2, "found by the scrub"))
+    assert 2 not in repairer.groups

@@ -1,0 +1,76 @@
+"""Many seeds, in as many processes as there are cores to spend on them.
+
+Contract.  ``run_seeds`` yields each seed's ``Result`` as it is done, in no order; a seed is a
+function of itself, whichever process runs it.  When the time is up no seed is started any more, and
+those under way are finished.  Closing the generator ends the processes after the seed they are at.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+
+from chaos.simulator import planted, world
+from chaos.simulator.variant import Variant
+from chaos.simulator.world import Result
+
+#: Fresh seeds are drawn below this: short enough to be typed.
+FRESH_BELOW = 1 << 40
+
+
+def fresh_seed() -> int:
+    """A seed that hardly anybody has run."""
+    return secrets.randbelow(FRESH_BELOW)
+
+
+def run_one(seed: int, variant: Variant) -> Result:
+    """One seed, in this process."""
+    with planted.planted(variant.bug):
+        return world.run(variant.parameters(seed))
+
+
+def numbers(first: int, seeds: int | None, minutes: float | None) -> Iterator[int]:
+    """Seeds from ``first`` on, so many or for so long; both = whichever ends first."""
+    deadline = time.monotonic() + minutes * 60 if minutes is not None else None
+    number = first
+    while ((seeds is None or number < first + seeds)
+           and (deadline is None or time.monotonic() < deadline)):
+        yield number
+        number += 1
+
+
+def run_seeds(seeds: Iterator[int], variant: Variant, jobs: int) -> Iterator[Result]:
+    """Run them all, ``jobs`` at a time."""
+    if jobs == 1:
+        for seed in seeds:
+            yield run_one(seed, variant)
+        return
+    # Spawned: a fork of a process that has threads may inherit a lock that nobody releases.
+    executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+    try:
+        yield from _in_pool(executor, seeds, variant, jobs)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _in_pool(executor: ProcessPoolExecutor, seeds: Iterator[int], variant: Variant,
+             jobs: int) -> Iterator[Result]:
+    running: list[Future[Result]] = []
+    for seed in seeds:
+        running.append(executor.submit(run_one, seed, variant))
+        while len(running) >= jobs:
+            yield from _finished(running)
+    while running:
+        yield from _finished(running)
+
+
+def _finished(running: list[Future[Result]]) -> Iterator[Result]:
+    """Wait for one at least, in the order in which they were started."""
+    done, _ = wait(running, return_when=FIRST_COMPLETED)
+    finished = [future for future in running if future in done]
+    running[:] = [future for future in running if future not in done]
+    for future in finished:
+        yield future.result()

@@ -1,0 +1,79 @@
+"""What soak runs went through, kept per commit.
+
+Contract.  One JSON object per run and line, appended to ``SOAK_FILE``, which is in the repository:
+the record of what was proved about which commit goes where the commit goes.  A run on a tree with
+changes is marked so.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from chaos.simulator.counting import Totals
+
+SOAK_FILE = Path(__file__).parents[1] / "soak.jsonl"
+
+
+def commit_of(directory: Path) -> str:
+    """The commit that is checked out, with ``+`` when the tree differs from it; ``unknown`` where
+    there is none."""
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True,
+                              text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--",
+                      ".", f":!{SOAK_FILE.name}", f":!chaos/{SOAK_FILE.name}")
+        return git("rev-parse", "--short=12", "HEAD") + "+" * bool(changed)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def entry_of(totals: Totals, first: int, commit: str) -> dict:
+    """A run as a line of the file."""
+    return {"commit": commit, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "first": first, "seeds": totals.seeds, "counting": totals.counting,
+            "simulated_seconds": totals.simulated_ms // 1000, "acked": totals.acked,
+            "reads": totals.reads, "leader_changes": totals.leader_changes,
+            "crashes": totals.crashes, "faults": dict(sorted(totals.faults.items())),
+            "failed": totals.failed}
+
+
+def record(entry: dict, path: Path = SOAK_FILE) -> None:
+    """Append one run."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+
+
+def read(path: Path = SOAK_FILE) -> list[dict]:
+    """All runs, oldest first."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def table(entries: Iterable[dict]) -> list[str]:
+    """The sums of each commit, in the order of their first runs, for people."""
+    sums: dict[str, Counter[str]] = {}
+    faults: dict[str, Counter[str]] = {}
+    for entry in entries:
+        commit = sums.setdefault(entry["commit"], Counter())
+        for field in ("seeds", "counting", "simulated_seconds", "acked", "reads"):
+            commit[field] += entry[field]
+        commit["failed"] += len(entry["failed"])
+        faults.setdefault(entry["commit"], Counter()).update(entry["faults"])
+    lines = [f"{'commit':<14} {'seeds':>7} {'count':>7} {'failed':>7} {'simulated s':>12} "
+             f"{'acked':>10} {'reads':>10} {'faults':>9}"]
+    for name, one in sums.items():
+        lines.append(f"{name:<14} {one['seeds']:>7} {one['counting']:>7} {one['failed']:>7} "
+                     f"{one['simulated_seconds']:>12} {one['acked']:>10} {one['reads']:>10} "
+                     f"{sum(faults[name].values()):>9}")
+        lines.append("    " + "  ".join(f"{kind} {count}" for kind, count
+                                        in sorted(faults[name].items())))
+    return lines

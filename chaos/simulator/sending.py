@@ -1,0 +1,95 @@
+"""How a simulated node sends what consensus wants sent: one frame per peer and round.
+
+Contract.  Part of ``node.SimulatedNode``.  An append gets its entries here, framed as the lane has
+them; entries that are no longer in memory are read first, and what that finds damaged is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from chaos.simulator.invariants import Violation
+from chaos.simulator.network import Network
+from chaos.simulator.witness import Witness
+from multiraft import core
+from multiraft.messages import Append, Message
+from multiraft.multiraft import MultiRaft
+from multiraft.ready import Envelope
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.store import Store
+from multiraft.types import Entry
+
+if TYPE_CHECKING:
+    from chaos.simulator.world import World
+
+#: Blocking reads of cold entries take this long.
+COLD_READ_US = 400
+
+
+class Sending:
+    """Part of ``SimulatedNode``."""
+
+    node: int
+    peer_frames: int
+    later: Callable[..., None]
+    _effect: Callable[[], None]
+    _damaged: Callable[[CorruptRange], None]
+    _connected: dict[int, Any]
+    _network: Network
+    _raft: MultiRaft
+    _store: Store
+    _witness: Witness
+    _world: World
+
+    def _send_all(self, envelopes: Sequence[Envelope]) -> None:
+        """One frame per peer; appends of cold ranges follow when they were read."""
+        frames: dict[int, list[Message]] = {}
+        for to, message in envelopes:
+            if type(message) is Append and message.last_index != message.prev_index:
+                message = self._fill(to, message)
+                if message is None:
+                    continue
+            frame = frames.get(to)
+            if frame is None:
+                frames[to] = [message]
+            else:
+                frame.append(message)
+        for to, messages in frames.items():
+            self._send(to, messages)
+
+    def _send(self, to: int, messages: list[Message]) -> None:
+        if to not in self._connected:
+            return
+        self._effect()
+        for message in messages:
+            self._witness.sent(self.node, to, message)
+        self.peer_frames += not self._world.nodes[to].disk_hangs
+        self._network.send(self.node, to, "append", tuple(messages),
+                           self._world.nodes[to].receive_peer)
+
+    def _fill(self, to: int, message: Append) -> Append | None:
+        """An append gets its entries, framed as the lane has them."""
+        first, last = message.prev_index + 1, message.last_index
+        if not self._raft.leads(message.group, message.term):
+            return None
+        entries = self._store.entries(message.group, first, last)
+        if entries is None:
+            plan = self._store.read_plan(message.group, first, last)
+            self.later(COLD_READ_US, self._send_cold, to, message, plan)
+            return None
+        return self._framed(message, entries)
+
+    def _send_cold(self, to: int, message: Append, plan: object) -> None:
+        if not self._raft.leads(message.group, message.term):
+            return  # as the real node: it may have been removed meanwhile
+        try:
+            self._send(to, [self._framed(message, plan.execute())])
+        except CorruptRange as error:
+            self._damaged(error)
+
+    def _framed(self, message: Append, entries: Sequence[Entry]) -> Append:
+        if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
+            raise Violation("MessagesAreTrue", f"n{self.node} sends {entries} in {message}")
+        buffers, _, _, _ = core.frame_entries(entries, 0, 0)
+        return message._replace(entries=b"".join(buffers))

@@ -1,0 +1,125 @@
+"""How much room a disk has: whether records are taken, and the reserve that keeps the rest going.
+
+Contract.  Pure policy: the driver says how much is free and owns the reserve.  ``full`` is one
+attribute: while it is set the node takes no records, from clients or from leaders; everything else
+goes on.  ``exhausted`` is told of a write that found no room, and says whether to try again.
+``look`` is called now and then and, when there is room again, takes it all back.
+
+Theory.  The reserve is given back to the filesystem when room runs out: what elections, hard
+states, membership, metadata and checkpoints write is small, and lives on it until somebody frees
+space.  Segments reserve their blocks when they are created, so that running out is met there,
+before anything was written, and not in the middle of a gathered write (docs/decisions/0010).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Protocol
+
+#: Records are refused when less than this part of the reserve is free beside it, and taken again
+#: when twice the share is: so that the node does not waver.
+LOW_SHARE = 4
+
+
+class Reserve(Protocol):
+    """Room that is taken ahead."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds now."""
+        ...
+
+    def take(self) -> bool:
+        """Take all of it; False = there is no room for it, and nothing is held."""
+        ...
+
+    def give_back(self) -> None:
+        """Hold nothing any more."""
+        ...
+
+
+class Room:
+    """Of the disk that holds the data directory."""
+
+    def __init__(self, reserve: Reserve, reserved_bytes: int, free: Callable[[], int]):
+        """``reserved_bytes``: 0 = no reserve, and nobody looks; ``free``: bytes that files may
+        still take, the reserve not counted."""
+        self.full = False
+        self.refused = 0  # requests and appends that were not taken for lack of room
+        self._reserve = reserve
+        self._reserved_bytes = reserved_bytes
+        self._free = free
+
+    @property
+    def free(self) -> int:
+        """Bytes that files of the node may still take, the reserve not counted."""
+        return self._free()
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that the reserve holds now."""
+        return self._reserve.held_bytes
+
+    @property
+    def low(self) -> int:
+        """Records are refused below so many free bytes."""
+        return self._reserved_bytes // LOW_SHARE
+
+    @property
+    def enough(self) -> int:
+        """Records are taken again from so many free bytes on."""
+        missing = 0 if self.reserved else self._reserved_bytes
+        return missing + 2 * self.low
+
+    def look(self) -> None:
+        """Compare, and act."""
+        if not self._reserved_bytes:
+            return
+        free = self.free
+        if self.full and free >= self.enough:
+            if self._take_reserve():
+                self.full = False
+                self.became_roomy(free)
+        elif not self.full and free < self.low:
+            self._fill(free)
+        elif not self.full and not self.reserved and not self._take_reserve():
+            self._fill(free)
+
+    def exhausted(self) -> bool:
+        """A write found no room: nothing of it counts.  Whether the reserve was given back, so that
+        it can be tried again."""
+        self._fill(self.free)
+        if not self.reserved:
+            return False
+        self._reserve.give_back()
+        self.gave_back(self.free)
+        return True
+
+    def fill(self) -> None:
+        """Something found no room that can wait."""
+        self._fill(self.free)
+
+    def _fill(self, free: int) -> None:
+        if not self.full:
+            self.full = True
+            self.became_full(free)
+
+    def _take_reserve(self) -> bool:
+        return self.reserved >= self._reserved_bytes or self._reserve.take()
+
+    # ---- for whoever tells people --------------------------------------------------------------
+
+    def became_full(self, free: int) -> None:
+        """Records are refused from now on."""
+
+    def became_roomy(self, free: int) -> None:
+        """Records are taken again."""
+
+    def gave_back(self, free: int) -> None:
+        """The reserve is given back."""
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a write failed for lack of room alone."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)

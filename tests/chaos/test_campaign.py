@@ -1,0 +1,137 @@
+"""Many seeds: which of them count, in how many processes, and what becomes of one that fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from chaos.simulator import campaign, counters
+from chaos.simulator.command import simulate
+from chaos.simulator.counting import Totals, why_not
+from chaos.simulator.parameters import Parameters
+from chaos.simulator.shrink import shrink, way_of
+from chaos.simulator.variant import Variant
+from chaos.simulator.world import Result
+
+FIVE = Counter(("kill", "pause", "clog", "loss", "transfer"))
+
+
+def result(seed=1, **fields):
+    usual = dict(simulated_ms=310_000, acked=2_500, leader_changes=9, faults=FIVE, cpu_seconds=3.1)
+    return Result(seed, **{**usual, **fields})
+
+
+@pytest.mark.parametrize(("fields", "reason"), [
+    ({}, ""),
+    ({"simulated_ms": 299_999}, "299 simulated seconds of 300"),
+    ({"acked": 1_999}, "1999 acknowledged appends of 2000"),
+    ({"leader_changes": 2}, "2 leader changes of 3"),
+    ({"faults": Counter(("kill", "loss"))}, "2 kinds of fault of 5"),
+    ({"faults": FIVE - Counter(("kill",))}, "4 kinds of fault of 5"),
+    ({"failure": "Violation: LogMatching: ..."}, "it failed"),
+])
+def test_a_seed_counts_or_says_why_not(fields, reason):
+    assert why_not(result(**fields)) == reason
+
+
+def test_the_summary_counts_only_those_that_count():
+    totals = Totals()
+    for one in (result(1), result(2, acked=10), result(3, failure="Violation: Sleep: ...")):
+        totals.add(one)
+    lines = totals.lines()
+    assert lines[0].startswith("seeds 3, of which 1 count   failed 1 ")
+    assert lines[-1] == "seed 2 does not count: 10 acknowledged appends of 2000"
+    assert totals.speed == pytest.approx(100)
+
+
+def test_a_variant_replaces_what_it_names_and_nothing_else():
+    drawn = Parameters.draw(11)
+    changed = Variant(groups=2, seconds=9, faults=("kill",), calm_network=True).parameters(11)
+    assert (changed.groups, changed.safety_ms, changed.faults) == (2, 9_000, ("kill",))
+    assert (changed.network.loss, changed.network.reorder) == (0.0, 0.0)
+    assert (changed.disk, changed.raft, changed.workload) == (drawn.disk, drawn.raft,
+                                                              drawn.workload)
+    assert changed.network.delay_spread_us == drawn.network.delay_spread_us
+
+
+def test_the_replay_command_is_the_variant(monkeypatch):
+    seen = {}
+    monkeypatch.setattr("chaos.simulator.command.world.run",
+                        lambda parameters, sink: seen.update(p=parameters) or result())
+    variant = Variant(3, 8, 20, ("kill", "pause"), True)
+    words = variant.replay(5).split()
+    assert words[:3] == ["multiraft", "chaos", "sim"]
+    assert CliRunner().invoke(simulate, words[3:]).exit_code == 0
+    assert seen["p"] == variant.parameters(5)
+
+
+def test_processes_change_nothing_about_a_seed():
+    variant = Variant(seconds=2, groups=4)
+    alone = {one.seed: one.digest
+             for one in campaign.run_seeds(campaign.numbers(50, 4, None), variant, 1)}
+    together = {one.seed: one.digest
+                for one in campaign.run_seeds(campaign.numbers(50, 4, None), variant, 2)}
+    assert sorted(alone) == [50, 51, 52, 53]
+    assert together == alone
+
+
+def test_when_the_time_is_up_no_seed_is_started():
+    assert list(campaign.numbers(1, None, 0.0)) == []
+    assert list(campaign.numbers(7, 2, 1000.0)) == [7, 8]
+
+
+def fails_while(holds):
+    """A seed that fails as long as its variant keeps what the bug needs."""
+    def run(seed, variant):
+        parameters = variant.parameters(seed)
+        failure = "Violation: LogMatching: n1 g3" if holds(parameters) else ""
+        return result(seed, failure=failure, simulated_ms=min(12_000, parameters.safety_ms))
+    return run
+
+
+def test_shrinking_ends_at_what_is_needed():
+    run = fails_while(lambda p: "kill" in p.faults and p.groups >= 2 and p.safety_ms >= 12_000)
+    seed = next(seed for seed in range(1, 99) if "kill" in Parameters.draw(seed).faults
+                and len(set(Parameters.draw(seed).faults)) > 5)
+    start = Variant(calm_network=True)
+    smallest, found = shrink(run(seed, start), start, 60.0, run)
+    assert (smallest.groups, smallest.seconds, smallest.faults) == (2, 13, ("kill",))
+    assert found.failure
+
+
+def test_another_failure_is_not_what_was_looked_for():
+    def run(seed, variant):
+        way = "Sleep" if variant != Variant() else "LogMatching"
+        return result(seed, failure=f"Violation: {way}: n1")
+    assert shrink(run(1, Variant()), Variant(), 60.0, run)[0] == Variant()
+    assert way_of("Violation: Sleep: 3 frames\n  at x") == "Violation: Sleep"
+    assert way_of("KeyError: 17\n  at x") == "KeyError"
+
+
+def test_a_planted_bug_fails_the_command_and_is_made_smaller():
+    command = ["--seeds", "2", "--jobs", "1", "--seconds", "15", "--groups", "3",
+               "--planted", "ack-before-sync", "--shrink-seconds", "5"]
+    done = CliRunner().invoke(simulate, command)
+    assert done.exit_code == 1
+    assert "replay: multiraft chaos sim --seed " in done.output
+    assert "--planted ack-before-sync" in done.output
+    assert "smallest: multiraft chaos sim" in done.output or "no smaller variant" in done.output
+
+
+def test_soak_runs_are_summed_by_commit(tmp_path):
+    path = tmp_path / "soak.jsonl"
+    totals = Totals()
+    totals.add(result(1))
+    for commit in ("aaa", "aaa", "bbb"):
+        counters.record(counters.entry_of(totals, 1, commit), path)
+    lines = counters.table(counters.read(path))
+    assert [line.split()[:3] for line in lines[1::2]] == [["aaa", "2", "2"], ["bbb", "1", "1"]]
+    assert "kill 2" in lines[2]
+
+
+def test_an_unknown_kind_of_fault_is_refused():
+    done = CliRunner().invoke(simulate, ["--seed", "1", "--only-faults", "kill,no-such"])
+    assert done.exit_code == 2
+    assert "no-such is no kind of fault" in done.output

@@ -1,0 +1,313 @@
+"""Faults of disks, clocks and links do what they are named after, and nodes do what they should."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import random
+from collections import Counter
+
+import pytest
+
+from chaos.simulator import planted, world
+from chaos.simulator.ailing import Clock
+from chaos.simulator.events import EventQueue
+from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.network import Network
+from chaos.simulator.parameters import Parameters
+from chaos.simulator.planted import Bug
+from chaos.simulator.world import World
+
+
+def filesystem_with(data: bytes) -> SimulatedFilesystem:
+    filesystem = SimulatedFilesystem()
+    filesystem.make_directory("/d")
+    filesystem.create("/d/f").write([data], 0, sync=True)
+    filesystem.sync_directory("/d")
+    return filesystem
+
+
+def contents(filesystem: SimulatedFilesystem) -> bytes:
+    file = filesystem.open("/d/f")
+    return file.read(file.size(), 0)
+
+
+def test_sync_after_a_failed_sync_lies():
+    lost = 0
+    for seed in range(50):
+        filesystem = filesystem_with(b"a" * 1024)
+        filesystem.faults.rng = random.Random(seed)
+        filesystem.faults.syncs_left = 1
+        file = filesystem.open("/d/f")
+        with pytest.raises(OSError) as failed:
+            file.write([b"b" * 1024], 0, sync=True)
+        assert failed.value.errno == errno.EIO
+        file.sync()
+        assert contents(filesystem) == b"b" * 1024
+        filesystem.process_death(random.Random(seed))
+        assert contents(filesystem) == b"b" * 1024
+        filesystem.power_loss(random.Random(seed))
+        lost += contents(filesystem) != b"b" * 1024
+    assert 10 < lost < 50
+
+
+def test_writing_again_after_a_failed_sync_does_not_lie():
+    filesystem = filesystem_with(b"a" * 1024)
+    filesystem.faults.syncs_left = 1
+    file = filesystem.open("/d/f")
+    with pytest.raises(OSError):
+        file.write([b"b" * 1024], 0, sync=True)
+    file.write([b"b" * 1024], 0, sync=True)
+    filesystem.power_loss(random.Random(1))
+    assert contents(filesystem) == b"b" * 1024
+
+
+def test_failed_write_stops_at_a_sector():
+    found = set()
+    for seed in range(20):
+        filesystem = filesystem_with(b"")
+        filesystem.faults.rng = random.Random(seed)
+        filesystem.faults.writes_left = 1
+        with pytest.raises(OSError):
+            filesystem.open("/d/f").write([b"b" * 1500], 0, sync=True)
+        found.add(len(contents(filesystem)))
+    assert found == {0, 512, 1024}
+
+
+def test_room_is_taken_by_files_and_given_back():
+    filesystem = filesystem_with(b"a" * 1000)
+    filesystem.faults.capacity_bytes = 3000
+    file = filesystem.create("/d/g")
+    file.reserve(2000)
+    file.write([b"b" * 2000], 0, sync=True)
+    for grow in (lambda: file.write([b"c"], 2000, sync=False), lambda: file.reserve(2001)):
+        with pytest.raises(OSError) as failed:
+            grow()
+        assert failed.value.errno == errno.ENOSPC
+    assert file.size() == 2000
+    filesystem.remove("/d/f")
+    file.write([b"c" * 1000], 2000, sync=True)
+    filesystem.sync_directory("/d")
+    filesystem.power_loss(random.Random(1))
+    assert filesystem.list("/d") == ["g"]
+    assert filesystem.faults.free_bytes == 0
+
+
+def test_clock_runs_at_its_rate_and_never_back():
+    queue = EventQueue()
+    clock = Clock(queue)
+    queue.run_until(1_000_000)
+    assert clock.now_ms == 1000
+    clock.drift(1.1)
+    queue.run_until(2_000_000)
+    assert clock.now_ms == 2100
+    clock.drift(0.9, jump_us=500_000)
+    assert clock.now_ms == 2600
+    queue.run_until(3_000_000)
+    assert clock.now_ms in (3499, 3500)
+    wait_us = clock.until_us(4000)
+    queue.run_until(3_000_000 + wait_us)
+    assert clock.now_ms == 4000
+
+
+def test_one_channel_of_a_link_can_be_cut():
+    queue = EventQueue()
+    parameters = Parameters.draw(1).network
+    network = Network(queue, random.Random(1), dataclasses.replace(
+        parameters, loss=0, duplication=0, item_loss=0, reorder=0), {})
+    arrived = []
+    network.block([(1, 2, "append")])
+    for channel in ("append", "liveness"):
+        network.send(1, 2, channel, (channel,), lambda sender, frame: arrived.extend(frame))
+    network.send(2, 1, "append", ("back",), lambda sender, frame: arrived.extend(frame))
+    queue.run_until(10_000_000)
+    assert sorted(arrived) == ["back", "liveness"]
+
+
+# ---- whole nodes -----------------------------------------------------------------------------
+
+
+def running(seed: int, **parameters) -> World:
+    """A cluster under load, without faults."""
+    drawn = Parameters.draw(seed, nodes=3, groups=8, safety_ms=1000)
+    calm = dataclasses.replace(drawn.network, loss=0, duplication=0, item_loss=0, reorder=0)
+    made = World(dataclasses.replace(drawn, faults=("disk-full",), network=calm, **parameters))
+    for node in made.nodes.values():
+        node.start()
+    made.run_for(world.WARM_UP_MS)
+    made.workload.start()
+    made.run_for(2000)
+    return made
+
+
+def finish(made: World) -> None:
+    """Everything is well again."""
+    live = made.heal()
+    made.converge(live)
+
+
+@pytest.mark.parametrize("arm", ["arm_write_error", "arm_sync_error"])
+def test_disk_error_ends_the_node_and_it_comes_back(arm):
+    made = running(3)
+    getattr(made.nodes[1], arm)(2)
+    made.run_for(5000)
+    assert made.marks["stopped by its disk"] == 1
+    assert made.nodes[1].crashes == 1
+    assert made.nodes[1].is_up, "whoever watches it has started it again"
+    finish(made)
+
+
+def test_groups_leave_a_node_whose_disk_hangs():
+    made = running(5)
+    busiest = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
+    groups = busiest.led_groups()
+    assert groups
+    busiest.hang_disk()
+    made.run_for(8000)
+    others = {group for node in made.nodes.values() if node is not busiest
+              for group in node.led_groups()}
+    assert set(groups) <= others
+    assert busiest.disk_is_stalled
+    before = made.workload.acked
+    made.run_for(3000)
+    assert made.workload.acked > before
+    busiest.release_disk()
+    finish(made)
+
+
+def test_idle_node_notices_that_its_disk_hangs():
+    made = running(5)
+    made.workload.stop()
+    made.run_for(8000)
+    busiest = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
+    groups = busiest.led_groups()
+    assert groups and not busiest.disk_is_stalled
+    busiest.hang_disk()
+    made.run_for(5000)
+    assert busiest.disk_is_stalled
+    others = {group for node in made.nodes.values() if node is not busiest
+              for group in node.led_groups()}
+    assert set(groups) <= others
+    busiest.release_disk()
+    finish(made)
+
+
+def test_full_disks_refuse_records_and_keep_their_leaders():
+    made = running(7)
+    changes, acked = made.witness.leader_changes, made.workload.acked
+    for node in made.nodes.values():
+        node.fill_disk(0)
+    made.run_for(500)
+    refused, acked = made.workload.refused, made.workload.acked
+    made.run_for(5000)
+    assert made.marks["disk full"] == 3
+    assert made.workload.acked == acked, "no records are taken"
+    assert made.workload.refused > refused
+    last = [append.last_error for stream in made.workload._streams.values()
+            for append in stream.open if append.last_error]
+    assert "StorageFull" in last
+    assert made.witness.leader_changes == changes
+    node = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
+    for _ in range(10):  # terms and votes are written meanwhile
+        node.transfer_some(random.Random(1))
+        made.run_for(300)
+    assert made.witness.leader_changes > changes
+    for node in made.nodes.values():
+        node.free_disk()
+    made.run_for(3000)
+    assert made.marks["room again"] == 3
+    assert made.workload.acked > acked
+    assert all(node.crashes == 0 for node in made.nodes.values())
+    finish(made)
+
+
+# ---- relaxed durability, snapshots, rot with members -------------------------------------------
+
+
+def relaxed(seed: int, **changes) -> Parameters:
+    drawn = Parameters.draw(seed, groups=6, safety_ms=8_000)
+    disk = dataclasses.replace(drawn.disk, flush_interval_ms=500)
+    return dataclasses.replace(drawn, disk=disk, **changes)
+
+
+def test_relaxed_nodes_lose_nothing_when_their_processes_die():
+    results = [world.run(relaxed(seed, faults=("kill", "crash-midway", "crash-in-write",
+                                               "transfer", "members")))
+               for seed in range(1, 6)]
+    assert [result.failure for result in results] == [""] * 5
+    assert sum(result.crashes for result in results) > 10
+
+
+def test_relaxed_nodes_lose_records_when_the_power_goes_everywhere():
+    """The control arm: a simulator that sees no loss here would see none anywhere."""
+    results = [world.run(relaxed(seed, control=True, faults=("cluster-power",)))
+               for seed in range(1, 9)]
+    assert any("DurableSurvives" in result.failure for result in results)
+
+
+def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
+    made = running(3, commands_kept=0, commands_per_second=20.0, snapshot_chunk_bytes=40)
+    made._command_soon()
+    away = made.nodes[made.parameters.nodes]
+    away.crash(power=True)
+    made.run_for(20_000)
+    leader = next(node for node in made.nodes.values() if node.leads(0))
+    assert leader._raft.status(0).first_index > made.witness.groups[0].replica(away.node).applied
+    away.start()
+    made.run_for(8_000)
+    assert made.faults["snapshot-installed"] >= 1
+    assert away.state.version > 0
+    finish(made)
+
+
+def test_members_change_while_disks_rot():
+    results = [world.run(dataclasses.replace(
+        Parameters.draw(seed, groups=6, safety_ms=10_000),
+        faults=("members", "bit-rot", "return", "misdirected", "rot-beside", "kill"),
+        fault_interval_ms=300, fault_duration_ms=1500)) for seed in range(1, 5)]
+    assert [result.failure for result in results] == [""] * 4
+    faults = sum((result.faults for result in results), Counter())
+    marks = sum((result.marks for result in results), Counter())
+    assert faults["bit-rot"] > 10 and faults["misdirected"] > 10
+    assert marks["membership"] > 20 and marks["repaired"] > 10
+
+
+#: Bugs in what happens to a node behind the log's start, where commands come fast and none is kept.
+STATE_BUGS = {
+    "applied-state-not-in-snapshot": Bug(
+        "chaos.simulator.state_group", "Stately._install",
+        "self.state = State(state[0], bytes(state[1]))", "pass",
+        "a snapshot moves the log and not the state"),
+    "old-snapshot-over-newer-log": Bug(
+        "multiraft.snapshot", "may_install", "if log.matches(index, term):", "if False:",
+        "a snapshot replaces a log that has come up to it and beyond (camunda #6092, S28c)"),
+    "only-a-settled-leader-gives": Bug(
+        "chaos.simulator.state_group", "Stately._serve_state",
+        "self._raft.status(METADATA_GROUP).quarantined",
+        "not self._raft.is_settled(METADATA_GROUP)",
+        "a leader that needs the vote of who needs its snapshot does not give it"),
+    "outdated-image": Bug(
+        "chaos.simulator.state_group", "Stately._serve_state",
+        "or image[0].bounds.last_index < first_index - 1", "",
+        "an image is given for ever from which the log does not go on"),
+}
+AWAY = ("partition-one", "kill", "power-loss", "isolate-leader", "crash-midway", "double-crash",
+        "members", "return", "partition-halves", "pause")
+
+
+def compacting(seed: int) -> Parameters:
+    drawn = Parameters.draw(seed, groups=6, safety_ms=15_000)
+    disk = dataclasses.replace(drawn.disk, checkpoint_bytes=4096, checkpoint_growth_factor=0)
+    return dataclasses.replace(drawn, disk=disk, faults=AWAY, fault_interval_ms=300,
+                               fault_duration_ms=1500, commands_per_second=20.0,
+                               commands_kept=seed % 3)
+
+
+@pytest.mark.parametrize("name", sorted(STATE_BUGS))
+def test_planted_bug_of_snapshots_is_caught(name, monkeypatch):
+    monkeypatch.setitem(planted.BUGS, name, STATE_BUGS[name])
+    for seed in range(1, 60):
+        with planted.planted(name):
+            if world.run(compacting(seed)).failure:
+                return
+    pytest.fail(f"{name} was not caught")
