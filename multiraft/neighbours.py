@@ -30,6 +30,7 @@ from multiraft.messages import (
     LedChanges,
     LedRequest,
     Message,
+    SnapshotOffer,
     Status,
     VoteReply,
     VoteRequest,
@@ -129,8 +130,9 @@ class Neighbours:
 
     def answer_unknown(self, sender: int, message: Message) -> None:
         """A request for a group that is not here, or not in this incarnation: say so, for this item
-        alone (scenarios S36, S37).  Answers are not answered."""
-        if isinstance(message, Append):
+        alone (scenarios S36, S37).  Answers are not answered.  A leader that offers a snapshot
+        wants a replica here, too: it may have forgotten all that it could append."""
+        if isinstance(message, (Append, SnapshotOffer)):
             self._send(sender, AppendReply(message.group, message.incarnation, message.term,
                                            Status.UNKNOWN_GROUP, 0, 0, 0, 0, message.stamp))
             known = self._groups.get(message.group)

@@ -288,8 +288,8 @@ class Lane:
         return self._next
 
     def settle(self, position: int, synced: bool = True) -> list[Segment]:
-        """Everything before ``position`` is durable; the segments that are thereby sealed.  One whose
-        last bytes wait for their sync stays open for it."""
+        """Everything before ``position`` is durable; the segments that are thereby sealed.  One
+        whose last bytes wait for their sync stays open for it."""
         assert self.durable <= position <= self.position, f"{position} of {self.position}"
         self.durable = position
         if synced:

@@ -525,7 +525,7 @@ class Store:
         plan = CheckpointPlan(self._filesystem, self.directory, self._lane.synced, lane_start,
                               records, extra, self.config.checkpoints_kept)
         if self._lane.synced < self._lane.durable:
-            # Where the last written bytes are: the newest segment may have no file yet, and the ones
+            # Where the last written bytes are: the newest segment may have no file yet, and those
             # before that are synced before another begins.
             plan.sync_first = self._lane.segment_of(self._lane.durable - 1).path
         return plan
