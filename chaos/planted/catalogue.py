@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from chaos.planted import of_consensus, of_storage
+from chaos.planted import of_consensus, of_node, of_storage
 from chaos.planted.bug import Bug
 
-BUGS: dict[str, Bug] = {bug.name: bug for bug in (*of_consensus.BUGS, *of_storage.BUGS)}
+BUGS: dict[str, Bug] = {bug.name: bug
+                        for bug in (*of_consensus.BUGS, *of_storage.BUGS, *of_node.BUGS)}

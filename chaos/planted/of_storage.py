@@ -57,4 +57,10 @@ BUGS = (
         "pass",
         "a hole in the lane is taken for the end of nobody's log",
         SIMULATOR, Seeds(faults=ROT)),
+    Bug("cut-at-first-damage", "multiraft.storage.recovery", "_Recovery._judge",
+        "if broken.position >= durable:",
+        "if True:",
+        "the first bad checksum is taken for the log's end, and what follows is cut (etcd #11918 "
+        "and others)",
+        SIMULATOR, Seeds()),
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from chaos import launcher
+from chaos.planted import plugin
 from chaos.shifted_clock import ClockShift, write_shift
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +61,8 @@ class Node:
             self.run("init")
         self.http = self.config.read_text().split('[http]\naddress = "')[1].split('"')[0]
         self.process = subprocess.Popen(
-            launcher.command_line(["node", "start", "--config", str(self.config)], planted, clock),
+            launcher.command_line(["node", "start", "--config", str(self.config)],
+                                  (*planted, *plugin.active()), clock),
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._killer = threading.Timer(LIMIT_S, self.process.kill)
         self._killer.start()
@@ -136,6 +138,22 @@ def test_a_nodes_clock_jumps_while_it_runs(tmp_path):
         while (uptime_s := node.uptime_s()) < 3_600:
             time.sleep(POLL_S)  # until the node has looked; the timer of ``Node`` bounds it
         assert uptime_s <= 3_600 + time.monotonic() - began
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait(LIMIT_S) == 0, node.process.stderr.read()
+
+
+def test_a_wall_clock_that_jumps_is_nothing_to_a_node(tmp_path):
+    shift = tmp_path / "clock"
+    write_shift(shift, ClockShift())
+    with Node(tmp_path, clock=shift) as node:
+        node.until("ready")
+        before_s = node.uptime_s()
+        for wall_ms in (86_400_000, -86_400_000):
+            write_shift(shift, ClockShift(wall_ms=wall_ms))
+            seen_s = node.uptime_s()
+            while node.uptime_s() < seen_s + 0.2:
+                time.sleep(POLL_S)  # some rounds under that clock; the timer of ``Node`` bounds it
+        assert before_s <= node.uptime_s() < before_s + LIMIT_S
         node.process.send_signal(signal.SIGTERM)
         assert node.process.wait(LIMIT_S) == 0, node.process.stderr.read()
 
