@@ -15,7 +15,8 @@ BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench-first-light bench-node lint fix sim clean machine missing
+.PHONY: help build test demo bench-first-light bench-node lint fix sim fuzz asan clean machine \
+  missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -47,6 +48,20 @@ fix: $(VENV)/.built-dev  ## repair what lint can repair
 sim: $(VENV)/.built-dev  ## simulate seeds; ARGS="--seed 8146" replays one
 	$(PY) -m chaos.simulator $(ARGS)
 
+fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders for bytes they trip over; ARGS="--minutes 10"
+	$(PY) -m tests.fuzz.run $(ARGS)
+
+# A copy of the tree, so that the extension that everything else uses stays as it is.
+ASAN_TREE := build/asan
+ASAN_TESTS := tests/core tests/fuzz tests/wire
+asan: $(VENV)/.built-dev  ## the extension under address and undefined behaviour sanitizers
+	rm -rf $(ASAN_TREE) && mkdir -p $(ASAN_TREE)
+	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(ASAN_TREE)
+	cd $(ASAN_TREE) && MULTIRAFT_SANITIZE=1 $(abspath $(PY)) setup.py --quiet build_ext --inplace
+	cd $(ASAN_TREE) && LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	  PYTHONMALLOC=malloc $(abspath $(PY)) -m pytest -q -p no:cacheprovider $(ASAN_TESTS) $(ARGS)
+
 clean:  ## remove what was built; the virtual environment stays until you remove it
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
 	rm -f multiraft/_core.c multiraft/_core.html multiraft/_source_digest.h multiraft/_core*.so
@@ -76,6 +91,10 @@ $(PY):
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
 	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev
+	$(INSTALL) -e '.[dev,fuzz]'
 	@touch $@
 
 $(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES) $(BUILT)

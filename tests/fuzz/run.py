@@ -59,7 +59,9 @@ def in_child(name: str, seconds: int) -> str:
                 if line.startswith("stat::number_of_executed_units")]
     print(f"{name:<20} {executed[0] if executed else '?':>12} inputs   "
           f"{'FOUND SOMETHING' if done.returncode else 'nothing found'}", flush=True)
-    return f"---- {name} ----\n{done.stdout[-2000:]}{done.stderr[-6000:]}" if done.returncode else ""
+    if not done.returncode:
+        return ""
+    return f"---- {name} ----\n{done.stdout[-2000:]}{done.stderr[-6000:]}"
 
 
 def main() -> int:

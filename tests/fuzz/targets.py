@@ -45,7 +45,7 @@ from multiraft.wire.connection import (
     ResponseEvent,
     Role,
 )
-from multiraft.wire.errors import Code, RemoteProtocolError
+from multiraft.wire.errors import Code, LocalProtocolError, RemoteProtocolError
 from multiraft.wire.frames import Frame, FrameReader, WireLimits, decode_header
 from multiraft.wire.schema import Malformed
 from node import config, known_nodes, liveness, peer_codec, repair, snapshots
@@ -145,7 +145,10 @@ def converse(role: Role, data: bytes) -> None:
             connection.send(wire.Welcome(bytes(16), 1, 1))
         elif isinstance(event, wire.Welcome):
             for request in asked:
-                connection.send(*request)
+                try:
+                    connection.send(*request)
+                except LocalProtocolError:
+                    return  # it takes no frame of that size, and nothing was sent
         elif role is Role.SERVER and event.id in connection._in_flight:
             connection.send(ResponseEvent(event.id, code=Code.INVALID_REQUEST))
 

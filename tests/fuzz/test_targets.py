@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.found import FOUND
 from tests.fuzz.targets import TARGETS, run
 
 #: What a decoder may have in memory at once: so many times its input, and this much anyway.
@@ -37,6 +38,11 @@ def test_the_seeds_are_accepted(name):
     seeds = TARGETS[name].seeds()
     assert seeds
     assert any(run(name, seed) for seed in seeds), f"{name} accepts none of its seeds"
+
+
+@pytest.mark.parametrize("name,digits", FOUND)
+def test_what_was_found_once_is_refused(name, digits):
+    assert not run(name, bytes.fromhex(digits))
 
 
 @pytest.mark.parametrize("name", TARGETS)
