@@ -65,7 +65,7 @@ def led_by_victim(world: World):
 def test_what_no_correct_node_says_ends_that_connection_only(world, identity, victim_pid):
     group = led_by_victim(world)
     with world.client(VICTIM, 2) as client:
-        client.create_topic(TOPIC, 4)
+        client.create_topic(TOPIC, 1)
     with Canary(world.client(VICTIM, 2), TOPIC):
         with Liar(world, identity) as liar:
             liar.say(m.Append(group.group, 1, group.term, 0, 0, 0, 0))
