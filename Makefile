@@ -48,7 +48,7 @@ fix: $(VENV)/.built-dev  ## repair what lint can repair
 sim: $(VENV)/.built-dev  ## simulate seeds; ARGS="--seed 8146" replays one
 	$(PY) -m chaos.simulator $(ARGS)
 
-fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders for bytes they trip over; ARGS="--minutes 10"
+fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders; ARGS="--minutes 10"
 	$(PY) -m tests.fuzz.run $(ARGS)
 
 # A copy of the tree, so that the extension that everything else uses stays as it is.

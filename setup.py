@@ -40,8 +40,9 @@ def extensions() -> list[Extension]:
                             *SANITIZERS],
         extra_link_args=["-pthread", *SANITIZERS])
     return cythonize([core], annotate=DEBUG, compiler_directives={
-        "language_level": 3, "boundscheck": DEBUG or SANITIZE, "wraparound": False, "cdivision": True,
-        "initializedcheck": DEBUG, "embedsignature": False, "warn.undeclared": False})
+        "language_level": 3, "boundscheck": DEBUG or SANITIZE, "wraparound": False,
+        "cdivision": True, "initializedcheck": DEBUG, "embedsignature": False,
+        "warn.undeclared": False})
 
 
 setup(ext_modules=extensions())

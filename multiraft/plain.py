@@ -13,7 +13,8 @@ A shape is one of::
     {"name": shape}                            a map with at least these names
     Optional(shape)                            null, or this
 
-Theory.  CRCs keep accidents out and no liar; and a decoder of CBOR gives back any type at any place.
+Theory.  CRCs keep accidents out and no liar, and a decoder of CBOR gives back any type at any
+place.
 """
 
 from __future__ import annotations
