@@ -24,8 +24,6 @@ from typing import NamedTuple
 #: by name; seeds of the simulator; tests that start real nodes; runs with a nemesis.
 SCRIPTS, TESTS, SIMULATOR, PROCESS, DOCKER = LAYERS = (
     "scripts", "tests", "simulator", "process", "docker")
-#: What runs in every ``make test``.
-FAST_LAYERS = (SCRIPTS, TESTS, SIMULATOR)
 
 
 class StaleBug(Exception):

@@ -10,6 +10,10 @@ from click.testing import CliRunner
 
 from chaos.planted import bug, command, proofs
 from chaos.planted.catalogue import BUGS
+from multiraft.errors import MultiRaftError
+from tests import datadriven
+from tests.consensus.interaction import Interaction
+from tests.consensus.test_interaction import TESTDATA
 from tests.tidy import tree
 
 #: Mistakes that the suites must catch, as the trade lists them, and ours.
@@ -59,8 +63,26 @@ def test_a_bug_whose_code_is_gone_is_an_error(change):
             pass
 
 
+def tells(script: str) -> bool:
+    """Whether a golden script notices something, in this process."""
+    try:
+        datadriven.run(TESTDATA / script, Interaction().execute)
+    except (AssertionError, MultiRaftError, LookupError):
+        return True
+    return False
+
+
 @pytest.mark.parametrize("name", [each.name for each in BUGS.values()
-                                  if each.layer in bug.FAST_LAYERS])
+                                  if each.layer == bug.SCRIPTS])
+def test_a_planted_bug_is_caught_by_a_script(name):
+    scripts = BUGS[name].proof.names
+    assert not any(map(tells, scripts)), "a script that fails anyway catches nothing"
+    with bug.planted(BUGS[name]):
+        assert any(map(tells, scripts)), BUGS[name].why
+
+
+@pytest.mark.parametrize("name", [each.name for each in BUGS.values()
+                                  if each.layer in (bug.TESTS, bug.SIMULATOR)])
 def test_a_planted_bug_is_caught_by_its_layer(name):
     finding = proofs.prove(BUGS[name], BUGS[name].layer)
     assert finding.caught, f"{name} ({BUGS[name].why}) was not caught by {finding.by}"
