@@ -47,7 +47,7 @@ def test_what_was_found_once_is_refused(name, digits):
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_any_bytes_are_accepted_or_refused(name):
-    @settings(max_examples=150, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=400, suppress_health_check=list(HealthCheck))
     @given(bytes_near(TARGETS[name].seeds()))
     @example(b"")
     def search(data: bytes) -> None:
