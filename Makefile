@@ -15,8 +15,8 @@ BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench-first-light bench-node lint fix sim fuzz asan clean machine \
-  missing
+.PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim clean
+.PHONY: fuzz asan machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -37,6 +37,16 @@ bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the mach
 
 bench-node: $(VENV)/.built-dev  ## failover, return, creation, catching up, beside their targets
 	$(PY) -m benchmarks.bench_node $(ARGS)
+
+wheels: $(VENV)/.built-dev  ## this tree and all it needs as wheels, for machines like this one
+	rm -rf build/dist build/wheels
+	$(PY) -m build --outdir build/dist . >/dev/null
+	$(PY) -m pip wheel --quiet --disable-pip-version-check -c constraints.txt \
+	  --wheel-dir build/wheels build/dist/*.whl
+
+ops-machines: $(VENV)/.built-dev  ## type docs/operations.md on machines: root, docker, minutes
+	OPS_MACHINES=1 $(PY) -m pytest --import-mode=importlib -x -rs $(ARGS) \
+	  tests/e2e/test_operations_machines.py
 
 lint: $(VENV)/.built-dev  ## ruff and the rules of the house, without the rest of the tests
 	$(PY) -m ruff check .

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from admin_cli import connection
@@ -26,10 +27,16 @@ _OF_NODE = {"version": "version", "phase": "phase", "ready": "ready", "not_ready
             "uptime_ms": "uptime_ms", "quarantined": "groups_quarantined",
             "behind": "groups_behind", "lag_entries": "lag_entries", "log_bytes": "log_bytes",
             "disk_used_bytes": "disk_used_bytes", "disk_free_bytes": "disk_free_bytes",
-            "disk_total_bytes": "disk_total_bytes"}
+            "disk_total_bytes": "disk_total_bytes", "disk_full": "disk_full"}
 
 
-class _Asking:
+#: Key of ``scrub`` in the JSON -> key of ``node_status``.
+_OF_SCRUB = {"active": "scrub_active", "requested": "scrub_requested",
+             "pass_bytes": "scrub_pass_bytes", "total_bytes": "scrub_total_bytes",
+             "bytes_per_second": "scrub_bytes_per_second", "damaged": "scrub_damaged"}
+
+
+class NodeAsking:
     """Questions to single nodes, within one budget."""
 
     def __init__(self):
@@ -49,7 +56,7 @@ def cluster_status(client: Any) -> dict[str, Any]:
     """Nodes, and the groups in need: the shape of the JSON."""
     status = client.cluster_status()
     rows = connection.groups(client)
-    ask = _Asking()
+    ask = NodeAsking()
     told: dict[int, dict] = {}
     problems: dict[int, str | None] = {}
     for node in status.nodes:
@@ -65,7 +72,8 @@ def cluster_status(client: Any) -> dict[str, Any]:
                    "client_address": node.client_address, "peer_address": node.peer_address,
                    "leads": led[node.id],
                    "groups": sum(node.id in row.voters + row.learners for row in rows),
-                   **_of_node(told.get(node.id, {})), "problem": problems.get(node.id)}
+                   **_of_node(told.get(node.id, {})), "scrub": scrub_facts(told.get(node.id, {})),
+                   "problem": problems.get(node.id)}
                   for node in status.nodes],
         "leaderless_groups": [row.group for row in rows if row.leader is None],
         "under_replicated_groups": _under_replicated(status.nodes, rows, told.values()),
@@ -75,8 +83,20 @@ def cluster_status(client: Any) -> dict[str, Any]:
 
 def _of_node(status: dict) -> dict[str, Any]:
     row = {name: status.get(key) for name, key in _OF_NODE.items()}
-    row["ready"] = None if row["ready"] is None else bool(row["ready"])
+    for flag in ("ready", "disk_full"):
+        row[flag] = None if row[flag] is None else bool(row[flag])
     return row
+
+
+def scrub_facts(status: dict) -> dict[str, Any] | None:
+    """How far a node's scrub is; None for a node of a release that does not tell."""
+    if "scrub_active" not in status:
+        return None
+    facts = {name: status[key] for name, key in _OF_SCRUB.items()}
+    ended_ms = status["scrub_completed_ms"]
+    return {**facts, "active": bool(facts["active"]), "requested": bool(facts["requested"]),
+            "completed": datetime.fromtimestamp(ended_ms / 1000, timezone.utc).isoformat(
+                timespec="seconds") if ended_ms else None}
 
 
 def _under_replicated(nodes, rows: Sequence[connection.GroupRow], told) -> list[int]:
@@ -98,7 +118,7 @@ def group_description(client: Any, group: int) -> dict[str, Any]:
         raise NotFound(f"there is no group {group}; they are numbered 0 to {max(rows)}.",
                        "`multiraft group list` shows them.")
     nodes = {node.id: node for node in client.cluster_status().nodes}
-    replicas, problems, asked, ask = {}, {}, set(), _Asking()
+    replicas, problems, asked, ask = {}, {}, set(), NodeAsking()
     wanted = [*rows[group].voters, *rows[group].learners]
     while wanted:
         member = wanted.pop(0)

@@ -95,6 +95,9 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
     note(f"{what}: {plural(record.groups, 'group')}, replication factor "
          f"{record.replication_factor}, in {directory}.")
     note(f"Clients: {','.join(cluster.addresses)} (commands find them by themselves)")
+    shown = [f"http://{node.http_address}/" for node in record.nodes if node.http_address]
+    if shown:
+        note(f"Metrics: {' '.join(shown)} (/metrics, /healthz, /readyz)")
     note("Try:     multiraft topic create greetings && echo hello | multiraft produce greetings")
 
 
@@ -166,11 +169,14 @@ def _print_status(cluster: DevCluster, as_json: bool) -> None:
     states = cluster.status()
     if as_json:
         print_json({"nodes": [{"id": node.id, "pid": node.pid, "state": node.state,
-                               "client_address": node.client_address} for node in states]})
+                               "client_address": node.client_address,
+                               "http_address": node.http_address or None} for node in states]})
         return
-    print_table(("node", "pid", "state", "client address", "peer address", "log"),
+    print_table(("node", "pid", "state", "client address", "peer address", "metrics and health",
+                 "log"),
                 [(node.id, node.pid, node.state, node.client_address, node.peer_address,
-                  dev_state.log_path(cluster.directory, node.id)) for node in states])
+                  node.http_address or None, dev_state.log_path(cluster.directory, node.id))
+                 for node in states])
 
 
 node_argument = click.argument("node", metavar="NODE", type=click.IntRange(min=1))

@@ -59,6 +59,7 @@ class NodeState:
     state: str  # running, unresponsive, stopping, stopped, killed, dead
     client_address: str
     peer_address: str
+    http_address: str
 
 
 class DevCluster:
@@ -248,7 +249,7 @@ class DevCluster:
             answers = node_answers(self._connect, node.client_address)
             state = "running" if answers else "unresponsive"
         return NodeState(node.id, node.pid if living else None, state, node.client_address,
-                         node.peer_address)
+                         node.peer_address, node.http_address)
 
     # -- parts ----------------------------------------------------------------------------------
 

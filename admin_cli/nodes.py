@@ -6,24 +6,30 @@ Contract.  The commands that ask a cluster are here; those that work on a node's
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
 import click
 
-from admin_cli import connection
-from admin_cli.failures import CommandFailed, NotFound
+from admin_cli import connection, quantities
+from admin_cli.cluster_facts import NodeAsking, scrub_facts
+from admin_cli.failures import CommandFailed, NotFound, Unreachable
 from admin_cli.groups import LOOK_S, change_members, move_replica
 from admin_cli.main import ENTRY_POINT_GROUP, HelpfulGroup, load_plugin
-from admin_cli.options import json_option, servers_option
+from admin_cli.options import BytesPerSecond, json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
 
 #: The members of a group are recorded within a moment of the change, unless the metadata group is
 #: electing.
 RECORDS_S = 20.0
+
+#: How often a scrub that is waited for is looked at, in seconds: three counters of one node.
+SCRUB_LOOK_S = 0.5
 
 
 class NodeGroup(HelpfulGroup):
@@ -98,15 +104,35 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         answer = client.node_describe(node_id)
+        told, problem = (NodeAsking()(client.node_status, answer.node.node.client_address)
+                         if answer.node.state == "up" else (None, f"it is {answer.node.state}"))
+    scrub = scrub_facts(told.status) if told is not None else None
     groups = {"voter_of": list(answer.voter_of), "learner_of": list(answer.learner_of),
               "leader_of": list(answer.leader_of)}
     if as_json:
-        print_json({**_shown(answer.node), **groups})
+        print_json({**_shown(answer.node), **groups, "scrub": scrub, "problem": problem})
         return
     facts = {name.replace("_", " "): value for name, value in _shown(answer.node).items()}
     facts |= {name.replace("_", " "): ", ".join(map(str, found)) or None
               for name, found in groups.items()}
+    facts["scrub"] = _scrub_sentence(scrub) if scrub else problem
     print_table(("what", "value"), facts.items())
+
+
+def _scrub_sentence(scrub: dict[str, Any]) -> str:
+    """How far it is, or when it last came to the end."""
+    if scrub["active"]:
+        done, total, pace = (quantities.size(scrub[name]) for name in
+                             ("pass_bytes", "total_bytes", "bytes_per_second"))
+        asked = ", as asked for" if scrub["requested"] else ""
+        sentence = f"{done} of {total} at {pace}/s{asked}"
+    else:
+        sentence = f"came to the end {scrub['completed'] or 'never'}"
+    return f"{sentence}; {_damage(scrub['damaged'])} since the node's start"
+
+
+def _damage(count: int) -> str:
+    return f"{count:,} damaged " + ("entry" if count == 1 else "entries")
 
 
 @node.command()
@@ -126,6 +152,74 @@ def remove(session: Session, node_id: int, as_json: bool) -> None:
         print_json({"removed": node_id})
     else:
         note(f"Removed node {node_id}.")
+
+
+@node.command()
+@click.argument("node_id", metavar="NODE", type=click.IntRange(min=1))
+@click.option("--rate", "bytes_per_second", type=BytesPerSecond(), default=None,
+              help="Read so much per second, such as 64MiB. Default: scrub_bytes_per_second of "
+                   "the node.")
+@click.option("--wait", is_flag=True, help="Come back when it is through.")
+@json_option
+@servers_option
+@click.pass_obj
+def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bool,
+          as_json: bool) -> None:
+    """Let NODE read and check everything on its disk now.
+
+    It does so by itself within scrub_interval_days. What is damaged is taken out of service and
+    got again from the other nodes. Returns at once; `node describe NODE` shows how far it is. Run
+    again, it begins anew. Appends go first: a busy node takes longer.
+
+    With --wait, exits with 1 when something was damaged.
+    """
+    with connection.open_session(session) as client:
+        address = _address_of(client, node_id)
+        ask = functools.partial(client.node_status, address)
+        before = ask().status
+        begun = client.scrub_node(node_id, address, bytes_per_second or 0,
+                                  timeout_ms=connection.NODE_TIMEOUT_MS)
+        damaged = _await_scrub(session, ask, begun, before, as_json) if wait else None
+    if as_json:
+        print_json({"node": node_id, "total_bytes": begun.total_bytes,
+                    "bytes_per_second": begun.bytes_per_second, "damaged": damaged})
+    elif not wait:
+        note(f"Node {node_id} reads {quantities.size(begun.total_bytes)} at "
+             f"{quantities.size(begun.bytes_per_second)}/s. How far it is: multiraft node "
+             f"describe {node_id}")
+    if damaged:
+        raise CommandFailed(f"{_damage(damaged)} on node {node_id}.",
+                            "The node gets them again from the others: multiraft cluster status")
+    if wait and not as_json:
+        note(f"Node {node_id} has read {quantities.size(begun.total_bytes)}: nothing is damaged.")
+
+
+def _address_of(client: Any, node_id: int) -> str:
+    """Where a node is.  Raises ``NotFound``, ``Unreachable``."""
+    require_known(client, node_id)
+    row = next(row for row in client.node_list().nodes if row.node.id == node_id)
+    if row.state == "down":
+        raise Unreachable(f"node {node_id} is down.", "A node that does not run is looked at with "
+                          "`multiraft log inspect DIRECTORY --verify`, on its machine.")
+    return row.node.client_address
+
+
+def _await_scrub(session: Session, ask: Callable[[], Any], begun: Any, before: dict,
+                 quiet: bool) -> int:
+    """Entries that the pass found damaged.  Raises ``CommandFailed`` when the node started again
+    meanwhile."""
+    with progress_bar(hidden=quiet) as bar:
+        task = bar.add_task("bytes", total=begun.total_bytes)
+        while True:
+            status = ask().status
+            if status["boot_epoch"] != before["boot_epoch"]:
+                raise CommandFailed("the node was started again meanwhile.", "Run the command "
+                                    "again.")
+            if status["scrub_passes"] > begun.passes:
+                return status["scrub_damaged"] - before["scrub_damaged"]
+            bar.update(task, completed=status["scrub_pass_bytes"],
+                       total=status["scrub_total_bytes"])
+            session.pause(SCRUB_LOOK_S)
 
 
 @node.command()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from admin_cli import dev_state, servers
+from admin_cli import dev_state, quantities, servers
 from admin_cli.failures import NotFound
 from admin_cli.times import FORMS, At, parse_time
 
@@ -29,6 +29,27 @@ ACKS = ("commit", "leader", "none")
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
 
 Command = Callable[..., object]
+
+
+class BytesPerSecond(click.ParamType):
+    """``64MiB``: a size, above 0."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None,
+                ctx: click.Context | None) -> int:
+        """Click's seam."""
+        if isinstance(value, int):
+            return value
+        try:
+            found = quantities.parse_size(str(value))
+        except ValueError:
+            found = 0
+        if not found:
+            self.fail(f"{value!r} is not so many bytes per second; write 64MiB, 500KiB or a "
+                      "number of bytes.", param, ctx)
+        return found
+
 
 
 def _remember_servers(context: click.Context, _parameter: click.Parameter,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 BAR_CELLS = 12
+
+#: ``k``, ``KB`` and ``KiB`` are all 1,024 bytes: nobody means a rate to two percent.
+_LETTERS = "BKMGT"
+_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d+)?) ?(?P<unit>[kmgt](?:i?b)?|b)?", re.IGNORECASE)
 
 
 def size(count: int | None) -> str | None:
@@ -17,6 +23,14 @@ def size(count: int | None) -> str | None:
         value, unit = value / 1024, unit + 1
     return f"{value:.0f} {_UNITS[unit]}" if not unit or value >= 100 else (
         f"{value:.1f} {_UNITS[unit]}")
+
+
+def parse_size(text: str) -> int:
+    """``64MiB``, ``1.5 GiB``, ``65536``: bytes, rounded down.  Raises ``ValueError``."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no size")
+    return int(float(found["number"]) * 1024 ** _LETTERS.index((found["unit"] or "B")[0].upper()))
 
 
 def span(milliseconds: int | None) -> str | None:

@@ -44,6 +44,11 @@ def print_status(answer: dict) -> None:
         + f"\ngroups without a leader: {_some(answer['leaderless_groups'])}"
         f"\nunder-replicated groups: {_some(answer['under_replicated_groups'])}"
         f"\nquarantined replicas: {_some(answer['quarantined_groups'])}")
+    for node in answer["nodes"]:
+        if node["scrub"] and node["scrub"]["requested"]:
+            click.echo(f"scrub asked for: node {node['id']} has read "
+                       f"{quantities.size(node['scrub']['pass_bytes'])} of "
+                       f"{quantities.size(node['scrub']['total_bytes'])}")
 
 
 def node_state(node: dict) -> str:
@@ -75,6 +80,8 @@ def _needs(answer: dict) -> list[str]:
         elif state not in ("ready", "up"):
             why = node["not_ready"]
             needs.append(f"node {node['id']} is {state}" + (f": {why}" if why else ""))
+        if node["disk_full"]:
+            needs.append(f"node {node['id']} has no room: it takes no records")
     if answer["under_replicated_groups"]:
         needs.append(f"fewer replicas than there should be: "
                      f"{_some(answer['under_replicated_groups'])}")

@@ -24,8 +24,8 @@ class HttpConfig:
     """What is shown over HTTP (``http.py``), and the bounds of that port."""
 
     #: Where metrics and health are served, ``host:port``; empty = nowhere.  Nobody is asked who
-    #: they are: only addresses of a trusted network, and none unless the operator names one.
-    address: str = ""
+    #: they are: this machine, or an address of a trusted network that the operator names.
+    address: str = "127.0.0.1:9301"
     #: Scrapers, probes and a person or two; more are closed at once.
     connections_max: int = 64
     #: A request that is not complete by then ends its connection, so that slow ones cannot hold all
@@ -97,6 +97,8 @@ class NodeConfig:
     security: SecurityConfig = field(default_factory=SecurityConfig)
     storage: StorageSettings = field(default_factory=StorageSettings)
     http: HttpConfig = field(default_factory=HttpConfig)
+    #: Nobody named an address for it: a port that is taken is no reason not to start.
+    http_is_optional: bool = True
 
 
 def load(path: Path) -> NodeConfig:
@@ -124,6 +126,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
         limits=_section(Limits, table.get("limits", {}), "limits").validate(),
         http=_section(HttpConfig, table.get("http", {}), "http").validate(),
+        http_is_optional="address" not in table.get("http", {}),
         storage=_section(StorageSettings, table.get("storage", {}), "storage").validate(),
         security=_section(SecurityConfig, table.get("security", {}),
                           "security").validate().relative_to(relative_to))

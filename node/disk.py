@@ -22,6 +22,7 @@ from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.histogram import Histogram
 from node.space import is_full
+from node.threads import name_this_thread
 
 #: A disk that hangs does not keep the node from ending for longer than this, in seconds.
 END_S = 10.0
@@ -52,7 +53,7 @@ class DiskWorker:
         self._on_durable = on_durable
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._queue = DiskQueue(self._wake_fd)
-        self._thread = threading.Thread(target=self._queue.run, name="disk-worker", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="disk-worker", daemon=True)
         self._gathering: list = []
         self._in_flight: list = []
         self._token = 0
@@ -63,6 +64,11 @@ class DiskWorker:
         self.writes = 0
         self.bytes_written = 0
         self.latency = Histogram()  # of each write, fsync included
+
+    def _work(self) -> None:
+        """The thread."""
+        name_this_thread(self._thread.name)
+        self._queue.run()
 
     @property
     def idle(self) -> bool:

@@ -30,6 +30,7 @@ from node.config import HttpConfig
 from node.life import Life
 from node.listener import Listener, listen
 from node.statistics import Sample
+from node.threads import name_this_thread
 
 #: The loop has this long to answer, in seconds; scrapers usually wait for ten.
 ASK_S = 3.0
@@ -103,6 +104,7 @@ class HttpThread:
     # ---- the thread ------------------------------------------------------------------------------
 
     def _main(self) -> None:
+        name_this_thread(self._thread.name)
         try:
             trio.run(self._serve)
         finally:

@@ -37,6 +37,7 @@ from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.tls import TlsSocket
 from node.clock import monotonic_ms, monotonic_us
 from node.handshake import Introduction, NotAccepted, check_certificate
+from node.threads import name_this_thread
 
 #: A liveness frame is a handful of integers.
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
@@ -147,6 +148,7 @@ class LivenessThread:
     # ---- the thread ----------------------------------------------------------------------------
 
     def _main(self) -> None:
+        name_this_thread(self._thread.name)
         try:
             self._run()
         except BaseException as error:

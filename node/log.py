@@ -24,6 +24,7 @@ from typing import TextIO
 import trio
 
 from node.clock import monotonic_ms
+from node.threads import name_this_thread
 
 FORMATS = ("json", "text")
 LEVELS = ("debug", "info", "warning", "error")
@@ -202,6 +203,7 @@ class LineWriter:
         self._thread.join(CLOSE_S)
 
     def _main(self) -> None:
+        name_this_thread(self._thread.name)
         while (line := self._lines.get()) is not None:
             try:
                 self._out(line)

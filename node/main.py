@@ -36,6 +36,7 @@ from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange, StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
+from multiraft.storage.partial_image import PartialImage
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.settings import RELAXED
@@ -91,7 +92,7 @@ from node.rounds import Rounds
 from node.scrub import Scrub
 from node.security import Security
 from node.session import Sessions
-from node.snapshots import Snapshots
+from node.snapshots import IMAGE_BYTES_MAX, Snapshots
 from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
 from node.survey import Surveying, measure_space
@@ -174,7 +175,8 @@ class Node:
         self.statistics = Statistics(self)
         self.surveying = Surveying(core, store, config.http.lag_entries_max,
                                    lambda: measure_space(str(config.data_dir)))
-        self.node_admin = NodeAdmin(core, self.metadata_log, self.known)
+        self.node_admin = NodeAdmin(core, self.metadata_log, self.known, config.node.id,
+                                    lambda: self.scrub)
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
                            self.surveying, config, self.known, self.node_admin.handlers,
                            self.request_round, self.roles)
@@ -236,7 +238,8 @@ class Node:
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log, self.space)
         self.snapshots = Snapshots(core, self.store, self.metadata_log, self.checkpoints, self.bulk,
                                    config.limits.metadata_entries_kept, self.request_round,
-                                   self.log)
+                                   self.log, PartialImage(RealFilesystem(), str(config.data_dir),
+                                                          IMAGE_BYTES_MAX), self.space)
         self.applying.snapshot_offered = self.snapshots.offered
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.replicas.forget = self.repairer.groups.discard
@@ -323,8 +326,7 @@ class Node:
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
                 nursery.start_soon(self.space.run)
-                if config.storage.scrub_interval_days:
-                    nursery.start_soon(self.scrub.run)
+                nursery.start_soon(self.scrub.run)
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)
                 nursery.start_soon(self.snapshots.run)
@@ -489,6 +491,9 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
     try:
         security = _load_security(config)
         unheard = _start(http)  # before recovery, which it tells of
+        if unheard is not None and config.http_is_optional:
+            log.warning("metrics and health are not served", extra={"reason": str(unheard)})
+            unheard = None
         store = _open_store(config, life)
         if unheard is not None:
             store.close()

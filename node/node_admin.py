@@ -1,4 +1,4 @@
-"""Requests about nodes: join, register, list, describe, remove; and who is in a group.
+"""Requests about nodes: join, register, list, describe, remove, scrub; and who is in a group.
 
 Contract.  As ``admin.py``, which calls these handlers: changes are commands of the metadata group,
 questions are answered from this node's copy.
@@ -10,18 +10,30 @@ from collections.abc import Awaitable, Callable
 
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import nodes as wire
-from multiraft.wire.errors import Code, InvalidRequest, LeaderUnknown, UnknownNode, exception_for
+from multiraft.wire.errors import (
+    Code,
+    InvalidRequest,
+    LeaderUnknown,
+    LimitExceeded,
+    UnknownNode,
+    exception_for,
+)
 from node import metadata
 from node.config import address
 from node.errors import BadConfig
 from node.known_nodes import KnownNodes
 from node.metadata import NodeRecord
 
+#: A scrub that was asked for is not slower: at one piece in a few seconds nobody would wait for it.
+SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
+
 
 class NodeAdmin:
     """See the module's docstring."""
 
-    def __init__(self, core, metadata_log, known: KnownNodes):
+    def __init__(self, core, metadata_log, known: KnownNodes, node: int, scrub: Callable):
+        self._node = node
+        self._scrub = scrub  # () -> this node's ``Scrub``
         self._core = core
         self._metadata_log = metadata_log
         self._known = known
@@ -30,7 +42,8 @@ class NodeAdmin:
     def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
         """Request -> its handler."""
         return {wire.JoinCluster: self._join_cluster, wire.NodeList: self._node_list,
-                wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node}
+                wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node,
+                wire.ScrubNode: self._scrub_node}
 
     @property
     def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
@@ -84,6 +97,22 @@ class NodeAdmin:
     async def _remove_node(self, request: wire.RemoveNode) -> wire.RemoveNodeReply:
         await self._propose(metadata.RemoveNode(request.node))
         return wire.RemoveNodeReply()
+
+    async def _scrub_node(self, request: wire.ScrubNode) -> wire.ScrubNodeReply:
+        """Named, because an address may have become another node's."""
+        if request.node != self._node:
+            raise UnknownNode(f"this is node {self._node}, not node {request.node}")
+        if 0 < request.bytes_per_second < SCRUB_BYTES_PER_SECOND_MIN:
+            raise LimitExceeded(
+                f"a scrub reads at least {SCRUB_BYTES_PER_SECOND_MIN} bytes per second, not "
+                f"{request.bytes_per_second}", limit=SCRUB_BYTES_PER_SECOND_MIN,
+                value=request.bytes_per_second)
+        scrub = self._scrub()
+        passes = scrub.passes
+        pace = scrub.begin(request.bytes_per_second)
+        if not pace:
+            raise InvalidRequest("storage.scrub_bytes_per_second is 0 on this node: name a rate")
+        return wire.ScrubNodeReply(scrub.total_bytes, pace, passes)
 
     async def record_members(self, request: wire.RecordMembers) -> wire.RecordMembersReply:
         """The leader of a group says who is in it."""

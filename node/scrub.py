@@ -3,7 +3,12 @@
 Contract.  One piece after the other, each read and checked by a thread; damage goes to ``Repairs``.
 The pace follows from what there is to read and how long it may take; while a write of records is
 under way the scrub waits, at most ``PATIENCE_S`` per piece.  Where it was is kept in a file, so
-that a node that restarts every day is scrubbed too.
+that a node that restarts every day is scrubbed too.  ``begin`` is an operator who wants to know
+now: the pass begins anew at the lane's start and has the pace that was asked for until its end.
+
+Invariants.  One piece is read at a time, whoever asked for it.  ``passes`` grows when everything
+between the lane's start and its end was read since the pass began, and only then: whoever notes it
+before ``begin`` knows by it when the pass is over.
 """
 
 from __future__ import annotations
@@ -41,6 +46,11 @@ class Scrub:
         self._scrubber = Scrubber(store, state["position"])
         self.completed_ms = state["completed_ms"]  # when the last pass ended; 0 = none has
         self.found = 0  # entries found damaged since the start
+        self.passes = 0  # that came to the end since the start
+        self.active = False  # a pass is under way
+        self.requested_pace = 0  # bytes per second that an operator asked for; 0 = nobody waits
+        self._anew = False  # the pass begins again at the lane's start
+        self._wake = trio.Event()
         self._kept_bytes = 0
 
     @property
@@ -52,6 +62,31 @@ class Scrub:
     def position(self) -> int:
         """Lane position up to which this pass has come."""
         return self._scrubber.position
+
+    @property
+    def pass_bytes(self) -> int:
+        """Lane bytes that the pass under way has behind it; 0 between passes."""
+        return 0 if self._anew else self._scrubber.scrubbed
+
+    @property
+    def total_bytes(self) -> int:
+        """Lane bytes that a pass reads."""
+        return self._scrubber.total
+
+    @property
+    def pace(self) -> int:
+        """Bytes per second of the pass under way, 0 between passes."""
+        return int(self._pace) if self.active else 0
+
+    def begin(self, bytes_per_second: int) -> int:
+        """Read everything now, from the lane's start, at this pace (0 = the most that is
+        configured); the pace.  A pass that is under way is begun anew.  0 = none is configured,
+        and nothing was begun."""
+        pace = bytes_per_second or self._settings.scrub_bytes_per_second
+        if pace:
+            self.requested_pace, self._anew = pace, True
+            self._wake.set()
+        return pace
 
     def _load(self) -> dict[str, int]:
         """A file that cannot be read means: begin anew."""
@@ -72,13 +107,16 @@ class Scrub:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
+            if not self._settings.scrub_interval_days:
+                await self._wake.wait()
             began = trio.current_time()
             await self._pass()
             interval_s = self._settings.scrub_interval_days * DAY_S
-            await trio.sleep(max(REST_S, began + interval_s - trio.current_time()))
+            await self._sleep(max(REST_S, began + interval_s - trio.current_time()))
 
     async def _pass(self) -> None:
-        while (plan := self._scrubber.next_plan()) is not None:
+        self.active = True
+        while (plan := self._next_plan()) is not None:
             await self._wait_for_disk()
             try:
                 await trio.to_thread.run_sync(plan.execute)
@@ -90,9 +128,23 @@ class Scrub:
             if self.bytes - self._kept_bytes >= KEEP_BYTES:
                 self._kept_bytes = self.bytes
                 self._keep()
-            await trio.sleep(plan.bytes / self._pace)
+            await self._sleep(plan.bytes / self._pace)
+        self.active, self.requested_pace = False, 0
+        self.passes += 1
         self.completed_ms = wall_ms()
         self._keep()
+
+    def _next_plan(self):
+        self._wake = trio.Event()
+        if self._anew:
+            self._anew = False
+            self._scrubber.restart()
+        return self._scrubber.next_plan()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until then, or until somebody begins a pass."""
+        with trio.move_on_after(seconds):
+            await self._wake.wait()
 
     async def _wait_for_disk(self) -> None:
         """Let the records go first."""
@@ -103,6 +155,8 @@ class Scrub:
     @property
     def _pace(self) -> float:
         """Bytes per second: twice what the interval asks for, because passes are interrupted."""
+        if self.requested_pace:
+            return self.requested_pace
         needed = 2 * self._scrubber.total / (self._settings.scrub_interval_days * DAY_S)
         most = self._settings.scrub_bytes_per_second
         return min(most, max(needed, most / 16))

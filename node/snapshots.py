@@ -2,13 +2,16 @@
 
 Contract.  ``offered`` takes note of a leader's offer; ``run`` is the task that fetches the state in
 chunks over a bulk connection and installs it.  ``answer`` serves the others.  A fetch that breaks
-off goes on where it was when the next offer comes, as long as the leader still has that image.
-``compact`` forgets old commands once a checkpoint holds what they did.
+off goes on where it was when the next offer comes, as long as the leader still has that image; so
+does one of a node that was started again, from what ``PartialImage`` kept.  ``compact`` forgets old
+commands once a checkpoint holds what they did.
 
 Invariants.  An image never changes: it is named by the (index, term) of its state.  Installing is
 one step of the loop, the checkpoint that makes it durable included: nothing can happen to the group
 between the question whether it may be installed and the end, and nobody is told before it is
-durable.  That stalls the loop for one small file, once in the life of a replica.
+durable.  That stalls the loop for one small file, once in the life of a replica.  What has arrived
+is dropped when it is of another image than the leader has, when it does not become an image, when
+it was installed, and when this replica came past it by its log.
 
 Theory.  Raft paper 7.  Groups that carry partitions are never compacted without retention: their
 log is the data.  The metadata group's log is history that every node has applied, so its newest
@@ -19,19 +22,24 @@ whoever was away longer or joins.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import cbor2
 import trio
 
 from multiraft import core as codec
+from multiraft import plain
 from multiraft.errors import CodecError
+from multiraft.storage.partial_image import Arrived, PartialImage
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.schema import Malformed
 from node.bulk import Bulk, NoAnswer
+from node.errors import DiskFailed
 from node.metadata import MetadataState
+from node.space import Space, is_full
 
 OPERATION = "snapshot"
 #: Bytes of an image in one answer: small enough to be sent again, large enough that the round trip
@@ -41,6 +49,8 @@ CHUNK_BYTES = 1 << 20
 IMAGE_BYTES_MAX = 1 << 30
 #: An image is served unchanged at least so long after it was last asked for, in seconds.
 IMAGE_LIFE_S = 60.0
+#: What arrives is kept for a restart when so many times its size is free: records come first.
+FREE_FACTOR = 4
 _U64 = (1 << 64) - 1
 
 
@@ -54,22 +64,11 @@ class Image:
     used_s: float
 
 
-@dataclass(slots=True)
-class Download:
-    """What has arrived of an image."""
-
-    index: int
-    term: int
-    total: int
-    crc: int
-    data: bytearray
-
-
 class Snapshots:
     """Task on the loop, and the handler of the others' requests."""
 
     def __init__(self, core, store, metadata_log, checkpoints, bulk: Bulk, entries_kept: int,
-                 request_round, log: logging.Logger):
+                 request_round, log: logging.Logger, partial: PartialImage, space: Space):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -79,10 +78,13 @@ class Snapshots:
         self._request_round = request_round
         self._log = log
         self._image: Image | None = None
-        self._download: Download | None = None
+        self._partial = partial
+        self._space = space
+        self._download: Arrived | None = None
         self._leader = 0  # who offered last; 0 = nobody since the last attempt
         self._offer = trio.Event()
         self.installed = 0  # since the start
+        self._waits = False  # for the next offer
         bulk.handlers[OPERATION] = self.answer
         checkpoints.after_one = self.compact
 
@@ -94,6 +96,7 @@ class Snapshots:
         first_index = applied - self._entries_kept + 1
         if METADATA_GROUP in self._core.groups() and first_index > 1:
             self._core.compacted(METADATA_GROUP, first_index)
+        self._offer.set()  # is what has arrived of a snapshot behind this replica by now?
 
     # ---- serving -------------------------------------------------------------------------------
 
@@ -134,18 +137,40 @@ class Snapshots:
 
     async def run(self) -> None:
         """Until cancelled.  Raises ``DiskFailed``."""
+        if self._download is None:
+            self._download = await self._on_disk(self._partial.load)
+        if self._download is not None:
+            self._log.info("snapshot goes on", extra={
+                "group": METADATA_GROUP, "index": self._download.index,
+                "bytes": len(self._download.data), "total": self._download.total})
         while True:
+            self._waits = True
             await self._offer.wait()
-            self._offer = trio.Event()
+            self._waits, self._offer = False, trio.Event()
+            if self._download is not None and self._is_behind(self._download):
+                await self._drop()
+            leader, self._leader = self._leader, 0
+            if not leader:
+                continue
             try:
-                image = await self._fetch(self._leader)
+                image = await self._fetch(leader)
                 if image is not None:
                     await self._install(image)
+                    await self._drop()
             except (NoAnswer, Malformed, CodecError) as error:
                 self._log.warning("snapshot not fetched", extra={
-                    "group": METADATA_GROUP, "peer": self._leader, "reason": str(error)})
+                    "group": METADATA_GROUP, "peer": leader, "reason": str(error)})
 
-    async def _fetch(self, peer: int) -> Download | None:
+    @property
+    def idle(self) -> bool:
+        """Everything that was offered is worked off."""
+        return self._waits and not self._offer.is_set()
+
+    def _is_behind(self, download: Arrived) -> bool:
+        """Whether this replica has what it would get."""
+        return self._store.tails[METADATA_GROUP].applied_index >= download.index
+
+    async def _fetch(self, peer: int) -> Arrived | None:
         """The whole image; None when the peer has none to give.  Raises ``NoAnswer``,
         ``Malformed``."""
         while True:
@@ -155,27 +180,54 @@ class Snapshots:
                 "offset": len(known.data) if known else 0})
             if frame.header.get("known") is not True:
                 return None
-            self._take_chunk(frame.header, frame.payload)
-            if len(self._download.data) == self._download.total:
-                whole, self._download = self._download, None
+            await self._take_chunk(frame.header, frame.payload)
+            whole = self._download
+            if len(whole.data) == whole.total:
                 if codec.crc32c(whole.data) != whole.crc:
+                    await self._drop()
                     raise Malformed("the CRC of the snapshot does not match")
                 return whole
 
-    def _take_chunk(self, header: dict, payload: memoryview) -> None:
+    async def _take_chunk(self, header: dict, payload: memoryview) -> None:
         index, term, total, crc, offset = (
             _number(header, name) for name in ("index", "term", "total", "crc", "offset"))
         if total > IMAGE_BYTES_MAX:
             raise Malformed(f"a snapshot of {total} bytes, the limit is {IMAGE_BYTES_MAX}")
         known = self._download
         if known is None or (known.index, known.term, known.crc) != (index, term, crc):
-            known = self._download = Download(index, term, total, crc, bytearray())
-        if offset != len(known.data) or not 0 < len(payload) <= total - offset:
-            self._download = None
+            await self._drop()
+            known = self._download = Arrived(index, term, total, crc, bytearray())
+        if (offset != len(known.data) or total != known.total
+                or not 0 < len(payload) <= total - offset):
+            await self._drop()
             raise Malformed(f"{len(payload)} bytes at {offset} of {total}, {len(known.data)} known")
         known.data += payload
+        await self._keep(known, payload)
 
-    async def _install(self, download: Download) -> None:
+    async def _keep(self, known: Arrived, chunk: memoryview) -> None:
+        """For the next start, if the disk has room to spare; else the memory has it."""
+        try:
+            if len(known.data) == len(chunk):
+                if not self._space.full and self._space.free >= FREE_FACTOR * known.total:
+                    await self._on_disk(self._partial.begin, known)
+            else:
+                await self._on_disk(self._partial.append, chunk)
+        except DiskFailed as error:
+            if not is_full(error.__cause__):
+                raise
+
+    async def _drop(self) -> None:
+        self._download = None
+        await self._on_disk(self._partial.remove)
+
+    async def _on_disk(self, call: Callable, *arguments):
+        """What ``call`` returns, off the loop.  Raises ``DiskFailed``."""
+        try:
+            return await trio.to_thread.run_sync(call, *arguments)
+        except OSError as error:
+            raise DiskFailed(f"what arrives of a snapshot cannot be kept: {error}") from error
+
+    async def _install(self, download: Arrived) -> None:
         configuration_index, configuration, tail, state = _decode(download)
         bounds = LogBounds(download.index + 1, download.term, download.index)
         async with self._checkpoints.alone:
@@ -193,13 +245,19 @@ class Snapshots:
         self._request_round()
 
 
-def _decode(download: Download) -> tuple[int, Configuration, PartitionTail, MetadataState]:
+#: Index and value of the configuration, tail, metadata.
+_IMAGE = (plain.WHOLE, ([plain.WHOLE],) * 3, plain.ANYTHING, plain.ANYTHING)
+
+
+def _decode(download: Arrived) -> tuple[int, Configuration, PartitionTail, MetadataState]:
     """Raises ``Malformed`` or ``CodecError``."""
     try:
-        index, configuration, tail, state = cbor2.loads(bytes(download.data))
-        voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
+        image = cbor2.loads(bytes(download.data))
+        plain.check(image, _IMAGE, "the image")
+        index, configuration, tail, state = image
+        voters, learners, outgoing = map(tuple, configuration)
         restored = PartitionTail.restore(tail)
-        decoded = (int(index), Configuration(voters, learners, outgoing), restored,
+        decoded = (index, Configuration(voters, learners, outgoing), restored,
                    MetadataState.restore(state))
     except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
         raise Malformed(f"not a snapshot: {error}") from error

@@ -244,6 +244,13 @@ class Operations:
         """-> None.  Removing twice is removing once."""
         yield from self._ask(nodes.RemoveNode(node))
 
+    def scrub_node(self, node: int, address: str, bytes_per_second: int,
+                   timeout_ms: int) -> Generator:
+        """-> ``ScrubNodeReply`` of ``node``, which is at ``address``."""
+        reply: nodes.ScrubNodeReply = yield from self._ask_node(
+            nodes.ScrubNode(node, bytes_per_second), address, timeout_ms)
+        return reply
+
     # ---- parts ----
 
     def _topic(self, name: str) -> Generator:

@@ -39,7 +39,13 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
-from multiraft.wire.nodes import JoinClusterReply, NodeDescribeReply, NodeListReply, NodeRow
+from multiraft.wire.nodes import (
+    JoinClusterReply,
+    NodeDescribeReply,
+    NodeListReply,
+    NodeRow,
+    ScrubNodeReply,
+)
 from multiraft.wire.tls import TlsSocket
 
 
@@ -211,6 +217,13 @@ class Client:
     async def remove_node(self, node: int) -> None:
         """Forget a node that is in no group any more, for ever."""
         await self._run(self._operations.remove_node(node))
+
+    async def scrub_node(self, node: int, address: str, bytes_per_second: int = 0,
+                         timeout_ms: int = 0) -> ScrubNodeReply:
+        """``node``, at ``address``, has begun to read and check all of its disk, at so many bytes
+        per second (0 = as it is configured); ``timeout_ms`` as above."""
+        return await self._run(
+            self._operations.scrub_node(node, address, bytes_per_second, timeout_ms))
 
     # ---- data ----
 

@@ -40,6 +40,7 @@ from multiraft.client._operations import (
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
+from multiraft.wire import nodes
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
@@ -52,7 +53,6 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
-from multiraft.wire.nodes import JoinClusterReply, NodeDescribeReply, NodeListReply, NodeRow
 from multiraft.wire.tls import TlsSocket
 
 __all__ = [
@@ -355,21 +355,25 @@ class Client:
 
     # ---- nodes ----
 
-    def join_cluster(self, node: NodeRow) -> JoinClusterReply:
+    def join_cluster(self, node: nodes.NodeRow) -> nodes.JoinClusterReply:
         """Make a data directory a node of the cluster."""
         return self._run(self._operations.join_cluster(node))
 
-    def node_list(self) -> NodeListReply:
+    def node_list(self) -> nodes.NodeListReply:
         """All nodes, and the ids of those that were removed."""
         return self._run(self._operations.node_list())
 
-    def node_describe(self, node: int) -> NodeDescribeReply:
+    def node_describe(self, node: int) -> nodes.NodeDescribeReply:
         """One node and its groups."""
         return self._run(self._operations.node_describe(node))
 
     def remove_node(self, node: int) -> None:
         """Forget a node that is in no group any more, for ever."""
         self._run(self._operations.remove_node(node))
+
+    def scrub_node(self, node: int, address: str, bytes_per_second: int = 0,
+                   timeout_ms: int = 0) -> nodes.ScrubNodeReply:
+        return self._run(self._operations.scrub_node(node, address, bytes_per_second, timeout_ms))
 
     # ---- data ----
 

@@ -107,6 +107,16 @@ class Scrubber:
         self._store = store
         self._prev_crc: int | None = None
 
+    def restart(self) -> None:
+        """The next piece is the first one of the lane.  Not while a plan is out."""
+        self.position, self._prev_crc = 0, None
+
+    @property
+    def scrubbed(self) -> int:
+        """Lane bytes that this pass has behind it."""
+        lane = self._store._lane
+        return max(0, self.position - lane.segments[0].start) if lane.segments else 0
+
     @property
     def total(self) -> int:
         """Lane bytes that there are to scrub."""

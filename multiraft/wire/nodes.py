@@ -1,4 +1,5 @@
-"""Requests and responses about nodes: join, register, list, describe, remove, who is in a group.
+"""Requests and responses about nodes: join, register, list, describe, remove, scrub, who is in a
+group.
 
 Contract.  As ``messages.py``, whose tables take in ``REQUESTS`` and ``RESPONSES``; those that begin
 with ``PEER_`` are asked by nodes, on the peer port.
@@ -71,6 +72,14 @@ class RemoveNode(NamedTuple):
     node: int
 
 
+class ScrubNode(NamedTuple):
+    """Read and check everything on disk now.  For that node alone.  ``bytes_per_second`` 0 = the
+    most that it is configured for."""
+
+    node: int
+    bytes_per_second: int = 0
+
+
 class RecordMembers(NamedTuple):
     """The leader of ``group`` tells the metadata its members, as the committed entry at index
     ``version`` made them."""
@@ -111,6 +120,15 @@ class RemoveNodeReply(NamedTuple):
     pass
 
 
+class ScrubNodeReply(NamedTuple):
+    """The pass has begun.  It is over when ``scrub_passes`` of ``node_status`` is above
+    ``passes``."""
+
+    total_bytes: int
+    bytes_per_second: int
+    passes: int
+
+
 class RecordMembersReply(NamedTuple):
     pass
 
@@ -131,6 +149,7 @@ REQUESTS: dict[str, Shape] = {
     "node_list": Shape(NodeList, {}),
     "node_describe": Shape(NodeDescribe, {"node": _id}),
     "remove_node": Shape(RemoveNode, {"node": _id}),
+    "scrub_node": Shape(ScrubNode, {"node": _id, "bytes_per_second": _u64}),
 }
 
 _joined = Shape(JoinClusterReply, {
@@ -144,10 +163,12 @@ RESPONSES: dict[str, Shape] = {
     "node_describe": Shape(NodeDescribeReply, {
         "node": _state, "voter_of": _groups, "learner_of": _groups, "leader_of": _groups}),
     "remove_node": Shape(RemoveNodeReply, {}),
+    "scrub_node": Shape(ScrubNodeReply, {"total_bytes": _u64, "bytes_per_second": _u64,
+                                         "passes": _u64}),
 }
 
-Request = JoinCluster | NodeList | NodeDescribe | RemoveNode
-Reply = JoinClusterReply | NodeListReply | NodeDescribeReply | RemoveNodeReply
+Request = JoinCluster | NodeList | NodeDescribe | RemoveNode | ScrubNode
+Reply = JoinClusterReply | NodeListReply | NodeDescribeReply | RemoveNodeReply | ScrubNodeReply
 
 #: The same between nodes.
 PEER_REQUESTS: dict[str, Shape] = {

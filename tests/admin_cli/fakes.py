@@ -15,7 +15,13 @@ NODE_STATUS = {
     "version": "0.1.0", "phase": "serving", "ready": 1, "not_ready": "", "uptime_ms": 7_325_000,
     "groups_quarantined": 0, "groups_behind": 0, "lag_entries": 0, "log_bytes": 2048,
     "disk_used_bytes": 5 << 20, "disk_free_bytes": 3 << 30, "disk_total_bytes": 4 << 30,
-    "quarantined": [], "under_replicated": [], "leaderless": []}
+    "disk_full": 0, "quarantined": [], "under_replicated": [], "leaderless": []}
+
+#: What it adds while an operator's scrub is half way.
+SCRUBBING = {
+    "scrub_active": 1, "scrub_requested": 1, "scrub_pass_bytes": 2 << 20,
+    "scrub_total_bytes": 4 << 20, "scrub_bytes_per_second": 1 << 20, "scrub_passes": 2,
+    "scrub_damaged": 1, "scrub_completed_ms": 1_700_000_000_000, "boot_epoch": 5}
 
 #: The time of every record.
 RECORD_MS = 1_700_000_000_000
@@ -41,6 +47,7 @@ class FakeCluster:
         self.silent: set[int] = set()  # nodes that are up and do not answer
         self.node_status: dict[int, dict] = {}  # what differs from ``NODE_STATUS``
         self.configurations: dict[int, dict] = {}  # group -> fields that differ
+        self.scrubs: list[tuple] = []  # that were asked for
         self.lag = 0  # entries that each follower lacks
 
     def connect(self, addresses):
@@ -182,6 +189,13 @@ class FakeClient:
                 f"node {number} is a member of 5 groups (0, 1, 2, 3, 4): move them first, with "
                 f"`multiraft node replace {number} NEW`")
         self._cluster.removed.append(number)
+
+    def scrub_node(self, node, address, bytes_per_second=0, timeout_ms=0):
+        self._fail_if_silent(int(address[-1]))
+        if 0 < bytes_per_second < 65_536:
+            raise wire.LimitExceeded("a scrub reads at least 65536 bytes per second")
+        self._cluster.scrubs.append((node, address, bytes_per_second))
+        return nodes.ScrubNodeReply(4 << 20, bytes_per_second or 16 << 20, 2)
 
     def _node(self, number):
         row = nodes.NodeRow(number, 1 << number, 2, f"127.0.0.1:{9100 + number}",

@@ -100,7 +100,7 @@ def test_cluster_status_json(run, cluster):
                             "quarantined_groups"]
     untold = ("version", "phase", "ready", "not_ready", "uptime_ms", "quarantined", "behind",
               "lag_entries", "log_bytes", "disk_used_bytes", "disk_free_bytes", "disk_total_bytes",
-              "problem")
+              "disk_full", "scrub", "problem")
     place = {"id": 2, "state": "down", "rack": "r2", "client_address": "127.0.0.1:9102",
              "peer_address": "127.0.0.1:9202", "leads": 2, "groups": 5}
     assert answer["nodes"][1] == {**place, **dict.fromkeys(untold)}

@@ -25,16 +25,19 @@ def up(run_dev):
 
 
 def test_up_then_status_prints_the_documented_json(up, run_dev):
-    assert up("--groups", "4").exit_code == 0
+    started = up("--groups", "4")
+    assert started.exit_code == 0
     result = run_dev("status", "--json")
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
     assert list(answer) == ["nodes"]
-    assert [list(node) for node in answer["nodes"]] == [["id", "pid", "state",
-                                                         "client_address"]] * 3
+    assert [list(node) for node in answer["nodes"]] == [["id", "pid", "state", "client_address",
+                                                         "http_address"]] * 3
     assert [node["id"] for node in answer["nodes"]] == [1, 2, 3]
     assert {node["state"] for node in answer["nodes"]} == {"running"}
     assert all(type(node["pid"]) is int for node in answer["nodes"])
+    for node in answer["nodes"]:
+        assert f"http://{node['http_address']}/" in started.stderr
 
 
 def test_a_stopped_node_has_no_pid(up, run_dev):

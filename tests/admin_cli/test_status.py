@@ -43,6 +43,12 @@ def test_the_first_lines_say_what_needs_attention_the_worst_first(run, cluster):
         "  fewer replicas than there should be: 5 (0, 1, 2, 3, 4)"]
 
 
+def test_a_full_disk_needs_attention(run, cluster):
+    cluster.node_status[2] = {"disk_full": 1}
+    assert run("cluster", "status").stdout.splitlines()[:2] == [
+        "Needs attention:", "  node 2 has no room: it takes no records"]
+
+
 def test_a_node_is_a_row_with_what_it_tells_of_itself(run):
     words = row(run, 1)
     assert words[:3] == ["1", "ready", "0.1.0"]

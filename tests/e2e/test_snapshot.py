@@ -6,10 +6,19 @@ import json
 
 from admin_cli import dev_state
 from multiraft.client import Record, blocking
+from multiraft.storage.partial_image import PARTIAL_FILE
+from multiraft.wire.errors import Code
+from multiraft.wire.messages import CreateTopic
+from node.snapshots import CHUNK_BYTES
 from tests.e2e.world import start, wait_for
 
 TOPICS = 30
 AWAY = 3
+#: Topics with names of 200 characters: more than two chunks of metadata.
+MANY = 6_000
+AT_A_TIME = 200
+#: The log reaches back a moment, and a chunk takes two seconds.
+SLOW = f"\n[limits]\nmetadata_entries_kept = 3\nbulk_bytes_per_second = {CHUNK_BYTES // 2}\n"
 
 
 def log_events(world, node: int) -> list[dict]:
@@ -49,3 +58,46 @@ def test_a_node_behind_the_log_start_is_given_a_snapshot(tmp_path):
             client.create_topic("afterwards")
             batches = list(client.consume("topic-7", until_end=True))
             assert [record.value for batch in batches for record in batch] == [b"value"]
+
+
+def create_many(world, nodes: list[int]) -> None:
+    """All topics, many at a time, by whoever leads the metadata group."""
+    def leader() -> int:
+        with world.client(*nodes) as client:
+            found = client.cluster_status().metadata_leader
+        return found if found in nodes else 0
+
+    names = [f"{'x' * 200}-{number}" for number in range(MANY)]
+    with world.session(wait_for(leader, "somebody leads the metadata group")) as session:
+        for at in range(0, MANY, AT_A_TIME):
+            some = names[at:at + AT_A_TIME]
+            for name in some:
+                session.begin(CreateTopic(name))
+            assert {session.event().code for _ in some} == {Code.OK}
+
+
+def test_a_snapshot_goes_on_after_a_restart_in_its_middle(tmp_path):
+    with start(tmp_path / "cluster", nodes=3, groups=2, factor=3,
+               configure=lambda world: [world.configure(node, SLOW) for node in world.ids()],
+               ) as world:
+        world.dev.kill(AWAY)
+        others = [node for node in world.ids() if node != AWAY]
+        create_many(world, others)
+        for node in others:
+            world.dev.stop(node)
+        for node in others:
+            world.dev.start(node)
+        partial = dev_state.node_directory(world.dev.directory, AWAY) / "data" / PARTIAL_FILE
+        world.launch(AWAY)
+        wait_for(lambda: partial.exists() and partial.stat().st_size > CHUNK_BYTES,
+                 "a chunk has arrived", 60)
+        world.dev.kill(AWAY)
+        world.launch(AWAY)
+        wait_for(lambda: [event for event in log_events(world, AWAY)
+                          if event["event"] == "snapshot installed"], "a snapshot at the node", 60)
+        [went_on] = [event for event in log_events(world, AWAY)
+                     if event["event"] == "snapshot goes on"]
+        assert went_on["bytes"] >= CHUNK_BYTES
+        assert not partial.exists()
+        with world.client(AWAY) as client:
+            assert len(client.list_topics()) == MANY

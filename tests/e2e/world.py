@@ -49,6 +49,12 @@ class World:
         self.dev.create(nodes, groups, factor, free_base_port(nodes))
         self.directory = directory
 
+    def launch(self, node: int) -> None:
+        """Start a node's process, without waiting until it serves."""
+        with dev_state.locked(self.dev.directory):
+            record = self.dev.record
+            self.dev._spawn(record, record.node(node))
+
     def configure(self, node: int, text: str) -> None:
         """Append tables to a node's configuration; it takes them at its next start."""
         with open(self.config(node), "a") as file:

@@ -16,6 +16,7 @@ from multiraft.digest import BUCKETS
 from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
 from multiraft.storage import identity
 from multiraft.storage.lane import SegmentHeader
+from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
 from multiraft.storage.segment_index import encode, scan_segment
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, HardState
@@ -186,6 +187,16 @@ def images() -> list[bytes]:
     empty = MetadataState()
     return [cbor2.dumps([1, [[1, 2, 3], [4], []], tail.snapshot(), each.snapshot()])
             for each in (state, empty)]
+
+
+def partial_images() -> list[bytes]:
+    """Two chunks of an image, as a file."""
+    disk = SimulatedFilesystem()
+    disk.make_directory("/node")
+    kept = PartialImage(disk, "/node", 1 << 20)
+    kept.begin(Arrived(7, 1, 30, 5, bytearray(b"ten bytes.")))
+    kept.append(b"ten others")
+    return [disk.open(f"/node/{PARTIAL_FILE}").read(1 << 10, 0)]
 
 
 def _commands() -> list:

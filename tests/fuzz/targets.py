@@ -35,6 +35,7 @@ from multiraft.storage.checkpoint import (
 from multiraft.storage.envelope import read_envelope, write_envelope
 from multiraft.storage.errors import StorageError
 from multiraft.storage.lane import SegmentHeader
+from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
 from multiraft.storage.segment_index import decode, encode, scan_segment
 from multiraft.storage.store import Store
 from multiraft.wire import messages as wire
@@ -213,11 +214,19 @@ def repair_frame(data: bytes) -> None:
 
 def snapshot_image(data: bytes) -> None:
     """The image of the metadata group, complete, with the CRC that was announced."""
-    download = snapshots.Download(seeds.IMAGE_INDEX, 1, len(data), core.crc32c(data),
-                                  bytearray(data))
+    download = Arrived(seeds.IMAGE_INDEX, 1, len(data), core.crc32c(data), bytearray(data))
     _index, _configuration, tail, state = snapshots._decode(download)
     tail.snapshot(), state.snapshot()  # what was accepted can be handed on
     tail._check()
+
+
+def partial_image(data: bytes) -> None:
+    """What a node kept of an image on its way: a prefix of it, or nothing."""
+    disk = disk_with(PARTIAL_FILE, data)
+    arrived = PartialImage(disk, DIRECTORY, 1 << 20).load()
+    if arrived is not None:
+        assert len(arrived.data) <= arrived.total
+        assert PartialImage(disk, DIRECTORY, 1 << 20).load() == arrived
 
 
 # ---- entries and batches -------------------------------------------------------------------------
@@ -394,6 +403,7 @@ TARGETS: dict[str, Target] = {
     "liveness": Target(liveness_frame, (RemoteProtocolError,), seeds.liveness_headers),
     "repair": Target(repair_frame, (RemoteProtocolError, Malformed), seeds.repair_frames),
     "snapshot-image": Target(snapshot_image, (Malformed, CodecError), seeds.images),
+    "partial-image": Target(partial_image, (), seeds.partial_images),
     "command": Target(decode_command, (InvalidCommand,), seeds.commands),
     "entries": Target(entries, (CorruptEntry, ValueError), seeds.entries),
     "payloads": Target(payloads, (), seeds.payloads),

@@ -81,11 +81,14 @@ def test_a_node_that_joins_needs_no_cluster_and_no_id(tmp_path):
     assert (named.node.id, named.cluster_id.hex(), named.groups) == (1, "ab" * 16, 0)
 
 
-def test_http_is_off_unless_an_address_is_named(tmp_path):
-    assert load(write(tmp_path, GOOD)).http.listen_address() is None
-    table = '[http]\naddress = "127.0.0.1:9301"\nlag_entries_max = 7\n'
-    http = load(write(tmp_path, table + GOOD)).http
-    assert (str(http.listen_address()), http.lag_entries_max) == ("127.0.0.1:9301", 7)
+def test_http_is_for_this_machine_unless_an_address_is_named_or_it_is_turned_off(tmp_path):
+    def loaded(table: str) -> tuple[str, bool]:
+        config = load(write(tmp_path, table + GOOD))
+        return str(config.http.listen_address()), config.http_is_optional
+
+    assert loaded("") == loaded("[http]\nlag_entries_max = 7\n") == ("127.0.0.1:9301", True)
+    assert loaded('[http]\naddress = "127.0.0.1:9301"\n') == ("127.0.0.1:9301", False)
+    assert loaded('[http]\naddress = ""\n') == ("None", False)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path):

@@ -95,8 +95,8 @@ def test_during_recovery_a_node_is_alive_not_ready_and_says_how_far_it_is():
         assert b"multiraft_appended_records_total" not in body, "nobody knows it yet"
 
 
-def test_http_is_off_unless_an_address_is_named():
-    off = HttpThread(HttpConfig(), Life())
+def test_without_an_address_http_is_off():
+    off = HttpThread(HttpConfig(address=""), Life())
     off.start()
     off.stop()
     assert not any(thread.name == "http" for thread in threading.enumerate())

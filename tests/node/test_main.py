@@ -1,5 +1,6 @@
 """A node as a process: what it ends with, and what it says."""
 
+import contextlib
 import json
 import signal
 import socket
@@ -219,6 +220,18 @@ def test_an_http_address_in_use_is_the_configurations_fault_too(tmp_path, capsys
         config.write_text(config.read_text() + f'[http]\naddress = "127.0.0.1:{port}"\n')
         assert run(config) == 2
     assert "cannot listen" in capsys.readouterr().err
+
+
+def test_a_port_that_nobody_named_may_be_taken(tmp_path):
+    """Whoever has the default port, this test or somebody else, the node runs."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", 9301)))
+        with Process(initialised(tmp_path)) as node:
+            node.until("ready")
+    [warned] = [event for event in node.events
+                if event["event"] == "metrics and health are not served"]
+    assert warned["level"] == "warning" and "9301" in warned["reason"]
 
 
 def test_the_log_can_be_text_for_people(tmp_path):

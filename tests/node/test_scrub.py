@@ -2,12 +2,19 @@
 
 from types import SimpleNamespace
 
+import pytest
 import trio
+import trio.testing
 
+from multiraft.storage import scrub as storage_scrub
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.settings import StorageSettings
+from multiraft.wire.errors import Code
+from multiraft.wire.messages import NodeStatus
+from multiraft.wire.nodes import REQUESTS, ScrubNode
+from multiraft.wire.schema import Malformed
 from node.scrub import STATE_FILE, Scrub
-from tests.node.harness import in_trio, until
+from tests.node.harness import Client, in_trio, serving, until
 from tests.storage.world import VOTERS, Rounds, data_entry, open_entry, open_store, write
 
 FAST = StorageSettings(scrub_bytes_per_second=1 << 30)
@@ -68,6 +75,82 @@ async def test_it_waits_for_a_busy_disk(tmp_path):
         disk.busy = False
         await until(lambda: scrub.completed_ms)
         nursery.cancel_scope.cancel()
+
+
+def paced(**settings) -> StorageSettings:
+    """Never by itself, or in a hurry."""
+    return StorageSettings(scrub_interval_days=0, **settings)
+
+
+@in_trio
+async def test_a_node_that_never_scrubs_does_when_it_is_asked(tmp_path):
+    scrub = Scrub(filled(tmp_path / "data"), IDLE, None, tmp_path, paced())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(scrub.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (scrub.active, scrub.bytes, scrub.pace) == (False, 0, 0)
+        read = []
+        for number in (1, 2):
+            assert scrub.begin(1 << 30) == 1 << 30
+            await until(lambda number=number: scrub.passes == number)
+            read.append(scrub.bytes)
+        nursery.cancel_scope.cancel()
+    assert read == [read[0], 2 * read[0]] and read[0] > 59 * 150, "all of it, each time"
+    assert (scrub.active, scrub.requested_pace, scrub.pass_bytes) == (False, 0, 0)
+
+
+@in_trio
+async def test_without_a_pace_nothing_is_begun(tmp_path):
+    scrub = Scrub(filled(tmp_path / "data"), IDLE, None, tmp_path,
+                  paced(scrub_bytes_per_second=0))
+    assert (scrub.begin(0), scrub.requested_pace) == (0, 0)
+    assert scrub.begin(1 << 20) == 1 << 20
+
+
+@in_trio
+async def test_whoever_asks_again_changes_the_pace_and_begins_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage_scrub, "PIECE_BYTES", 512)
+    scrub = Scrub(filled(tmp_path / "data"), IDLE, None, tmp_path, paced())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(scrub.run)
+        scrub.begin(1)  # minutes for each piece
+        await until(lambda: scrub.pass_bytes)
+        assert (scrub.active, scrub.pace) == (True, 1)
+        begun = scrub.bytes
+        assert scrub.begin(0) == StorageSettings().scrub_bytes_per_second
+        assert scrub.pass_bytes == 0, "what was read before does not count"
+        await until(lambda: scrub.passes)
+        nursery.cancel_scope.cancel()
+    assert scrub.passes == 1 and scrub.bytes - begun > 59 * 150
+
+
+@in_trio
+async def test_a_scrub_is_begun_over_the_wire_at_the_node_that_is_named(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        await until(lambda: not node.scrub.active)
+        begun = (await client.ask(ScrubNode(1, 1 << 24))).reply
+        assert begun.bytes_per_second == 1 << 24 and begun.total_bytes > 0
+
+        async def passes() -> int:
+            return (await client.ask(NodeStatus())).reply.status["scrub_passes"]
+
+        with trio.fail_after(10):
+            while await passes() == begun.passes:
+                pass
+        for request, code in ((ScrubNode(2), Code.UNKNOWN_NODE), (ScrubNode(0), Code.UNKNOWN_NODE),
+                              (ScrubNode(1, 1), Code.LIMIT_EXCEEDED),
+                              (ScrubNode(1, 65_535), Code.LIMIT_EXCEEDED)):
+            assert (await client.ask(request)).code == code, request
+        assert not node.scrub.requested_pace
+
+
+@pytest.mark.parametrize("fields", [
+    {"node": -1}, {"node": "1"}, {"node": 1, "bytes_per_second": -1}, {"node": 1 << 40},
+    {"node": 1, "bytes_per_second": 1 << 64}, {"node": 1, "bytes_per_second": 1.5},
+    {"node": 1, "rate": 5}, {}])
+def test_a_request_that_is_none_is_refused_by_its_fields(fields):
+    with pytest.raises(Malformed):
+        REQUESTS["scrub_node"].read(fields)
 
 
 def test_a_state_that_cannot_be_read_begins_anew(tmp_path):

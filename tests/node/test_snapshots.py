@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import errno
+import random
 from types import SimpleNamespace
 
 import pytest
 import trio
 import trio.testing
 
+from chaos.simulator.filesystem import SimulatedFilesystem
+from multiraft.storage.partial_image import PARTIAL_FILE, PartialImage
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import METADATA_GROUP, Configuration, Entry, EntryKind
 from multiraft.wire.schema import Malformed
 from node import snapshots as module
 from node.bulk import NoAnswer
+from node.errors import DiskFailed
 from node.metadata import MetadataState
 from node.snapshots import Snapshots
-from tests.node.harness import in_trio, silent_log
+from tests.node.harness import in_trio, silent_log, until
 
 LEADER = 2
+DIRECTORY = "/node"
 
 
 class Core:
@@ -58,9 +64,15 @@ def tail_at(index: int) -> PartitionTail:
 
 
 class Side:
-    """One node's ``Snapshots`` with everything around it replaced by a record of what was done."""
+    """One node's ``Snapshots`` with everything around it replaced by a record of what was done, but
+    for its directory."""
 
-    def __init__(self, core: Core, bulk):
+    def __init__(self, core: Core, bulk, directory: str = DIRECTORY,
+                 filesystem: SimulatedFilesystem | None = None):
+        self.filesystem = filesystem or SimulatedFilesystem()
+        self.filesystem.make_directory(directory)
+        self.path = f"{directory}/{PARTIAL_FILE}"
+        self.space = SimpleNamespace(full=False, free=1 << 40)
         self.core = core
         self.done: list[str] = []
         store = SimpleNamespace(tails={METADATA_GROUP: tail_at(core.applied)},
@@ -70,8 +82,14 @@ class Side:
             alone=trio.Lock(), metadata_applied=20, after_one=None,
             write_now=lambda: self.done.append("checkpoint"))
         self.store = store
-        self.snapshots = Snapshots(core, store, log, checkpoints, bulk, 5, lambda: None,
-                                   silent_log())
+        self.snapshots = Snapshots(
+            core, store, log, checkpoints, bulk, 5, lambda: None, silent_log(),
+            PartialImage(self.filesystem, directory, module.IMAGE_BYTES_MAX), self.space)
+
+    @property
+    def kept(self) -> bool:
+        """Whether something that has arrived is on the disk."""
+        return self.filesystem.exists(self.path)
 
 
 class Bulk:
@@ -109,8 +127,13 @@ async def attempt(follower: Side) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follower.snapshots.run)
         follower.snapshots.offered(METADATA_GROUP, LEADER)
-        await trio.testing.wait_all_tasks_blocked()
+        await settled(follower)
         nursery.cancel_scope.cancel()
+
+
+async def settled(follower: Side) -> None:
+    """Until ``run`` waits for the next offer; it hops to a thread for each chunk."""
+    await until(lambda: follower.snapshots.idle)
 
 
 @in_trio
@@ -132,6 +155,103 @@ async def test_a_fetch_that_broke_off_goes_on_where_it_was(monkeypatch):
     await attempt(follower)
     assert follower.core.installed
     assert bulk.asked[2] == (7, 80), "not from the beginning"
+
+
+async def broken_off(monkeypatch, chunks: int = 2) -> tuple[Side, Side, Bulk]:
+    """A follower that got so many chunks, and went down."""
+    follower, leader, bulk = pair(monkeypatch)
+    bulk.broken = chunks
+    await attempt(follower)
+    assert not follower.core.installed and follower.kept
+    return follower, leader, bulk
+
+
+def restarted(follower: Side, bulk: Bulk, applied: int = 1) -> Side:
+    """The next start of the same directory."""
+    return Side(Core(applied), bulk, filesystem=follower.filesystem)
+
+
+@in_trio
+async def test_a_fetch_goes_on_where_it_was_after_a_restart(monkeypatch):
+    follower, leader, bulk = await broken_off(monkeypatch)
+    again = restarted(follower, bulk)
+    await attempt(again)
+    assert again.core.installed
+    assert bulk.asked[:3] == [(0, 0), (7, 40), (7, 80)], "not from the beginning"
+    assert not again.kept, "it is not needed any more"
+
+
+@in_trio
+async def test_after_a_restart_an_image_that_is_gone_begins_anew(monkeypatch):
+    follower, leader, bulk = await broken_off(monkeypatch)
+    leader.core.applied = 9
+    leader.store.tails[METADATA_GROUP] = tail_at(9)
+    leader.snapshots._image = None
+    again = restarted(follower, bulk)
+    await attempt(again)
+    [(_, bounds, *_)] = again.core.installed
+    assert bounds.last_index == 9 and not again.kept
+
+
+@in_trio
+async def test_what_arrived_before_a_crash_is_what_was_sent_or_is_not_used(monkeypatch):
+    went_on = 0
+    for seed in range(40):
+        follower, leader, bulk = await broken_off(monkeypatch, chunks=3)
+        follower.filesystem.sync_directory(DIRECTORY)  # what a checkpoint meanwhile does
+        follower.filesystem.power_loss(random.Random(seed))
+        again = restarted(follower, bulk)
+        await attempt(again)
+        assert again.core.installed, "the CRC of the whole did not match"
+        went_on += bulk.asked[3][1] > 0
+    assert 0 < went_on < 40, "sometimes there was something, and sometimes nothing"
+
+
+@in_trio
+async def test_what_the_log_brought_meanwhile_is_dropped(monkeypatch):
+    follower, leader, bulk = await broken_off(monkeypatch)
+    again = restarted(follower, bulk, applied=7)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(again.snapshots.run)
+        await settled(again)
+        assert again.kept
+        again.snapshots.compact()  # as after each checkpoint
+        await until(lambda: not again.kept)
+        nursery.cancel_scope.cancel()
+    assert len(bulk.asked) == 2, "nobody was asked"
+
+
+@pytest.mark.parametrize("full, free", [(True, 1 << 40), (False, 1000)])
+@in_trio
+async def test_a_disk_without_room_to_spare_keeps_nothing(monkeypatch, full, free):
+    follower, leader, bulk = pair(monkeypatch)
+    follower.space.full, follower.space.free = full, free
+    bulk.broken = 2
+    await attempt(follower)
+    assert not follower.kept
+    await attempt(follower)
+    assert follower.core.installed and bulk.asked[2] == (7, 80), "the memory had it"
+
+
+@pytest.mark.parametrize("number, ends", [(errno.ENOSPC, False), (errno.EIO, True)])
+@in_trio
+async def test_a_disk_that_fills_up_costs_the_file_and_one_that_fails_the_node(
+        monkeypatch, number, ends):
+    follower, leader, bulk = pair(monkeypatch)
+
+    def refuse(*_):
+        raise OSError(number, "refused")
+
+    create = follower.filesystem.create
+    follower.filesystem.create = lambda path: SimpleNamespace(
+        write=refuse, close=create(path).close)
+    if ends:
+        with pytest.RaisesGroup(DiskFailed):
+            await attempt(follower)
+    else:
+        await attempt(follower)
+        assert follower.core.installed
+    assert not follower.kept
 
 
 @in_trio

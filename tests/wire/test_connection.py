@@ -95,6 +95,7 @@ EXCHANGES = [
     (n.NodeList(), n.NodeListReply((n.NodeState(NODE, "up", 8, 3),), (2,))),
     (n.NodeDescribe(4), n.NodeDescribeReply(n.NodeState(NODE, "down", 8, 3), (1, 2), (0,), ())),
     (n.RemoveNode(4), n.RemoveNodeReply()),
+    (n.ScrubNode(4, 1 << 24), n.ScrubNodeReply(1 << 30, 1 << 24, 2)),
     (m.GroupDescribe(3), m.GroupDescribeReply(
         1, 3, 1, "leader", 4, 1, 1, 1, 9, 8, 7, 7, -1, True, (1, 2), (3,), (1, 4), "", False, 2,
         10, 20, 30, (MemberProgress(2, "replicate", 5, 6, 4, 100, 200),))),

@@ -1,0 +1,134 @@
+"""A snapshot that is on its way: what has arrived of it, kept for the next start of the node.
+
+    header   magic, version, reserved, index, term, total bytes, CRC of the whole image; a CRC32C
+    chunk    length, CRC32C of the length and the bytes; the bytes        ... one after the other
+
+Contract.  ``begin`` names an image, ``append`` adds the next bytes of it, ``load`` returns what is
+there after a restart: a prefix of exactly what was appended, or nothing.  ``remove`` ends it.  All
+block, and none is synced: whatever a crash took back is fetched again.
+
+Invariants.  What ``load`` returns was checked chunk by chunk, so a file that was torn or damaged
+costs the chunks from there on and nothing else; it is cut there, and goes on from there.  A header
+that names more than ``bytes_max``, or is of another release, is no image: a cache is not refused,
+it is made anew.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from multiraft import core
+from multiraft.storage.filesystem import File, Filesystem
+
+PARTIAL_FILE = "snapshot.partial"
+_MAGIC = b"MRPART\x00\x01"
+_VERSION = 1
+#: magic, version, reserved, index, term, total, CRC of the image
+_HEAD = struct.Struct("<8sIIQQQI")
+_CRC = struct.Struct("<I")
+_CHUNK = struct.Struct("<II")
+_LENGTH = struct.Struct("<I")
+_HEAD_BYTES = _HEAD.size + _CRC.size
+
+
+@dataclass(slots=True)
+class Arrived:
+    """What has arrived of an image, which its index, term and CRC name."""
+
+    index: int
+    term: int
+    total: int
+    crc: int
+    data: bytearray
+
+
+class PartialImage:
+    """At most one, in one directory."""
+
+    def __init__(self, filesystem: Filesystem, directory: str, bytes_max: int):
+        self._filesystem = filesystem
+        self._path = f"{directory}/{PARTIAL_FILE}"
+        self._bytes_max = bytes_max
+        self._end = 0  # of what is intact in the file; 0 = there is none
+
+    def begin(self, arrived: Arrived) -> None:
+        """A file for this image, with what has arrived of it.  Raises ``OSError``, and then there
+        is none."""
+        self.remove()
+        head = _HEAD.pack(_MAGIC, _VERSION, 0, arrived.index, arrived.term, arrived.total,
+                          arrived.crc)
+        file = self._filesystem.create(self._path)
+        try:
+            self._end = file.write([head, _CRC.pack(core.crc32c(head))], 0, False)
+        except OSError:
+            self.remove()
+            raise
+        finally:
+            file.close()
+        if arrived.data:
+            self.append(arrived.data)
+
+    def append(self, chunk: bytes | bytearray | memoryview) -> None:
+        """The next bytes; nothing when there is no file.  Raises ``OSError``, and then there is
+        none."""
+        if not self._end:
+            return
+        crc = core.crc32c(chunk, core.crc32c(_LENGTH.pack(len(chunk))))
+        try:
+            file = self._filesystem.open(self._path)
+            try:
+                self._end += file.write([_CHUNK.pack(len(chunk), crc), chunk], self._end, False)
+            finally:
+                file.close()
+        except OSError:
+            self.remove()
+            raise
+
+    def load(self) -> Arrived | None:
+        """What is there, if it is an image of which something has arrived; else the file is
+        removed.  Raises ``OSError``."""
+        if not self._filesystem.exists(self._path):
+            return None
+        file = self._filesystem.open(self._path)
+        try:
+            arrived = self._read(file)
+            if arrived is not None:
+                file.truncate(self._end)
+        finally:
+            file.close()
+        if arrived is None:
+            self.remove()
+        return arrived
+
+    def remove(self) -> None:
+        """There is no image any more; nothing when there was none.  Raises ``OSError``."""
+        self._end = 0
+        if self._filesystem.exists(self._path):
+            self._filesystem.remove(self._path)
+
+    def _read(self, file: File) -> Arrived | None:
+        head = file.read(_HEAD_BYTES, 0)
+        if len(head) < _HEAD_BYTES or _CRC.unpack_from(head, _HEAD.size)[0] != core.crc32c(
+                head[:_HEAD.size]):
+            return None
+        magic, version, _, index, term, total, crc = _HEAD.unpack_from(head)
+        if magic != _MAGIC or version != _VERSION or total > self._bytes_max:
+            return None
+        arrived = Arrived(index, term, total, crc, bytearray())
+        self._end = _HEAD_BYTES
+        while (chunk := self._read_chunk(file, total - len(arrived.data))) is not None:
+            arrived.data += chunk
+            self._end += _CHUNK.size + len(chunk)
+        return arrived if arrived.data else None
+
+    def _read_chunk(self, file: File, length_max: int) -> bytes | None:
+        head = file.read(_CHUNK.size, self._end)
+        if len(head) < _CHUNK.size:
+            return None
+        length, crc = _CHUNK.unpack(head)
+        if not 0 < length <= length_max:
+            return None
+        chunk = file.read(length, self._end + _CHUNK.size)
+        intact = len(chunk) == length and core.crc32c(chunk, core.crc32c(head[:4])) == crc
+        return chunk if intact else None

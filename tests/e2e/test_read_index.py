@@ -1,0 +1,118 @@
+"""A leader that has been replaced and cannot know it says nothing that is stale (ReadIndex).
+
+Packets between it and the others are lost, and its liveness thread stands still, so that it is not
+told that its leases have ended: it leads, as far as it can see, while another one leads and
+acknowledges.  Only the confirmation by a majority keeps it from answering what it knows; without
+it, these tests fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from admin_cli.connection import open_client
+from multiraft.client import Record
+from multiraft.wire import Code
+from multiraft.wire.messages import (
+    LATEST,
+    TIMESTAMP,
+    Fetch,
+    FetchPart,
+    GroupDescribe,
+    ListOffsets,
+    OffsetQuery,
+)
+from tests.e2e import freezing, namespaces, raw
+from tests.e2e.world import wait_for
+
+TOPIC = "orders"
+#: Records that everybody knows of, and those that only the new leader's majority has.
+BEFORE, SINCE = 5, 7
+
+
+class Deposed(NamedTuple):
+    """The old leader, which others have replaced."""
+
+    session: raw.Session
+    group: int
+    incarnation: int
+
+    def believes(self) -> bool:
+        """Whether it takes itself for the leader."""
+        described = self.session.reply(GroupDescribe(self.group))
+        return described.role == "leader" and described.settled
+
+    def asked(self, position: str, timestamp_ms: int = -1, linearizable: bool = True):
+        """Its answer about an offset."""
+        query = OffsetQuery(self.incarnation, position, timestamp_ms)
+        return self.session.reply(ListOffsets((query,), linearizable)).results[0]
+
+
+@pytest.fixture(scope="module")
+def deposed(tmp_path_factory) -> Iterator[Deposed]:
+    """See the module's docstring."""
+    missing = namespaces.why_not() or freezing.why_not()
+    if missing:
+        pytest.skip(f"a leader cannot be cut off here: {missing}")
+    with contextlib.ExitStack() as stack:
+        directory = tmp_path_factory.mktemp("cluster") / "dev"
+        dev, network = stack.enter_context(namespaces.start(directory))
+        incarnation, group, old = _filled(dev)
+        session = stack.enter_context(raw.Session(dev.record.node(old).client_address))
+        stack.enter_context(freezing.frozen(dev.record.node(old).pid, "liveness"))
+        network.cut(old)
+        other = next(node for node in dev.record.nodes if node.id != old)
+        with raw.Session(other.client_address) as watching:
+            new = wait_for(lambda: _leader(watching, old), "somebody else leads")
+        with raw.Session(dev.record.node(new).client_address) as leading:
+            wait_for(lambda: leading.produce(
+                incarnation, raw.batch(*[b"since"] * SINCE)).code == Code.OK,
+                "the new leader acknowledges")
+        yield Deposed(session, group, incarnation)
+
+
+def _filled(dev) -> tuple[int, int, int]:
+    """The topic's partition: incarnation, group, leader."""
+    with open_client(dev.addresses, None) as client:
+        client.create_topic(TOPIC, 1)
+        with client.producer() as producer:
+            for _ in range(BEFORE):
+                producer.send(Record(TOPIC, b"before")).wait()
+    with raw.Session(dev.addresses[0]) as session:
+        found = wait_for(lambda: _known(session), "the leader is known")
+    return found.incarnation, found.group, found.leader
+
+
+def _known(session: raw.Session):
+    found = session.partition(TOPIC)
+    return found if found.leader else None
+
+
+def _leader(session: raw.Session, old: int) -> int:
+    """Who leads instead of ``old``; 0 = nobody yet."""
+    leader = session.partition(TOPIC).leader
+    return 0 if leader == old else leader
+
+
+def test_it_believes_to_lead_and_knows_of_nothing_new(deposed):
+    assert deposed.believes()
+    known = deposed.asked(LATEST, linearizable=False)
+    assert (known.code, known.offset) == (Code.OK, BEFORE), "what it would answer"
+
+
+def test_it_names_no_end_and_no_time_for_certain(deposed):
+    for position, timestamp_ms in ((LATEST, -1), (TIMESTAMP, 1 << 42)):
+        answer = deposed.asked(position, timestamp_ms)
+        assert deposed.believes(), "it was not told meanwhile"
+        assert answer.code == Code.OFFSET_NOT_AVAILABLE, answer
+
+
+def test_it_calls_nothing_out_of_range(deposed):
+    beyond = FetchPart(deposed.incarnation, BEFORE + 1, 1 << 20)
+    answer = deposed.session.reply(Fetch((beyond,))).results[0]
+    assert deposed.believes(), "it was not told meanwhile"
+    assert answer.code == Code.OFFSET_NOT_AVAILABLE, "the record is there, at the new leader"
