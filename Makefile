@@ -16,7 +16,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
-.PHONY: clean machine missing
+.PHONY: clean fuzz asan machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -61,6 +61,20 @@ sim: $(VENV)/.built-dev  ## simulate seeds; ARGS="--seed 8146" replays one
 soak: $(VENV)/.built-dev  ## fresh seeds for two hours, counted per commit; ARGS="--minutes 240"
 	nice -n 10 $(VENV)/bin/multiraft chaos sim --fresh --minutes 120 --record $(ARGS)
 
+fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders; ARGS="--minutes 10"
+	$(PY) -m tests.fuzz.run $(ARGS)
+
+# A copy of the tree, so that the extension that everything else uses stays as it is.
+ASAN_TREE := build/asan
+ASAN_TESTS := tests/core tests/fuzz tests/wire
+asan: $(VENV)/.built-dev  ## the extension under address and undefined behaviour sanitizers
+	rm -rf $(ASAN_TREE) && mkdir -p $(ASAN_TREE)
+	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(ASAN_TREE)
+	cd $(ASAN_TREE) && MULTIRAFT_SANITIZE=1 $(abspath $(PY)) setup.py --quiet build_ext --inplace
+	cd $(ASAN_TREE) && LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	  PYTHONMALLOC=malloc $(abspath $(PY)) -m pytest -q -p no:cacheprovider $(ASAN_TESTS) $(ARGS)
+
 clean:  ## remove what was built; the virtual environment stays until you remove it
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
 	rm -f multiraft/_core.c multiraft/_core.html multiraft/_source_digest.h multiraft/_core*.so
@@ -90,6 +104,10 @@ $(PY):
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
 	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev
+	$(INSTALL) -e '.[dev,fuzz]'
 	@touch $@
 
 $(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES) $(BUILT)

@@ -3,6 +3,7 @@
 Environment:
     MULTIRAFT_WERROR=1        warnings of Cython and of the C compiler are errors (CI)
     MULTIRAFT_DEBUG_BUILD=1   bounds checks, no optimisation, an annotated listing beside the source
+    MULTIRAFT_SANITIZE=1      address and undefined behaviour sanitizers, with bounds checks
 """
 
 import hashlib
@@ -15,6 +16,9 @@ SOURCES = ("multiraft/_core.pyx", "multiraft/_core.pxd", "multiraft/_bytes.h",
            "multiraft/_crc32c.h", "multiraft/_disk.h")
 WERROR = os.environ.get("MULTIRAFT_WERROR") == "1"
 DEBUG = os.environ.get("MULTIRAFT_DEBUG_BUILD") == "1"
+SANITIZE = os.environ.get("MULTIRAFT_SANITIZE") == "1"
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
+              "-fno-omit-frame-pointer"] if SANITIZE else []
 
 
 def source_digest() -> str:
@@ -28,15 +32,17 @@ def extensions() -> list[Extension]:
     from Cython.Compiler import Options
 
     Options.warning_errors = WERROR
-    optimisation = ["-O0", "-g"] if DEBUG else ["-O3", "-g1"]
+    optimisation = ["-O0", "-g"] if DEBUG else ["-O1", "-g"] if SANITIZE else ["-O3", "-g1"]
     core = Extension(
         "multiraft._core", ["multiraft/_core.pyx"], depends=list(SOURCES),
         define_macros=[("MULTIRAFT_SOURCE_DIGEST", f'"{source_digest()}"')],
-        extra_compile_args=[*optimisation, "-std=gnu11", "-Wall", *["-Werror"] * WERROR],
-        extra_link_args=["-pthread"])
+        extra_compile_args=[*optimisation, "-std=gnu11", "-Wall", *["-Werror"] * WERROR,
+                            *SANITIZERS],
+        extra_link_args=["-pthread", *SANITIZERS])
     return cythonize([core], annotate=DEBUG, compiler_directives={
-        "language_level": 3, "boundscheck": DEBUG, "wraparound": False, "cdivision": True,
-        "initializedcheck": DEBUG, "embedsignature": False, "warn.undeclared": False})
+        "language_level": 3, "boundscheck": DEBUG or SANITIZE, "wraparound": False,
+        "cdivision": True, "initializedcheck": DEBUG, "embedsignature": False,
+        "warn.undeclared": False})
 
 
 setup(ext_modules=extensions())

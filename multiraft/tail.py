@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from multiraft import plain
 from multiraft._layout import SEQUENCE_MODULUS
 from multiraft.errors import (
     CodecError,
@@ -68,6 +69,10 @@ _DATA = int(EntryKind.DATA)
 _OPEN = int(EntryKind.PARTITION_OPEN)
 _SEAL = int(EntryKind.PARTITION_SEAL)
 _LOG_START = int(EntryKind.LOG_START)
+
+#: What ``snapshot`` returns: per partition its state, and (producer, window).
+_SNAPSHOT = {"group": plain.WHOLE, "applied": plain.WHOLE, "partitions": [
+    (*[plain.WHOLE] * 5, plain.FLAG, [(plain.WHOLE, plain.BYTES)])]}
 
 # A window: i16 producer epoch, then 1 to 5 batches, oldest first.
 _WINDOW_EPOCH = struct.Struct("<h")
@@ -504,12 +509,15 @@ class PartitionTail:
             if snapshot["version"] != SNAPSHOT_VERSION:
                 raise CodecError(f"tail state of version {snapshot['version']}, known is "
                                  f"{SNAPSHOT_VERSION}")
+            plain.check(snapshot, _SNAPSHOT, "tail state")
             tail = cls(snapshot["group"], snapshot["applied"])
             for partition, *fields, windows in snapshot["partitions"]:
-                tail._states[partition] = PartitionState(*fields)
+                state = tail._states[partition] = PartitionState(*fields)
+                if state.log_start > state.next_offset:
+                    raise ValueError(f"partition {partition} begins behind its end: {state}")
                 if windows:
-                    tail._windows[partition] = {producer: _checked_window(window)
-                                                for producer, window in windows}
+                    tail._windows[partition] = _in_order_of_use(
+                        {producer: _checked_window(window) for producer, window in windows})
         except (KeyError, TypeError, ValueError) as error:
             raise CodecError(f"malformed tail state: {error!r}") from error
         return tail

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import trio
 
+from multiraft import plain
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import read_signed, write_signed
@@ -33,13 +34,19 @@ from multiraft.wire.errors import Code
 from multiraft.wire.messages import Hello
 from node.errors import DiskFailed
 from node.metadata import MetadataState
-from node.metadata_commands import NodeRecord
+from node.metadata_commands import NODE_SHAPE, NodeRecord
 
 KNOWN_NODES_FILE = "known_nodes.json"
 
 #: On a full disk the file is written again after this, in seconds.
 FULL_RETRY_S = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+_PAIRS = [(plain.WHOLE, plain.WHOLE)]
+_SHAPE = {"cluster_id": plain.TEXT, "groups": plain.WHOLE, "replication_factor": plain.WHOLE,
+          "initial": [plain.ANYTHING], "nodes": [plain.ANYTHING], "removed": _PAIRS,
+          "version": plain.WHOLE, "bound": _PAIRS, "admitted": plain.FLAG}
 
 
 class Facts(NamedTuple):
@@ -252,6 +259,7 @@ def read(filesystem: Filesystem, directory: str) -> Facts | None:
     if fields is None:
         return None
     try:
+        plain.check(fields, _SHAPE)
         return Facts(
             bytes.fromhex(fields["cluster_id"]), fields["groups"], fields["replication_factor"],
             _records(fields["initial"]), {node.id: node for node in _records(fields["nodes"])},
@@ -261,4 +269,6 @@ def read(filesystem: Filesystem, directory: str) -> Facts | None:
 
 
 def _records(rows: Iterable[list]) -> tuple[NodeRecord, ...]:
-    return tuple(NodeRecord(*row) for row in rows)
+    records = tuple(NodeRecord(*row) for row in rows)
+    plain.check(records, [NODE_SHAPE], "nodes")
+    return records

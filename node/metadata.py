@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from sortedcontainers import SortedDict
 
+from multiraft import plain
 from multiraft.errors import CodecError
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
@@ -101,6 +102,16 @@ FIRST_EPOCH = 1
 
 #: Incarnation of the groups that bootstrap creates.
 FIRST_GROUP_INCARNATION = 1
+
+_PAIR = (plain.WHOLE, plain.WHOLE)
+#: What a snapshot has beside the nodes and the groups' members.
+_SHAPE = {"index": plain.WHOLE, "cluster_id": plain.BYTES, "pool_size": plain.WHOLE,
+          "replication_factor": plain.WHOLE, "hash_seed": plain.WHOLE,
+          "group_counts": [plain.WHOLE], "next_incarnation": plain.WHOLE,
+          "next_producer_id": plain.WHOLE,
+          "topics": [(plain.TEXT, plain.BYTES, plain.WHOLE, plain.WHOLE, plain.WHOLE)],
+          "chains": [(plain.WHOLE, [(plain.WHOLE, plain.WHOLE, plain.WHOLE)])],
+          "producer_epochs": [_PAIR], "recovered": [(plain.WHOLE, _PAIR)]}
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,%d}" % TOPIC_NAME_MAX)
 
@@ -434,6 +445,7 @@ class MetadataState:
         return state
 
     def _fill(self, snapshot: dict) -> None:
+        plain.check({"recovered": (), **snapshot}, _SHAPE, "metadata")
         self.version = snapshot["index"]
         self.cluster_id = snapshot["cluster_id"]
         self.pool_size = snapshot["pool_size"]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import cbor2
 
+from multiraft import plain
 from multiraft._layout import BATCH_BYTES_MAX
 from multiraft.errors import MultiRaftError
 from multiraft.wire import schema
@@ -70,6 +71,11 @@ class NodeRecord(NamedTuple):
     def place(self) -> NodePlace:
         """What placement needs of it."""
         return NodePlace(self.id, self.rack, self.weight)
+
+
+#: A record as a file or a peer gives it (``multiraft.plain``).
+NODE_SHAPE = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.TEXT, plain.TEXT, plain.TEXT,
+              plain.WHOLE, plain.TEXT, plain.WHOLE)
 
 
 class Bootstrap(NamedTuple):

@@ -18,12 +18,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from multiraft import plain
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
-from node.metadata_commands import NodeRecord, RecordMembers, RegisterNode, RemoveNode
+from node.metadata_commands import NODE_SHAPE, NodeRecord, RecordMembers, RegisterNode, RemoveNode
 from node.metadata_result import Result, over, refused
 from placement import PlacementError
 from placement.topology import NODE_ID_MAX, NODES_MAX, check_node
+
+#: What a snapshot has beside the nodes.
+_SHAPE = {"nodes_version": plain.WHOLE, "removed": [(plain.WHOLE, plain.WHOLE)],
+          "replicas": [[plain.WHOLE]], "members": [
+              (plain.WHOLE, plain.WHOLE, plain.WHOLE, *[[plain.WHOLE]] * 3)]}
 
 #: Groups that a refusal names; the number is always said.
 GROUPS_NAMED = 8
@@ -180,7 +186,10 @@ class NodeTable:
     def fill(self, snapshot: dict) -> None:
         """The state of a snapshot; those of version 1 know neither removed nodes nor members.
         Raises ``KeyError``, ``TypeError``, ``ValueError``."""
-        self.nodes = {row[0]: NodeRecord(*row) for row in snapshot["nodes"]}
+        nodes = [NodeRecord(*row) for row in snapshot["nodes"]]
+        plain.check(nodes, [NODE_SHAPE], "nodes")
+        plain.check({"removed": (), "members": (), "nodes_version": 0, **snapshot}, _SHAPE)
+        self.nodes = {node.id: node for node in nodes}
         self.version = snapshot.get("nodes_version", 0)
         self.removed = dict(snapshot.get("removed", ()))
         self.replicas = tuple(map(tuple, snapshot["replicas"]))

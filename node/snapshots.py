@@ -29,6 +29,7 @@ import cbor2
 import trio
 
 from multiraft import core as codec
+from multiraft import plain
 from multiraft.errors import CodecError
 from multiraft.storage.partial_image import Arrived, PartialImage
 from multiraft.store import LogBounds
@@ -254,13 +255,19 @@ class Snapshots:
         self._request_round()
 
 
+#: Index and value of the configuration, tail, metadata.
+_IMAGE = (plain.WHOLE, ([plain.WHOLE],) * 3, plain.ANYTHING, plain.ANYTHING)
+
+
 def _decode(download: Arrived) -> tuple[int, Configuration, PartitionTail, MetadataState]:
     """Raises ``Malformed`` or ``CodecError``."""
     try:
-        index, configuration, tail, state = cbor2.loads(bytes(download.data))
-        voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
+        image = cbor2.loads(bytes(download.data))
+        plain.check(image, _IMAGE, "the image")
+        index, configuration, tail, state = image
+        voters, learners, outgoing = map(tuple, configuration)
         restored = PartitionTail.restore(tail)
-        decoded = (int(index), Configuration(voters, learners, outgoing), restored,
+        decoded = (index, Configuration(voters, learners, outgoing), restored,
                    MetadataState.restore(state))
     except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
         raise Malformed(f"not a snapshot: {error}") from error

@@ -9,6 +9,6 @@ Contract.  ``world.run(Parameters.draw(seed))`` is a function of the seed.  ``mu
 sim --seed S`` replays it; ``docs/simulator.md`` explains the trace.
 
 Elsewhere.  events (virtual time), network, filesystem (disk), node (driver), workload (clients),
-nemesis (faults), model + witness + invariants (what must hold), planted (bugs that must be found),
+nemesis (faults), model + witness + invariants (what must hold),
 campaign + counting + shrink + counters (many seeds, which of them count, what is kept).
 """

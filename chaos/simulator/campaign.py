@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
-from chaos.simulator import planted, world
+from chaos.planted.bug import planted
+from chaos.planted.catalogue import BUGS
+from chaos.simulator import world
 from chaos.simulator.variant import Variant
 from chaos.simulator.world import Result
 
@@ -28,7 +30,7 @@ def fresh_seed() -> int:
 
 def run_one(seed: int, variant: Variant) -> Result:
     """One seed, in this process."""
-    with planted.planted(variant.bug):
+    with planted(BUGS.get(variant.bug)):
         return world.run(variant.parameters(seed))
 
 

@@ -17,7 +17,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from chaos.simulator import campaign, counters, planted, world
+from chaos.planted.bug import planted
+from chaos.planted.catalogue import BUGS
+from chaos.simulator import campaign, counters, world
 from chaos.simulator.counting import Totals, why_not
 from chaos.simulator.parameters import FAULT_KINDS
 from chaos.simulator.shrink import shrink
@@ -56,7 +58,7 @@ def _faults(ctx: click.Context, parameter: click.Parameter,
               help="The nemesis knows only these kinds of fault.")
 @click.option("--calm-network", is_flag=True,
               help="No loss, duplication or reordering of single frames.")
-@click.option("--planted", "bug", type=click.Choice(sorted(planted.BUGS)),
+@click.option("--planted", "bug", type=click.Choice(sorted(BUGS)),
               help="Plant this bug: the seed should fail.")
 @click.option("--trace", is_flag=True, help="With --seed: print every transition.")
 @click.option("--shrink-seconds", type=float, default=SHRINK_SECONDS, show_default=True,
@@ -88,7 +90,7 @@ def _replay(seed: int, variant: Variant, trace: bool) -> Result:
     """One seed, with all that can be said about it."""
     parameters = variant.parameters(seed)
     click.echo("\n".join(parameters.describe()))
-    with planted.planted(variant.bug):
+    with planted(BUGS.get(variant.bug)):
         result = world.run(parameters, click.echo if trace else None)
     totals = Totals()
     totals.add(result)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import cbor2
 
+from multiraft import plain
 from multiraft.errors import CodecError
 from multiraft.storage.envelope import UNFINISHED, read_envelope, write_envelope
 from multiraft.storage.errors import CorruptFile
@@ -33,6 +34,15 @@ CHECKPOINT_PREFIX = "checkpoint-"
 
 #: Ending of a checkpoint that was found damaged and set aside.
 SET_ASIDE = ".corrupt"
+
+
+#: Shapes of a group's record: the fields of version 1, and all.
+_FIRST_FIELDS = (plain.WHOLE, plain.WHOLE, ([plain.WHOLE],) * 3, (plain.WHOLE, plain.WHOLE),
+                 plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.TEXT, plain.ANYTHING)
+_RECORD = (*_FIRST_FIELDS, [(plain.WHOLE, plain.MARK)], plain.FLAG, plain.FLAG, plain.WHOLE,
+           [(plain.WHOLE, plain.WHOLE)], plain.WHOLE, plain.WHOLE, plain.FLAG, plain.WHOLE,
+           plain.WHOLE, plain.WHOLE)
+_FILE = (plain.WHOLE, plain.WHOLE, [plain.BYTES], plain.ANYTHING)
 
 
 class GroupRecord(NamedTuple):
@@ -71,8 +81,11 @@ class GroupRecord(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> GroupRecord:
         """Raises ``ValueError`` or ``TypeError`` when it is not what ``encode`` returns."""
+        fields = cbor2.loads(data)
+        plain.check(fields, _RECORD if len(fields) > len(_FIRST_FIELDS) else _FIRST_FIELDS,
+                    "a group's record")
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
-         quarantined, tail, *later) = cbor2.loads(data)
+         quarantined, tail, *later) = fields
         (missing, doubtful, lasting, lifted, settled, configuration_index, barred, removed,
          buried_at, group_incarnation, since) = later or ((), False, False, 0, (), 0, 0, False, 0,
                                                           0, 0)
@@ -157,12 +170,14 @@ def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
     """Raises ``CorruptFile`` or ``UnknownFormat``."""
     body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:
-        position, lane_start, encoded, extra = cbor2.loads(body)
+        fields = cbor2.loads(body)
+        plain.check(fields, _FILE, "the checkpoint")
+        position, lane_start, encoded, extra = fields
         records = {record.group: record for record in map(GroupRecord.decode, encoded)}
         tails = {group: PartitionTail.restore(record.tail) for group, record in records.items()}
+        return Checkpoint(position, lane_start, records, tails, extra)
     except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error
-    return Checkpoint(int(position), int(lane_start), records, tails, extra)
 
 
 def newest_checkpoint(filesystem: Filesystem,

@@ -195,6 +195,8 @@ class GroupIndex:
         index._run_starts, index._run_terms = list(starts), list(terms)
         if len(index._positions) != len(index._ends) or len(starts) != len(terms):
             raise ValueError("arrays of different length")
+        if bool(positions) != bool(starts) or (starts and starts[0] != first_index):
+            raise ValueError("the terms are not those of the entries")
         return index
 
     def _check(self) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import cbor2
 
-from multiraft import _layout, core, membership
+from multiraft import _layout, core, membership, plain
 from multiraft.errors import CorruptEntry
 from multiraft.marks import Reincarnation, Tombstone, parse_reincarnation, parse_tombstone
 from multiraft.storage.envelope import read_envelope, write_envelope
@@ -421,6 +421,17 @@ def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
     return index
 
 
+_PAIR = (plain.WHOLE, plain.WHOLE)
+#: Shapes of a group's run and of the whole file.
+_RUN = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
+        plain.Optional((plain.WHOLE, plain.BYTES, plain.BYTES, [plain.WHOLE], [plain.WHOLE])),
+        [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES)],
+        plain.Optional(_PAIR), [(*[plain.WHOLE] * 7, plain.MARK)], plain.WHOLE, [_PAIR],
+        plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
+        plain.Optional((plain.WHOLE, plain.BYTES)), _PAIR)
+_FILE = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.MARK, plain.WHOLE, [_RUN])
+
+
 def encode(index: SegmentIndex) -> bytes:
     """The body of an index file: groups and partitions in ascending order."""
     runs = [_pack_run(index.runs[group]) for group in sorted(index.runs)]
@@ -431,7 +442,9 @@ def encode(index: SegmentIndex) -> bytes:
 def decode(path: str, body: bytes) -> SegmentIndex:
     """Raises ``CorruptFile``."""
     try:
-        start, seed, end, last_crc, first_durable, highest_durable, runs = cbor2.loads(body)
+        fields = cbor2.loads(body)
+        plain.check(fields, _FILE, "the index")
+        start, seed, end, last_crc, first_durable, highest_durable, runs = fields
         unpacked = {run.group: run for run in map(_unpack_run, runs)}
     except (cbor2.CBORDecodeError, CorruptEntry, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error

@@ -1,78 +1,123 @@
-"""The simulator can fail: each planted bug is caught within a few seeds."""
+"""Planted bugs: what planting does, and that the fast layers catch theirs."""
 
 from __future__ import annotations
 
-import dataclasses
+import importlib
+import json
 
 import pytest
+from click.testing import CliRunner
 
-from chaos.simulator import planted, world
-from chaos.simulator.parameters import Parameters
+from chaos.planted import bug, command, proofs
+from chaos.planted.catalogue import BUGS
+from multiraft.errors import MultiRaftError
+from tests import datadriven
+from tests.consensus.interaction import Interaction
+from tests.consensus.test_interaction import TESTDATA
+from tests.tidy import tree
 
-#: Most are caught by the first five seeds, nearly all by the first twenty: a changed system goes
-#: other ways, so there is room.
-SEEDS_MAX = 80
-#: Mean times from one fault to the next: seeds of seconds need more than those of minutes.
-INTERVALS_MS = (300, 700, 1500)
-#: Sizes that only such seeds can afford.
-CHECKPOINT_BYTES = (4 << 10, 16 << 10, 64 << 10)
-SEGMENT_GROWTH = (1, 1, 4, 16)
-#: Leaders that change the members and are cut off with what they changed.
-OF_CONFIGURATIONS = ("members", "members", "return", "isolate-leader", "partition-halves",
-                     "partition-one")
-#: Seeds that caught rare ones, tried first: two majorities that do not overlap must both decide.
-KNOWN = {"two-voters-at-once": (22,), "doubter-is-counted": (83,)}
-
-
-#: Bugs in what happens when members change.
-OF_MEMBERS = {
-    "counts-itself-when-removed", "two-voters-at-once", "old-majority-is-not-asked",
-    "configuration-when-committed", "configuration-outlives-its-entry",
-    "acknowledgement-of-an-earlier-life", "tombstone-forgets-the-vote",
+#: Mistakes that the suites must catch, as the trade lists them, and ours.
+CATALOGUE = {
+    "acknowledge before the sync": "ack-before-sync",
+    "a heartbeat's answer with an index in memory": "empty-append-answered-from-memory",
+    "commit a prior term by counting": "commit-old-term-by-counting",
+    "the vote is not persisted": "vote-not-persisted",
+    "the vote is cleared by a step-down in the same term": "vote-cleared-on-step-down",
+    "a heartbeat's commit index is not capped": "commit-uncapped",
+    "truncate at the first bad CRC": "cut-at-first-damage",
+    "readers see what is not committed": "reader-sees-uncommitted",
+    "the table of retries is not in the snapshot": "windows-not-in-snapshot",
+    "a light heartbeat after a full one that was lost": "stale-digest-is-believed",
+    "quiesce with a lagging follower": "sleep-with-lagging-member",
+    "the election timer is not refreshed when busy": "busy-leader-is-deposed",
+    "a group's id is used again": "incarnation-ignored",
+    "an old snapshot over a newer log": "old-snapshot-over-newer-log",
+    "a leader that was removed counts itself": "counts-itself-when-removed",
+    "the node's liveness masks a stuck disk": "stuck-disk-keeps-leases",
+    "one group's exception cancels all": "one-group-ends-the-node",
+    "a coalesced frame is taken apart with an error of one": "frame-loses-its-last-item",
 }
 
 
-def dense(seed: int, faults: tuple[str, ...] = (), members: bool = False) -> Parameters:
-    """Few groups, many faults and appends, tiny files, so that much happens to each of them."""
-    parameters = Parameters.draw(seed, None if members else 3, 3, 15_000)
-    disk = parameters.disk
-    parameters = dataclasses.replace(
-        parameters, fault_interval_ms=INTERVALS_MS[seed % 3],
-        disk=dataclasses.replace(
-            disk, checkpoint_bytes=CHECKPOINT_BYTES[seed // 3 % 3],
-            segment_bytes_max=disk.first_segment_bytes * SEGMENT_GROWTH[seed % 4]),
-        workload=dataclasses.replace(parameters.workload, appends_per_second=30.0))
-    if members and seed % 2:
-        return parameters.with_members()
-    if members:
-        return dataclasses.replace(parameters, faults=OF_CONFIGURATIONS, fault_interval_ms=150,
-                                   fault_duration_ms=600)
-    if not faults:
-        return parameters
-    return dataclasses.replace(parameters, faults=faults, fault_interval_ms=150,
-                               fault_duration_ms=800)
-
-
-@pytest.mark.parametrize("name", sorted(planted.BUGS))
-def test_planted_bug_is_caught(name):
-    for seed in (*KNOWN.get(name, ()), *range(1, SEEDS_MAX + 1)):
-        with planted.planted(name):
-            result = world.run(dense(seed, planted.BUGS[name].faults, name in OF_MEMBERS))
-        if result.failure:
-            return
-    pytest.fail(f"{name} ({planted.BUGS[name].why}) was not caught by {SEEDS_MAX} seeds")
+@pytest.mark.parametrize("name", sorted(BUGS))
+def test_the_code_that_a_bug_replaces_is_there(name):
+    with bug.planted(BUGS[name]):
+        pass
 
 
 def test_planting_ends_with_its_context():
-    before = planted._function(planted.BUGS["aba"]).__code__
-    with planted.planted("aba"):
-        assert planted._function(planted.BUGS["aba"]).__code__ is not before
-    assert planted._function(planted.BUGS["aba"]).__code__ is before
+    function = importlib.import_module("multiraft.log").GroupLog.truncate
+    shipped = function.__code__
+    with bug.planted(BUGS["aba"]):
+        assert function.__code__ is not shipped
+        assert function.__code__.co_varnames == shipped.co_varnames
+    assert function.__code__ is shipped
 
 
-def test_a_bug_whose_code_is_gone_is_an_error(monkeypatch):
-    stale = planted.BUGS["aba"]._replace(old="no such text")
-    monkeypatch.setitem(planted.BUGS, "stale", stale)
-    with pytest.raises(planted.StaleBug):
-        with planted.planted("stale"):
+@pytest.mark.parametrize("change", [
+    {"old": "no such text"}, {"old": "e"}, {"function": "GroupLog.nothing"},
+    {"function": "GroupLog"}, {"module": "multiraft.nowhere"}])
+def test_a_bug_whose_code_is_gone_is_an_error(change):
+    with pytest.raises(bug.StaleBug, match="aba"):
+        with bug.planted(BUGS["aba"]._replace(**change)):
             pass
+
+
+def tells(script: str) -> bool:
+    """Whether a golden script notices something, in this process."""
+    try:
+        datadriven.run(TESTDATA / script, Interaction().execute)
+    except (AssertionError, MultiRaftError, LookupError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", [each.name for each in BUGS.values()
+                                  if each.layer == bug.SCRIPTS])
+def test_a_planted_bug_is_caught_by_a_script(name):
+    scripts = BUGS[name].proof.names
+    assert not any(map(tells, scripts)), "a script that fails anyway catches nothing"
+    with bug.planted(BUGS[name]):
+        assert any(map(tells, scripts)), BUGS[name].why
+
+
+@pytest.mark.parametrize("name", [each.name for each in BUGS.values()
+                                  if each.layer in (bug.TESTS, bug.SIMULATOR)])
+def test_a_planted_bug_is_caught_by_its_layer(name):
+    finding = proofs.prove(BUGS[name], BUGS[name].layer)
+    assert finding.caught, f"{name} ({BUGS[name].why}) was not caught by {finding.by}"
+
+
+def test_a_proof_that_cannot_run_catches_nothing():
+    nowhere = BUGS["aba"]._replace(proof=bug.Tests(("tests/chaos/no_such_file.py",)))
+    with pytest.raises(proofs.NoProof, match="no_such_file"):
+        proofs.prove(nowhere, bug.TESTS)
+
+
+def test_a_bug_that_no_test_sees_is_missed():
+    harmless = "tests/chaos/test_planted.py::test_planting_ends_with_its_context"
+    missed = BUGS["commit-uncapped"]._replace(proof=bug.Tests((harmless,)))
+    assert not proofs.prove(missed, bug.TESTS).caught
+
+
+def test_every_mistake_of_the_catalogue_is_there():
+    """The list of mistakes that every suite must catch -> the bugs that are ours of them."""
+    assert set(CATALOGUE.values()) <= set(BUGS)
+
+
+def test_the_table_in_the_documents_is_this_list():
+    part = tree.text("docs/testing.md").split("## Planted bugs")[1].split("\n## ")[0]
+    rows = [line for line in part.splitlines() if line.startswith("| `")]
+    wanted = [f"| `{each.name}` | {each.why} | {each.layer} |" for each in BUGS.values()]
+    assert rows == wanted, "the table should be:\n" + "\n".join(wanted)
+
+
+def test_the_command_says_what_it_found():
+    said = CliRunner().invoke(command.planted, ["--only", "aba", "--json"])
+    assert said.exit_code == 0, said.output
+    findings = json.loads(said.stdout)
+    assert [(each["bug"], each["caught"], each["layer"]) for each in findings] \
+        == [("aba", True, "scripts")]
+    assert findings[0]["seconds"] > 0
+    assert CliRunner().invoke(command.planted, ["--only", "aba", "--layer", "docker"]) \
+        .exit_code == 2

@@ -6,7 +6,10 @@ from __future__ import annotations
 import pytest
 
 from chaos.checkers import Verdict, check
-from chaos.simulator import planted, world
+from chaos.planted.bug import planted
+from chaos.planted.catalogue import BUGS
+from chaos.planted.proofs import dense
+from chaos.simulator import world
 from chaos.simulator.invariants import ALL
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.recording import Recording
@@ -54,8 +57,8 @@ def test_a_visible_bug_is_found_from_the_history_alone(name, monkeypatch):
     for kind in ALL:
         monkeypatch.setattr(kind, "require", lambda *_: None)
     for seed in range(1, SEEDS_MAX + 1):
-        with planted.planted(name):
-            _, verdict = recorded(Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000))
+        with planted(BUGS[name]):
+            _, verdict = recorded(dense(seed, BUGS[name].seeds or BUGS[name].proof))
         if VISIBLE[name] & {found.id for found in verdict.anomalies}:
             return
     pytest.fail(f"{name} was not found in the histories of {SEEDS_MAX} seeds")

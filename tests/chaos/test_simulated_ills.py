@@ -9,13 +9,13 @@ from collections import Counter
 
 import pytest
 
-from chaos.simulator import planted, world
+from chaos.planted.bug import Bug, Seeds, planted
+from chaos.simulator import world
 from chaos.simulator.ailing import Clock
 from chaos.simulator.events import EventQueue
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.network import Network
 from chaos.simulator.parameters import Parameters
-from chaos.simulator.planted import Bug
 from chaos.simulator.world import World
 
 
@@ -275,22 +275,19 @@ def test_members_change_while_disks_rot():
 #: Bugs in what happens to a node behind the log's start, where commands come fast and few are kept.
 STATE_BUGS = {
     "applied-state-not-in-snapshot": Bug(
-        "chaos.simulator.state_group", "Stately._install",
+        "applied-state-not-in-snapshot", "chaos.simulator.state_group", "Stately._install",
         "self.state = State(state[0], bytes(state[1]))", "pass",
-        "a snapshot moves the log and not the state"),
+        "a snapshot moves the log and not the state", Seeds((4,))),
     "only-a-settled-leader-gives": Bug(
-        "chaos.simulator.state_group", "Stately._serve_state",
+        "only-a-settled-leader-gives", "chaos.simulator.state_group", "Stately._serve_state",
         "self._raft.status(METADATA_GROUP).quarantined",
         "not self._raft.is_settled(METADATA_GROUP)",
-        "a leader that needs the vote of who needs its snapshot does not give it"),
+        "a leader that needs the vote of who needs its snapshot does not give it", Seeds((17,))),
     "outdated-image": Bug(
-        "chaos.simulator.state_group", "Stately._serve_state",
+        "outdated-image", "chaos.simulator.state_group", "Stately._serve_state",
         "or image[0].bounds.last_index < first_index - 1", "",
-        "an image is given for ever from which the log does not go on"),
+        "an image is given for ever from which the log does not go on", Seeds((18,))),
 }
-#: Seeds that caught them, tried first.
-STATE_SEEDS = {"applied-state-not-in-snapshot": 4, "outdated-image": 18,
-               "only-a-settled-leader-gives": 17}
 AWAY = ("partition-one", "kill", "power-loss", "isolate-leader", "crash-midway", "double-crash",
         "members", "return", "partition-halves", "pause")
 
@@ -304,10 +301,10 @@ def compacting(seed: int) -> Parameters:
 
 
 @pytest.mark.parametrize("name", sorted(STATE_BUGS))
-def test_planted_bug_of_snapshots_is_caught(name, monkeypatch):
-    monkeypatch.setitem(planted.BUGS, name, STATE_BUGS[name])
-    for seed in (STATE_SEEDS[name], *range(1, 60)):
-        with planted.planted(name):
+def test_planted_bug_of_snapshots_is_caught(name):
+    bug = STATE_BUGS[name]
+    for seed in (*bug.proof.pinned, *range(1, 60)):
+        with planted(bug):
             if world.run(compacting(seed)).failure:
                 return
     pytest.fail(f"{name} was not caught")

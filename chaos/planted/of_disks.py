@@ -1,0 +1,37 @@
+"""Bugs to plant in what a node does about a disk that fails, fills up, hangs or misdirects.
+
+They are in storage, in leases, and in the driver of the simulator, which stands for the node's;
+each says what it breaks and where it was seen.
+"""
+
+from __future__ import annotations
+
+from chaos.planted.bug import Bug, Seeds
+
+BUGS = (
+    Bug("failed-sync-counts", "chaos.simulator.disk", "DiskWorker._begin",
+        "failed = True\n        done = self._ending(error, no_room)",
+        "pass",
+        "a driver goes on after a failed write or sync, as a retry would let it (rostam #94)",
+        Seeds(faults=("eio-sync", "eio-sync", "eio-write", "power-loss", "isolate-leader"))),
+    Bug("hung-disk-vouches", "multiraft.leases", "Liveness.answer",
+        "if not self._healthy:",
+        "if False:",
+        "a node whose disk hangs keeps its leases: its groups stand still (hashicorp/raft #503)",
+        Seeds(faults=("disk-hung",))),
+    Bug("no-room-reserved", "multiraft.storage.lane", "Segment.create",
+        "if reserve:",
+        "if False:",
+        "a segment finds no room in the middle of a gathered write",
+        Seeds(faults=("disk-full", "disk-full", "kill"))),
+    Bug("full-disk-is-the-end", "chaos.simulator.disk", "DiskWorker._create",
+        "if not is_full(error):",
+        "if True:",
+        "no room for a segment stops the node instead of its records",
+        Seeds(faults=("disk-full", "disk-full", "kill"))),
+    Bug("scrub-trusts-any-entry", "multiraft.storage.scrub", "ScrubPlan._suspect",
+        "if self.durable <= mark",
+        "if 0 <= mark",
+        "what a misdirected write left is taken for what belongs there",
+        Seeds((22,), faults=("misdirected", "misdirected", "misdirected", "kill"))),
+)

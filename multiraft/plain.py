@@ -1,0 +1,73 @@
+"""Plain values that a file or a peer gave, against the shape that they should have.
+
+Contract.  ``check(value, shape)`` returns when the value has the shape and raises ``ValueError``
+that says where it has not; then nothing that reads it trips over a type.  What the values mean is
+for whoever reads them.  O(values).
+
+A shape is one of::
+
+    WHOLE, MARK, FLAG, TEXT, BYTES, ANYTHING   a number of 64 bits without sign; one from -1 on;
+                                               a truth value; text; bytes; whatever there is
+    (shape, shape)                             a list of exactly these
+    [shape]                                    a list of any number of these
+    {"name": shape}                            a map with at least these names
+    Optional(shape)                            null, or this
+
+Theory.  CRCs keep accidents out and no liar, and a decoder of CBOR gives back any type at any
+place.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+WHOLE, MARK, FLAG, TEXT, BYTES, ANYTHING = "whole", "mark", "flag", "text", "bytes", "anything"
+
+_BOUNDS = {WHOLE: (0, (1 << 64) - 1), MARK: (-1, (1 << 63) - 1)}
+_TYPES = {FLAG: bool, TEXT: str, BYTES: bytes}
+
+
+class Optional(NamedTuple):
+    """Null, or a value of this shape."""
+
+    shape: Shape
+
+
+Shape = str | tuple | list | dict | Optional
+
+
+def check(value: object, shape: Shape, where: str = "value") -> None:
+    """Raises ``ValueError``."""
+    kind = type(shape)
+    if kind is str:
+        _check_one(value, shape, where)
+    elif kind is Optional:
+        if value is not None:
+            check(value, shape.shape, where)
+    elif kind is dict:
+        if type(value) is not dict:
+            raise ValueError(f"{where} is no map")
+        for name, inner in shape.items():
+            if name not in value:
+                raise ValueError(f"{where} has no {name}")
+            check(value[name], inner, name)
+    elif not isinstance(value, (list, tuple)):
+        raise ValueError(f"{where} is no list")
+    elif kind is list:
+        for each in value:
+            check(each, shape[0], where)
+    elif len(value) != len(shape):
+        raise ValueError(f"{where} has {len(value)} fields instead of {len(shape)}")
+    else:
+        for each, inner in zip(value, shape, strict=True):
+            check(each, inner, where)
+
+
+def _check_one(value: object, shape: str, where: str) -> None:
+    if shape in _BOUNDS:
+        least, most = _BOUNDS[shape]
+        fits = type(value) is int and least <= value <= most
+    else:
+        fits = shape == ANYTHING or type(value) is _TYPES[shape]
+    if not fits:
+        raise ValueError(f"{where} is {value!r:.60}, no {shape}")

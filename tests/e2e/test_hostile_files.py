@@ -1,0 +1,123 @@
+"""Data directories that somebody wrote into: a start says what is wrong, or serves what is left.
+
+Contract.  Each file of a node is damaged in turn, in places that an intact checksum would not
+excuse and in such as it would.  The process serves, or ends with exit code 3 and a sentence; never
+with a traceback, never without a word, never with more memory than ``RSS_KB_MAX``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from multiraft.core import crc32c
+from multiraft.wire.errors import Code
+from tests.e2e.raw import batch
+from tests.e2e.world import UP_S, World, node_command, wait_for
+
+EXIT_BAD_DIRECTORY = 3
+RSS_KB_MAX = 400 << 10
+TOPIC = "t"
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> World:
+    """A cluster of one with records, a checkpoint and an index, which was stopped."""
+    world = World(tmp_path_factory.mktemp("files") / "dev", 1, 2, 1)
+    world.dev.up(UP_S)
+    try:
+        world.create(TOPIC)
+        assert world.leader_of(TOPIC) == 1
+        with world.session(1) as session:
+            incarnation = session.partition(TOPIC).incarnation
+            for number in range(20):
+                result = session.produce(incarnation, batch(b"record %d" % number))
+                assert result.code == Code.OK
+    finally:
+        world.dev.down()
+    return world
+
+
+def flipped(data: bytes) -> bytes:
+    """A bit in the middle."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1:]
+
+
+def lying(data: bytes) -> bytes:
+    """A checkpoint whose CRC is right and whose values are none."""
+    body = data[:24] + b"\x84\x9b\x00\x00\x00\x7f\xff\xff\xff\xff" + data[34:-4]
+    return body + crc32c(body).to_bytes(4, "little")
+
+
+def forged(data: bytes) -> bytes:
+    """A JSON file whose CRC is right and whose values have other types."""
+    fields = {name: [value] for name, value in json.loads(data).items()
+              if name not in ("crc", "format_version")}
+    signed = {"format_version": json.loads(data)["format_version"], **fields}
+    signed["crc"] = crc32c(json.dumps(signed, sort_keys=True).encode())
+    return json.dumps(signed).encode()
+
+
+DAMAGE = {"empty": lambda data: b"", "half": lambda data: data[:len(data) // 2],
+          "flipped": flipped, "behind": lambda data: data + b"\xc2\x41\x9b" * 100}
+FILES = [("checkpoint-*", {**DAMAGE, "lying": lying}), ("lane-0/*.segment", DAMAGE),
+         ("node.json", {**DAMAGE, "forged": forged}),
+         ("known_nodes.json", {**DAMAGE, "forged": forged})]
+
+
+@pytest.mark.parametrize("pattern,how", [(pattern, how) for pattern, ways in FILES for how in ways])
+def test_a_damaged_file_is_said_or_survived(stopped, tmp_path, pattern, how):
+    data = stopped.dev.directory / "node-1" / "data"
+    kept = tmp_path / "kept"
+    shutil.copytree(data, kept)
+    try:
+        victim = sorted(data.glob(pattern))[-1]
+        ways = dict(FILES)[pattern]
+        victim.write_bytes(ways[how](victim.read_bytes()))
+        status, said, rss_kb = run_for_a_while(stopped)
+        assert status in (0, EXIT_BAD_DIRECTORY), said
+        assert "Traceback" not in said
+        assert said.strip(), "it ended without a word"
+        assert rss_kb < RSS_KB_MAX
+    finally:
+        shutil.rmtree(data)
+        shutil.copytree(kept, data)
+
+
+def run_for_a_while(world: World) -> tuple[int, str, int]:
+    """Start the node; stop it once it serves.  (exit code, all that it said, memory at most)."""
+    log = Path(world.dev.directory) / "said"
+    with open(log, "wb") as output:
+        process = subprocess.Popen(node_command(world.config(1)), stdout=output, stderr=output)
+    killer = threading.Timer(UP_S, process.kill)
+    killer.start()
+    try:
+        wait_for(lambda: process.poll() is not None or '"ready"' in log.read_text(),
+                 "the node serves or ends", UP_S)
+        rss_kb = peak_kb(process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
+        return process.wait(UP_S), log.read_text(), rss_kb
+    finally:
+        killer.cancel()
+        process.kill()
+        process.wait()
+
+
+def peak_kb(pid: int) -> int:
+    """Most memory that a process had; 0 when it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines()
+                 if line.startswith("VmHWM")), 0)
