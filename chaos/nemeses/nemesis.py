@@ -20,8 +20,8 @@ from multiraft.errors import MultiRaftError
 
 #: Whom a nemesis is aimed at.
 ONE, LEADER, MINORITY, ALL = "one", "leader", "minority", "all"
-#: A node that does not answer in this time is not asked who leads.
-LOOK_MS = 2_000
+#: A node that stands still is not waited for long by who only wants to know who leads.
+LOOK = blocking.NetworkLimits(connect_timeout_ms=500, answer_grace_ms=500, unreachable_ms=500)
 #: A loop of a nemesis ends at its next step; the longest is a command of an operator.
 LOOP_END_S = 60.0
 
@@ -70,9 +70,8 @@ class Field:
         up = [node for node in self.backend.nodes() if self.backend.is_running(node)]
         if not up:
             return None
-        limits = blocking.NetworkLimits(request_timeout_ms=LOOK_MS)
         try:
-            with blocking.Client(self.backend.servers(*up), limits=limits) as client:
+            with blocking.Client(self.backend.servers(*up), limits=LOOK) as client:
                 return question(client)
         except (MultiRaftError, OSError):
             return None
