@@ -26,8 +26,8 @@ from chaos.backends.host import Process
 
 #: Kinds of what is written down, in the order of their release: a process that waits for a frozen
 #: disk ends only after the thaw, a disk in use is not unmounted.
-DISK, PROCESS, CONTAINERS, CGROUP, NAMESPACE, LINK, SHARED, ENGINE = (
-    "disk", "process", "containers", "cgroup", "namespace", "link", "shared", "engine")
+DISK, PROCESS, CONTAINERS, CGROUP, LINK, NAMESPACE, SHARED, ENGINE = (
+    "disk", "process", "containers", "cgroup", "link", "namespace", "shared", "engine")
 #: A killed process is gone unless its disk is slow.
 GONE_S = 30.0
 _SUFFIX = ".ledger"
@@ -112,14 +112,14 @@ def release(ledger: Ledger) -> None:
     for name, in ledger.of_kind(CGROUP):
         with _complaints(left):
             throttle.remove(name)
-    for name, in ledger.of_kind(NAMESPACE):
-        with _complaints(left):
-            if Path("/run/netns", name).exists():
-                host.run("ip", "netns", "del", name)
     for name, in ledger.of_kind(LINK):
         with _complaints(left):
             if Path("/sys/class/net", name).exists():
                 host.run("ip", "link", "del", name)
+    for name, in ledger.of_kind(NAMESPACE):
+        with _complaints(left):
+            if Path("/run/netns", name).exists():
+                host.run("ip", "netns", "del", name)
     for image, mount in ledger.of_kind(DISK):
         with _complaints(left):
             disk.LoopDisk(Path(image), Path(mount)).detach()

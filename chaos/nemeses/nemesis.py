@@ -20,8 +20,6 @@ from multiraft.errors import MultiRaftError
 
 #: Whom a nemesis is aimed at.
 ONE, LEADER, MINORITY, ALL = "one", "leader", "minority", "all"
-#: A node that stands still is not waited for long by who only wants to know who leads.
-LOOK = blocking.NetworkLimits(connect_timeout_ms=500, answer_grace_ms=500, unreachable_ms=500)
 #: A loop of a nemesis ends at its next step; the longest is a command of an operator.
 LOOP_END_S = 60.0
 
@@ -71,7 +69,7 @@ class Field:
         if not up:
             return None
         try:
-            with blocking.Client(self.backend.servers(*up), limits=LOOK) as client:
+            with blocking.Client(self.backend.servers(*up)) as client:
                 return question(client)
         except (MultiRaftError, OSError):
             return None
@@ -85,6 +83,8 @@ class Nemesis(abc.ABC):
     kind: str
     #: Nemeses of one turn begin in this order: what hangs comes last, what restarts first.
     order = 1
+    #: What a history is told when it is over.
+    healing = "healed"
 
     def __init__(self, field: Field):
         self.field = field

@@ -47,6 +47,7 @@ class BitRot(Nemesis):
     """Some flips in the files of one node."""
 
     name, kind = "bit-rot", BIT_ROT
+    healing = "left to the node to find and repair"
 
     def __init__(self, field: Field, atlas: Atlas):
         super().__init__(field)

@@ -135,7 +135,7 @@ class Rotation:
         self._start_all()
         for nemesis, strike in reversed(begun):
             if strike.text:
-                self._emit(nemesis.kind, False, strike.nodes, f"{nemesis.name}: healed")
+                self._emit(nemesis.kind, False, strike.nodes, f"{nemesis.name}: {nemesis.healing}")
 
     def _start_all(self) -> None:
         try:
