@@ -126,7 +126,7 @@ def release(ledger: Ledger) -> None:
             Path(image).unlink(missing_ok=True)
     for directory, in ledger.of_kind(SHARED):
         with _complaints(left):
-            if os.path.ismount(directory):
+            while host.is_mounted(Path(directory)):
                 host.run("umount", directory)
     for pid, start in ledger.of_kind(ENGINE):
         _terminate(Process(int(pid), int(start)), left)

@@ -164,7 +164,8 @@ def test_when_the_harness_is_killed_the_watchdog_clears_everything(tmp_path):
     rows = book.rows()
     assert host.holds(lambda: not book.path.exists(), WAIT_S), ledger.Ledger.rows(book)
     assert not host.alive(host.identify(pid))
-    assert not any(os.path.ismount(row[2]) for row in rows if row[0] == ledger.DISK)
+    assert not any(host.is_mounted(Path(row[-1])) for row in rows
+                   if row[0] in (ledger.DISK, ledger.SHARED))
     assert not any(Path("/run/netns", row[1]).exists() for row in rows
                    if row[0] == ledger.NAMESPACE)
 
