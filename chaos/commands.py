@@ -10,6 +10,7 @@ import click
 #: simulator) is not the others' price.
 COMMANDS = {
     "sim": ("chaos.simulator.command:simulate", "Whole clusters simulated, from one seed each."),
+    "faults": ("chaos.nemeses.command:faults", "Which faults can be caused here, each proven."),
     "planted": ("chaos.planted.command:planted", "Known mistakes planted, to see them caught."),
 }
 
