@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from chaos.backends.backend import KINDS, BackendError, ClusterSpec
+from chaos.backends.backend import KINDS, Backend, BackendError, ClusterSpec
 from chaos.backends.choice import BACKENDS, open_backend
 from chaos.nemeses.proofs import PROOFS, NoBite
 
@@ -27,21 +27,23 @@ def faults(backend: str, kinds: tuple[str, ...], as_json: bool) -> None:
     Exit codes: 0 all of them bite, 1 one does not, 2 there is no such cluster on this machine.
     Kinds that the machine cannot cause are named and are no failure.
     """
-    results = {}
+    states = []
     with tempfile.TemporaryDirectory(prefix="multiraft-faults-") as directory:
         try:
-            with open_backend(backend, Path(directory, "cluster"), ClusterSpec(groups=4)) as cluster:
+            cluster = open_backend(backend, Path(directory, "cluster"), ClusterSpec(groups=4))
+            with cluster:
                 cluster.up()
                 for kind in kinds or KINDS:
-                    results[kind] = _prove(cluster, kind)
-                    _show(kind, *results[kind], as_json)
+                    state, text = _prove(cluster, kind)
+                    _show(kind, state, text, as_json)
+                    states.append(state)
         except BackendError as error:
             click.echo(f"multiraft chaos: {error}", err=True)
             sys.exit(2)
-    sys.exit(1 if any(state == "does nothing" for state, _ in results.values()) else 0)
+    sys.exit(1 if "does nothing" in states else 0)
 
 
-def _prove(cluster, kind: str) -> tuple[str, str]:
+def _prove(cluster: Backend, kind: str) -> tuple[str, str]:
     if kind in cluster.left_out:
         return "left out", cluster.left_out[kind]
     cluster.await_whole()
