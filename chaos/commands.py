@@ -11,6 +11,7 @@ import click
 COMMANDS = {
     "sim": ("chaos.simulator.command:simulate", "Whole clusters simulated, from one seed each."),
     "check": ("chaos.checkers.command:check_command", "The verdict on a run's folder."),
+    "faults": ("chaos.nemeses.command:faults", "Which faults can be caused here, each proven."),
     "planted": ("chaos.planted.command:planted", "Known mistakes planted, to see them caught."),
 }
 

@@ -65,7 +65,7 @@ LAYERS = (
            "multiraft.wire.**", *CODEC, "placement.**"), ("click", "rich", "pyspark"), (), {}),
     Layer("`chaos`", ("chaos/**.py",),
           ("chaos.**", "multiraft.**", "placement.**"), ("sortedcontainers", "click", "rich"),
-          (), {}),
+          (), {"chaos/backends/containers.py": ("docker", "testcontainers")}),
 )
 
 #: Only the simulator of ``chaos`` opens the box; everything else there sees a client's view.

@@ -1,0 +1,99 @@
+"""Disks that lose power, are slow, hang, are full, or fail."""
+
+from __future__ import annotations
+
+from chaos.backends.backend import FAILED_DISK, FULL_DISK, HUNG_DISK, POWER_LOSS, SLOW_DISK
+from chaos.nemeses.nemesis import ALL, LEADER, MINORITY, ONE, Nemesis, Strike
+
+
+class PowerLoss(Nemesis):
+    """Killed, and what was not synced is gone; the power may come back at once."""
+
+    name, kind, order = "power-loss", POWER_LOSS, 0
+
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY, ALL)
+        self._back = self.rng.random() < 0.5
+        return Strike(self.nodes, "lost power" + " for a moment" * self._back)
+
+    def begin(self) -> None:
+        self.backend.power_loss(self.nodes)
+        if self._back:
+            for node in self.nodes:
+                self.backend.start(node)
+
+
+class _OfNodes(Nemesis):
+    """What is done to some disks and undone."""
+
+    text: str
+
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY)
+        return Strike(self.nodes, self.text)
+
+
+class SlowDisk(_OfNodes):
+    """Few bytes and operations per second."""
+
+    name, kind = "slow-disk", SLOW_DISK
+
+    def plan(self) -> Strike:
+        bytes_per_s, operations_per_s = self._limits = self.rng.choice(
+            ((64 << 10, 0), (1 << 20, 20), (0, 5), (4 << 20, 100)))
+        self.text = (f"disk takes {bytes_per_s or 'any number of'} bytes and "
+                     f"{operations_per_s or 'any number of'} writes per second")
+        return super().plan()
+
+    def begin(self) -> None:
+        for node in self.nodes:
+            self.backend.slow_disk(node, *self._limits)
+
+    def heal(self) -> None:
+        for node in self.nodes:
+            self.backend.slow_disk(node, 0, 0)
+
+
+class HungDisk(_OfNodes):
+    """Writes and syncs do not return.  Begins last: who is killed now cannot die."""
+
+    name, kind, order = "hung-disk", HUNG_DISK, 2
+    text = "disk hangs"
+
+    def begin(self) -> None:
+        for node in self.nodes:
+            self.backend.freeze_disk(node)
+
+    def heal(self) -> None:
+        for node in self.nodes:
+            self.backend.thaw_disk(node)
+
+
+class FullDisk(_OfNodes):
+    """Somebody else's file takes all room."""
+
+    name, kind = "full-disk", FULL_DISK
+    text = "disk is full"
+
+    def begin(self) -> None:
+        for node in self.nodes:
+            self.backend.fill_disk(node)
+
+    def heal(self) -> None:
+        for node in self.nodes:
+            self.backend.free_disk(node)
+
+
+class FailedDisk(_OfNodes):
+    """Writes and syncs fail with EIO; the node ends by itself, as it must."""
+
+    name, kind = "failed-disk", FAILED_DISK
+    text = "disk fails with EIO"
+
+    def begin(self) -> None:
+        for node in self.nodes:
+            self.backend.fail_disk(node)
+
+    def heal(self) -> None:
+        for node in self.nodes:
+            self.backend.mend_disk(node)
