@@ -39,6 +39,7 @@ class NotSent(RequestError):
     """There is no connection: nothing was asked, so nothing happened."""
 
     code = Code.LEADER_UNKNOWN
+    retriable = True
 
 
 class NoAnswer(MultiRaftError):
