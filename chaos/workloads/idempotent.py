@@ -3,8 +3,8 @@ itself on purpose.
 
 Theory.  The product's client hides its retries; the history sees one append and one outcome.  By
 hand the sequence is known: after any lost answer the same batch goes to whoever leads now, and now
-and then a batch that was acknowledged is sent again.  Both must be answered with the first offset;
-another one is written down as an append of its own, with the same sequence and values.
+and then a batch that was acknowledged is sent again, as an append of its own with the same sequence
+and values.  Both must be answered with the first offset.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ async def append(setting: Setting, process: Process, sessions: Sessions, rng: ra
     setting.topics.heard(place.key, offset + len(values))
     identity.sequences[place.incarnation] = sequence + len(values)
     if rng.random() < REPLAY:
-        await replay(setting, process, sessions, place, batch, said, offset)
+        await replay(setting, process, sessions, place, batch, said)
     return True
 
 
@@ -199,14 +199,9 @@ async def attempt(sessions: Sessions, address: str, place: Place, batch: bytearr
 
 
 async def replay(setting: Setting, process: Process, sessions: Sessions, place: Place,
-                 batch: bytearray, said: dict, offset: int) -> None:
-    """Send an acknowledged batch again: it is where it was."""
+                 batch: bytearray, said: dict) -> None:
+    """Send an acknowledged batch again: an operation of its own, with the same sequence."""
     address = setting.leader_address(place)
-    if address is None:
-        return
-    try:
-        again = await attempt(sessions, address, place, batch)
-    except MultiRaftError:
-        return
-    if again != offset:
-        process.invoke("append", **said).ok(offset=again)
+    if address is not None:
+        with process.invoke("append", **said) as operation:
+            operation.ok(offset=await attempt(sessions, address, place, batch))
