@@ -69,8 +69,8 @@ class Link(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """What packets of a link wait: ``ms`` plus or minus ``jitter_ms``, each drawn by itself, so that
-    they overtake each other when ``reorder``; otherwise they stay in order."""
+    """What packets of a link wait: ``ms`` plus or minus ``jitter_ms``, each drawn by itself, so
+    that they overtake each other when ``reorder``; otherwise they stay in order."""
 
     ms: float
     jitter_ms: float = 0.0
@@ -280,10 +280,11 @@ class Backend(abc.ABC):
     # -- clocks ---------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def set_clock(self, node: int, wall_ms: int = 0, monotonic_ms: int = 0) -> None:
-        """The node's clocks are ahead of the machine's by this, from now on and over restarts
-        (``chaos.launcher``; wall time may be negative, monotonic time never goes back: what would
-        turn it back makes it stand still)."""
+    def set_clock(self, node: int, wall_ms: int = 0, jump_ms: int = 0,
+                  drift_ppm: int = 0) -> None:
+        """From now on, and over restarts, the node's wall clock is off by ``wall_ms`` and its
+        monotonic clock gains ``drift_ppm`` microseconds a second; the monotonic clock jumps ahead
+        by ``jump_ms`` (at least 0) now, and never goes back (``chaos.launcher``)."""
 
     # -- afterwards -----------------------------------------------------------------------------
 

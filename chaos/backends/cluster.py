@@ -1,0 +1,518 @@
+"""What the backends have in common: a cluster of lives, and every fault but how a process ends.
+
+Contract.  A ``Backend`` whose nodes are started and signalled by a ``Runner``, with a disk and a
+network namespace each where the machine allows it (see ``probes``).
+
+Invariants.  A node's lock is held while its state changes and never while its health is waited
+for, so a node that hangs at its start can be killed, thawed and healed meanwhile.  Thawing,
+resuming and healing the network take no node's lock at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from chaos.backends import host, layout, ledger, probes, throttle
+from chaos.backends.backend import (
+    CLIENTS,
+    CLOCK,
+    KINDS,
+    POWER_LOSS,
+    STOP_S,
+    UP_S,
+    Backend,
+    BackendError,
+    ClusterSpec,
+    Delay,
+    Ending,
+    Link,
+)
+from chaos.backends.layout import Layout, Place
+from chaos.backends.lives import Life, Runner
+from chaos.backends.packets import LinkFaults, NodePackets
+from chaos.backends.watchdog import Watchdog
+from multiraft.client import blocking
+from multiraft.errors import MultiRaftError
+
+#: A killed process is gone, unless its disk keeps it in the kernel.
+KILL_S = 30.0
+#: A node that is up answers within a round trip and a survey of its groups.
+ANSWER_MS = 2_000
+#: How often nodes are asked how they are: each answer is a survey of all groups.
+ASK_S = 0.2
+
+
+class Cluster(Backend):
+    """Everything but ``_open``, ``_make_place`` and the runner."""
+
+    def __init__(self, directory: Path, spec: ClusterSpec):
+        self.directory = directory.absolute()
+        self.spec = spec
+        self.layout = Layout(self.directory, spec)
+        self.faults = LinkFaults()
+        self.addresses: dict[int, str] = {}
+        self._lives: dict[int, Life] = {}
+        self._endings: list[Ending] = []
+        self._network_lock = threading.Lock()
+        self._endings_lock = threading.Lock()
+        self._members_lock = threading.Lock()
+        self._runner: Runner
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._require_room_for_nodes()
+        ledger.release_orphans()
+        self.book = ledger.Ledger.open()
+        self._watchdog = Watchdog(self.book)
+        try:
+            self.left_out = self._probe()
+        except BaseException:
+            self.close()
+            raise
+        self.kinds = frozenset(KINDS) - self.left_out.keys()
+        self.versions = {"kernel": platform.release(), "python": platform.python_version()}
+
+    def _require_room_for_nodes(self) -> None:
+        if any(self.directory.glob("node-*")):
+            raise BackendError(f"{self.directory} has the nodes of another run; name another "
+                               f"directory")
+
+    def _probe(self) -> dict[str, str]:
+        """Kinds that are left out, and why."""
+        return probes.left_out(self.book)
+
+    def _open(self) -> None:
+        """Makes what all nodes share."""
+        raise NotImplementedError
+
+    def _make_place(self, node: int) -> Place:
+        """An address for a node."""
+        raise NotImplementedError
+
+    def _make_network(self, place: Place) -> NodePackets | None:
+        """Its end of the network."""
+        raise NotImplementedError
+
+    def _own_disk(self, node: int) -> None:
+        """Gives a node's files to the user that it runs as."""
+
+    @property
+    def has_disks(self) -> bool:
+        """Whether every node has a file system of its own."""
+        return POWER_LOSS in self.kinds
+
+    # -- the cluster ----------------------------------------------------------------------------
+
+    def up(self, timeout_s: float = UP_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        self._open()
+        places = [self._make_place(node) for node in range(1, self.spec.nodes + 1)]
+        self._each(places, lambda place: self._make(place, places))
+        self._each(places, lambda place: self._init(place.id))
+        self._each(places, lambda place: self.start(place.id, deadline - time.monotonic()))
+        if not host.holds(lambda: not self._leaderless(), deadline - time.monotonic(), ASK_S):
+            raise BackendError(f"groups {self._leaderless()} have no leader after {timeout_s:.0f} "
+                               f"s; logs are in {self.directory}")
+
+    def _each(self, items: Collection, work: Callable) -> None:
+        """All at once; the first error after all have ended."""
+        with ThreadPoolExecutor(max_workers=max(1, len(items))) as pool:
+            for done in list(pool.map(lambda item: _outcome(work, item), items)):
+                if done is not None:
+                    raise done
+
+    def _make(self, place: Place, members: Collection[Place]) -> None:
+        """Files, disk and network of one node."""
+        self.layout.write(place, list(members))
+        disk = None
+        if self.has_disks:
+            disk = layout.disk_of(self.layout, place.id)
+            self.book.note(ledger.DISK, str(disk.image), str(disk.mount))
+            disk.create(self.spec.disk_bytes)
+        else:
+            self.layout.disk(place.id).mkdir()
+        life = Life(place, self.layout.log(place.id), disk, self._make_network(place))
+        with self._members_lock:
+            self._lives[place.id] = life
+        if life.packets is not None:
+            life.packets.apply(self.addresses, self.faults)
+
+    def _init(self, node: int, *options: str) -> None:
+        host.run_python("admin_cli", "node", "init", "--config", str(self.layout.config(node)),
+                        *options)
+        self._own_disk(node)
+
+    def _leaderless(self) -> list[int]:
+        expected = range(self.spec.groups + 1)
+        try:
+            with blocking.Client(self.servers()) as client:
+                led = {row.group for row in client.group_list() if row.leader}
+        except (MultiRaftError, OSError):
+            return list(expected)
+        return [group for group in expected if group not in led]
+
+    def close(self) -> None:
+        for life in self._lives.values():
+            if life.packets is not None:
+                life.packets.release()
+        try:
+            ledger.release(self.book)
+        finally:
+            self._watchdog.dismiss()
+
+    def nodes(self) -> list[int]:
+        with self._members_lock:
+            return [node for node, life in sorted(self._lives.items()) if not life.removed]
+
+    def address(self, node: int) -> str:
+        return self._life(node).place.client_address
+
+    def _life(self, node: int) -> Life:
+        if node not in self._lives:
+            raise BackendError(f"there is no node {node}")
+        return self._lives[node]
+
+    def heal_all(self) -> None:
+        problems: list[str] = []
+        for node, life in list(self._lives.items()):
+            with _problems(problems):
+                self.thaw_disk(node)
+            with _problems(problems):
+                self.resume(node)
+            if life.throttle != (0, 0):
+                with _problems(problems):
+                    self.slow_disk(node, 0, 0)
+        with _problems(problems):
+            self.heal_network()
+        self._each(self.nodes(), lambda node: self._heal_node(node, problems))
+        if problems:
+            raise BackendError("; ".join(problems))
+
+    def _heal_node(self, node: int, problems: list[str]) -> None:
+        """What needs the node's lock, and its start."""
+        life = self._life(node)
+        with _problems(problems):
+            if life.disk is not None and life.disk.failed:
+                self.mend_disk(node)
+        with _problems(problems):
+            self.free_disk(node)
+        with _problems(problems):
+            if CLOCK in self.kinds:
+                self.set_clock(node)
+        with _problems(problems):
+            self.start(node)
+
+    def await_whole(self, timeout_s: float = UP_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        for node in self.nodes():
+            if not host.holds(lambda node=node: self._says_ready(node) or self._has_ended(node),
+                              deadline - time.monotonic(), ASK_S) or self._has_ended(node):
+                raise BackendError(f"node {node} is not whole: {self._complaint(node)}")
+
+    def _says_ready(self, node: int) -> bool:
+        try:
+            with blocking.Client([self.address(node)]) as client:
+                status = client.node_status(self.address(node), ANSWER_MS).status
+        except (MultiRaftError, OSError):
+            return False
+        return bool(status.get("ready"))
+
+    def _answers(self, node: int) -> bool:
+        try:
+            with blocking.Client([self.address(node)]) as client:
+                client.node_status(self.address(node), ANSWER_MS)
+        except (MultiRaftError, OSError):
+            return False
+        return True
+
+    # -- processes ------------------------------------------------------------------------------
+
+    def start(self, node: int, timeout_s: float = UP_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        life = self._life(node)
+        with life.lock:
+            if life.removed or (life.wanted and self._runner.alive(node)):
+                return
+            self._discover(node)
+            if not host.holds(lambda: not self._runner.alive(node), timeout_s):
+                raise BackendError(f"node {node} was killed and still is in the kernel")
+            life.log_start = life.log.stat().st_size
+            self._runner.spawn(node)
+            life.wanted, life.paused = True, False
+            if life.throttle != (0, 0):
+                self._throttle(life)
+        while not self._is_up(node):
+            if not life.wanted:
+                return  # somebody else has ended it meanwhile
+            if self._has_ended(node):
+                raise BackendError(f"node {node} ended at its start: {self._complaint(node)}")
+            if time.monotonic() > deadline:
+                raise BackendError(f"node {node} is not up after {timeout_s:.0f} s: "
+                                   f"{self._complaint(node)}")
+            time.sleep(ASK_S)
+
+    def _is_up(self, node: int) -> bool:
+        """It says so, and clients get answers if the network lets them."""
+        if not self._has_said_ready(node):
+            return False
+        faults = self.faults
+        hindered = faults.cut | faults.reset | faults.lossy
+        return bool(hindered & {Link(CLIENTS, node), Link(node, CLIENTS)}) or self._answers(node)
+
+    def _has_said_ready(self, node: int) -> bool:
+        life = self._life(node)
+        with life.log.open("rb") as file:
+            file.seek(life.log_start)
+            return any(b'"event":"ready"' in line.replace(b" ", b"") for line in file)
+
+    def _has_ended(self, node: int) -> bool:
+        """By itself."""
+        return self._life(node).wanted and not self._runner.alive(node)
+
+    def _complaint(self, node: int) -> str:
+        life = self._life(node)
+        said = host.log_tail(life.log, life.log_start)
+        return f"its log, {life.log}, ends:\n{said}" if said else f"its log, {life.log}, is empty"
+
+    def kill(self, node: int) -> None:
+        life = self._life(node)
+        with life.lock:
+            self._discover(node)
+            self._end(node, signal.SIGKILL)
+            frozen = life.disk is not None and life.disk.frozen
+            if not frozen and not host.holds(lambda: not self._runner.alive(node), KILL_S):
+                raise BackendError(f"node {node} was killed and still is in the kernel")
+
+    def stop(self, node: int, timeout_s: float = STOP_S) -> None:
+        life = self._life(node)
+        with life.lock:
+            self._discover(node)
+            self.resume(node)
+            self._end(node, signal.SIGTERM)
+        if not host.holds(lambda: not self._runner.alive(node), timeout_s):
+            self.kill(node)
+
+    def _end(self, node: int, number: signal.Signals) -> None:
+        life = self._life(node)
+        if life.wanted:
+            life.wanted = False
+            with self._endings_lock:
+                self._endings.append(Ending(node, -number, True))
+        self._runner.signal(node, number)
+        if number == signal.SIGKILL:
+            self._runner.resume(node)  # what stands still cannot die
+            life.paused = False
+
+    def pause(self, node: int) -> None:
+        life = self._life(node)
+        with life.lock:
+            if life.wanted and not life.paused and self._runner.alive(node):
+                life.paused = True  # before: an exception in between must not leave it paused
+                self._runner.pause(node)
+
+    def resume(self, node: int) -> None:
+        life = self._life(node)
+        if life.paused:
+            self._runner.resume(node)
+            life.paused = False
+
+    def is_running(self, node: int) -> bool:
+        return node in self._lives and self._runner.alive(node)
+
+    def endings(self) -> list[Ending]:
+        for node in self.nodes():
+            self._discover(node)
+        with self._endings_lock:
+            return list(self._endings)
+
+    def _discover(self, node: int) -> None:
+        """Notes that a node has ended by itself, once."""
+        with self._endings_lock:
+            if self._has_ended(node):
+                self._life(node).wanted = False
+                self._endings.append(Ending(node, self._runner.exit_status(node), False))
+
+    # -- members --------------------------------------------------------------------------------
+
+    def add_node(self, timeout_s: float = UP_S) -> int:
+        with self._members_lock:
+            node = max(self._lives) + 1
+            place = self._make_place(node)
+        self._make(place, ())
+        try:
+            self._init(node, "--join", ",".join(self.servers(*self._others(node))))
+        except BackendError:
+            self._life(node).removed = True  # it never was one
+            raise
+        self.start(node, timeout_s)
+        return node
+
+    def _others(self, node: int) -> list[int]:
+        return [other for other in self.nodes() if other != node]
+
+    def remove_node(self, node: int, timeout_s: float = UP_S) -> None:
+        self.command("node", "remove", str(node), timeout_s=timeout_s,
+                     servers=self.servers(*self._others(node)))
+        life = self._life(node)
+        life.removed, life.wanted = True, False
+        if not host.holds(lambda: not self._runner.alive(node), STOP_S):
+            self.kill(node)
+
+    def command(self, *arguments: str, timeout_s: float = UP_S,
+                servers: Collection[str] = ()) -> str:
+        return host.run_python("admin_cli", *arguments, "--servers",
+                               ",".join(servers or self.servers()), timeout_s=timeout_s)
+
+    # -- network --------------------------------------------------------------------------------
+
+    def cut(self, links: Collection[Link]) -> None:
+        self._change_links(cut=frozenset(links))
+
+    def lose(self, links: Collection[Link], probability: float) -> None:
+        self._change_links(lossy=frozenset(links) if probability else frozenset(),
+                           loss=probability)
+
+    def delay(self, links: Collection[Link], delay: Delay | None) -> None:
+        self._change_links(delayed=frozenset(links) if delay else frozenset(), delay=delay)
+
+    def reset(self, links: Collection[Link]) -> None:
+        self._change_links(reset=frozenset(links))
+
+    def _change_links(self, **changes: object) -> None:
+        with self._network_lock:
+            for name, value in changes.items():
+                setattr(self.faults, name, value)
+            problems: list[str] = []
+            for life in list(self._lives.values()):
+                if life.packets is not None:
+                    with _problems(problems):
+                        life.packets.apply(self.addresses, self.faults)
+                elif any(changes.values()):
+                    problems.append(self.left_out.get("partition", "there is no network to hurt"))
+            if problems:
+                raise BackendError("; ".join(problems))
+
+    # -- disks ----------------------------------------------------------------------------------
+
+    def _disk(self, node: int):
+        disk = self._life(node).disk
+        if disk is None:
+            raise BackendError(f"node {node} has no disk of its own: "
+                               f"{self.left_out.get(POWER_LOSS, 'it is gone')}")
+        return disk
+
+    def power_loss(self, nodes: Collection[int]) -> None:
+        with contextlib.ExitStack() as stack:
+            for node in sorted(nodes):
+                stack.enter_context(self._life(node).lock)
+                self._discover(node)
+            # All stand still before the first disk ends: no node sees the other's power go.
+            for node in nodes:
+                self._runner.signal(node, signal.SIGSTOP)
+            for node in nodes:
+                self._disk(node).shut_down()
+            for node in nodes:
+                self._end(node, signal.SIGKILL)
+                self.thaw_disk(node)  # after the shutdown: what hung does not reach the disk
+            self._each(nodes, self._remount)
+
+    def slow_disk(self, node: int, bytes_per_s: int, operations_per_s: int) -> None:
+        life = self._life(node)
+        self._disk(node)
+        life.throttle = bytes_per_s, operations_per_s
+        if self._runner.alive(node):
+            self._throttle(life)
+
+    def _throttle(self, life: Life) -> None:
+        throttle.throttle(self._runner.pid(life.place.id), life.disk.device(), *life.throttle)
+
+    def freeze_disk(self, node: int) -> None:
+        self._disk(node).freeze()
+
+    def thaw_disk(self, node: int) -> None:
+        disk = self._life(node).disk
+        if disk is not None:
+            disk.thaw()
+
+    def fill_disk(self, node: int, leave_bytes: int = 0) -> None:
+        self._disk(node).fill(leave_bytes)
+
+    def free_disk(self, node: int) -> None:
+        disk = self._life(node).disk
+        if disk is not None:
+            disk.free()
+
+    def fail_disk(self, node: int) -> None:
+        self._disk(node).shut_down()
+
+    def mend_disk(self, node: int) -> None:
+        if self._disk(node).failed:
+            with self._life(node).lock:
+                self._discover(node)
+                self._end(node, signal.SIGKILL)
+                self.thaw_disk(node)
+                self._remount(node)
+
+    def _remount(self, node: int) -> None:
+        if not host.holds(lambda: not self._runner.alive(node), KILL_S):
+            raise BackendError(f"node {node} was killed and still is in the kernel")
+        self._disk(node).remount()
+
+    def data_directory(self, node: int) -> Path:
+        return self.layout.data(node)
+
+    # -- clocks ---------------------------------------------------------------------------------
+
+    def set_clock(self, node: int, wall_ms: int = 0, jump_ms: int = 0,
+                  drift_ppm: int = 0) -> None:
+        life = self._life(node)
+        if CLOCK not in self.kinds:
+            raise BackendError(self.left_out[CLOCK])
+        life.jumped_ms += jump_ms
+        life.wall_ms, life.drift_ppm = wall_ms, drift_ppm
+        layout.set_clock(self.layout.clock(node), wall_ms, life.jumped_ms, drift_ppm)
+
+    # -- afterwards -----------------------------------------------------------------------------
+
+    def log_path(self, node: int) -> Path:
+        return self.layout.log(node)
+
+    def collect(self, target: Path) -> list[int]:
+        for node in sorted(self._lives):
+            place = target / str(node)
+            place.mkdir(parents=True, exist_ok=True)
+            for path in (self.layout.log(node), self.layout.config(node)):
+                shutil.copyfile(path, place / path.name)
+            shutil.copytree(self.layout.data(node), place / layout.DATA, dirs_exist_ok=True)
+            _give_to_us(place)
+        return sorted(self._lives)
+
+
+def _give_to_us(directory: Path) -> None:
+    """The copies of a container's files."""
+    for path in (directory, *directory.rglob("*")):
+        os.chown(path, os.geteuid(), os.getegid())
+
+
+def _outcome(work: Callable, item: object) -> BackendError | None:
+    try:
+        work(item)
+    except BackendError as error:
+        return error
+    return None
+
+
+@contextlib.contextmanager
+def _problems(problems: list[str]) -> Iterator[None]:
+    """Healing goes on with what is next."""
+    try:
+        yield
+    except (BackendError, OSError) as error:
+        problems.append(str(error))

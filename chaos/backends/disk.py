@@ -1,0 +1,158 @@
+"""A node's own disk: an ext4 file system in a file, that can lose its power, hang, fill up, fail.
+
+Contract.  ``LoopDisk`` is made, mounted and taken away here; its faults are switched on and off in
+any order, and every method may be called twice.  Needs root.
+
+Theory.  ``FS_IOC_SHUTDOWN`` with NOLOGFLUSH ends a file system at one moment, as a power cut does:
+what was synced is in the file, what was not is nowhere, and every write from then on fails with
+EIO.  Mounted again, the journal is replayed.  ``FIFREEZE`` holds every writer in the kernel, in
+uninterruptible sleep: not even SIGKILL ends it before the thaw, so whoever freezes must make sure
+that somebody thaws.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from chaos.backends import host
+from chaos.backends.backend import BackendError
+
+#: linux/fs.h and ext4's own header.
+_FS_IOC_SHUTDOWN, _NOLOGFLUSH = 0x8004587D, 2
+_FIFREEZE, _FITHAW = 0xC0045877, 0xC0045878
+#: The foreign file that takes all room, beside the node's data directory.
+BALLAST = "ballast"
+#: A file system that is not in use is unmounted at once; its last writer may still be ending.
+UNMOUNT_S = 20.0
+
+
+class LoopDisk:
+    """One file system, at ``mount``, in the file ``image``."""
+
+    def __init__(self, image: Path, mount: Path):
+        self.image = image
+        self.mount = mount
+        self.frozen = self.failed = False
+
+    def create(self, size_bytes: int) -> None:
+        """Makes the file system and mounts it."""
+        self.mount.mkdir(parents=True, exist_ok=True)
+        self.image.parent.mkdir(parents=True, exist_ok=True)
+        with self.image.open("wb") as file:
+            file.truncate(size_bytes)
+        # Nothing is reserved for root: a full disk is full for everybody.
+        host.run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard", str(self.image))
+        self.attach()
+
+    def attach(self) -> None:
+        """Mounts it."""
+        host.run("mount", "-t", "ext4", "-o", "loop,noatime", str(self.image), str(self.mount))
+        self.frozen = self.failed = False
+
+    def detach(self) -> None:
+        """Unmounts it, and waits until the kernel has forgotten it: mounted again before, it would
+        be the same failed file system."""
+        device = self.device_name()
+        if not device:
+            return
+        said: list[str] = []
+
+        def unmounted() -> bool:
+            try:
+                host.run("umount", str(self.mount))
+            except BackendError as error:
+                said[:] = [str(error)]
+                return not os.path.ismount(self.mount)
+            return True
+
+        if not host.holds(unmounted, UNMOUNT_S):
+            raise BackendError(f"the disk at {self.mount} cannot be unmounted: {said[0]}")
+        if not host.holds(lambda: not Path("/sys/fs/ext4", device).exists(), UNMOUNT_S):
+            raise BackendError(f"the file system of {device} is still in use: another mount "
+                               f"namespace has a copy of it")
+
+    def device_name(self) -> str:
+        """The name of its loop device; empty when it is not mounted."""
+        number = self.device()
+        return os.path.basename(os.readlink(f"/sys/dev/block/{number}")) if number else ""
+
+    def device(self) -> str:
+        """MAJOR:MINOR of its loop device; empty when it is not mounted."""
+        if not os.path.ismount(self.mount):
+            return ""
+        number = os.stat(self.mount).st_dev
+        return f"{os.major(number)}:{os.minor(number)}"
+
+    def shut_down(self) -> None:
+        """At this moment: unsynced writes are gone, later ones fail with EIO."""
+        self._control(_FS_IOC_SHUTDOWN, struct.pack("I", _NOLOGFLUSH))
+        self.failed = True
+
+    def remount(self) -> None:
+        """As after the power has come back.  Nobody may use the disk."""
+        self.thaw()
+        self.detach()
+        self.attach()
+
+    def freeze(self) -> None:
+        """Writes and syncs hang from now on; what was written before is synced first."""
+        if not self.frozen:
+            self.frozen = True  # before: an exception in between must not leave it unthawed
+            self._control(_FIFREEZE, struct.pack("i", 0))
+
+    def thaw(self) -> None:
+        """They go on."""
+        thaw(self.mount)
+        self.frozen = False
+
+    def fill(self, leave_bytes: int = 0) -> None:
+        """Takes all room but ``leave_bytes``."""
+        with open(self.mount / BALLAST, "ab") as file:
+            step = self.free_bytes() - leave_bytes
+            while step >= 4096:
+                try:
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, step)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    step //= 2  # some of what is free is needed for the list of what is taken
+                else:
+                    step = min(step, self.free_bytes() - leave_bytes)
+
+    def free(self) -> None:
+        """Gives it back."""
+        (self.mount / BALLAST).unlink(missing_ok=True)
+
+    def free_bytes(self) -> int:
+        """What is free."""
+        found = os.statvfs(self.mount)
+        return found.f_bavail * found.f_frsize
+
+    def _control(self, request: int, argument: bytes) -> None:
+        try:
+            control(self.mount, request, argument)
+        except OSError as error:
+            raise BackendError(f"ioctl {request:#x} on {self.mount}: {error.strerror}") from error
+
+
+def control(directory: Path, request: int, argument: bytes) -> None:
+    """An ioctl on a directory.  Raises ``OSError``."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.ioctl(descriptor, request, argument)
+    finally:
+        os.close(descriptor)
+
+
+def thaw(mount: Path) -> None:
+    """Thaws what is mounted there, however often it was frozen; nothing if it is not."""
+    if not os.path.ismount(mount):
+        return
+    with contextlib.suppress(OSError):  # EINVAL: it is not frozen (any more)
+        while True:
+            control(mount, _FITHAW, struct.pack("i", 0))

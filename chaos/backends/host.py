@@ -1,0 +1,153 @@
+"""This machine: commands of its system, what it can do, which processes of it live.
+
+Contract.  ``run`` raises ``BackendError`` with what the command said.  A process is named by
+``Process``: pids are used again, (pid, start time) on one boot is not.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from chaos.backends.backend import BackendError
+
+#: Commands of the system end at once; a file system on a slow disk may take its time.
+COMMAND_S = 60.0
+#: How often a condition is looked at.
+POLL_S = 0.02
+
+
+class Process(NamedTuple):
+    """One process of this boot, for ever."""
+
+    pid: int
+    start_time: int  # clock ticks after boot: field 22 of /proc/PID/stat
+
+
+def run(*command: str, text: str = "", timeout_s: float = COMMAND_S,
+        environment: dict[str, str] | None = None) -> str:
+    """Runs a command of the system, with ``text`` as its input; its output."""
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True,
+                              timeout=timeout_s, env=environment)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BackendError(f"`{' '.join(command)}`: {error}") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
+        raise BackendError(f"`{' '.join(command)}`: {said}")
+    return done.stdout
+
+
+def within(namespace: Path, *command: str) -> list[str]:
+    """A command that runs in a network namespace.  Only there: its mounts stay this process's, so
+    that no copy of them keeps a node's file system in use."""
+    return ["nsenter", f"--net={namespace}", *command]
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """A program of ours, by this interpreter."""
+    # -P: a directory `node/` in the place where the process starts is not our package.
+    return [sys.executable, "-P", "-m", name, *arguments]
+
+
+def run_python(name: str, *arguments: str, timeout_s: float = COMMAND_S) -> str:
+    """Runs a program of ours to its end; its output."""
+    return run(*module(name, *arguments), timeout_s=timeout_s, environment=environment())
+
+
+def environment() -> dict[str, str]:
+    """Ours, with the directory of our packages on the path, installed or not."""
+    packages = str(Path(__file__).resolve().parents[2])
+    inherited = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (packages, inherited)))}
+
+
+def is_root() -> bool:
+    """Whether namespaces, mounts and rules can be made."""
+    return os.geteuid() == 0
+
+
+def missing(*commands: str) -> list[str]:
+    """Which of these commands the machine does not have."""
+    return [command for command in commands if shutil.which(command) is None]
+
+
+def identify(pid: int) -> Process:
+    """A process that lives now; start time 0 when it does not."""
+    return Process(pid, _start_time(pid) or 0)
+
+
+def alive(process: Process) -> bool:
+    """Whether this very process lives; one that only waits to be reaped does not."""
+    return process.start_time != 0 and _start_time(process.pid) == process.start_time
+
+
+def _start_time(pid: int) -> int | None:
+    """None when there is no such process, or all its threads have ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field, the command in parentheses, may itself hold spaces and parentheses.
+    fields = stat[stat.rindex(")") + 2:].split()
+    threads = int(fields[17])
+    # Killed, with a thread that still is in the kernel: its files are in use.
+    return None if fields[0] in "ZX" and threads <= 1 else int(fields[19])
+
+
+def send(process: Process, number: signal.Signals) -> bool:
+    """Signals exactly this process; False when it does not live."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not alive(process):
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def holds(condition: Callable[[], bool], timeout_s: float, poll_s: float = POLL_S) -> bool:
+    """Waits for ``condition``; False when it does not hold within ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(poll_s)
+    return True
+
+
+def state_directory() -> Path:
+    """Where runs leave word of what they have made, for whoever has to clear it away."""
+    directory = (Path("/run/multiraft-chaos") if is_root()
+                 else Path(f"/tmp/multiraft-chaos-{os.getuid()}"))
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
+
+
+def log_tail(log: Path, since: int = 0, lines: int = 12) -> str:
+    """The last lines of a log, none from before byte ``since``."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(since)
+        return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+
+
+def check(commands: Sequence[str], packages: str) -> None:
+    """Raises ``BackendError`` that says how to get what is missing."""
+    absent = missing(*commands)
+    if absent:
+        raise BackendError(f"{', '.join(absent)} missing; install them: apt-get install {packages}")

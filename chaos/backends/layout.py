@@ -1,0 +1,141 @@
+"""Files of a cluster under test: who is where, and each node's ``node.toml``.
+
+    D/node-N/node.toml   configuration
+    D/node-N/clock       how far the node's clocks are off (``chaos.shifted_clock``)
+    D/node-N/log         standard output and error of all its lives
+    D/node-N/disk        its disk: a file system of its own, or a directory
+    D/node-N/disk/data   its data directory
+    D/images/N           the file in which that file system is
+
+Contract.  ``node.toml`` names nothing by an absolute path: in a container, ``D/node-N`` is somewhere
+else.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.backends.backend import ClusterSpec, Settings
+from chaos.backends.disk import LoopDisk
+
+#: Ports of every node that has an address of its own, as in the examples of operations.md.
+CLIENT_PORT, PEER_PORT, HTTP_PORT = 9101, 9201, 9301
+DATA = "data"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one node is."""
+
+    id: int
+    host: str
+    client_port: int = CLIENT_PORT
+    peer_port: int = PEER_PORT
+    http_port: int = HTTP_PORT
+
+    @property
+    def client_address(self) -> str:
+        """Where clients reach it."""
+        return f"{self.host}:{self.client_port}"
+
+    @property
+    def http_address(self) -> str:
+        """Where its metrics and health are."""
+        return f"{self.host}:{self.http_port}"
+
+
+@dataclass
+class Layout:
+    """The files of one cluster, below ``directory``."""
+
+    directory: Path
+    spec: ClusterSpec
+    cluster_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def node(self, node: int) -> Path:
+        """A node's directory."""
+        return self.directory / f"node-{node}"
+
+    def config(self, node: int) -> Path:
+        """Its configuration."""
+        return self.node(node) / "node.toml"
+
+    def log(self, node: int) -> Path:
+        """What it says."""
+        return self.node(node) / "log"
+
+    def clock(self, node: int) -> Path:
+        """How far its clocks are off."""
+        return self.node(node) / "clock"
+
+    def disk(self, node: int) -> Path:
+        """Where its disk is mounted."""
+        return self.node(node) / "disk"
+
+    def data(self, node: int) -> Path:
+        """Its data directory."""
+        return self.disk(node) / DATA
+
+    def image(self, node: int) -> Path:
+        """The file behind its disk."""
+        return self.directory / "images" / str(node)
+
+    def write(self, place: Place, members: Sequence[Place]) -> None:
+        """The configuration of one node; ``members``: of a new cluster, () = it joins one."""
+        self.node(place.id).mkdir(parents=True, exist_ok=True)
+        self.config(place.id).write_text(self.toml(place, members), encoding="utf-8")
+        self.log(place.id).touch()
+        set_clock(self.clock(place.id), 0, 0, 0)
+
+    def toml(self, place: Place, members: Sequence[Place]) -> str:
+        """The text of one node's configuration."""
+        tables: dict[str, dict[str, object]] = {
+            "node": _member(place) | {"data_dir": f"{self.disk(0).name}/{DATA}"},
+            "http": {"address": place.http_address},
+            # Nobody else is on these networks, and the faults are not about strangers.
+            "security": {"insecure": True},
+            "storage": {"durability": self.spec.durability}}
+        if members:
+            tables["cluster"] = {"id": self.cluster_id, "groups": self.spec.groups,
+                                 "replication_factor": self.spec.replication_factor}
+        for settings in (self.spec.settings, self.spec.node_settings.get(place.id, {})):
+            _merge(tables, settings)
+        lines = []
+        for name, table in tables.items():
+            lines += [f"[{name}]", *_lines(table), ""]
+        for member in members:
+            lines += ["[[cluster.nodes]]", *_lines(_member(member)), ""]
+        return "\n".join(lines)
+
+
+def disk_of(files: Layout, node: int) -> LoopDisk:
+    """The disk of a node, not made yet."""
+    return LoopDisk(files.image(node), files.disk(node))
+
+
+def _member(place: Place) -> dict[str, object]:
+    return {"id": place.id, "rack": f"r{place.id}", "client_address": place.client_address,
+            "peer_address": f"{place.host}:{place.peer_port}"}
+
+
+def _merge(tables: dict[str, dict[str, object]], settings: Settings) -> None:
+    for name, table in settings.items():
+        tables.setdefault(name, {}).update(table)
+
+
+def _lines(table: Mapping[str, object]) -> list[str]:
+    # Texts, numbers, booleans and lists of them are the same in JSON and in TOML.
+    return [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+
+
+def set_clock(path: Path, wall_ms: int, monotonic_ms: int, drift_ppm: int) -> None:
+    """Replaces the file that a node's clocks follow, at once."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(json.dumps({"monotonic_ms": monotonic_ms, "drift_ppm": drift_ppm,
+                                 "wall_ms": wall_ms}), encoding="utf-8")
+    fresh.chmod(0o644)
+    fresh.replace(path)

@@ -1,0 +1,162 @@
+"""What a run has made outside its directory, written down before it is made; and its clearing.
+
+Contract.  ``Ledger.note`` comes before the making.  ``release`` takes away all that a ledger names,
+in the order in which it can go, whatever of it exists; it may be called twice, and by any of three:
+the run itself at its end, its watchdog when the run is gone, and the next run.  What cannot go is
+named in ``ReleaseFailed``, after everything else has gone.
+
+Invariants.  A ledger belongs to one process: while that lives, nobody else releases it.  Containers
+and networks of an engine have labels of the run and of its owner as well, so that they are found
+even when the ledger is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from chaos.backends import disk, host, throttle
+from chaos.backends.backend import BackendError
+from chaos.backends.host import Process
+
+#: Kinds of what is written down, in the order of their release: a process that waits for a frozen
+#: disk ends only after the thaw, a disk in use is not unmounted.
+DISK, PROCESS, RUN_LABEL, CGROUP, NAMESPACE, LINK, SHARED = (
+    "disk", "process", "label", "cgroup", "namespace", "link", "shared")
+#: A killed process is gone unless its disk is slow.
+GONE_S = 30.0
+_SUFFIX = ".ledger"
+
+
+class ReleaseFailed(BackendError):
+    """Something is left."""
+
+
+class Ledger:
+    """One run's file; lines are only added."""
+
+    def __init__(self, run: str, path: Path):
+        self.run = run
+        self.path = path
+
+    @classmethod
+    def open(cls) -> Ledger:
+        """A new run, owned by this process."""
+        run = secrets.token_hex(4)
+        path = host.state_directory() / (run + _SUFFIX)
+        # Not seen before it has an owner: others clear away what has none.
+        fresh = cls(run, path.with_suffix(".new"))
+        fresh.note("owner", *map(str, host.identify(os.getpid())))
+        fresh.path.rename(path)
+        return cls(run, path)
+
+    def note(self, kind: str, *what: str) -> None:
+        """It is going to be made."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([kind, *what]) + "\n")
+
+    def rows(self) -> list[list[str]]:
+        """All that was noted; a line that was being written when its writer died is left out."""
+        if not self.path.exists():
+            return []
+        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines(True)
+                if line.endswith("\n")]
+
+    def of_kind(self, kind: str) -> list[list[str]]:
+        """What was noted of one kind, each thing once."""
+        found = [row[1:] for row in self.rows() if row[0] == kind]
+        return [row for number, row in enumerate(found) if row not in found[:number]]
+
+    def is_orphan(self) -> bool:
+        """Whether the process that owns it is gone."""
+        owners = self.of_kind("owner")
+        return not owners or not host.alive(Process(int(owners[0][0]), int(owners[0][1])))
+
+
+def orphans() -> Iterator[Ledger]:
+    """Ledgers of runs that are gone."""
+    for path in sorted(host.state_directory().glob("*" + _SUFFIX)):
+        ledger = Ledger(path.name.removesuffix(_SUFFIX), path)
+        if ledger.is_orphan():
+            yield ledger
+
+
+def release_orphans() -> list[str]:
+    """Clears what earlier runs left; their names."""
+    released = []
+    for ledger in list(orphans()):
+        release(ledger)
+        released.append(ledger.run)
+    return released
+
+
+def release(ledger: Ledger) -> None:
+    """Takes away all that it names, and the ledger.  Raises ``ReleaseFailed``."""
+    left: list[str] = []
+    for image, mount in ledger.of_kind(DISK):
+        with _complaints(left):
+            disk.thaw(Path(mount))
+    _kill([Process(int(pid), int(start)) for pid, start in ledger.of_kind(PROCESS)], left)
+    for _label in ledger.of_kind(RUN_LABEL):
+        with _complaints(left):
+            _remove_labelled(ledger.run)
+    for name, in ledger.of_kind(CGROUP):
+        with _complaints(left):
+            throttle.remove(name)
+    for name, in ledger.of_kind(NAMESPACE):
+        with _complaints(left):
+            if Path("/run/netns", name).exists():
+                host.run("ip", "netns", "del", name)
+    for name, in ledger.of_kind(LINK):
+        with _complaints(left):
+            if Path("/sys/class/net", name).exists():
+                host.run("ip", "link", "del", name)
+    for image, mount in ledger.of_kind(DISK):
+        with _complaints(left):
+            disk.LoopDisk(Path(image), Path(mount)).detach()
+            Path(image).unlink(missing_ok=True)
+    for directory, in ledger.of_kind(SHARED):
+        with _complaints(left):
+            if os.path.ismount(directory):
+                host.run("umount", directory)
+    if left:
+        raise ReleaseFailed(f"run {ledger.run} leaves: {'; '.join(left)}")
+    ledger.path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _complaints(left: list[str]) -> Iterator[None]:
+    """One thing that cannot go does not keep the others."""
+    try:
+        yield
+    except (BackendError, OSError) as error:
+        left.append(str(error))
+
+
+def _kill(processes: list[Process], left: list[str]) -> None:
+    for process in processes:
+        host.send(process, signal.SIGKILL)
+    for process in processes:
+        if not host.holds(lambda process=process: not host.alive(process), GONE_S):
+            left.append(f"process {process.pid}")
+
+
+def _remove_labelled(run: str) -> None:
+    """Containers first: a network in use stays.  By the engine's own command, so that whoever
+    clears needs no library."""
+    wanted = f"label={LABEL}={run}"
+    containers = host.run("docker", "ps", "-aq", "--filter", wanted).split()
+    if containers:
+        host.run("docker", "rm", "-f", "-v", *containers)
+    networks = host.run("docker", "network", "ls", "-q", "--filter", wanted).split()
+    if networks:
+        host.run("docker", "network", "rm", *networks)
+
+
+#: The label of everything of ours in an engine; its value is the run.
+LABEL = "multiraft.chaos"

@@ -1,0 +1,189 @@
+"""Nodes as processes of this machine; with root, each with a network and a disk of its own.
+
+Contract.  With root every node runs in a network namespace with one link to a bridge, on a file
+system in a file, in a cgroup: nearly every fault is possible.  Without, nodes share loopback and
+the caller's file system, and can be killed, stopped and paused.
+
+Theory.  The bridge stands in a namespace too: no firewall of the machine sees what is forwarded
+there (an engine's drops it), and nothing of the machine's own network changes but for one link,
+through which the clients come.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import random
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from chaos.backends import host, ledger, probes, subnet, throttle
+from chaos.backends.backend import CLIENTS, KINDS, PARTITION, SLOW_DISK, ClusterSpec
+from chaos.backends.cluster import Cluster
+from chaos.backends.layout import Place
+from chaos.backends.packets import NodePackets
+
+
+class ProcessBackend(Cluster):
+    """One cluster of processes."""
+
+    name = "process"
+
+    def __init__(self, directory: Path, spec: ClusterSpec):
+        self._subnet: ipaddress.IPv4Network | None = None
+        super().__init__(directory, spec)
+        self._runner = _Processes(self)
+
+    def _probe(self) -> dict[str, str]:
+        if host.is_root():
+            return super()._probe()
+        why = probes.without_root() | probes.without_launcher()
+        return {kind: why[kind] for kind in KINDS if kind in why}
+
+    @property
+    def has_networks(self) -> bool:
+        """Whether every node has a namespace of its own."""
+        return PARTITION in self.kinds
+
+    def namespace(self, node: int) -> str:
+        """The name of a node's."""
+        return f"mrc{self.book.run}n{node}"
+
+    def cgroup(self, node: int) -> str:
+        """The name of a node's."""
+        return f"multiraft-chaos-{self.book.run}-{node}"
+
+    def _open(self) -> None:
+        if self.has_disks:
+            self._share_mounts()
+        if self.has_networks:
+            self._open_network()
+
+    def _share_mounts(self) -> None:
+        share_mounts(self.book, self.directory)
+
+    def _open_network(self) -> None:
+        """A bridge in a namespace of its own, and this machine's link to it."""
+        self._subnet = subnet.free(random.Random())
+        clients, switch = self._subnet[-2], self._switch
+        link = f"mrc{self.book.run}"
+        self.book.note(ledger.NAMESPACE, switch)
+        self.book.note(ledger.LINK, link)
+        self.addresses[CLIENTS] = str(clients)
+        host.run("ip", "netns", "add", switch)
+        host.run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+        host.run("ip", "link", "add", link, "type", "veth", "peer", "name", "clients", "netns",
+                 switch)
+        host.run("ip", "-n", switch, "link", "set", "clients", "master", "bridge")
+        for device in ("bridge", "clients"):
+            host.run("ip", "-n", switch, "link", "set", device, "up")
+        host.run("ip", "addr", "add", f"{clients}/{self._subnet.prefixlen}", "dev", link)
+        host.run("ip", "link", "set", link, "up")
+
+    @property
+    def _switch(self) -> str:
+        return f"mrc{self.book.run}s"
+
+    def _make_place(self, node: int) -> Place:
+        if self.has_networks:
+            self.addresses[node] = str(self._subnet[node])
+            return Place(node, self.addresses[node])
+        self.addresses[node] = "127.0.0.1"
+        return Place(node, "127.0.0.1", *_free_ports(3))
+
+    def _make_network(self, place: Place) -> NodePackets | None:
+        if not self.has_networks:
+            return None
+        name, outer = self.namespace(place.id), f"node{place.id}"
+        self.book.note(ledger.NAMESPACE, name)
+        host.run("ip", "netns", "add", name)
+        host.run("ip", "-n", self._switch, "link", "add", outer, "type", "veth", "peer", "name",
+                 "eth0", "netns", name)
+        host.run("ip", "-n", self._switch, "link", "set", outer, "master", "bridge", "up")
+        host.run("ip", "-n", name, "addr", "add", f"{place.host}/{self._subnet.prefixlen}", "dev",
+                 "eth0")
+        for device in ("lo", "eth0"):
+            host.run("ip", "-n", name, "link", "set", device, "up")
+        return NodePackets(place.id, Path("/run/netns", name))
+
+
+class _Processes:
+    """A ``Runner`` of children of this process."""
+
+    def __init__(self, backend: ProcessBackend):
+        self._backend = backend
+        self._children: dict[int, subprocess.Popen] = {}
+        self._known: dict[int, host.Process] = {}
+
+    def spawn(self, node: int) -> None:
+        backend, files = self._backend, self._backend.layout
+        command = node_command(files.config(node), files.clock(node), backend.spec.planted)
+        if backend.has_networks:
+            command = host.within(Path("/run/netns", backend.namespace(node)), *command)
+        with files.log(node).open("ab") as log:
+            # Its own session: what ends this process by the keyboard does not end nodes before
+            # this process has said so.
+            child = subprocess.Popen(command, cwd=files.node(node), stdin=subprocess.DEVNULL,
+                                     stdout=log, stderr=log, start_new_session=True,
+                                     env=host.environment())
+        self._children[node], self._known[node] = child, host.identify(child.pid)
+        backend.book.note(ledger.PROCESS, *map(str, self._known[node]))
+        if SLOW_DISK in backend.kinds:
+            backend.book.note(ledger.CGROUP, backend.cgroup(node))
+            throttle.isolate(child.pid, backend.cgroup(node))
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        if node in self._known:
+            host.send(self._known[node], number)
+
+    def pause(self, node: int) -> None:
+        self.signal(node, signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        self.signal(node, signal.SIGCONT)
+
+    def alive(self, node: int) -> bool:
+        if node not in self._children:
+            return False
+        self._children[node].poll()  # reaped when it has ended
+        return host.alive(self._known[node])
+
+    def exit_status(self, node: int) -> int:
+        return self._children[node].wait()
+
+    def pid(self, node: int) -> int:
+        return self._known[node].pid
+
+
+def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str],
+                 python: str = "") -> list[str]:
+    """How a node is started: by the launcher, with its clock and the planted bugs."""
+    start = ["node", "start", "--config", str(config)]
+    if importlib.util.find_spec("chaos.launcher") is None:
+        command = host.module("admin_cli", *start)
+    else:
+        bugs = [word for name in planted for word in ("--planted", name)]
+        command = host.module("chaos.launcher", *bugs, "--clock", str(clock), "--", *start)
+    return [python, *command[1:]] if python else command
+
+
+def share_mounts(book: ledger.Ledger, directory: Path) -> None:
+    """Makes mounts below ``directory`` go everywhere when they go here: a mount namespace that
+    somebody makes meanwhile copies them, and must not keep a failed file system alive."""
+    book.note(ledger.SHARED, str(directory))
+    host.run("mount", "--bind", str(directory), str(directory))
+    host.run("mount", "--make-shared", str(directory))
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody has just now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
