@@ -20,6 +20,9 @@ from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, read_hist
 OUTCOMES = (OK, FAIL, INFO)
 #: Appends differ by what was promised; all other operations go by their name.
 ACKS = "acks"
+#: From top to bottom; others follow.
+ORDER = ("append (commit)", "append (leader)", "append (none)", "read", "poll", "offsets",
+         "create topic", "delete topic", "describe", "assign")
 
 
 class Fault(NamedTuple):
@@ -108,9 +111,12 @@ def read(path: Path) -> Series:
         reading.row(begin_s, label, OUTCOMES.index(INFO))
     for (kind, nodes), (begin_s, text) in reading.begun.items():
         reading.faults.append(Fault(kind, nodes, begin_s, reading.now_s, text))
+    names = sorted(reading.names, key=lambda name: (ORDER + (name,)).index(name))
+    new_number = numpy.array([names.index(name) for name in reading.names], dtype=int)
     columns = Columns(numpy.array(reading.begin), numpy.array(reading.end),
-                      numpy.array(reading.name), numpy.array(reading.outcome))
-    return Series(columns, list(reading.names), sorted(reading.faults, key=lambda f: f.begin_s),
+                      new_number[numpy.array(reading.name, dtype=int)],
+                      numpy.array(reading.outcome))
+    return Series(columns, names, sorted(reading.faults, key=lambda f: f.begin_s),
                   reading.phases, reading.errors, reading.now_s, events)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,10 @@ class Parameters:
     control: str = ""  # name of a control arm
     planted: tuple[str, ...] = ()
     pace: float = 1.0
+
+    def replace(self, **changes: Any) -> "Parameters":
+        """A copy that differs in these fields."""
+        return replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
         """For ``run.json``."""
