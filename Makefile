@@ -22,7 +22,7 @@ MAKEFLAGS += --no-print-directory
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
-build: $(VENV)/.built-dev  ## create .venv, install in place with the dev extra, compile
+build: $(VENV)/.built-dev  ## create .venv, install in place with the extras dev and chaos, compile
 
 test: $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m ruff check .
@@ -75,7 +75,7 @@ $(PY):
 
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) -e '.[dev,chaos]'
 	@touch $@
 
 $(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES) $(BUILT)

@@ -7,8 +7,8 @@
     D/node-N/disk/data   its data directory
     D/images/N           the file in which that file system is
 
-Contract.  ``node.toml`` names nothing by an absolute path: in a container, ``D/node-N`` is somewhere
-else.
+Contract.  ``node.toml`` names nothing by an absolute path: in a container, ``D/node-N`` is
+somewhere else.
 """
 
 from __future__ import annotations

@@ -26,11 +26,15 @@ from chaos.backends.host import Process
 
 #: Kinds of what is written down, in the order of their release: a process that waits for a frozen
 #: disk ends only after the thaw, a disk in use is not unmounted.
-DISK, PROCESS, RUN_LABEL, CGROUP, NAMESPACE, LINK, SHARED = (
-    "disk", "process", "label", "cgroup", "namespace", "link", "shared")
+DISK, PROCESS, CONTAINERS, CGROUP, NAMESPACE, LINK, SHARED, ENGINE = (
+    "disk", "process", "containers", "cgroup", "namespace", "link", "shared", "engine")
 #: A killed process is gone unless its disk is slow.
 GONE_S = 30.0
 _SUFFIX = ".ledger"
+#: The label of everything of ours in an engine; its value is the run.
+LABEL = "multiraft.chaos"
+#: And who owns it: a process of this boot, so that what has no owner is found without a ledger.
+OWNER_LABEL = "multiraft.chaos.owner"
 
 
 class ReleaseFailed(BackendError):
@@ -98,13 +102,13 @@ def release_orphans() -> list[str]:
 def release(ledger: Ledger) -> None:
     """Takes away all that it names, and the ledger.  Raises ``ReleaseFailed``."""
     left: list[str] = []
-    for image, mount in ledger.of_kind(DISK):
+    for _image, mount in ledger.of_kind(DISK):
         with _complaints(left):
             disk.thaw(Path(mount))
     _kill([Process(int(pid), int(start)) for pid, start in ledger.of_kind(PROCESS)], left)
-    for _label in ledger.of_kind(RUN_LABEL):
+    if ledger.of_kind(CONTAINERS):
         with _complaints(left):
-            _remove_labelled(ledger.run)
+            remove_containers(ledger.run)
     for name, in ledger.of_kind(CGROUP):
         with _complaints(left):
             throttle.remove(name)
@@ -124,6 +128,8 @@ def release(ledger: Ledger) -> None:
         with _complaints(left):
             if os.path.ismount(directory):
                 host.run("umount", directory)
+    for pid, start in ledger.of_kind(ENGINE):
+        _terminate(Process(int(pid), int(start)), left)
     if left:
         raise ReleaseFailed(f"run {ledger.run} leaves: {'; '.join(left)}")
     ledger.path.unlink(missing_ok=True)
@@ -146,17 +152,23 @@ def _kill(processes: list[Process], left: list[str]) -> None:
             left.append(f"process {process.pid}")
 
 
-def _remove_labelled(run: str) -> None:
+def _terminate(engine: Process, left: list[str]) -> None:
+    """An engine puts its own things in order at SIGTERM."""
+    host.send(engine, signal.SIGTERM)
+    if not host.holds(lambda: not host.alive(engine), GONE_S):
+        left.append(f"dockerd, process {engine.pid}")
+
+
+def remove_containers(run: str) -> None:
     """Containers first: a network in use stays.  By the engine's own command, so that whoever
     clears needs no library."""
     wanted = f"label={LABEL}={run}"
+    paused = host.run("docker", "ps", "-q", "--filter", wanted, "--filter", "status=paused")
+    for container in paused.split():
+        host.run("docker", "unpause", container)
     containers = host.run("docker", "ps", "-aq", "--filter", wanted).split()
     if containers:
         host.run("docker", "rm", "-f", "-v", *containers)
     networks = host.run("docker", "network", "ls", "-q", "--filter", wanted).split()
     if networks:
         host.run("docker", "network", "rm", *networks)
-
-
-#: The label of everything of ours in an engine; its value is the run.
-LABEL = "multiraft.chaos"

@@ -1,0 +1,25 @@
+"""Backends by name, imported when they are wanted: what one needs is not the others' price."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from chaos.backends.backend import Backend, BackendError, ClusterSpec
+
+#: name -> where it is.
+BACKENDS = {"process": "chaos.backends.processes:ProcessBackend",
+            "docker": "chaos.backends.containers:DockerBackend"}
+
+
+def open_backend(name: str, directory: Path, spec: ClusterSpec) -> Backend:
+    """A backend whose cluster is not up yet.  Raises ``BackendError`` (``EngineUnavailable`` among
+    others) with one sentence."""
+    module, _, attribute = BACKENDS[name].partition(":")
+    try:
+        kind = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("docker", "testcontainers"):
+            raise
+        raise BackendError("containers need the extra: pip install 'multiraft[chaos]'") from error
+    return kind(directory, spec)

@@ -1,0 +1,253 @@
+"""Nodes as containers: an image built from the sources, one network, one disk per node.
+
+Contract.  As ``ProcessBackend``, in containers of a Docker engine (``chaos.engine``), through
+testcontainers.  Everything in the engine has the labels of the run and of its owner: what an
+earlier harness left is found by them and removed before anything is made.  Other people's
+containers are left alone.
+
+Theory.  A node's network belongs to a *sandbox*, a second container that does nothing: the address
+and the rules of a node outlive its process, so that a node that starts again in the middle of a
+partition never sees a packet from the other side.  ``node-N`` is mounted at ``/node`` with the
+node's disk in it; each start of the container takes the mounts as they are then.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import random
+import signal
+from pathlib import Path
+
+import docker.errors
+import docker.types
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.network import Network
+
+from chaos import engine
+from chaos.backends import host, image, ledger, probes, processes, subnet
+from chaos.backends.backend import CLIENTS, KINDS, PARTITION, BackendError, ClusterSpec
+from chaos.backends.cluster import Cluster
+from chaos.backends.layout import Place
+from chaos.backends.packets import NodePackets
+
+#: Where a node's directory is in its container, and who it is there (deploy/container/Dockerfile).
+INSIDE = Path("/node")
+USER = 10_001
+PYTHON = "/opt/multiraft/bin/python"
+#: Somebody else may have taken the range of addresses that was free a moment ago.
+NETWORK_TRIES = 5
+#: The engine notices the end of a process by itself, and then lets go of its mounts.
+EXIT_SEEN_S = 30.0
+
+
+class DockerBackend(Cluster):
+    """One cluster of containers."""
+
+    name = "docker"
+
+    def __init__(self, directory: Path, spec: ClusterSpec):
+        self._subnet: ipaddress.IPv4Network | None = None
+        self._network: Network | None = None
+        self._sandboxes: dict[int, DockerContainer] = {}
+        # Its own reaper is an image that cannot be pulled everywhere; ledgers and labels do that.
+        testcontainers_config.ryuk_disabled = True
+        super().__init__(directory, spec)
+        try:
+            self.engine = engine.require(
+                lambda daemon: self.book.note(ledger.ENGINE, *map(str, daemon)))
+            remove_leftovers()
+            self.book.note(ledger.CONTAINERS)
+            self.image = image.ensure()
+        except BaseException:
+            self.close()
+            raise
+        self.versions = {**self.versions, "docker": self.engine.version, "image": self.image}
+        self._runner = _Containers(self)
+
+    def _probe(self) -> dict[str, str]:
+        if host.is_root():
+            return super()._probe()
+        why = probes.without_root() | probes.rot_without_root() | probes.without_launcher()
+        return {kind: why[kind] for kind in KINDS if kind in why}
+
+    def labels(self) -> dict[str, str]:
+        """Of everything that this run makes in the engine."""
+        return {ledger.LABEL: self.book.run,
+                ledger.OWNER_LABEL: ":".join(map(str, host.identify(os.getpid())))}
+
+    def _open(self) -> None:
+        if self.has_disks:
+            processes.share_mounts(self.book, self.directory)
+        for attempt in range(NETWORK_TRIES):
+            try:
+                self._open_network()
+                return
+            except docker.errors.APIError as error:
+                if attempt == NETWORK_TRIES - 1:
+                    raise BackendError(f"no network can be made: {error.explanation}") from error
+
+    def _open_network(self) -> None:
+        self._subnet = subnet.free(random.Random())
+        gateway = str(self._subnet[1])
+        pool = docker.types.IPAMPool(subnet=str(self._subnet), gateway=gateway)
+        self._network = Network(docker_network_kw={
+            "driver": "bridge", "labels": self.labels(),
+            "ipam": docker.types.IPAMConfig(pool_configs=[pool])})
+        self._network.create()
+        self.addresses[CLIENTS] = gateway
+
+    def _make_place(self, node: int) -> Place:
+        self.addresses[node] = str(self._subnet[10 + node])
+        return Place(node, self.addresses[node])
+
+    def _make_network(self, place: Place) -> NodePackets | None:
+        sandbox = DockerContainer(self.image).with_name(self.container_name(place.id, "network"))
+        sandbox.with_kwargs(
+            labels=self.labels(), network=self._network.name, entrypoint=["/bin/sleep"],
+            healthcheck={"test": ["NONE"]}, init=False,
+            networking_config={self._network.name: docker.types.EndpointConfig(
+                "1.41", ipv4_address=place.host)})
+        sandbox.with_command(["infinity"])
+        _started(sandbox)
+        self._sandboxes[place.id] = sandbox
+        if PARTITION not in self.kinds:
+            return None
+        return NodePackets(place.id, Path(f"/proc/{_pid(sandbox)}/ns/net"))
+
+    def _own_disk(self, node: int) -> None:
+        if not host.is_root():
+            return
+        files = self.layout
+        os.chown(files.log(node), USER, USER)
+        for path in (files.disk(node), *files.disk(node).rglob("*")):
+            os.chown(path, USER, USER)
+
+    def container_name(self, node: int, role: str) -> str:
+        """What people see in the engine's list."""
+        return f"multiraft-chaos-{self.book.run}-{node}-{role}"
+
+    def sandbox_id(self, node: int) -> str:
+        """The container whose network the node uses."""
+        return self._sandboxes[node].get_container_id()
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "engine"):
+            self.engine.close()
+
+
+class _Containers:
+    """A ``Runner`` of containers; their processes are processes of this machine."""
+
+    def __init__(self, backend: DockerBackend):
+        self._backend = backend
+        self._containers: dict[int, DockerContainer] = {}
+        self._known: dict[int, host.Process] = {}
+        self._ended: dict[int, int] = {}  # node -> status, once the engine has seen the end
+
+    def spawn(self, node: int) -> None:
+        if node in self._containers:
+            try:
+                self._containers[node].get_wrapped_container().start()
+            except docker.errors.APIError as error:
+                raise BackendError(f"node {node}: {error.explanation}") from error
+        else:
+            self._containers[node] = self._make(node)
+        self._ended.pop(node, None)
+        self._known[node] = host.identify(_pid(self._containers[node]))
+
+    def _make(self, node: int) -> DockerContainer:
+        backend = self._backend
+        command = processes.node_command(INSIDE / "node.toml", INSIDE / "clock",
+                                         backend.spec.planted, PYTHON)
+        container = DockerContainer(backend.image)
+        container.with_name(backend.container_name(node, "node"))
+        container.with_volume_mapping(str(backend.layout.node(node)), str(INSIDE), "rw")
+        # Its words go where those of a process go: beside its disk, not on it.
+        container.with_command(["-c", f'exec "$@" >>{INSIDE}/log 2>&1', "node", *command])
+        container.with_kwargs(
+            labels=backend.labels(), network_mode=f"container:{backend.sandbox_id(node)}",
+            entrypoint=["/bin/sh"], healthcheck={"test": ["NONE"]}, working_dir=str(INSIDE))
+        return _started(container)
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        if node in self._known:
+            host.send(self._known[node], number)
+
+    def pause(self, node: int) -> None:
+        self._tell(node, "pause")
+
+    def resume(self, node: int) -> None:
+        self.signal(node, signal.SIGCONT)
+        if self._state(node).get("Paused"):
+            self._tell(node, "unpause")
+
+    def _tell(self, node: int, what: str) -> None:
+        try:
+            getattr(self._containers[node].get_wrapped_container(), what)()
+        except docker.errors.APIError as error:
+            # Between the look and the word it may have ended, or somebody else has said it.
+            if error.status_code != 409:
+                raise BackendError(f"node {node}: {error.explanation}") from error
+
+    def _state(self, node: int) -> dict:
+        if node not in self._containers:
+            return {}
+        container = self._containers[node].get_wrapped_container()
+        container.reload()
+        return container.attrs["State"]
+
+    def alive(self, node: int) -> bool:
+        if node not in self._known or node in self._ended:
+            return False
+        if host.alive(self._known[node]):
+            return True
+        state = self._state(node)  # the engine may not have seen it yet, and not let go of mounts
+        if state["Status"] in ("running", "paused"):
+            return True
+        status = state["ExitCode"]
+        self._ended[node] = 128 - status if status > 128 else status
+        return False
+
+    def exit_status(self, node: int) -> int:
+        if not host.holds(lambda: not self.alive(node), EXIT_SEEN_S):
+            raise BackendError(f"the engine does not notice that node {node} has ended")
+        return self._ended[node]
+
+    def pid(self, node: int) -> int:
+        return self._known[node].pid
+
+
+def _started(container: DockerContainer) -> DockerContainer:
+    try:
+        return container.start()
+    except docker.errors.DockerException as error:
+        raise BackendError(f"a container cannot be started: {error}") from error
+
+
+def _pid(container: DockerContainer) -> int:
+    """Of its first process, as this machine numbers it."""
+    wrapped = container.get_wrapped_container()
+    wrapped.reload()
+    return wrapped.attrs["State"]["Pid"]
+
+
+def remove_leftovers() -> list[str]:
+    """Removes what runs that are gone have left in the engine, by label; their names."""
+    removed = []
+    client = docker.from_env()
+    try:
+        things = [*client.containers.list(all=True, filters={"label": ledger.LABEL},
+                                          ignore_removed=True),
+                  *client.networks.list(filters={"label": ledger.LABEL})]
+        for thing in things:
+            labels = thing.attrs.get("Config", thing.attrs).get("Labels") or {}
+            run, owner = labels[ledger.LABEL], labels.get(ledger.OWNER_LABEL, "0:0")
+            if run not in removed and not host.alive(host.Process(*map(int, owner.split(":")))):
+                ledger.remove_containers(run)
+                removed.append(run)
+    finally:
+        client.close()
+    return removed

@@ -1,0 +1,136 @@
+"""The image that containers of a run are made from, built from this source tree.
+
+Contract.  ``ensure`` returns the image's name and builds only when there is none of these sources.
+What decides is a digest of all that runs inside: the packages of a node, the launcher with its
+planted bugs, the pins, the Dockerfile.  The base is the one that is there, else the one that a
+registry has, else one that is made from Debian's packages (root, ``debootstrap``), once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from chaos.backends import host
+from chaos.backends.backend import BackendError
+
+REPOSITORY = "multiraft-chaos"
+#: What build.sh makes without a registry, and what it takes from one.
+LOCAL_BASE, REGISTRY_BASE = "multiraft-base:bookworm", "debian:bookworm-slim"
+#: A registry that answers sends 30 MB in this time; one that does not would keep us for minutes.
+PULL_S = 60.0
+BUILD_S = 900.0
+#: Images of other sources that are kept; they share the base.
+KEPT = 10
+#: What runs in a container, below the root of the tree.
+SOURCES = ("multiraft", "node", "placement", "admin_cli", "spark", "chaos/launcher.py",
+           "chaos/shifted_clock.py", "chaos/planted", "setup.py", "pyproject.toml",
+           "constraints.txt", "deploy/container")
+_SUFFIXES = (".py", ".pyx", ".pxd", ".h", ".pyi", ".toml", ".txt", ".sh", "Dockerfile")
+
+
+class ImageFailed(BackendError):
+    """There is no image, and none can be built; the sentence says why."""
+
+
+def root() -> Path:
+    """The source tree."""
+    return Path(__file__).resolve().parents[2]
+
+
+def name() -> str:
+    """The image of these sources."""
+    return f"{REPOSITORY}:{digest()[:16]}"
+
+
+def digest() -> str:
+    """SHA-256 of all that runs in a container."""
+    total = hashlib.sha256(f"{sys.version_info[:2]}".encode())
+    for path in _files():
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(root())} {len(content)}\n".encode())
+        total.update(content)
+    return total.hexdigest()
+
+
+def _files() -> Iterator[Path]:
+    for source in SOURCES:
+        path = root() / source
+        if path.is_file():
+            yield path
+        else:
+            yield from sorted(file for file in path.rglob("*") if file.is_file()
+                              and file.name.endswith(_SUFFIXES)
+                              and file.name != "_source_digest.h")
+
+
+def exists(image: str) -> bool:
+    """Whether the engine has it."""
+    return bool(host.run("docker", "image", "ls", "-q", image).strip())
+
+
+def ensure() -> str:
+    """The image's name, after it was built if need be.  Raises ``ImageFailed``."""
+    image = name()
+    with (host.state_directory() / "image.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once build it once
+        if not exists(image):
+            build(image)
+            _forget_old()
+    return image
+
+
+def build(image: str) -> None:
+    """Builds it.  Raises ``ImageFailed``."""
+    script = root() / "deploy" / "container" / "build.sh"
+    if not script.exists():
+        raise ImageFailed("an image is built from the source tree, and this is an installation")
+    try:
+        host.run(str(script), "--tag", image, *_base(), timeout_s=BUILD_S,
+                 environment={**os.environ, "PYTHON": sys.executable})
+    except BackendError as error:
+        last = [line for line in str(error).splitlines() if line.strip()][-1]
+        raise ImageFailed(f"the image cannot be built: {last}") from error
+
+
+def _base() -> list[str]:
+    """Options of build.sh: what the image stands on."""
+    for image in (LOCAL_BASE, REGISTRY_BASE):
+        if exists(image):
+            return ["--base", image]
+    try:
+        host.run("docker", "pull", "--quiet", REGISTRY_BASE, timeout_s=PULL_S)
+    except BackendError as error:
+        if not host.is_root():
+            raise ImageFailed(f"no registry has {REGISTRY_BASE} ({error}), and making a base "
+                              f"takes root") from error
+        _require_debootstrap()
+        return ["--debootstrap"]
+    return ["--base", REGISTRY_BASE]
+
+
+def _require_debootstrap() -> None:
+    if shutil.which("debootstrap") is None:
+        try:
+            host.run("apt-get", "install", "-y", "--no-install-recommends", "debootstrap",
+                     timeout_s=PULL_S)
+        except BackendError as error:
+            raise ImageFailed("no registry can be reached and debootstrap is not installed: "
+                              "apt-get install debootstrap") from error
+
+
+def _forget_old() -> None:
+    """Keeps the newest; one that a container uses stays as well."""
+    rows = host.run("docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}",
+                    REPOSITORY).split()
+    for image in rows[KEPT:]:
+        try:
+            host.run("docker", "image", "rm", image)
+        except BackendError as error:
+            if "in use" not in str(error) and "being used" not in str(error):
+                raise

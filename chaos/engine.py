@@ -1,0 +1,141 @@
+"""A Docker engine to run nodes in: the one that runs, or one that is installed and started here.
+
+Contract.  ``require`` returns an engine that answers, or raises ``EngineUnavailable`` with one
+sentence: a suite that cannot have one says so and counts as skipped, never as passed.  An engine
+that was running is never touched; one that was started here ends with ``Engine.close``, or with the
+ledger of the run that it was started for.
+
+Theory.  Root may do all it takes on Debian: the package, the daemon, nothing else.  Where cgroups
+or mounts are forbidden the daemon ends by itself and says why in its log, which becomes the
+sentence.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+
+from chaos.backends import host
+from chaos.backends.backend import BackendError
+
+PACKAGE = "docker.io"
+INSTALL_S = 300.0
+#: A fresh daemon makes its directories and its bridge.
+UP_S = 60.0
+DOWN_S = 30.0
+#: An engine that runs answers this at once.
+_PING_S = 10
+
+
+class EngineUnavailable(BackendError):
+    """There is no engine and none can be started; the sentence says why."""
+
+
+class Engine:
+    """An engine that answers at ``url``."""
+
+    def __init__(self, url: str, version: str, process: host.Process | None = None,
+                 child: subprocess.Popen | None = None):
+        self.url = url
+        self.version = version
+        #: The daemon, when it was started here.
+        self.process = process
+        self._child = child
+
+    def close(self) -> None:
+        """Ends the daemon that was started here; any other is left alone.  Idempotent."""
+        if self.process is None or self._child is None:
+            return
+        host.send(self.process, signal.SIGTERM)
+        try:
+            self._child.wait(DOWN_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self.process = None
+
+
+def running(url: str = "") -> Engine | None:
+    """The engine that runs, at ``url`` or where the environment says; None when there is none."""
+    try:
+        client = docker.DockerClient(base_url=url, timeout=_PING_S) if url \
+            else docker.from_env(timeout=_PING_S)
+        try:
+            version = client.version()["Version"]
+            return Engine(client.api.base_url if not url else url, version)
+        finally:
+            client.close()
+    except (DockerException, OSError):
+        return None
+
+
+def require(started: Callable[[host.Process], None] = lambda _daemon: None) -> Engine:
+    """An engine.  ``started`` hears of a daemon at once, so that somebody can end it if this
+    process cannot.  Raises ``EngineUnavailable``."""
+    found = running()
+    if found is not None:
+        return found
+    if not host.is_root():
+        raise EngineUnavailable("no Docker engine answers, and starting one takes root")
+    if shutil.which("dockerd") is None:
+        install()
+    return start(started=started)
+
+
+def install() -> None:
+    """``apt-get install docker.io``.  Raises ``EngineUnavailable``."""
+    if shutil.which("apt-get") is None:
+        raise EngineUnavailable("no Docker engine answers, and this machine has no apt-get to "
+                                "install one with")
+    try:
+        host.run("apt-get", "install", "-y", "--no-install-recommends", PACKAGE, "iptables",
+                 timeout_s=INSTALL_S)
+    except BackendError:
+        try:
+            host.run("apt-get", "update", timeout_s=INSTALL_S)
+            host.run("apt-get", "install", "-y", "--no-install-recommends", PACKAGE, "iptables",
+                     timeout_s=INSTALL_S)
+        except BackendError as error:
+            raise EngineUnavailable(f"no Docker engine answers, and none can be installed: "
+                                    f"{_last_line(str(error))}") from error
+
+
+def start(options: Sequence[str] = (), url: str = "",
+          started: Callable[[host.Process], None] = lambda _daemon: None) -> Engine:
+    """Starts ``dockerd`` with ``options`` and waits until it answers at ``url`` (the usual place
+    when empty).  Raises ``EngineUnavailable``."""
+    log = Path(tempfile.mkstemp(prefix="multiraft-dockerd-", suffix=".log")[1])
+    try:
+        with log.open("wb") as output:
+            child = subprocess.Popen(["dockerd", *options], stdin=subprocess.DEVNULL,
+                                     stdout=output, stderr=output, start_new_session=True)
+    except OSError as error:
+        raise EngineUnavailable(f"dockerd cannot be started: {error.strerror}") from error
+    process = host.identify(child.pid)
+    started(process)
+    found: list[Engine | None] = [None]
+
+    def answers() -> bool:
+        found[0] = running(url)
+        return found[0] is not None or child.poll() is not None
+
+    host.holds(answers, UP_S, poll_s=0.2)
+    if found[0] is None:
+        child.kill()
+        child.wait()
+        raise EngineUnavailable(f"dockerd does not start: "
+                                f"{_last_line(host.log_tail(log)) or 'it says nothing'}")
+    log.unlink()
+    return Engine(found[0].url, found[0].version, process, child)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
