@@ -55,7 +55,7 @@ class NotHere(Exception):
               help="Kinds of fault; default: all that are possible here.")
 @click.option("--workload", "workloads", multiple=True, type=click.Choice((*WORKLOADS, ALL)),
               help="Default: all.")
-@click.option("--control", type=click.Choice(sorted(CONTROLS)), default="",
+@click.option("--control", type=click.Choice(sorted(CONTROLS)),
               help="A run that must lose something.")
 @click.option("--planted", multiple=True, metavar="BUG",
               help="Bugs that every node starts with (multiraft chaos planted).")
@@ -65,11 +65,12 @@ class NotHere(Exception):
               help="The run's folder; default: chaos-run-TIME-SEED here.")
 @click.option("--keep-data", is_flag=True, help="Keep the nodes' data also when the run passed.")
 def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
-                workloads: tuple[str, ...], control: str, keep_data: bool, **chosen) -> None:
+                workloads: tuple[str, ...], control: str | None, keep_data: bool, **chosen) -> None:
     """Start a cluster, use it, break it, and check what it had promised."""
     seed = random.SystemRandom().randrange(SEED_MAX) if seed is None else seed
     output = output or Path(f"chaos-run-{time.strftime('%Y%m%d-%H%M%S')}-{seed}")
-    parameters = Parameters(output, seed=seed, nemeses=nemeses or (ALL,), control=control,
+    parameters = Parameters(output, seed=seed, nemeses=nemeses or (ALL,),
+                            control=control or "",
                             workloads=workloads or (ALL,), **chosen)
     click.echo(f"seed {seed}, folder {output}")
     try:
