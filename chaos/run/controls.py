@@ -1,8 +1,8 @@
 """Control arms: runs that must lose something, or the checkers are blind.
 
-Contract.  A ``Control`` says which fault it needs, how the cluster and the load differ, what happens
-instead of the rotation, and of which ack level something must be lost: ``chaos.run.judge`` calls a
-run invalid whose checkers miss nothing.
+Contract.  A ``Control`` says which fault it needs, how the cluster and the load differ, what
+happens instead of the rotation, and of which ack level something must be lost: ``chaos.run.judge``
+calls a run invalid whose checkers miss nothing.
 
 Theory.  A run without anomalies shows that there were none, or that nobody would have seen them.
 Both arms take away exactly the thing that protects a record, and nothing else: the sync before the

@@ -1,8 +1,8 @@
 """What a run proves: the checkers' verdict, what the run saw by itself, and whether it could fail.
 
-Contract.  ``judge`` reads the folder that ``conduct`` left, and writes nothing.  In a control arm the
-losses that it is meant to cause are told as what they are and do not count; when there are none the
-run is invalid.
+Contract.  ``judge`` reads the folder that ``conduct`` left, and writes nothing.  In a control arm
+the losses that it is meant to cause are told as what they are and do not count; when there are none
+the run is invalid.
 """
 
 from __future__ import annotations
