@@ -118,8 +118,7 @@ def release(ledger: Ledger) -> None:
                 host.run("ip", "netns", "del", name)
     for name, in ledger.of_kind(LINK):
         with _complaints(left):
-            if Path("/sys/class/net", name).exists():
-                host.run("ip", "link", "del", name)
+            _remove_link(name)
     for image, mount in ledger.of_kind(DISK):
         with _complaints(left):
             disk.LoopDisk(Path(image), Path(mount)).detach()
@@ -133,6 +132,17 @@ def release(ledger: Ledger) -> None:
     if left:
         raise ReleaseFailed(f"run {ledger.run} leaves: {'; '.join(left)}")
     ledger.path.unlink(missing_ok=True)
+
+
+def _remove_link(name: str) -> None:
+    """Its other end was in a namespace: the kernel may be removing both just now."""
+    device = Path("/sys/class/net", name)
+    try:
+        if device.exists():
+            host.run("ip", "link", "del", name)
+    except BackendError:
+        if device.exists():
+            raise
 
 
 def _is_bound(directory: str) -> bool:

@@ -18,18 +18,18 @@ from pathlib import Path
 
 import click
 
-from chaos.backends.backend import KINDS, Backend, BackendError, ClusterSpec
+from chaos.backends.backend import Backend, BackendError, ClusterSpec
 from chaos.backends.choice import BACKENDS, open_backend
 from chaos.checkers.verdict import Verdict
 from chaos.report.build import build
 from chaos.report.series import read
 from chaos.report.words import paragraph
-from chaos.run.conduct import Interrupted, conduct
+from chaos.run.conduct import Conducted, Interrupted, Torment, conduct
 from chaos.run.controls import CONTROLS, Control
 from chaos.run.judge import as_json, judge
 from chaos.run.parameters import ALL, Folder, Parameters
 from chaos.run.topics import SetupFailed
-from chaos.run.torment import rotation
+from chaos.run.torment import Impossible, choices, nemeses_of, rotation
 from chaos.workloads import WORKLOADS
 
 PASSED, ANOMALIES, INVALID, NOT_HERE = 0, 1, 3, 4
@@ -37,10 +37,6 @@ OUTCOMES = {"passed": PASSED, "failed": ANOMALIES, "invalid": INVALID}
 #: Between two lines of progress where no terminal can rewrite one.
 LINE_S = 10.0
 SEED_MAX = 1 << 31
-
-
-class NotHere(Exception):
-    """This machine or backend cannot do what was asked for."""
 
 
 @click.command("run")
@@ -51,8 +47,8 @@ class NotHere(Exception):
 @click.option("--seconds", type=click.FloatRange(1), default=120.0, show_default=True,
               help="How long faults are played.")
 @click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Default: a new one, printed.")
-@click.option("--nemesis", "nemeses", multiple=True, type=click.Choice((*KINDS, ALL)),
-              help="Kinds of fault; default: all that are possible here.")
+@click.option("--nemesis", "nemeses", multiple=True, type=click.Choice((*choices(), ALL)),
+              metavar="NAME", help="A nemesis or a kind of fault; default: all possible here.")
 @click.option("--workload", "workloads", multiple=True, type=click.Choice((*WORKLOADS, ALL)),
               help="Default: all.")
 @click.option("--control", type=click.Choice(sorted(CONTROLS)),
@@ -75,14 +71,14 @@ def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
     click.echo(f"seed {seed}, folder {output}")
     try:
         status = carry_out(parameters, _printer(), keep_data)
-    except (BackendError, NotHere, FileExistsError) as error:
+    except (BackendError, Impossible, FileExistsError) as error:
         click.echo(f"\nThe run is not possible here: {error}", err=True)
         status = NOT_HERE
     sys.exit(status)
 
 
 def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: bool = False) -> int:
-    """Do it; the exit code.  Raises ``BackendError`` or ``NotHere`` when it cannot be begun."""
+    """Do it; the exit code.  Raises ``BackendError`` or ``Impossible`` when it cannot be begun."""
     folder = Folder(parameters.output)
     folder.create()
     folder.note(parameters=parameters.to_json())
@@ -103,20 +99,33 @@ def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: boo
 
 def attempt(parameters: Parameters, folder: Folder, control: Control | None,
             say: Callable[[str], None]) -> Verdict:
-    """The run and its judgement."""
-    with (tempfile.TemporaryDirectory(prefix="multiraft-chaos-") as scratch,
-          open_backend(parameters.backend, Path(scratch) / "cluster", spec_of(parameters, control),
-                       ) as backend):
-        if control is not None and control.needs not in backend.kinds:
-            raise NotHere(f"{control.needs}: {backend.left_out[control.needs]}")
-        if control is not None:
-            parameters = with_load(parameters, control)
-            torment = control.torment
-        else:
-            torment = rotation(wanted(parameters.nemeses, backend))
-        found = conduct(parameters, folder, backend, torment, folder.nodes, say)
+    """The run and its judgement.  What a run has found is not lost when its cluster cannot be
+    cleared away: that is said, beside what was found."""
+    found: Conducted | None = None
+    try:
+        with (tempfile.TemporaryDirectory(prefix="multiraft-chaos-") as scratch,
+              open_backend(parameters.backend, Path(scratch) / "cluster",
+                           spec_of(parameters, control)) as backend):
+            torment = torment_of(parameters, control, backend)
+            if control is not None and ALL in parameters.workloads:
+                parameters = parameters.replace(workloads=control.workloads)
+            found = conduct(parameters, folder, backend, torment, folder.nodes, say)
+    except (BackendError, OSError) as error:
+        if found is None:
+            raise
+        found.notes.append(f"the cluster could not be cleared away: {error}")
     say("checking")
     return judge(parameters, folder, found, control)
+
+
+def torment_of(parameters: Parameters, control: Control | None, backend: Backend) -> Torment:
+    """What is done to the cluster.  Raises ``Impossible``."""
+    if control is None:
+        wanted = [name for name in parameters.nemeses if name != ALL]
+        return rotation(nemeses_of(wanted, backend))
+    if control.needs not in backend.kinds:
+        raise Impossible(f"{control.needs}: {backend.left_out[control.needs]}")
+    return control.torment
 
 
 def spec_of(parameters: Parameters, control: Control | None) -> ClusterSpec:
@@ -125,23 +134,6 @@ def spec_of(parameters: Parameters, control: Control | None) -> ClusterSpec:
                        replication_factor=min(3, parameters.nodes),
                        durability=control.durability if control else "fsync",
                        planted=parameters.planted)
-
-
-def with_load(parameters: Parameters, control: Control) -> Parameters:
-    """A control arm brings its own load."""
-    if ALL not in parameters.workloads:
-        return parameters
-    return parameters.replace(workloads=control.workloads)
-
-
-def wanted(nemeses: tuple[str, ...], backend: Backend) -> list[str]:
-    """The kinds of fault to play.  Raises ``NotHere`` for one that is impossible."""
-    if ALL in nemeses:
-        return sorted(backend.kinds)
-    for kind in nemeses:
-        if kind not in backend.kinds:
-            raise NotHere(f"{kind}: {backend.left_out.get(kind, 'the backend does not know it')}")
-    return sorted(nemeses)
 
 
 def forget_data(folder: Folder) -> None:
