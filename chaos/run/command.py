@@ -132,7 +132,7 @@ def spec_of(parameters: Parameters, control: Control | None) -> ClusterSpec:
     """The cluster that is wanted."""
     return ClusterSpec(nodes=parameters.nodes, groups=parameters.groups,
                        replication_factor=min(3, parameters.nodes),
-                       durability=control.durability if control else "fsync",
+                       settings={"storage": control.storage} if control else {},
                        planted=parameters.planted)
 
 

@@ -12,7 +12,7 @@ acknowledgement, or the majority behind it.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import trio
@@ -29,6 +29,9 @@ from multiraft import core
 from multiraft.wire.errors import exception_for
 from multiraft.wire.messages import BatchPart, Produce
 
+#: How long records wait for their sync: a record is lost when no node has synced it yet, and with
+#: the default every one of them does so twenty times a second.
+FLUSH_INTERVAL_MS = 2_000
 #: Load between two blows, so that there is something to lose.
 BETWEEN_S = 4.0
 #: Power losses, or isolated leaders, of one run.
@@ -47,7 +50,7 @@ class Control:
 
     torment: Callable[[Stage], Awaitable[None]]
     needs: str  # kind of fault
-    durability: str
+    storage: Mapping[str, object]  # the table of node.toml
     workloads: tuple[str, ...]
     level: str  # of acks, of which something must be lost
     #: Anomalies that follow from what was taken away; any other is one.
@@ -158,13 +161,16 @@ async def _append_at(setting: Setting, process: Process, sessions: Sessions, sou
 GONE = frozenset({
     "inconsistent-offsets", "reassigned-offset", "lost-write", "unseen", "acks-contract",
     "read-then-lost", "stale-read", "end-goes-back", "real-time-order", "nonmonotonic-send",
-    "nonmonotonic-poll", "poll-skip", "gap", "int-poll-skip", "duplicate", "idempotence"})
+    "nonmonotonic-poll", "poll-skip", "gap", "int-poll-skip", "int-send-skip", "duplicate",
+    "idempotence"})
 
 CONTROLS: dict[str, Control] = {
     "relaxed-power-loss": Control(
-        power_losses, POWER_LOSS, "relaxed", ("appends", "reads"), "commit", GONE,
+        power_losses, POWER_LOSS,
+        {"durability": "relaxed", "flush_interval_ms": FLUSH_INTERVAL_MS}, ("appends", "reads"),
+        "commit", GONE,
         "appends with acks commit under durability = relaxed; all nodes lose power at once"),
     "isolated-leader": Control(
-        isolated_leaders, PARTITION, "fsync", ("appends", "reads", "consumers"), "leader",
+        isolated_leaders, PARTITION, {}, ("appends", "reads", "consumers"), "leader",
         frozenset(), "appends with acks leader at leaders that are cut off before they step down"),
 }
