@@ -10,15 +10,17 @@ new number, so that real-time order within a process means something.
 
 A *key* is one life of a partition, ``topic@incarnation/partition``: the same name, created again,
 is another key.  A *value* is a number that is appended once in a run; ``chaos.values`` makes a
-record of it that says which run, key and producer it belongs to.  In an event a record that does
-not say what it should is ``CORRUPT``.
+record of it that says which run, key and producer it belongs to.  In an event a record that says
+nothing intact is ``CORRUPT``, one that says it belongs to another key or run is ``FOREIGN``.  An
+append that a workload repeats on purpose, with the same values, producer, epoch and sequence, may
+be written down again as an operation of its own.
 
 What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ...]]``::
 
     append        invoke key, values, acks ("commit", "leader" or "none"), producer, epoch, sequence
                   (the last three: -1 without idempotence)
                   ok     offset (-1 with acks "none")
-    read          invoke key, offset, mode ("committed" or "linearizable")
+    read          invoke key, offset, mode ("committed" or "linearizable"), node (optional)
                   ok     runs, start, high_watermark, node
     assign        invoke positions {key: offset}: what ``poll`` goes on from
     poll          invoke keys
@@ -48,8 +50,10 @@ from typing import Any, NamedTuple, TextIO
 INVOKE, OK, FAIL, INFO, FAULT, PHASE = "invoke", "ok", "fail", "info", "fault", "phase"
 KINDS = (INVOKE, OK, FAIL, INFO, FAULT, PHASE)
 
-#: The value of a record that is not what its place and CRC say.
+#: The value of a record that is not what its CRC says.
 CORRUPT = -1
+#: The value of an intact record that was made for another key or another run.
+FOREIGN = -2
 
 #: Phases of a run, in order; ``HEAL`` ends the faults, ``FINAL`` begins the final reads.
 WARM_UP, FAULTS, HEAL, FINAL, END = "warm-up", "faults", "heal", "final", "end"
@@ -104,6 +108,16 @@ def read_history(path: Path) -> Iterator[Event]:
             if event.kind not in KINDS:
                 raise BadHistory(f"{path} line {number}: kind {event.kind!r}")
             yield event
+
+
+def topic_of(key: str) -> str:
+    """``topic@incarnation`` of a key: one life of a topic."""
+    return key.rpartition("/")[0]
+
+
+def partition_of(key: str) -> int:
+    """The partition of a key."""
+    return int(key.rpartition("/")[2])
 
 
 def write_history(path: Path, events: Iterable[Event]) -> None:

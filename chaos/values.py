@@ -1,17 +1,19 @@
 """Records that say who they are: run, key, producer and number, with a CRC over all of it.
 
 Contract.  ``encode`` makes the bytes of a record of a value, ``decode`` gives the value back, or
-``CORRUPT`` when the bytes are not those that were made for this run and this key: a record of
-another topic, of an earlier life of the same name, or of another run that reaches a reader is as
-wrong as a flipped bit.  A value is unique within a run: ``value_of(producer, number)``.
+``CORRUPT`` when the bytes are none that were ever made, or ``FOREIGN`` when they are intact and
+were made for another run or key: another topic, or an earlier life of the same name.  ``claim``
+says what a record claims to be, without knowing where it was read.  A value is unique within a
+run: ``value_of(producer, number)``.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from typing import NamedTuple
 
-from chaos.history import CORRUPT
+from chaos.history import CORRUPT, FOREIGN
 
 _HEAD = struct.Struct(">QIqI")  # run, CRC-32 of the key, value, CRC-32 of all but itself
 HEAD_BYTES = _HEAD.size
@@ -32,19 +34,40 @@ def producer_of(value: int) -> int:
 
 def encode(run: int, key: str, value: int, padding: int = 0) -> bytes:
     """The record of a value, with ``padding`` further bytes that follow from it."""
-    key_crc = zlib.crc32(key.encode())
+    key_crc = crc_of_key(key)
     pad = bytes((value + place) & 0xFF for place in range(min(padding, 64)))
     pad = (pad * (padding // 64 + 1))[:padding]
-    crc = zlib.crc32(pad, zlib.crc32(struct.pack(">QIq", run, key_crc, value)))
-    return _HEAD.pack(run, key_crc, value, crc) + pad
+    head = _HEAD.pack(run, key_crc, value, 0)[:-4]
+    return head + struct.pack(">I", zlib.crc32(pad, zlib.crc32(head))) + pad
+
+
+class Claim(NamedTuple):
+    """What an intact record says of itself."""
+
+    run: int
+    key_crc: int  # ``crc_of_key``
+    value: int
+
+
+def crc_of_key(key: str) -> int:
+    """How a record names its key."""
+    return zlib.crc32(key.encode())
+
+
+def claim(record: bytes) -> Claim | None:
+    """What a record says of itself; None = its bytes are none that were ever made."""
+    if len(record) < HEAD_BYTES:
+        return None
+    run, key_crc, value, crc = _HEAD.unpack_from(record)
+    if crc != zlib.crc32(record[HEAD_BYTES:], zlib.crc32(record[:HEAD_BYTES - 4])):
+        return None
+    return Claim(run, key_crc, value)
 
 
 def decode(run: int, key: str, record: bytes) -> int:
-    """The value of a record that was read at ``key``; ``CORRUPT`` when it is none of that key."""
-    if len(record) < HEAD_BYTES:
+    """The value of a record that was read at ``key``; ``CORRUPT`` or ``FOREIGN`` when it has
+    none there."""
+    found = claim(record)
+    if found is None:
         return CORRUPT
-    found_run, key_crc, value, crc = _HEAD.unpack_from(record)
-    expected = zlib.crc32(record[HEAD_BYTES:], zlib.crc32(record[:HEAD_BYTES - 4]))
-    if found_run != run or key_crc != zlib.crc32(key.encode()) or crc != expected:
-        return CORRUPT
-    return value
+    return found.value if found[:2] == (run, crc_of_key(key)) else FOREIGN

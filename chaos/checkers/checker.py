@@ -1,0 +1,141 @@
+"""What a checker is, and how its findings are collected.
+
+Contract.  A checker is a class per anomaly with ``id`` and ``name`` of the catalogue, its exact
+definition as docstring, and methods named after what it wants to see (``HOOKS``).  ``Findings``
+counts all and lists the first of each name.  Hooks are called in the order of events:
+
+    on_key(key)                                      a key is heard of for the first time
+    on_base(key, append, base, source)               where an append is was established
+    on_conflict(key, offset, before, value, source)  another value was known there
+    on_moved(key, offset, value, append, source)     its append was known to be elsewhere
+    on_unknown(key, offset, value, source)           nobody appended the value (yet)
+    on_unreadable(key, offset, value, source)        CORRUPT or FOREIGN
+    on_foreign(key, offset, value, append, source)   it was appended to another key
+    on_aborted(key, append, base, source)            the append had certainly failed
+    on_beyond(key, base, end, source)                more offsets than values were ever sent
+    on_repeated(key, append, first, offset, source)  a batch sent again is acknowledged elsewhere
+    on_append(key, kind, append, time_us)            an append is invoked, or ends as ``kind``
+    on_result(key, result)                           a read or a poll returned records, or none
+    on_certain(key, answer)                          a linearizable answer says where the end is
+    on_read_failed(key, failure)                     a read was refused
+    on_assigned(process, positions)                  a consumer begins there
+    on_polled(process, result)                       a consumer's poll, per key, after ``on_result``
+    on_final(key)                                    a final read or question of it is asked for
+    on_topic(event, invocation)                      create, delete, describe; its invocation or
+                                                     None when this is one
+    on_fault(event), on_phase(event)                 what the nemesis and the run do
+    on_batch(key, offset, append, place, count, dense)   at the end, per key in offset order: all
+                                                     that is known; ``dense`` = nothing below is
+                                                     unknown
+    on_end(time_us)                                  the history is over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from chaos.checkers.verdict import ANOMALIES_LISTED_MAX, Anomaly
+
+if TYPE_CHECKING:
+    from chaos.checkers.ledger import Key, Ledger
+
+HOOKS = (
+    "on_key", "on_base", "on_conflict", "on_moved", "on_unknown", "on_unreadable", "on_foreign",
+    "on_aborted", "on_beyond", "on_repeated", "on_append", "on_result", "on_certain",
+    "on_read_failed", "on_assigned", "on_polled", "on_final", "on_topic", "on_fault", "on_phase",
+    "on_batch", "on_end")
+
+
+class Limits(NamedTuple):
+    """What the checkers that judge time allow, and how large the cluster is."""
+
+    nodes: int = 3
+    #: After healing every key takes appends again within this.
+    recover_us: int = 30_000_000
+    #: With a quorum that is left alone, no key is without an acknowledged append for longer.
+    available_us: int = 20_000_000
+
+
+LIMITS = Limits()
+
+
+class Result(NamedTuple):
+    """What a read returned, or a poll of one key."""
+
+    operation: int
+    runs: Sequence[Sequence]
+    asked: int  # offset; -1 = a poll, which goes on from its position
+    start: int  # first offset there is; -1 = not said
+    high_watermark: int  # -1 = not said
+    node: int  # who answered; -1 = not said
+    required: int  # what had been shown or acknowledged before it was asked
+    final: bool
+    invoked_us: int
+    time_us: int
+
+
+class Certain(NamedTuple):
+    """A linearizable answer."""
+
+    operation: int
+    high_watermark: int
+    required: int  # what had been shown or acknowledged before it was asked
+    final: bool
+    time_us: int
+
+
+class Failure(NamedTuple):
+    """A read that was refused."""
+
+    operation: int
+    error: str
+    offset: int
+    required: int
+    time_us: int
+
+
+class Findings:
+    """All anomalies of a run."""
+
+    def __init__(self) -> None:
+        self.listed: list[Anomaly] = []
+        self.counts: dict[str, int] = {}
+
+    def add(self, anomaly: Anomaly) -> None:
+        """Count it, and list it unless its name has been listed often enough."""
+        count = self.counts[anomaly.name] = self.counts.get(anomaly.name, 0) + 1
+        if count <= ANOMALIES_LISTED_MAX:
+            self.listed.append(anomaly)
+
+
+class Checker:
+    """Base: what is shared, and a way to say what was found."""
+
+    id = ""
+    name = ""
+
+    def __init__(self, ledger: Ledger, findings: Findings, limits: Limits):
+        self.ledger = ledger
+        self.limits = limits
+        self._findings = findings
+
+    def found(self, text: str, key: Key | None = None, operations: Sequence[int] = (),
+              time_us: int = -1) -> None:
+        """An anomaly."""
+        known = tuple(operation for operation in operations if operation >= 0)
+        self._findings.add(Anomaly(self.id, self.name, text, key.name if key else "", known,
+                                   time_us))
+
+    def notes(self) -> list[str]:
+        """What is worth saying and is not judged."""
+        return []
+
+    def figures(self) -> dict[str, int]:
+        """What was looked at."""
+        return {}
+
+    def operation_of(self, value: int) -> int:
+        """The operation that appended a value; -1 = none."""
+        home = self.ledger.values.home(value)
+        return self.ledger.appends.operation[home >> 20] if home >= 0 else -1

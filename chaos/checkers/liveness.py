@@ -1,0 +1,133 @@
+"""Somebody answers: after healing every key, and while a quorum is left alone every key.
+
+Theory.  A cluster that stops answering is safe.  What it must answer, and when, is judged from the
+side of those who ask: a key that nobody appends to is not judged.
+"""
+
+from __future__ import annotations
+
+from chaos.checkers.checker import Checker
+from chaos.checkers.faults import Faults
+from chaos.checkers.ledger import NONE, Key
+from chaos.history import HEAL, INVOKE, OK, Event
+
+#: A key that nobody has asked for so long was not waited for.
+PAUSE_US = 5_000_000
+
+
+class _Demand:
+    """Since when a key's appends are asked for and none is acknowledged."""
+
+    __slots__ = ("since_us", "operation", "open", "last_us")
+
+    def __init__(self, time_us: int, operation: int):
+        self.since_us = time_us
+        self.operation = operation
+        self.open = 0
+        self.last_us = time_us
+
+    def waited_us(self, now_us: int, from_us: int) -> int:
+        """How long somebody has waited, of the time after ``from_us``."""
+        until_us = now_us if self.open else self.last_us
+        return until_us - max(self.since_us, from_us)
+
+
+class _Waiting(Checker):
+    """Demand per key, of appends that are to be acknowledged."""
+
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._demand: dict[int, _Demand] = {}
+
+    def on_append(self, key: Key, kind: str, number: int, time_us: int) -> None:
+        appends = self.ledger.appends
+        if appends.acks[number] == NONE:
+            return
+        demand = self._demand.get(key.number)
+        if demand is None or (not demand.open and time_us - demand.last_us > PAUSE_US):
+            demand = self._demand[key.number] = _Demand(time_us, appends.operation[number])
+        demand.open += 1 if kind == INVOKE else -(demand.open > 0)
+        demand.last_us = time_us
+        if kind == OK:
+            self._judge(key, demand, time_us)
+            demand.since_us, demand.operation = time_us, appends.operation[number]
+
+    def _judge_all(self, time_us: int) -> None:
+        for number, demand in self._demand.items():
+            self._judge(self.ledger.by_number[number], demand, time_us)
+
+    def _judge(self, key: Key, demand: _Demand, time_us: int) -> None:
+        raise NotImplementedError
+
+
+class Recovery(_Waiting):
+    """A28: after the heal appends to a key are asked for, without a pause of 5 s, and for
+    ``Limits.recover_us`` none of them is acknowledged; or the run is over, final reads or questions
+    of a key were asked for, and none was answered.  Keys that somebody deletes are not judged.
+    O(1)."""
+
+    id, name = "A28", "no-recovery"
+
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._healed_us = -1
+        self._told: set[int] = set()
+        self._asked: dict[int, Key] = {}
+
+    def on_phase(self, event: Event) -> None:
+        if event.name == HEAL:
+            self._healed_us = event.time_us
+
+    def _judge(self, key: Key, demand: _Demand, time_us: int) -> None:
+        if self._healed_us < 0 or key.deleted or key.number in self._told:
+            return
+        waited_us = demand.waited_us(time_us, self._healed_us)
+        if waited_us > self.limits.recover_us:
+            self._told.add(key.number)
+            self.found(f"no append was acknowledged for {waited_us / 1e6:.1f} s after the heal",
+                       key, (demand.operation,), time_us)
+
+    def on_final(self, key: Key) -> None:
+        self._asked[key.number] = key
+
+    def on_end(self, time_us: int) -> None:
+        self._judge_all(time_us)
+        for key in self._asked.values():
+            if key.final_end < 0 and not key.deleted:
+                self.found("no final read was answered", key)
+
+
+class Availability(_Waiting):
+    """A33: while faults touch less than half of the nodes, and none begins or ends, appends to a
+    key are asked for, without a pause of 5 s, and for ``Limits.available_us`` none of them is
+    acknowledged.  A fault that names no node touches all.  Keys that somebody deletes are not
+    judged.  O(1) per append, O(keys) per fault."""
+
+    id, name = "A33", "unavailable"
+
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._faults = Faults()
+        self._calm_us: int = 0  # since when; -1 = no quorum is left alone
+
+    def on_fault(self, event: Event) -> None:
+        self._judge_all(event.time_us)
+        self._faults.take(event)
+        healthy = (not self._faults.touch_all
+                   and 2 * len(self._faults.nodes) < self.limits.nodes)
+        self._calm_us = event.time_us if healthy else -1
+
+    def _judge(self, key: Key, demand: _Demand, time_us: int) -> None:
+        if self._calm_us < 0 or key.deleted:
+            return
+        waited_us = demand.waited_us(time_us, self._calm_us)
+        if waited_us > self.limits.available_us:
+            self.found(f"no append was acknowledged for {waited_us / 1e6:.1f} s with a quorum left "
+                       f"alone", key, (demand.operation,), time_us)
+            demand.since_us = time_us
+
+    def on_end(self, time_us: int) -> None:
+        self._judge_all(time_us)
+
+
+CHECKERS = (Recovery, Availability)

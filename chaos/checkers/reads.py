@@ -1,0 +1,224 @@
+"""What readers are shown: dense, in order, never taken back, and certain where it was asked for.
+
+Theory.  Any replica answers a ``committed`` read from what it has applied, so two replicas may show
+different ends, and the later answer may show the lower one: nothing is taken back by that, for the
+records are there.  A ``linearizable`` answer covers everything that had been acknowledged with
+``commit``, or shown to any reader, before it was asked for.  One process applies in order; so of
+one node, the end never goes back between two questions that do not overlap, unless a fault touched
+the node meanwhile: it may have been started anew, from a checkpoint, or have lost its replica.
+
+``OFFSET_NOT_AVAILABLE`` and every other refusal says nothing of the records and is always allowed;
+``OffsetOutOfRange`` says that the offset is below the start or above the end of the log.
+"""
+
+from __future__ import annotations
+
+from chaos.checkers.checker import Certain, Checker, Failure, Result
+from chaos.checkers.faults import Faults
+from chaos.checkers.ledger import Key, Source
+from chaos.history import Event
+
+OUT_OF_RANGE = "OffsetOutOfRange"
+#: Holes of a key that are kept; a key with more has said enough.
+HOLES_KEPT_MAX = 1000
+
+
+class Gap(Checker):
+    """A32: a result leaves out an offset between its records, or between the offset that was asked
+    for and its first record; or an offset, an end or a start is shown that cannot be: more records
+    than were ever sent, a log that does not begin at 0.  Nothing moves the log start yet: when
+    retention exists, what lies below ``start`` is no gap.  O(runs)."""
+
+    id, name = "A32", "gap"
+
+    def on_result(self, key: Key, result: Result) -> None:
+        at = result.asked
+        for base, values in result.runs:
+            if 0 <= at < base:
+                self._hole(key, at, base, result)
+            at = max(at, base + len(values))
+        if result.start > 0:
+            self.found(f"the log is said to begin at offset {result.start}, nothing moved its "
+                       f"start", key, (result.operation,), result.time_us)
+
+    def _hole(self, key: Key, begin: int, end: int, result: Result) -> None:
+        if len(key.holes) < HOLES_KEPT_MAX:
+            key.holes.append((begin, end, result.operation))
+        self.found(f"a result leaves out the offsets {begin} to {end - 1}", key,
+                   (result.operation,), result.time_us)
+
+    def on_beyond(self, key: Key, base: int, end: int, source: Source) -> None:
+        self.found(f"offsets {base} to {end - 1}, but only {key.sent} records were ever sent", key,
+                   (source.operation,), source.time_us)
+
+
+class PollSkipInside(Checker):
+    """A7 (int-poll-skip): within one result a record is left out that is known to be there:
+    acknowledged with ``commit``, or read by anybody at any time.  (Every such hole is an A32 too.)
+    O(holes)."""
+
+    id, name = "A7", "int-poll-skip"
+
+    def on_end(self, time_us: int) -> None:
+        for key in self.ledger.by_number:
+            for begin, end, operation in key.holes:
+                known = next((at for at in range(begin, min(end, len(key.slots)))
+                              if key.is_known(at)), None)
+                if known is not None:
+                    self.found(f"a result leaves out offset {known}, which holds value "
+                               f"{key.slots[known]}", key,
+                               (operation, self.operation_of(key.slots[known])))
+
+
+class NonmonotonicInside(Checker):
+    """A8 (int-nonmonotonic-poll): within one result offsets go back or repeat, or begin below the
+    offset that was asked for.  O(runs)."""
+
+    id, name = "A8", "int-nonmonotonic-poll"
+
+    def on_result(self, key: Key, result: Result) -> None:
+        at = result.asked
+        for base, values in result.runs:
+            if base < at:
+                self.found(f"a result goes from offset {at} back to {base}", key,
+                           (result.operation,), result.time_us)
+            at = base + len(values)
+
+
+class EarlyExposure(Checker):
+    """A25 (part): a reader is shown a record at or above the high watermark that comes with it.
+    O(1)."""
+
+    id, name = "A25", "early-commit"
+
+    def on_result(self, key: Key, result: Result) -> None:
+        if result.runs and result.high_watermark >= 0:
+            base, values = result.runs[-1]
+            if base + len(values) > result.high_watermark:
+                self.found(f"records up to offset {base + len(values) - 1} are shown with the high "
+                           f"watermark {result.high_watermark}", key, (result.operation,),
+                           result.time_us)
+
+
+class StaleRead(Checker):
+    """A15: a linearizable answer that was asked for after an append had been acknowledged with
+    ``commit``, or a record or an end shown to any reader, and whose high watermark does not cover
+    it.  When it is one of the final answers and no later one does better, the records are lost, not
+    stale: A3 and A17.  O(1)."""
+
+    id, name = "A15", "stale-read"
+
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._final: list[tuple[Key, Certain]] = []
+
+    def on_certain(self, key: Key, answer: Certain) -> None:
+        if answer.high_watermark >= answer.required:
+            return
+        if answer.final:
+            self._final.append((key, answer))
+        else:
+            self._stale(key, answer)
+
+    def on_end(self, time_us: int) -> None:
+        for key, answer in self._final:
+            if key.final_end >= answer.required:
+                self._stale(key, answer)
+
+    def _stale(self, key: Key, answer: Certain) -> None:
+        self.found(f"a linearizable answer ends at offset {answer.high_watermark}, "
+                   f"{answer.required} was known before it was asked for", key,
+                   (answer.operation,), answer.time_us)
+
+
+class EndGoesBack(Checker):
+    """A15b: two reads answered by one node, the second asked for after the first was answered, show
+    a lower high watermark the second time, and no fault that names the node (or no node at all) was
+    on, began or ended meanwhile.  Across nodes it is allowed (see the module).  O(1)."""
+
+    id, name = "A15b", "end-goes-back"
+
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._shown: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._disturbed = Disturbances()
+
+    def on_fault(self, event: Event) -> None:
+        self._disturbed.on_fault(event)
+
+    def on_result(self, key: Key, result: Result) -> None:
+        if result.high_watermark < 0 or result.node < 0:
+            return
+        place = (key.number, result.node)
+        end, at_us, operation = self._shown.get(place, (-1, -1, -1))
+        calm = result.invoked_us > at_us > self._disturbed.last_us(result.node)
+        if result.high_watermark < end and calm:
+            self.found(f"node {result.node} shows the end {result.high_watermark} after it showed "
+                       f"{end}", key, (operation, result.operation), result.time_us)
+        elif result.high_watermark > end or not calm and result.invoked_us > at_us:
+            self._shown[place] = (result.high_watermark, result.time_us, result.operation)
+
+
+class Disturbances:
+    """When a node was last touched by a fault."""
+
+    def __init__(self) -> None:
+        self._faults = Faults()
+        self._last: dict[int, int] = {}
+        self._all_us = -1
+
+    def on_fault(self, event: Event) -> None:
+        """A fault begins or ends."""
+        nodes = self._faults.take(event)
+        for node in nodes:
+            self._last[node] = event.time_us
+        if not nodes:
+            self._all_us = event.time_us
+
+    def last_us(self, node: int) -> float:
+        """Infinity while a fault touches it."""
+        if self._faults.touch(node):
+            return float("inf")
+        return max(self._all_us, self._last.get(node, -1))
+
+
+class TakenBack(Checker):
+    """A17: what was shown to a reader is shown no more: a result that covers the offset leaves it
+    out; a read at an offset that lies below a known end is refused as out of range; the final,
+    certain end of the key is at or below the record, or below an end that was shown.  Illegal for
+    every ack level, and nothing explains it but the deletion of the topic.  O(1), at the end O(1)
+    per key."""
+
+    id, name = "A17", "read-then-lost"
+
+    def on_result(self, key: Key, result: Result) -> None:
+        at = result.asked
+        for base, values in result.runs:
+            if 0 <= at < base and key.read.find(1, at, base) >= 0:
+                lost = key.read.find(1, at, base)
+                self.found(f"offset {lost} was read, and a later result leaves it out", key,
+                           (result.operation,), result.time_us)
+            at = base + len(values)
+
+    def on_read_failed(self, key: Key, failure: Failure) -> None:
+        if failure.error == OUT_OF_RANGE and 0 <= failure.offset < failure.required \
+                and not key.deleted:
+            self.found(f"offset {failure.offset} is refused as out of range, the end "
+                       f"{failure.required} was known before", key, (failure.operation,),
+                       failure.time_us)
+
+    def on_end(self, time_us: int) -> None:
+        for key in self.ledger.living():
+            if not key.final_certain:
+                continue
+            lost = key.read.find(1, key.final_end)
+            if lost >= 0:
+                self.found(f"offset {lost} was read (value {key.slots[lost]}), and the key ends at "
+                           f"{key.final_end}", key, (self.operation_of(key.slots[lost]),))
+            elif key.high_watermark > key.final_end:
+                self.found(f"readers were shown the end {key.high_watermark}, and the key ends at "
+                           f"{key.final_end}", key)
+
+
+CHECKERS = (Gap, PollSkipInside, NonmonotonicInside, EarlyExposure, StaleRead, EndGoesBack,
+            TakenBack)

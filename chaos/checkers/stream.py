@@ -1,0 +1,203 @@
+"""The one pass over a history: pairs completions with invocations, feeds ledger and checkers.
+
+Contract.  ``Stream.event`` takes events in their order; ``finish`` ends the history and walks what
+is known in the order of offsets.  Raises ``BadHistory`` for a completion without its invocation and
+for data that an event of its name must have and has not.  Operations that never complete are
+``info``.
+
+Invariants.  Memory grows with what is open and with the records (``chaos.checkers.ledger``), not
+with the events.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chaos.checkers.checker import HOOKS, Certain, Checker, Failure, Findings, Limits, Result
+from chaos.checkers.ledger import ACKED, FAILED, UNKNOWN, Ledger, Source
+from chaos.checkers.topics import life_of
+from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, BadHistory, Event
+
+_OUTCOMES = {OK: ACKED, FAIL: FAILED, INFO: UNKNOWN}
+LINEARIZABLE = "linearizable"
+
+
+class _Open(NamedTuple):
+    """An operation that is under way."""
+
+    asked: Event
+    number: int  # of an append
+    required: int  # of a read: what was known to be committed when it was asked for
+
+
+class Stream:
+    """See the module docstring."""
+
+    def __init__(self, kinds: tuple[type[Checker], ...], limits: Limits):
+        hooks: dict[str, tuple] = dict.fromkeys(HOOKS, ())
+        self.ledger = Ledger(hooks)
+        self.findings = Findings()
+        self.checkers = [kind(self.ledger, self.findings, limits) for kind in kinds]
+        for hook in HOOKS:
+            hooks[hook] = tuple(getattr(one, hook) for one in self.checkers if hasattr(one, hook))
+        self._ask = self.ledger.ask
+        self._open: dict[int, _Open] = {}
+        self._time_us = 0
+        self.operations = 0
+        self.records_read = 0
+        self._invoked = {"append": self._append_invoked, "read": self._read_invoked,
+                         "offsets": self._read_invoked}
+        self._completed = {"append": self._append_completed, "read": self._read_completed,
+                           "offsets": self._offsets_completed, "poll": self._poll_completed,
+                           "assign": self._assign_completed}
+
+    def event(self, event: Event) -> None:
+        """The next event."""
+        self._time_us = event.time_us
+        try:
+            if event.kind == INVOKE:
+                self._invoke(event)
+            elif event.kind == FAULT:
+                self._ask("on_fault", event)
+            elif event.kind == PHASE:
+                self._ask("on_phase", event)
+            else:
+                self._complete(event)
+        except (KeyError, TypeError) as error:
+            raise BadHistory(f"operation {event.operation}, {event.kind} of {event.name}: "
+                             f"{type(error).__name__} {error}") from error
+
+    def _invoke(self, event: Event) -> None:
+        self.operations += 1
+        invoked = self._invoked.get(event.name)
+        if invoked is not None:
+            opened = invoked(event)
+        else:
+            opened = _Open(event, -1, 0)
+            if event.name not in self._completed:
+                self._topic(event, None)
+        self._open[event.operation] = opened
+
+    def _complete(self, event: Event) -> None:
+        opened = self._open.pop(event.operation, None)
+        if opened is None:
+            raise BadHistory(f"operation {event.operation} of {event.name} ends and did not begin")
+        completed = self._completed.get(event.name)
+        if completed is not None:
+            completed(event, opened)
+        else:
+            self._topic(event, opened.asked)
+
+    # ---- appends ---------------------------------------------------------------------------
+
+    def _append_invoked(self, event: Event) -> _Open:
+        number = self.ledger.invoke_append(event.operation, event.data)
+        self._ask("on_append", self.ledger.key(event.data["key"]), INVOKE, number, event.time_us)
+        return _Open(event, number, 0)
+
+    def _append_completed(self, event: Event, opened: _Open) -> None:
+        data = opened.asked.data
+        self.ledger.complete_append(opened.number, _OUTCOMES[event.kind],
+                                    event.data.get("offset", -1), data["values"], event.time_us)
+        self._ask("on_append", self.ledger.key(data["key"]), event.kind, opened.number,
+                  event.time_us)
+
+    # ---- reads -----------------------------------------------------------------------------
+
+    def _read_invoked(self, event: Event) -> _Open:
+        key = self.ledger.key(event.data["key"])
+        if event.data.get("final"):
+            self._ask("on_final", key)
+        return _Open(event, -1, key.seen_end)
+
+    def _read_completed(self, event: Event, opened: _Open) -> None:
+        asked, data = opened.asked.data, event.data
+        key = self.ledger.key(asked["key"])
+        if event.kind != OK:
+            self._refused(event, opened, asked.get("offset", -1))
+            return
+        final = bool(asked.get("final"))
+        result = Result(event.operation, data["runs"], asked["offset"], data.get("start", -1),
+                        data.get("high_watermark", -1), data.get("node", -1), opened.required,
+                        final, opened.asked.time_us, event.time_us)
+        self._show(key, result, asked.get("mode") == LINEARIZABLE)
+
+    def _show(self, key, result: Result, certain: bool) -> None:
+        """Records, and where they end."""
+        source = Source(result.operation, True, result.time_us)
+        self._ask("on_result", key, result)
+        for base, values in result.runs:
+            self.ledger.shown(key, base, values, source, result.final)
+            self.records_read += len(values)
+        self._told_end(key, result.high_watermark, result.required, result.operation,
+                       result.final, certain)
+
+    def _told_end(self, key, high_watermark: int, required: int, operation: int, final: bool,
+                  certain: bool) -> None:
+        if high_watermark < 0:
+            return
+        if high_watermark > key.sent:
+            self._ask("on_beyond", key, key.sent, high_watermark,
+                      Source(operation, True, self._time_us))
+        self.ledger.told_end(key, high_watermark, final, certain)
+        if certain:
+            self._ask("on_certain", key,
+                      Certain(operation, high_watermark, required, final, self._time_us))
+
+    def _offsets_completed(self, event: Event, opened: _Open) -> None:
+        asked = opened.asked.data
+        if event.kind != OK:
+            self._refused(event, opened, -1)
+            return
+        self._told_end(self.ledger.key(asked["key"]), event.data["high_watermark"],
+                       opened.required, event.operation, bool(asked.get("final")),
+                       asked.get("mode") == LINEARIZABLE)
+
+    def _refused(self, event: Event, opened: _Open, offset: int) -> None:
+        if event.kind == FAIL:
+            self._ask("on_read_failed", self.ledger.key(opened.asked.data["key"]),
+                      Failure(event.operation, event.data.get("error", ""), offset,
+                              opened.required, event.time_us))
+
+    # ---- consumers -------------------------------------------------------------------------
+
+    def _assign_completed(self, event: Event, opened: _Open) -> None:
+        if event.kind == OK:
+            self._ask("on_assigned", opened.asked.process, opened.asked.data["positions"])
+
+    def _poll_completed(self, event: Event, opened: _Open) -> None:
+        if event.kind != OK:
+            return
+        asked = opened.asked
+        for name, runs in event.data["runs"].items():
+            key = self.ledger.key(name)
+            result = Result(event.operation, runs, -1, -1, -1, -1, 0, bool(asked.data.get("final")),
+                            asked.time_us, event.time_us)
+            self._show(key, result, False)
+            self._ask("on_polled", asked.process, key, result)
+
+    # ---- topics ----------------------------------------------------------------------------
+
+    def _topic(self, event: Event, asked: Event | None) -> None:
+        data = (asked or event).data
+        if event.name == "delete_topic":
+            change = (event.kind == INVOKE) - (event.kind == FAIL)
+            self.ledger.deletion(life_of(data), change, event.time_us if event.kind == OK else -1)
+        self._ask("on_topic", event, asked)
+
+    # ---- the end ---------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """No event follows."""
+        for key in self.ledger.by_number:
+            following, dense = 0, True
+            for offset, number, place, count in self.ledger.walk(key):
+                dense = dense and offset == following
+                self._ask("on_batch", key, offset, number, place, count, dense)
+                following = offset + count
+        self._ask("on_end", self._time_us)
+
+    @property
+    def acknowledged(self) -> int:
+        """Appends that were acknowledged, with any ack level."""
+        return self.ledger.appends.outcome.count(ACKED)

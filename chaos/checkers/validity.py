@@ -1,0 +1,69 @@
+"""Could the run have shown anything?  The reasons why not.
+
+Contract.  ``Validity`` watches the history as a checker does and reports no anomaly; ``reasons``
+are for ``Verdict.invalid``.  A run is invalid when it was broken off; when no append was
+acknowledged while a fault was on; when no group changed its leader after the first fault began (as
+far as a trace tells: without one this is a reason of its own); when no fault was played at all; or
+when its control arm lost nothing (``control_arm``).
+"""
+
+from __future__ import annotations
+
+from chaos.checkers.checker import Checker
+from chaos.checkers.faults import Faults
+from chaos.checkers.ledger import NONE, Key
+from chaos.checkers.verdict import Verdict
+from chaos.history import END, FINAL, OK, Event
+
+
+class Validity(Checker):
+    """Not an anomaly: what a run must have gone through."""
+
+    id, name = "-", "validity"
+
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._on = Faults()
+        self.faults = 0
+        self.acked_under_faults = 0
+        self._phases: set[str] = set()
+
+    def on_fault(self, event: Event) -> None:
+        self._on.take(event)
+        self.faults += bool(event.data.get("on"))
+
+    def on_phase(self, event: Event) -> None:
+        self._phases.add(event.name)
+
+    def on_append(self, key: Key, kind: str, number: int, time_us: int) -> None:
+        if kind == OK and self._on and self.ledger.appends.acks[number] != NONE:
+            self.acked_under_faults += 1
+
+    def reasons(self, leader_changes: int | None) -> list[str]:
+        """Why the run proves nothing; None = nobody knows whether leaders changed."""
+        found = []
+        if not {FINAL, END} <= self._phases:
+            found.append("the run was broken off: it has no final reads, or no end")
+        if not self.faults:
+            found.append("no fault was played")
+        elif not self.acked_under_faults:
+            found.append("no append was acknowledged while a fault was on")
+        if leader_changes is None:
+            found.append("nothing says whether a leader changed")
+        elif not leader_changes:
+            found.append("no leader changed")
+        return found
+
+    def figures(self) -> dict[str, int]:
+        return {"faults": self.faults, "acknowledged_under_faults": self.acked_under_faults}
+
+
+def control_arm(verdict: Verdict, level: str) -> list[str]:
+    """Reasons why a control arm proves nothing: it must have lost records that were acknowledged
+    with ``level``, or the checkers, or the faults, cannot see a loss."""
+    acknowledged = verdict.checked.get(f"acknowledged_{level}", 0)
+    if not acknowledged:
+        return [f"the control arm acknowledged nothing with {level}"]
+    if not verdict.checked.get(f"lost_{level}", 0):
+        return [f"the control arm lost none of {acknowledged} records acknowledged with {level}"]
+    return []
