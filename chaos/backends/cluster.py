@@ -171,6 +171,19 @@ class Cluster(Backend):
         with self._members_lock:
             return [node for node, life in sorted(self._lives.items()) if not life.removed]
 
+    def inside(self, node: int, *command: str) -> list[str]:
+        """A command that runs where the node's network is."""
+        packets = self._life(node).packets
+        return list(command) if packets is None else host.within(packets.namespace, *command)
+
+    def pid(self, node: int) -> int:
+        """The node's process, as this machine numbers it."""
+        return self._runner.pid(node)
+
+    def disk_directory(self, node: int) -> Path:
+        """Where the node's disk is mounted: its data directory and room beside it."""
+        return self.layout.disk(node)
+
     def address(self, node: int) -> str:
         return self._life(node).place.client_address
 

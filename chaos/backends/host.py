@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,14 +32,15 @@ class Process(NamedTuple):
 
 
 def run(*command: str, text: str = "", timeout_s: float = COMMAND_S,
-        environment: dict[str, str] | None = None) -> str:
-    """Runs a command of the system, with ``text`` as its input; its output."""
+        environment: dict[str, str] | None = None, statuses: Collection[int] = (0,)) -> str:
+    """Runs a command of the system, with ``text`` as its input; its output.  Other exit statuses
+    than ``statuses`` are errors."""
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True,
                               timeout=timeout_s, env=environment)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BackendError(f"`{' '.join(command)}`: {error}") from error
-    if done.returncode:
+    if done.returncode not in statuses:
         said = (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
         raise BackendError(f"`{' '.join(command)}`: {said}")
     return done.stdout
@@ -57,9 +58,11 @@ def module(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
-def run_python(name: str, *arguments: str, timeout_s: float = COMMAND_S) -> str:
+def run_python(name: str, *arguments: str, timeout_s: float = COMMAND_S,
+               statuses: Collection[int] = (0,)) -> str:
     """Runs a program of ours to its end; its output."""
-    return run(*module(name, *arguments), timeout_s=timeout_s, environment=environment())
+    return run(*module(name, *arguments), timeout_s=timeout_s, environment=environment(),
+               statuses=statuses)
 
 
 def environment() -> dict[str, str]:

@@ -26,8 +26,8 @@ from chaos.backends.host import Process
 
 #: Kinds of what is written down, in the order of their release: a process that waits for a frozen
 #: disk ends only after the thaw, a disk in use is not unmounted.
-DISK, PROCESS, CONTAINERS, CGROUP, NAMESPACE, LINK, SHARED, ENGINE = (
-    "disk", "process", "containers", "cgroup", "namespace", "link", "shared", "engine")
+DISK, PROCESS, CONTAINERS, CGROUP, LINK, NAMESPACE, SHARED, ENGINE = (
+    "disk", "process", "containers", "cgroup", "link", "namespace", "shared", "engine")
 #: A killed process is gone unless its disk is slow.
 GONE_S = 30.0
 _SUFFIX = ".ledger"
@@ -112,44 +112,27 @@ def release(ledger: Ledger) -> None:
     for name, in ledger.of_kind(CGROUP):
         with _complaints(left):
             throttle.remove(name)
+    for name, in ledger.of_kind(LINK):
+        with _complaints(left):
+            if Path("/sys/class/net", name).exists():
+                host.run("ip", "link", "del", name)
     for name, in ledger.of_kind(NAMESPACE):
         with _complaints(left):
             if Path("/run/netns", name).exists():
                 host.run("ip", "netns", "del", name)
-    for name, in ledger.of_kind(LINK):
-        with _complaints(left):
-            _remove_link(name)
     for image, mount in ledger.of_kind(DISK):
         with _complaints(left):
             disk.LoopDisk(Path(image), Path(mount)).detach()
             Path(image).unlink(missing_ok=True)
     for directory, in ledger.of_kind(SHARED):
         with _complaints(left):
-            if _is_bound(directory):
+            if os.path.ismount(directory):
                 host.run("umount", directory)
     for pid, start in ledger.of_kind(ENGINE):
         _terminate(Process(int(pid), int(start)), left)
     if left:
         raise ReleaseFailed(f"run {ledger.run} leaves: {'; '.join(left)}")
     ledger.path.unlink(missing_ok=True)
-
-
-def _remove_link(name: str) -> None:
-    """Its other end was in a namespace: the kernel may be removing both just now."""
-    device = Path("/sys/class/net", name)
-    try:
-        if device.exists():
-            host.run("ip", "link", "del", name)
-    except BackendError:
-        if device.exists():
-            raise
-
-
-def _is_bound(directory: str) -> bool:
-    """Whether something is mounted there.  ``os.path.ismount`` does not see a directory that is
-    bound to itself: it stays on the device of its parent."""
-    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    return any(line.split(" ")[4] == directory for line in mounts)
 
 
 @contextlib.contextmanager

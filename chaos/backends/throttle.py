@@ -41,6 +41,15 @@ def isolate(pid: int, name: str) -> None:
         raise BackendError(f"cgroup {group}: {error.strerror}") from error
 
 
+def join(pid: int, member: int) -> None:
+    """Moves ``pid`` into the group that ``member`` is in."""
+    group = _group_of(member)
+    try:
+        (group / "cgroup.procs").write_text(str(pid), encoding="ascii")
+    except OSError as error:
+        raise BackendError(f"cgroup {group}: {error.strerror}") from error
+
+
 def remove(name: str) -> None:
     """Removes the group ``name``; one that is not empty stays, and so does one that is not there.
     """

@@ -9,5 +9,5 @@ Contract.  ``world.run(Parameters.draw(seed))`` is a function of the seed.  ``py
 chaos.simulator --seed S`` replays it; ``docs/simulator.md`` explains the trace.
 
 Elsewhere.  events (virtual time), network, filesystem (disk), node (driver), workload (clients),
-nemesis (faults), model + witness + invariants (what must hold), planted (bugs that must be found).
+nemesis (faults), model + witness + invariants (what must hold).
 """

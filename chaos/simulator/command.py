@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 import click
 
-from chaos.simulator import planted, world
+from chaos.planted.bug import planted
+from chaos.planted.catalogue import BUGS
+from chaos.simulator import world
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.world import Result
 
@@ -84,7 +86,7 @@ def replay_command(seed: int, nodes: int | None, groups: int | None, seconds: in
 @click.option("--groups", type=click.IntRange(1, 1024), help="Groups; default: the seed decides.")
 @click.option("--seconds", type=click.IntRange(1, 36_000), help="Simulated seconds with faults.")
 @click.option("--trace", is_flag=True, help="Print every transition.")
-@click.option("--planted", "bug", type=click.Choice(sorted(planted.BUGS)),
+@click.option("--planted", "bug", type=click.Choice(sorted(BUGS)),
               help="Plant this bug: the seed should fail.")
 def simulate(seed: int | None, seeds: int | None, first: int, minutes: float | None,
              nodes: int | None, groups: int | None, seconds: int | None, trace: bool,
@@ -96,7 +98,7 @@ def simulate(seed: int | None, seeds: int | None, first: int, minutes: float | N
         parameters = Parameters.draw(number, nodes, groups, safety_ms)
         if seed is not None:
             click.echo("\n".join(parameters.describe()))
-        with planted.planted(bug):
+        with planted(BUGS[bug] if bug else None):
             result = world.run(parameters, click.echo if trace else None)
         totals.add(result)
         _report(result, trace, replay_command(number, nodes, groups, seconds, bug))

@@ -48,6 +48,7 @@ class Node:
         self.after_write: deque[tuple[int, list[Envelope]]] = deque()
         self.tails: dict[int, ScriptTail] = {}
         self.supports: list[int] = []
+        self.images: dict[int, tuple] = {}  # group -> a snapshot that was taken
 
 
 class Interaction(MemberVerbs, SnapshotVerbs):

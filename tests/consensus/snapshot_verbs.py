@@ -24,11 +24,22 @@ class SnapshotVerbs:
                     SnapshotOffer(command.group(0), 1, command.number("term", 1),
                                   command.number("first", 1)))
 
+    def do_image(self, command: Command) -> list[str]:
+        """image n1 g1: what n1 has applied is taken down, for an ``install`` that comes later."""
+        node, group = self.nodes[command.node()], command.group()
+        node.images[group] = node.core.snapshot_point(group)
+        bounds = node.images[group][0]
+        return [f"n{node.id} g{group} image at {bounds.last_index}@{bounds.prev_term}"]
+
     def do_install(self, command: Command) -> list[str] | None:
-        """install n3 g1 n1: the driver of n3 fetches what n1 has applied and installs it."""
+        """install n3 g1 n1 [image]: the driver of n3 fetches what n1 has applied, or had applied
+        when it took its ``image``, and installs it."""
         node, group = self.nodes[command.node()], command.group()
         source = self.nodes[int(command.arguments[2].removeprefix("n"))]
-        bounds, index, configuration = source.core.snapshot_point(group)
+        if "image" in command.arguments:
+            bounds, index, configuration = source.images[group]
+        else:
+            bounds, index, configuration = source.core.snapshot_point(group)
         if not node.core.may_install(group, bounds.last_index, bounds.prev_term):
             return ["not now"]
         node.store.install(group, bounds, index, configuration)

@@ -8,12 +8,11 @@ import subprocess
 
 import pytest
 
-from admin_cli import dev_process
 from multiraft.wire import RequestEvent
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import BatchPart, Produce
 from tests.e2e.raw import PRODUCE_MS, batch
-from tests.e2e.world import UP_S, WAIT_S, World, wait_for
+from tests.e2e.world import UP_S, WAIT_S, World, node_command, wait_for
 
 #: ``fdatasync`` fails while a file stands at FAIL_SYNC: the disk has one bad moment.
 SHIM = """
@@ -45,7 +44,7 @@ def test_one_failed_sync_ends_the_node(tmp_path, shim):
     world = World(tmp_path / "dev", 1, 2, 1)
     flag = tmp_path / "fail"
     environment = {**os.environ, "LD_PRELOAD": shim, "FAIL_SYNC": str(flag)}
-    node = subprocess.Popen(dev_process.node_command(world.config(1)), env=environment,
+    node = subprocess.Popen(node_command(world.config(1)), env=environment,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: serves(world), "the node serves", UP_S)

@@ -22,6 +22,8 @@ from admin_cli import dev_process, dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
 from admin_cli.servers import TlsOptions
+from chaos import launcher
+from chaos.planted import plugin
 from multiraft.client import blocking
 from multiraft.wire.errors import Code, UnknownTopic
 from multiraft.wire.messages import GroupList, GroupSummary
@@ -42,7 +44,8 @@ class World:
     def __init__(self, directory: Path, nodes: int, groups: int, factor: int,
                  tls: TlsOptions | None = None):
         self.tls = tls
-        self.dev = DevCluster(directory, functools.partial(open_client, tls=tls), os.environ)
+        self.dev = DevCluster(directory, functools.partial(open_client, tls=tls), os.environ,
+                              command=node_command)
         self.dev.create(nodes, groups, factor, free_base_port(nodes))
         self.directory = directory
 
@@ -134,6 +137,15 @@ class World:
         return "\n".join(parts)
 
 
+def node_command(config: Path, action: str = "start", *options: str) -> list[str]:
+    """As ``multiraft dev`` starts a node; with the bugs that are planted in this run of the
+    tests, if there are any (``chaos.planted.plugin``)."""
+    if not plugin.active():
+        return dev_process.node_command(config, action, *options)
+    return launcher.command_line(["node", action, "--config", str(config), *options],
+                                 plugin.active())
+
+
 def free_base_port(nodes: int) -> int:
     """A base above which the ports of ``multiraft dev`` are free, below the kernel's own range."""
     for base in random.sample(range(15_000, 30_000, dev_state.PORTS), k=20):
@@ -179,5 +191,5 @@ def wait_for(condition: Callable[[], T], what: str, limit_s: float = WAIT_S) -> 
 def run_node(config: Path, limit_s: float = WAIT_S) -> subprocess.CompletedProcess:
     """Run a node that is expected to end by itself; killed when it does not."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(dev_process.node_command(config), capture_output=True, text=True,
+    return subprocess.run(node_command(config), capture_output=True, text=True,
                           timeout=limit_s, env=environment)

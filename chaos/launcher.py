@@ -1,0 +1,86 @@
+"""Starts the ``multiraft`` command in this process, as a run of chaos wants it.
+
+    python -m chaos.launcher [--planted NAME ...] [--clock FILE] -- node start --config node.toml
+
+Contract.  What stands behind ``--`` is what would stand behind ``multiraft``: same output, same
+exit code, same process.  Before it runs, the bugs of ``--planted`` are put into the code
+(``chaos.planted.bug``), and with ``--clock`` the node's clock follows a file
+(``chaos.shifted_clock``).  What is shipped contains no switch for either: modules are patched from
+here, by name, before anything else of theirs runs.
+
+A node's modules take the functions of ``node.clock`` when they are imported, so the clock is
+replaced below those, in ``node.clock`` alone, and first of all.  Timeouts of the event loop are
+not the node's clock; they go on as before, as they do in a machine that lost some seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from chaos.planted import bug
+from chaos.planted.catalogue import BUGS
+from chaos.shifted_clock import ShiftedClock
+
+#: The only reader of time in a node, and the module that is the ``multiraft`` command.
+CLOCK_MODULE, COMMAND_MODULE = "node.clock", "admin_cli"
+
+
+class TooLate(Exception):
+    """The module whose clock is to be replaced has been imported by others already."""
+
+
+def command_line(command: Sequence[str], planted: Sequence[str] = (),
+                 clock: Path | None = None) -> list[str]:
+    """How a process is started that runs ``multiraft COMMAND``."""
+    options = [word for name in planted for word in ("--planted", name)]
+    options += ["--clock", str(clock)] if clock is not None else []
+    # -P: a directory `node/` in the place where the process starts is not our package.
+    return [sys.executable, "-P", "-m", "chaos.launcher", *options, "--", *command]
+
+
+def shift_clock(path: Path) -> ShiftedClock:
+    """From now on the node of this process measures in a clock that follows ``path``.  Raises
+    ``TooLate`` when a module has taken the true one."""
+    if any(name.startswith("node.") for name in sys.modules):
+        raise TooLate("modules of the node were imported before its clock was replaced")
+    module = importlib.import_module(CLOCK_MODULE)
+    clock = ShiftedClock(path)
+    clock.monotonic_ns()  # a file that is not there is said now
+    # ``time`` of that module alone; ``monotonic_ns`` is the one function that it took from it.
+    vars(module).update(time=clock, monotonic_ns=clock.monotonic_ns)
+    return clock
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """``python -m chaos.launcher``; ends as ``multiraft`` ends."""
+    if not __debug__:
+        sys.exit("chaos.launcher: refuses to run with python -O: a node's assertions are part of "
+                 "its safety")
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    own, command = (words[:words.index("--")], words[words.index("--") + 1:]) \
+        if "--" in words else (words, [])
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos.launcher", usage="%(prog)s [options] -- COMMAND ...",
+        description="Run `multiraft COMMAND ...` with bugs planted or with a clock that jumps.")
+    parser.add_argument("--planted", action="append", default=[], metavar="NAME",
+                        choices=sorted(BUGS), help="plant this bug; may be given again")
+    parser.add_argument("--clock", type=Path, metavar="FILE",
+                        help="the node's clock is off by what this file says")
+    chosen = parser.parse_args(own)
+    if not command:
+        parser.error("the command to run stands behind --")
+    if chosen.clock is not None:
+        shift_clock(chosen.clock)
+    for name in chosen.planted:
+        bug.plant(BUGS[name])
+    sys.argv = ["multiraft", *command]
+    runpy.run_module(COMMAND_MODULE, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

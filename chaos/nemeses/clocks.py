@@ -1,0 +1,34 @@
+"""Clocks that jump and drift."""
+
+from __future__ import annotations
+
+from chaos.backends.backend import CLOCK
+from chaos.nemeses.nemesis import LEADER, MINORITY, ONE, Nemesis, Strike
+
+#: Ahead, in milliseconds: less than a lease, just more, and a suspended machine.
+JUMPS_MS = (0, 300, 700, 5_000, 3_600_000)
+WALL_MS = (0, -86_400_000, 3_600_000)
+DRIFTS_PPM = (0, 50_000, -50_000)
+
+
+class Clocks(Nemesis):
+    """Jumps of both clocks, and drift."""
+
+    name, kind = "clocks", CLOCK
+
+    def __init__(self, field):
+        super().__init__(field)
+        self._nodes: list[int] = []
+
+    def begin(self) -> Strike:
+        self._nodes = self.field.aim(ONE, LEADER, MINORITY)
+        jump_ms, wall_ms = self.rng.choice(JUMPS_MS), self.rng.choice(WALL_MS)
+        drift_ppm = self.rng.choice(DRIFTS_PPM)
+        for node in self._nodes:
+            self.backend.set_clock(node, wall_ms, jump_ms, drift_ppm)
+        return Strike(self._nodes, f"clock jumps {jump_ms} ms ahead and drifts {drift_ppm} ppm, "
+                      f"wall clock is off by {wall_ms} ms")
+
+    def heal(self) -> None:
+        for node in self._nodes:
+            self.backend.set_clock(node)

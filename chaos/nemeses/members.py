@@ -1,0 +1,78 @@
+"""Members and leaders that change all the time, as an operator would change them."""
+
+from __future__ import annotations
+
+from chaos.backends.backend import LEADERSHIP, MEMBERSHIP, BackendError
+from chaos.nemeses.nemesis import Loop, Strike
+
+#: Nodes beyond the first ones: groups move there and back.
+EXTRA_NODES = 2
+#: An operator who gives up in the middle of a move; the next one goes on.
+MOVE_S = 15.0
+JOIN_S = 30.0
+
+
+class LeaderChurn(Loop):
+    """Leadership goes to a member at random, the one that is furthest behind among them."""
+
+    name, kind = "leader-churn", LEADERSHIP
+
+    def prepare(self) -> Strike:
+        return Strike([], "leadership is handed over again and again")
+
+    def step(self) -> None:
+        rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
+                if row.leader and len(row.voters) > 1]
+        if not rows:
+            raise BackendError("nobody says who leads")
+        row = self.rng.choice(rows)
+        to = self.rng.choice([node for node in row.voters if node != row.leader])
+        if self.field.ask(lambda client: client.group_transfer(row.group, to)) is None:
+            raise BackendError(f"group {row.group} is not handed over now")
+
+
+class MemberChurn(Loop):
+    """Nodes join, replicas move to them and back, empty nodes are removed."""
+
+    name, kind = "member-churn", MEMBERSHIP
+    pause_s = (0.0, 1.0)
+
+    def prepare(self) -> Strike:
+        return Strike([], "nodes join and leave, replicas move")
+
+    def step(self) -> None:
+        extra = [node for node in self.backend.nodes() if node > self.backend.spec.nodes]
+        choice = self.rng.random()
+        if len(extra) < EXTRA_NODES and (not extra or choice < 0.1):
+            self.backend.add_node(JOIN_S)
+        elif choice < 0.9:
+            self._move()
+        else:
+            self._remove(self.rng.choice(extra))
+
+    def _move(self) -> None:
+        rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
+                if row.group and row.voters]
+        if not rows:
+            raise BackendError("nobody lists the groups")
+        row = self.rng.choice(rows)
+        targets = [node for node in self.backend.nodes() if node not in row.voters]
+        if targets:
+            self.backend.command("group", "move", str(row.group), "--from",
+                                 str(self.rng.choice(row.voters)), "--to",
+                                 str(self.rng.choice(targets)), timeout_s=MOVE_S)
+
+    def _remove(self, node: int) -> None:
+        """Refused while it has replicas: then they move away first."""
+        rows = self.field.ask(lambda client: client.group_list()) or []
+        for row in rows:
+            if row.group and node in row.voters:
+                target = next((other for other in self.backend.nodes()
+                               if other not in row.voters), None)
+                if target is None:
+                    return
+                self.backend.command("group", "move", str(row.group), "--from", str(node), "--to",
+                                     str(target), timeout_s=MOVE_S)
+                if self.wait(0):
+                    return
+        self.backend.remove_node(node, JOIN_S)

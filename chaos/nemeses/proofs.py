@@ -1,0 +1,472 @@
+"""That each kind of fault bites: the smallest thing that must go wrong while it is in force.
+
+Contract.  ``PROOFS`` has one function for each kind of fault; it does the fault to a cluster that
+is whole, looks for the damage from outside the node, heals, looks that it is gone, and returns what
+was seen.  ``NoBite`` says what was not.  Nothing here depends on how well a node survives.
+
+Theory.  A fault that does nothing is the quietest way for a suite to prove nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from chaos.backends import host, throttle
+from chaos.backends.backend import (
+    BIT_ROT,
+    CLIENTS,
+    CLOCK,
+    DELAY,
+    FAILED_DISK,
+    FULL_DISK,
+    HUNG_DISK,
+    KILL,
+    LEADERSHIP,
+    LOSS,
+    MEMBERSHIP,
+    PARTITION,
+    PAUSE,
+    POWER_LOSS,
+    RESET,
+    SLOW_DISK,
+    STOP,
+    BackendError,
+    Delay,
+    Link,
+)
+from chaos.backends.cluster import Cluster
+from chaos.nemeses import rot
+from multiraft.client import blocking
+from multiraft.errors import MultiRaftError
+
+#: Nobody answers in this time: a node that is well takes milliseconds.
+SILENCE_S = 1.0
+#: A node that is well answers, an ended one is seen to have ended.
+SOON_S = 60.0
+PROBE_PORT = 9999
+DATAGRAMS = 200
+HOUR_MS = 3_600_000
+#: Exit status of a node whose disk failed (docs/node.md).
+DISK_FAILED = 4
+
+#: Writes a file and syncs it: what a disk does for a process of the node's group.
+_WRITER = """
+import os, sys
+sys.stdin.readline()
+file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o600)
+os.write(file, bytes(int(sys.argv[2])))
+os.fdatasync(file)
+"""
+
+
+class NoBite(AssertionError):
+    """A fault that does nothing, or one that stays."""
+
+
+def require(seen: bool, what: str) -> None:
+    """Raises ``NoBite``."""
+    if not seen:
+        raise NoBite(what)
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+def prove_kill(cluster: Cluster) -> str:
+    """The process is gone, with the signal; it comes back."""
+    cluster.kill(1)
+    require(not cluster.is_running(1) and cluster.endings()[-1].status == -9, "node 1 lives")
+    cluster.start(1)
+    require(cluster.is_running(1), "node 1 does not start again")
+    return "the process ended by SIGKILL"
+
+
+def prove_stop(cluster: Cluster) -> str:
+    """The process ends, and its log says that it meant to."""
+    start = cluster.log_path(1).stat().st_size
+    cluster.stop(1)
+    require(not cluster.is_running(1), "node 1 lives")
+    said = cluster.log_path(1).read_bytes()[start:]
+    require(b"stop" in said, f"node 1 does not say that it was stopped: {said[-300:]!r}")
+    cluster.start(1)
+    return "the process ended in order"
+
+
+def prove_pause(cluster: Cluster) -> str:
+    """It is there and does not answer."""
+    cluster.pause(1)
+    require(cluster.is_running(1) and not _answers(cluster, 1), "node 1 answers while it is paused")
+    cluster.resume(1)
+    _require_answer(cluster, 1)
+    return "no answer while it stood still"
+
+
+# -- links ----------------------------------------------------------------------------------------
+
+
+def prove_partition(cluster: Cluster) -> str:
+    """One direction between nodes, the other one stays; clients and a node."""
+    cluster.cut([Link(2, 1)])
+    lost, kept = _datagrams(cluster, 2, 1), _datagrams(cluster, 1, 2)
+    require(not lost and len(kept) == DATAGRAMS,
+            f"{len(lost)} datagrams came through the cut link, {len(kept)} through the other")
+    cluster.cut([Link(CLIENTS, 1), Link(1, CLIENTS)])
+    require(_connect(cluster, 1) == "silence", "a client reaches node 1")
+    cluster.cut(())
+    require(len(_datagrams(cluster, 2, 1)) == DATAGRAMS and _connect(cluster, 1) == "open",
+            "the cut is not healed")
+    return f"none of {DATAGRAMS} datagrams, all of them the other way"
+
+
+def prove_loss(cluster: Cluster) -> str:
+    """About as many as were to be lost."""
+    cluster.lose([Link(2, 1)], 0.5)
+    arrived = len(_datagrams(cluster, 2, 1))
+    require(DATAGRAMS * 0.25 < arrived < DATAGRAMS * 0.75, f"{arrived} of {DATAGRAMS} arrived")
+    cluster.lose((), 0.0)
+    require(len(_datagrams(cluster, 2, 1)) == DATAGRAMS, "the loss is not healed")
+    return f"{arrived} of {DATAGRAMS} datagrams arrived at probability 0.5"
+
+
+def prove_delay(cluster: Cluster) -> str:
+    """Later, in order; and out of order."""
+    cluster.delay([Link(2, 1)], Delay(80.0))
+    held = _datagrams(cluster, 2, 1)
+    require(len(held) == DATAGRAMS, f"{len(held)} of {DATAGRAMS} arrived")
+    least_ms = min(late_ms for _, late_ms in held)
+    require(least_ms >= 79, f"the first came after {least_ms:.1f} ms")
+    require([number for number, _ in held] == sorted(number for number, _ in held),
+            "datagrams overtook each other")
+    cluster.delay([Link(2, 1)], Delay(40.0, 40.0, reorder=True))
+    mixed = [number for number, _ in _datagrams(cluster, 2, 1)]
+    overtaken = sum(later < earlier for earlier, later in zip(mixed, mixed[1:]))
+    require(overtaken > DATAGRAMS / 10, f"{overtaken} datagrams were overtaken")
+    cluster.delay((), None)
+    require(len(_datagrams(cluster, 2, 1)) == DATAGRAMS, "packets are still held")
+    return f"at least {least_ms:.0f} ms of 80; {overtaken} of {DATAGRAMS} overtaken"
+
+
+def prove_reset(cluster: Cluster) -> str:
+    """Connections are refused at once, and open ones end."""
+    with socket.create_connection(_peer(cluster, 1), SOON_S) as open_one:
+        cluster.reset([Link(CLIENTS, 1)])
+        require(_connect(cluster, 1) == "reset", "a new connection is not reset")
+        open_one.settimeout(SOON_S)
+        try:
+            open_one.sendall(b"?")
+            ended = open_one.recv(1) == b""
+        except ConnectionError:
+            ended = True
+        require(ended, "an open connection goes on")
+    cluster.reset(())
+    require(_connect(cluster, 1) == "open", "connections are still reset")
+    return "an open connection ended, new ones were refused"
+
+
+# -- disks ----------------------------------------------------------------------------------------
+
+
+def prove_power_loss(cluster: Cluster) -> str:
+    """What was synced is there, what was not is gone."""
+    directory = cluster.disk_directory(1)
+    _write(directory / "synced", b"kept", sync=True)
+    _write(directory / "unsynced", b"lost")
+    with (directory / "synced").open("ab") as file:
+        file.write(b" and lost")
+    cluster.power_loss([1])
+    require(not cluster.is_running(1), "node 1 lives")
+    require((directory / "synced").read_bytes() == b"kept",
+            f"synced and appended to: {(directory / 'synced').read_bytes()!r}")
+    require(not (directory / "unsynced").exists(), "a file that was not synced is there")
+    (directory / "synced").unlink()
+    cluster.start(1)
+    return "an unsynced file and an unsynced append are gone, synced bytes are there"
+
+
+def prove_slow_disk(cluster: Cluster) -> str:
+    """A sync of 256 KiB at 128 KiB a second."""
+    before_s = _sync_s(cluster, 1, 256 << 10)
+    cluster.slow_disk(1, 128 << 10, 0)
+    slow_s = _sync_s(cluster, 1, 256 << 10)
+    cluster.slow_disk(1, 0, 0)
+    after_s = _sync_s(cluster, 1, 256 << 10)
+    require(slow_s > 1.0 and slow_s > 3 * max(before_s, after_s),
+            f"{before_s:.2f} s before, {slow_s:.2f} s, {after_s:.2f} s afterwards")
+    return f"256 KiB synced in {before_s:.2f} s before, in {slow_s:.2f} s at 128 KiB/s"
+
+
+def prove_hung_disk(cluster: Cluster) -> str:
+    """A write does not return before the thaw."""
+    returned = threading.Event()
+
+    def write() -> None:
+        _write(cluster.disk_directory(1) / "hung", b"?", sync=True)
+        returned.set()
+
+    cluster.freeze_disk(1)
+    writer = threading.Thread(target=write)
+    try:
+        writer.start()
+        hung = not returned.wait(SILENCE_S)
+    finally:
+        cluster.thaw_disk(1)
+        writer.join(SOON_S)
+    require(hung, "a write returns while the disk is frozen")
+    require(returned.is_set(), "a write does not return after the thaw")
+    (cluster.disk_directory(1) / "hung").unlink()
+    return "a write returned at the thaw only"
+
+
+def prove_full_disk(cluster: Cluster) -> str:
+    """No room, then room."""
+    path = cluster.disk_directory(1) / "more"
+    cluster.fill_disk(1)
+    try:
+        problem = _errno(lambda: _write(path, bytes(1 << 20), sync=True))
+        require(problem == errno.ENOSPC, f"a write on the full disk: {problem}")
+    finally:
+        cluster.free_disk(1)
+        path.unlink(missing_ok=True)
+    _write(path, bytes(1 << 20), sync=True)
+    path.unlink()
+    return "ENOSPC until it was freed"
+
+
+def prove_failed_disk(cluster: Cluster) -> str:
+    """EIO, and the node ends by itself as soon as it writes."""
+    cluster.fail_disk(1)
+    problem = _errno(lambda: _write(cluster.disk_directory(1) / "more", b"?", sync=True))
+    require(problem == errno.EIO, f"a write on the failed disk: {problem}")
+    _provoke(cluster, lambda: not cluster.is_running(1))
+    ended = cluster.endings()[-1]
+    cluster.mend_disk(1)
+    cluster.start(1)
+    require((ended.node, ended.status, ended.wanted) == (1, DISK_FAILED, False), f"{ended}")
+    return f"EIO, and the node ended by itself with status {ended.status}"
+
+
+def prove_bit_rot(cluster: Cluster) -> str:
+    """``log inspect`` finds the damage; the atlas' rules are tested elsewhere."""
+    _provoke(cluster, lambda: bool(_places(cluster)))
+    flip = _places(cluster)[0]
+    segment = rot.inspect(flip.path)
+    rot.flip_bit(flip.path, flip.offset, 3)
+    damaged = [row for row in rot.inspect(flip.path) if row["problem"]]
+    require(bool(damaged), f"{flip.text}: nothing is damaged among {len(segment)} entries")
+    rot.flip_bit(flip.path, flip.offset, 3)
+    require(not any(row["problem"] for row in rot.inspect(flip.path)),
+            f"{flip.text}: flipped back and still damaged")
+    return f"{flip.text}: {damaged[0]['problem'].partition(':')[0]}"
+
+
+def _places(cluster: Cluster) -> list[rot.Flip]:
+    return list(rot.entries(random.Random(1), cluster, 1))
+
+
+# -- everything else ------------------------------------------------------------------------------
+
+
+def prove_clock(cluster: Cluster) -> str:
+    """The wall clock by which a node says when it started; a jump of the monotonic one is survived.
+    """
+    cluster.set_clock(1, wall_ms=HOUR_MS, jump_ms=5_000)
+    try:
+        ahead_ms = _restarted_ms(cluster, 1) - time.time() * 1000
+        require(ahead_ms > HOUR_MS / 2, f"node 1 started {ahead_ms:.0f} ms from now")
+    finally:
+        cluster.set_clock(1)
+    require(_restarted_ms(cluster, 1) < time.time() * 1000, "the clock is not healed")
+    return "a node said that it starts in an hour"
+
+
+def _restarted_ms(cluster: Cluster, node: int) -> int:
+    """When a node says that it started, after a restart."""
+    found = [_started_ms(cluster, node)]
+    before_ms = found[0]
+    cluster.stop(node)
+    cluster.start(node)
+
+    def told() -> bool:
+        found[0] = _started_ms(cluster, node)
+        return found[0] != before_ms
+
+    require(host.holds(_patient(told), SOON_S, 0.2), f"node {node} does not register")
+    return found[0]
+
+
+def _started_ms(cluster: Cluster, node: int) -> int:
+    with blocking.Client(cluster.servers()) as client:
+        client.catch_up()
+        return next(row.node.started_ms for row in client.node_list().nodes if row.node.id == node)
+
+
+def prove_membership(cluster: Cluster) -> str:
+    """A node comes and goes."""
+    node = cluster.add_node()
+    require(node in _known(cluster), f"node {node} has joined and is not listed")
+    cluster.remove_node(node)
+    require(node not in _known(cluster) and not cluster.is_running(node), f"node {node} stays")
+    return f"node {node} joined and was removed"
+
+
+def prove_leadership(cluster: Cluster) -> str:
+    """Another leader."""
+    with blocking.Client(cluster.servers()) as client:
+        row = next(row for row in client.group_list() if row.group and row.leader)
+        to = next(node for node in row.voters if node != row.leader)
+        client.group_transfer(row.group, to)
+
+        def led() -> bool:
+            return any(each.leader == to for each in client.group_list()
+                       if each.group == row.group)
+        require(host.holds(_patient(led), SOON_S), f"group {row.group} is not led by node {to}")
+    return f"group {row.group} went from node {row.leader} to node {to}"
+
+
+PROOFS: dict[str, Callable[[Cluster], str]] = {
+    KILL: prove_kill, STOP: prove_stop, PAUSE: prove_pause, PARTITION: prove_partition,
+    LOSS: prove_loss, DELAY: prove_delay, RESET: prove_reset, POWER_LOSS: prove_power_loss,
+    SLOW_DISK: prove_slow_disk, HUNG_DISK: prove_hung_disk, FULL_DISK: prove_full_disk,
+    FAILED_DISK: prove_failed_disk, BIT_ROT: prove_bit_rot, MEMBERSHIP: prove_membership,
+    LEADERSHIP: prove_leadership, CLOCK: prove_clock}
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def _patient(condition: Callable[[], bool]) -> Callable[[], bool]:
+    """What cannot be asked now is not so yet."""
+    def holds() -> bool:
+        try:
+            return condition()
+        except (MultiRaftError, OSError):
+            return False
+    return holds
+
+
+def _peer(cluster: Cluster, node: int) -> tuple[str, int]:
+    address, _, port = cluster.address(node).rpartition(":")
+    return address, int(port)
+
+
+def _answers(cluster: Cluster, node: int) -> bool:
+    try:
+        with blocking.Client([cluster.address(node)]) as client:
+            client.node_status(cluster.address(node), int(SILENCE_S * 1000))
+    except (MultiRaftError, OSError):
+        return False
+    return True
+
+
+def _require_answer(cluster: Cluster, node: int) -> None:
+    require(host.holds(lambda: _answers(cluster, node), SOON_S), f"node {node} does not answer")
+
+
+def _known(cluster: Cluster) -> Collection[int]:
+    with blocking.Client(cluster.servers()) as client:
+        client.catch_up()
+        return {row.node.id for row in client.node_list().nodes}
+
+
+def _connect(cluster: Cluster, node: int) -> str:
+    """How a client fares: "open", "reset" or "silence"."""
+    try:
+        with socket.create_connection(_peer(cluster, node), SILENCE_S):
+            return "open"
+    except ConnectionError:
+        return "reset"
+    except TimeoutError:
+        return "silence"
+
+
+def _datagrams(cluster: Cluster, source: int, target: int) -> list[tuple[int, float]]:
+    """Numbers of the datagrams that arrive, and how late in milliseconds, in order of arrival."""
+    address = _peer(cluster, target)[0]
+    listener = subprocess.Popen(
+        cluster.inside(target, *host.module("chaos.backends.packet_probe", address,
+                                            str(PROBE_PORT), "1.0")),
+        stdout=subprocess.PIPE, text=True, env=host.environment())
+    with listener:
+        listener.stdout.readline()
+        sent = json.loads(host.run(*cluster.inside(source, sys.executable, "-c", _SENDER, address,
+                                                   str(PROBE_PORT), str(DATAGRAMS))))
+        arrived = json.loads(listener.stdout.readline())
+    return [(number, (at_ns - sent[number]) / 1e6) for number, at_ns in arrived]
+
+
+#: Sends numbered datagrams, a few per millisecond, and says when.
+_SENDER = """
+import json, socket, sys, time
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sent = []
+for number in range(int(sys.argv[3])):
+    sent.append(time.monotonic_ns())
+    sock.sendto(b"%d" % number, (sys.argv[1], int(sys.argv[2])))
+    time.sleep(0.0005)
+print(json.dumps(sent))
+"""
+
+
+def _write(path: Path, data: bytes, sync: bool = False) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+    try:
+        os.write(descriptor, data)
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    if sync:
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _errno(work: Callable[[], None]) -> int | None:
+    try:
+        work()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def _sync_s(cluster: Cluster, node: int, size: int) -> float:
+    """How long a process of the node's group takes to write and sync."""
+    path = cluster.disk_directory(node) / "written"
+    with subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(size)],
+                          stdin=subprocess.PIPE, text=True) as writer:
+        throttle.join(writer.pid, cluster.pid(node))
+        begin_s = time.monotonic()
+        writer.communicate("go\n", timeout=SOON_S)
+    path.unlink()
+    return time.monotonic() - begin_s
+
+
+def _provoke(cluster: Cluster, seen: Callable[[], bool]) -> None:
+    """Has every node write until something is so."""
+    topic = f"provoked-{time.monotonic_ns()}"
+    end_s = time.monotonic() + SOON_S
+    while not seen():
+        if time.monotonic() > end_s:
+            raise BackendError("writing provokes nothing")
+        try:
+            with blocking.Client(cluster.servers(*cluster.nodes()[1:])) as client:
+                if topic not in [row.name for row in client.list_topics()]:
+                    client.create_topic(topic, 4)
+                with client.producer(delivery_timeout_ms=2_000) as producer:
+                    for number in range(200):
+                        producer.send(blocking.Record(topic, b"%d" % number))
+                        producer.flush()
+        except (MultiRaftError, OSError):
+            continue

@@ -1,0 +1,157 @@
+"""Bits that flip in the files of nodes: entries, hard state, index files, checkpoints.
+
+Contract.  Every flip is agreed with the atlas first.  In segments only what is *proven* durable is
+hit, with later writes to prove it: damage in the newest write of a node is a torn tail to every
+reader (decision 0002), and no promise covers it.  Where entries stand is asked of
+``multiraft log inspect``, as an operator would.  Healing is the nodes' own business.
+
+A flip in a file of a node that runs is seen by the node at once, through the page cache; one in a
+file that it has in memory is seen when it starts again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from chaos.backends import host
+from chaos.backends.backend import BIT_ROT, Backend, BackendError
+from chaos.nemeses.atlas import Atlas, EntryRegion, FileRegion
+from chaos.nemeses.nemesis import Field, Nemesis, Strike
+
+#: Bits that flip in one strike.
+FLIPS = (1, 2, 5)
+#: An entry's header, and the part of a batch that its own CRC leaves out (storage-format.md).
+HEADER_BYTES, BATCH_HEAD_BYTES = 64, 21
+#: Later entries that say that a place is durable, before it is damaged: more than the two writes
+#: whose marks may lag.
+PROOFS = 8
+#: Reading where entries stand; a segment is at most 64 MiB.
+INSPECT_S = 60.0
+
+
+class Flip(NamedTuple):
+    """One place where a bit may flip."""
+
+    path: Path
+    offset: int
+    region: EntryRegion | FileRegion
+    text: str
+
+
+class BitRot(Nemesis):
+    """Some flips in the files of one node."""
+
+    name, kind = "bit-rot", BIT_ROT
+    healing = "left to the node to find and repair"
+
+    def __init__(self, field: Field, atlas: Atlas):
+        super().__init__(field)
+        self._atlas = atlas
+
+    def begin(self) -> Strike:
+        node, = self.field.aim("one")
+        kinds = [entries, hard_state, index_files, checkpoints]
+        self.rng.shuffle(kinds)
+        for places in kinds:
+            found = [flip for flip in places(self.rng, self.backend, node)
+                     if self._atlas.may_hit(node, flip.region)]
+            if found:
+                return self._flip(node, found)
+        raise BackendError(f"there is nothing on node {node} that may be damaged any more")
+
+    def _flip(self, node: int, found: list[Flip]) -> Strike:
+        texts = []
+        for flip in self.rng.sample(found, min(len(found), self.rng.choice(FLIPS))):
+            if self._atlas.may_hit(node, flip.region):
+                self._atlas.hit(node, flip.region)
+                flip_bit(flip.path, flip.offset, self.rng.randrange(8))
+                texts.append(flip.text)
+        return Strike([node], "bits flipped in " + ", ".join(texts))
+
+
+def flip_bit(path: Path, offset: int, bit: int) -> None:
+    """Flips one bit; the file's length and times do not change."""
+    status = path.stat()
+    with path.open("r+b", buffering=0) as file:
+        byte, = os.pread(file.fileno(), 1, offset)
+        os.pwrite(file.fileno(), bytes([byte ^ 1 << bit]), offset)
+        os.fsync(file.fileno())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def entries(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
+    """Payloads of durable records."""
+    for path, row in _durable_rows(rng, backend, node):
+        if row["kind"] == "data":
+            start = row["position"] - _start(path)
+            offset = start + rng.randrange(HEADER_BYTES + BATCH_HEAD_BYTES, row["length"])
+            yield Flip(path, offset, EntryRegion(row["group"], row["index"]),
+                       f"entry {row['index']} of group {row['group']}")
+
+
+def hard_state(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
+    """Terms and votes, header and all."""
+    for path, row in _durable_rows(rng, backend, node):
+        if row["kind"] == "hard_state":
+            start = row["position"] - _start(path)
+            yield Flip(path, start + rng.randrange(row["length"]),
+                       FileRegion(f"hard state of group {row['group']}", row["position"]),
+                       f"the hard state of group {row['group']} at {row['position']}")
+
+
+def index_files(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
+    """Caches: anywhere."""
+    return _whole_files(rng, backend, node, "lane-0/*.index")
+
+
+def checkpoints(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
+    """One of the two that are kept, and the same one only once: anywhere in the older."""
+    found = sorted(backend.data_directory(node).glob("checkpoint-" + "[0-9]" * 20))
+    if len(found) >= 2:
+        yield _in_file(rng, backend, node, found[-1])
+
+
+def _whole_files(rng: random.Random, backend: Backend, node: int, glob: str) -> Iterator[Flip]:
+    for path in sorted(backend.data_directory(node).glob(glob)):
+        yield _in_file(rng, backend, node, path)
+
+
+def _in_file(rng: random.Random, backend: Backend, node: int, path: Path) -> Flip:
+    name = str(path.relative_to(backend.data_directory(node)))
+    offset = rng.randrange(path.stat().st_size)
+    return Flip(path, offset, FileRegion(name, offset), f"{name} at {offset}")
+
+
+def _start(path: Path) -> int:
+    return int(path.name.partition(".")[0])
+
+
+def _durable_rows(rng: random.Random, backend: Backend, node: int) -> Iterator[tuple[Path, dict]]:
+    """Entries of one segment, chosen at random, that later ones prove durable."""
+    segments = sorted(backend.data_directory(node).glob("lane-0/*.segment"))
+    if not segments:
+        return
+    path = rng.choice(segments)
+    rows = inspect(path)
+    marks = sorted(row["durable"] for row in rows)
+    if len(marks) <= PROOFS:
+        return
+    proven = marks[-PROOFS - 1]
+    for row in rows:
+        if not row["problem"] and row["position"] + row["length"] <= proven:
+            yield path, row
+
+
+def inspect(path: Path) -> list[dict]:
+    """The entries of a segment, as ``multiraft log inspect`` tells them."""
+    try:
+        said = host.run_python("admin_cli", "log", "inspect", "--json", str(path),
+                               timeout_s=INSPECT_S, statuses=(0, 1))
+    except BackendError as error:
+        raise BackendError(f"{path} cannot be read: {error}") from error
+    return [row for row in map(json.loads, said.splitlines()) if row.get("entry")]

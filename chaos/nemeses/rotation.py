@@ -1,0 +1,146 @@
+"""The rotation: every so often another random handful of nemeses, now and then none.
+
+Contract.  ``Rotation.run`` goes on until it is told to stop, and leaves a cluster that nothing
+hinders and whose nodes all run, whatever went wrong in between; it raises ``BackendError`` only
+when that cannot be reached.  Every begin and every healing is told to ``emit`` as a fault of a
+history.  A nemesis that could not be begun is in ``refusals``: nothing was done, or it was undone.
+
+Theory.  Random subsets find what single faults do not; a quarter of calm turns lets the cluster do
+something that the next turn can break (Jepsen's rotations).  What is chosen follows from a seed;
+whom it meets depends on who leads at that moment, and stands in the history.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from chaos.backends.backend import KINDS, Backend, BackendError
+from chaos.nemeses import clocks, disks, links, members, processes
+from chaos.nemeses.atlas import Atlas
+from chaos.nemeses.nemesis import Field, Nemesis, Strike
+from chaos.nemeses.rot import BitRot
+
+#: Seconds from the beginning of one turn to the next.
+TURN_S = (10.0, 20.0)
+#: A turn without faults.
+CALM = 0.25
+#: Nemeses of one turn at most: more hinder everything at once and prove little.
+TOGETHER_MAX = 4
+#: A node is started while others are hurt no longer: at the end of a turn nothing hinders it.
+START_S = 60.0
+
+CLASSES: tuple[type[Nemesis], ...] = (
+    processes.Kill, processes.Stop, processes.RollingRestart, processes.Pause,
+    processes.ShortPauses, links.Halves, links.Alone, links.Bridge, links.Ring, links.OneWay,
+    links.NoClients, links.Loss, links.LatePackets, links.Resets, disks.PowerLoss, disks.SlowDisk,
+    disks.HungDisk, disks.FullDisk, disks.FailedDisk, clocks.Clocks, members.MemberChurn,
+    members.LeaderChurn, BitRot)
+
+#: What a history hears: (kind, on, nodes, text).
+Emit = Callable[[str, bool, list[int], str], None]
+
+
+class Turn(NamedTuple):
+    """What is done together, and for how long."""
+
+    names: tuple[str, ...]  # of nemeses, in the order of their beginning; () = calm
+    seconds: float
+
+
+def names(kinds: Sequence[str] = KINDS) -> list[str]:
+    """The nemeses of these kinds of fault."""
+    return [each.name for each in CLASSES if each.kind in kinds]
+
+
+def draw(rng: random.Random, enabled: Sequence[str], turn_s: tuple[float, float] = TURN_S,
+         calm: float = CALM) -> Turn:
+    """One turn: calm, or a random handful of the enabled nemeses, each kind of fault at most once.
+    """
+    seconds = rng.uniform(*turn_s)
+    if not enabled or rng.random() < calm:
+        return Turn((), seconds)
+    classes = {each.name: each for each in CLASSES}
+    chosen: dict[str, type[Nemesis]] = {}
+    for name in rng.sample(list(enabled), len(enabled))[:rng.randint(1, TOGETHER_MAX)]:
+        chosen.setdefault(classes[name].kind, classes[name])
+    in_order = sorted(chosen.values(), key=lambda each: (each.order, CLASSES.index(each)))
+    return Turn(tuple(each.name for each in in_order), seconds)
+
+
+class Rotation:
+    """Turns against one cluster."""
+
+    def __init__(self, backend: Backend, seed: int, emit: Emit, enabled: Sequence[str] = (),
+                 hot_groups: Callable[[], Sequence[int]] = tuple,
+                 turn_s: tuple[float, float] = TURN_S, calm: float = CALM):
+        possible = names(sorted(backend.kinds))
+        self.enabled = [name for name in possible if not enabled or name in enabled]
+        self.backend = backend
+        self.refusals: list[str] = []
+        self.turns: list[Turn] = []
+        self.atlas = Atlas(backend.spec.replication_factor)
+        self._emit = emit
+        self._turn_s, self._calm = turn_s, calm
+        self._schedule = random.Random(f"schedule {seed}")
+        self._field = Field(backend, random.Random(f"targets {seed}"), hot_groups)
+
+    def run(self, stop: threading.Event) -> None:
+        """Turn after turn until ``stop``; blocks."""
+        try:
+            while not stop.is_set():
+                self.turn(draw(self._schedule, self.enabled, self._turn_s, self._calm), stop)
+        finally:
+            self.backend.heal_all()
+
+    def turn(self, turn: Turn, stop: threading.Event) -> None:
+        """One turn, healed at its end."""
+        self.turns.append(turn)
+        end_s = time.monotonic() + turn.seconds
+        begun: list[tuple[Nemesis, Strike]] = []
+        try:
+            for name in turn.names:
+                if not stop.is_set():
+                    self._begin(self._make(name), begun)
+            stop.wait(max(0.0, end_s - time.monotonic()))
+        finally:
+            self._heal(begun)
+
+    def _make(self, name: str) -> Nemesis:
+        if name == BitRot.name:
+            return BitRot(self._field, self.atlas)
+        return next(each for each in CLASSES if each.name == name)(self._field)
+
+    def _begin(self, nemesis: Nemesis, begun: list[tuple[Nemesis, Strike]]) -> None:
+        try:
+            strike = nemesis.begin()
+        except BackendError as error:
+            self.refusals.append(f"{nemesis.name}: {error}")
+            begun.append((nemesis, Strike([], "")))  # it may have come half of the way
+            return
+        begun.append((nemesis, strike))
+        self._emit(nemesis.kind, True, strike.nodes, f"{nemesis.name}: {strike.text}")
+
+    def _heal(self, begun: list[tuple[Nemesis, Strike]]) -> None:
+        """Everything, then what is down is started; the history hears of it when it is so."""
+        for nemesis, _strike in reversed(begun):
+            try:
+                nemesis.heal()
+            except BackendError as error:
+                self.refusals.append(f"healing {nemesis.name}: {error}")
+                self.backend.heal_all()
+        self._start_all()
+        for nemesis, strike in reversed(begun):
+            if strike.text:
+                self._emit(nemesis.kind, False, strike.nodes, f"{nemesis.name}: {nemesis.healing}")
+
+    def _start_all(self) -> None:
+        try:
+            for node in self.backend.nodes():
+                self.backend.start(node, START_S)
+        except BackendError as error:
+            self.refusals.append(f"starting: {error}")
+            self.backend.heal_all()

@@ -1,0 +1,122 @@
+"""A planted bug: one replacement in the source of one function of the running code.
+
+Contract.  ``plant(bug)`` puts a bug in for the life of the process, ``planted(bug)`` while a
+context lasts.  What is shipped contains no switch for any of this: the function keeps its identity,
+whoever imported it, and gets the code of its changed source.  When the text to replace is not there
+(any more), or more than once, planting raises ``StaleBug``, so that a bug cannot silently become
+none, or another one.
+
+Theory.  A proof that cannot fail proves nothing (mutation testing).  Which bug belongs to which
+layer of proof is said with it: the cheapest that catches it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType
+from typing import NamedTuple
+
+#: From the cheapest to the dearest: golden scripts of the consensus core; tests that drive parts,
+#: by name; seeds of the simulator; tests that start real nodes; runs with a nemesis.
+SCRIPTS, TESTS, SIMULATOR, PROCESS, DOCKER = LAYERS = (
+    "scripts", "tests", "simulator", "process", "docker")
+#: What runs in every ``make test``.
+FAST_LAYERS = (SCRIPTS, TESTS, SIMULATOR)
+
+
+class StaleBug(Exception):
+    """The code that a bug replaces is not there any more."""
+
+
+class Tests(NamedTuple):
+    """A bug that tests catch: at least one of them fails with it, none without it."""
+
+    ids: tuple[str, ...]  # as pytest takes them, from the root of the source tree
+
+
+class Seeds(NamedTuple):
+    """A bug that simulator seeds catch, in small worlds where much happens to each group."""
+
+    pinned: tuple[int, ...] = ()  # seeds that caught it, tried first
+    faults: tuple[str, ...] = ()  # what it takes to be seen; empty = whatever the seed plays with
+    members: bool = False  # whether groups change their members
+
+
+class Run(NamedTuple):
+    """A bug that a run of real nodes under a nemesis catches."""
+
+    seconds: int
+    nemeses: tuple[str, ...]
+
+
+Proof = Tests | Seeds | Run
+
+
+class Bug(NamedTuple):
+    """Replace ``old`` by ``new`` in the source of ``function`` (dotted within ``module``)."""
+
+    name: str
+    module: str
+    function: str
+    old: str
+    new: str
+    why: str  # what it breaks and where it was seen, for people
+    layer: str  # one of LAYERS
+    proof: Proof
+
+
+def plant(bug: Bug) -> None:
+    """The bug is in, for good.  Raises ``StaleBug``."""
+    target = _function(bug)
+    target.__code__ = _mutated(bug, target)
+
+
+@contextmanager
+def planted(bug: Bug | None) -> Iterator[None]:
+    """The bug is in while the context lasts; None plants nothing.  Raises ``StaleBug``."""
+    if bug is None:
+        yield
+        return
+    target = _function(bug)
+    shipped = target.__code__
+    plant(bug)
+    try:
+        yield
+    finally:
+        target.__code__ = shipped
+
+
+def _function(bug: Bug) -> FunctionType:
+    try:
+        found: object = importlib.import_module(bug.module)
+        for part in bug.function.split("."):
+            found = inspect.getattr_static(found, part)
+    except (ImportError, AttributeError) as error:
+        raise StaleBug(f"{bug.name}: there is no {bug.module}.{bug.function}") from error
+    if isinstance(found, property):
+        found = found.fget
+    elif isinstance(found, (staticmethod, classmethod)):
+        found = found.__func__
+    found = inspect.unwrap(found)
+    if not isinstance(found, FunctionType):
+        raise StaleBug(f"{bug.name}: {bug.module}.{bug.function} is {found!r}, no function")
+    return found
+
+
+def _mutated(bug: Bug, target: FunctionType) -> CodeType:
+    """The function's code with the bug in it."""
+    source = textwrap.dedent(inspect.getsource(target))
+    if source.count(bug.old) != 1:
+        raise StaleBug(f"{bug.name}: {bug.module}.{bug.function} contains {bug.old!r} "
+                       f"{source.count(bug.old)} times")
+    module = compile("from __future__ import annotations\n" + source.replace(bug.old, bug.new),
+                     f"<planted in {bug.function}>", "exec")
+    found = [constant for constant in module.co_consts if isinstance(constant, CodeType)
+             and constant.co_name == target.__name__]
+    if len(found) != 1 or found[0].co_freevars != target.__code__.co_freevars:
+        raise StaleBug(f"{bug.name}: {bug.module}.{bug.function} cannot stand alone")
+    return found[0]

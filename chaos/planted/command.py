@@ -1,0 +1,73 @@
+"""``multiraft chaos planted``: every planted bug in front of the proof that has to catch it.
+
+Contract.  One line per bug as it is done; ``--json`` prints one array instead and the lines go to
+standard error.  Exit code 0 when every bug that was asked for was caught, 1 otherwise: a proof that
+could not run has caught nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+
+import click
+
+from chaos.planted import proofs
+from chaos.planted.bug import LAYERS, Bug, StaleBug
+from chaos.planted.catalogue import BUGS
+from chaos.planted.proofs import Finding, NoProof
+
+
+@click.command("planted", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--only", "names", multiple=True, type=click.Choice(sorted(BUGS)), metavar="NAME",
+              help="Only this bug; may be given again.")
+@click.option("--layer", "layers", multiple=True, type=click.Choice(LAYERS),
+              help="Only bugs of this layer; may be given again.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True,
+              help="Proofs that run at a time.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--list", "only_list", is_flag=True, help="Say what there is, and run nothing.")
+def planted(names: Sequence[str], layers: Sequence[str], jobs: int, as_json: bool,
+            only_list: bool) -> None:
+    """Plant each known mistake in turn and see it caught by the layer that has to."""
+    bugs = [bug for bug in BUGS.values() if (not names or bug.name in names)
+            and (not layers or bug.layer in layers)]
+    if not bugs:
+        raise click.UsageError("there is no such bug in these layers")
+    if only_list:
+        for bug in bugs:
+            click.echo(f"{bug.layer:<10} {bug.name:<36} {bug.why}")
+        return
+    findings = []
+    for finding in _findings(bugs, jobs):
+        findings.append(finding)
+        click.echo(f"[{len(findings):>{len(str(len(bugs)))}}/{len(bugs)}] "
+                   f"{'caught' if finding.caught else 'MISSED'} {finding.layer:<10}"
+                   f"{finding.seconds:7.1f} s  {finding.bug:<36} {finding.by}", err=as_json)
+    missed = [finding.bug for finding in findings if not finding.caught]
+    if as_json:
+        click.echo(json.dumps([finding.to_json() for finding in findings], indent=1))
+    click.echo(f"{len(findings) - len(missed)} of {len(findings)} planted bugs caught"
+               + (f"; missed: {', '.join(missed)}" if missed else ""), err=as_json)
+    sys.exit(1 if missed else 0)
+
+
+def _findings(bugs: Sequence[Bug], jobs: int) -> Iterator[Finding]:
+    """What became of each bug, as it becomes known.  Each proof has a process of its own while it
+    lasts, so that bugs do not meet."""
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        sound = pool.submit(proofs.check_tests, bugs)
+        found: dict[Future[Finding], Bug] = {pool.submit(proofs.prove, bug): bug for bug in bugs}
+        for future in as_completed(found):
+            bug = found[future]
+            try:
+                yield future.result()
+            except (NoProof, StaleBug) as error:
+                yield Finding(bug.name, False, bug.layer, 0.0, f"no proof: {error}")
+        try:
+            sound.result()
+        except NoProof as error:
+            raise click.ClickException(str(error)) from error

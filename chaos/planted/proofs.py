@@ -1,0 +1,150 @@
+"""Running the proof that must catch a bug, in the layer that it belongs to.
+
+Contract.  ``prove(bug)`` is a ``Finding``: caught or missed, in how many seconds, and by what.  A
+bug counts as caught only by what its proof says: a test that failed, a seed that broke an
+invariant, a run whose verdict is ``failed``.  A proof that could not run at all (no tests found, an
+import error, a run that is invalid) raises ``NoProof``: that is neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from chaos.planted.bug import Bug, Run, Seeds, Tests, planted
+from chaos.planted.plugin import VARIABLE
+from chaos.simulator import world
+from chaos.simulator.parameters import Parameters
+
+#: Seeds that are tried behind the pinned ones: a changed system goes other ways.
+SEEDS_MAX = 80
+#: Exit codes of pytest.
+ALL_PASSED, SOME_FAILED = 0, 1
+#: Exit code of ``multiraft chaos run`` whose checkers found something.
+RUN_FAILED = 1
+#: What is said of a proof that did not run, at most.
+TEXT_MAX = 2000
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class NoProof(Exception):
+    """The proof did not run, so that nothing is known."""
+
+
+class Finding(NamedTuple):
+    """What became of one bug."""
+
+    bug: str
+    caught: bool
+    layer: str
+    seconds: float
+    by: str  # what caught it, or what was tried in vain
+
+    def to_json(self) -> dict[str, object]:
+        """For ``--json``."""
+        return {"bug": self.bug, "caught": self.caught, "layer": self.layer,
+                "seconds": round(self.seconds, 1)}
+
+
+def prove(bug: Bug) -> Finding:
+    """Plant a bug where its proof runs, and run that.  Raises ``NoProof``, ``StaleBug``."""
+    began = time.monotonic()
+    if isinstance(bug.proof, Tests):
+        by = _failed_test(bug.proof.ids, (bug.name,))
+        tried = " ".join(bug.proof.ids)
+    elif isinstance(bug.proof, Seeds):
+        by = _failing_seed(bug, bug.proof)
+        tried = f"{SEEDS_MAX} seeds"
+    else:
+        by = _failed_run(bug, bug.proof)
+        tried = f"a run of {bug.proof.seconds} s with {', '.join(bug.proof.nemeses)}"
+    return Finding(bug.name, bool(by), bug.layer, time.monotonic() - began, by or tried)
+
+
+def check_tests(bugs: Sequence[Bug]) -> None:
+    """The tests that are to catch these bugs pass without them.  Raises ``NoProof``."""
+    ids = dict.fromkeys(each for bug in bugs if isinstance(bug.proof, Tests)
+                        for each in bug.proof.ids)
+    failed = _failed_test(tuple(ids), ()) if ids else ""
+    if failed:
+        raise NoProof(f"without any bug planted: {failed}")
+
+
+# ---- tests ---------------------------------------------------------------------------------------
+
+
+def _failed_test(ids: tuple[str, ...], names: tuple[str, ...]) -> str:
+    """The first test that fails with these bugs planted; empty when none does."""
+    if not (ROOT / "tests").is_dir():
+        raise NoProof("the tests are not installed: run this in a source tree")
+    done = _pytest(["-x", "--tb=no", *ids], {VARIABLE: ",".join(names)})
+    if done.returncode not in (ALL_PASSED, SOME_FAILED):
+        raise NoProof(f"{' '.join(ids)}: pytest ended with {done.returncode}\n"
+                      f"{(done.stdout + done.stderr)[-TEXT_MAX:]}")
+    if done.returncode == ALL_PASSED:
+        return ""
+    for line in done.stdout.splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind in ("FAILED", "ERROR"):
+            return rest.partition(" - ")[0]
+    raise NoProof(f"{' '.join(ids)}: pytest names no test that failed\n{done.stdout[-TEXT_MAX:]}")
+
+
+def _pytest(arguments: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pytest", "-p", "chaos.planted.plugin", "-p",
+               "no:cacheprovider", "-q", "--no-header", *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment},
+                          capture_output=True, text=True)
+
+
+# ---- seeds ---------------------------------------------------------------------------------------
+
+
+def _failing_seed(bug: Bug, proof: Seeds) -> str:
+    """The first seed that breaks an invariant, as the command that replays it; empty = none."""
+    for seed in dict.fromkeys((*proof.pinned, *range(1, SEEDS_MAX + 1))):
+        with planted(bug):
+            result = world.run(dense(seed, proof))
+        if result.failure:
+            return f"seed {seed}: {str(result.failure).splitlines()[0]}"
+    return ""
+
+
+def dense(seed: int, proof: Seeds) -> Parameters:
+    """Few groups, so that much happens to each of them."""
+    if proof.members:
+        return Parameters.draw(seed, groups=3, safety_ms=15_000).with_members()
+    parameters = Parameters.draw(seed, nodes=3, groups=3, safety_ms=15_000)
+    if not proof.faults:
+        return parameters
+    return dataclasses.replace(parameters, faults=proof.faults, fault_interval_ms=150,
+                               fault_duration_ms=800)
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def _failed_run(bug: Bug, proof: Run) -> str:
+    """The anomaly that a run against real nodes found; empty when it passed."""
+    with tempfile.TemporaryDirectory(prefix="multiraft-planted-") as directory:
+        command = [sys.executable, "-m", "admin_cli", "chaos", "run", "--planted", bug.name,
+                   "--backend", bug.layer, "--seconds", str(proof.seconds), "--out", directory]
+        for nemesis in proof.nemeses:
+            command += ["--nemesis", nemesis]
+        done = subprocess.run(command, capture_output=True, text=True)
+        verdicts = sorted(Path(directory).rglob("verdict.json"))
+        if done.returncode not in (0, RUN_FAILED) or not verdicts:
+            raise NoProof(f"{' '.join(command[1:])} ended with {done.returncode}\n"
+                          f"{(done.stdout + done.stderr)[-TEXT_MAX:]}")
+        verdict = json.loads(verdicts[0].read_text(encoding="utf-8"))
+    if verdict["outcome"] == "invalid":
+        raise NoProof(f"the run is invalid: {'; '.join(verdict['invalid'])}")
+    return ", ".join(sorted(verdict["counts"])) if verdict["outcome"] == "failed" else ""

@@ -1,0 +1,75 @@
+"""A peer that is let in and then lies: its connection ends, and nothing else.
+
+It has the identity of a node of the cluster, which was killed; what it says of a group no correct
+node can have said.  Every group of that node lives in one process and one loop with all others.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from multiraft import messages as m
+from multiraft.wire.messages import Hello
+from node import peer_codec
+from tests.e2e.canary import Canary
+from tests.e2e.raw import Session
+from tests.e2e.world import World, wait_for
+
+LIAR, VICTIM = 3, 1
+TOPIC = "lies"
+
+
+@pytest.fixture(scope="module")
+def identity(world: World) -> dict:
+    """Who node 3 was; it is dead from here on, and the others have noticed."""
+    data = world.dev.directory / f"node-{LIAR}" / "data"
+    known = json.loads((data / "node.json").read_text())
+    world.signal(LIAR, signal.SIGKILL)
+    wait_for(lambda: all(group.leader not in (0, LIAR) for group in world.groups(VICTIM)),
+             "the others lead all groups")
+    return known
+
+
+@pytest.fixture
+def victim_pid(world, identity) -> int:
+    """The process that has to survive."""
+    return world.pid(VICTIM)
+
+
+class Liar(Session):
+    """An append connection of node 3 to its victim."""
+
+    epochs = 1 << 20
+
+    def __init__(self, world: World, identity: dict):
+        Liar.epochs += 1
+        hello = Hello("append", bytes.fromhex(identity["cluster_id"]), LIAR, Liar.epochs,
+                      incarnation=identity["incarnation"], process=Liar.epochs)
+        super().__init__(world.peer_address(VICTIM), hello)
+
+    def say(self, *messages: m.Message) -> None:
+        """Items of one frame."""
+        self.send_bytes(*peer_codec.frame([peer_codec.encode(each, 0) for each in messages]))
+
+
+def led_by_victim(world: World):
+    """A group that the victim leads, as it says."""
+    return wait_for(lambda: next((group for group in world.groups(VICTIM)
+                                  if group.leader == VICTIM and group.group), None),
+                    "the victim leads a group")
+
+
+def test_what_no_correct_node_says_ends_that_connection_only(world, identity, victim_pid):
+    group = led_by_victim(world)
+    with world.client(VICTIM, 2) as client:
+        client.create_topic(TOPIC, 4)
+    with Canary(world.client(VICTIM, 2), TOPIC):
+        with Liar(world, identity) as liar:
+            liar.say(m.Append(group.group, 1, group.term, 0, 0, 0, 0))
+            assert liar.closed_by_node()
+    assert world.pid(VICTIM) == victim_pid
+    assert any("both lead" in line for line in world.log_lines(VICTIM))
+    assert led_by_victim(world).term >= group.term

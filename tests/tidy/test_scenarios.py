@@ -1,0 +1,66 @@
+"""The table of scenarios in docs/testing.md speaks of tests that exist."""
+
+from __future__ import annotations
+
+import re
+
+from chaos.simulator import planted
+from chaos.simulator.parameters import FAULT_KINDS
+from tests.tidy import tree
+
+HEADING = "## Which test covers which scenario"
+#: The catalogue.  A number that is missing here was merged into another one.
+SCENARIOS = [f"S{number}" for number in (
+    *range(1, 8), *range(9, 14), *range(15, 18), *range(19, 29), "28b", "28c", "28d", "28e", "28f",
+    *range(29, 32), *range(33, 47))]
+#: Faults of single frames are odds, no kinds.
+ODDS = ("item-loss", "loss", "duplicate", "reorder")
+
+ROW = re.compile(r"\| (S\d+[a-f]?) \| (.+?) \| (.+) \|")
+QUOTED = re.compile(r"`([^`]+)`")
+
+
+def rows() -> dict[str, str]:
+    """Scenario -> its last cell."""
+    section = tree.text("docs/testing.md").split(HEADING)[1].split("\n## ")[0]
+    return {match[1]: match[3] for match in map(ROW.fullmatch, section.splitlines()) if match}
+
+
+def missing(scenario: str, cell: str) -> list[str]:
+    """What the cell names and does not exist."""
+    found = []
+    seeds = re.findall(r"seeds ((?:`[^`]+`(?:, )?)+)", cell)
+    kinds = {kind for run in seeds for kind in QUOTED.findall(run) if "/" not in kind}
+    bugs = {*re.findall(r"planted `([^`]+)`", cell)}
+    for name in QUOTED.findall(cell):
+        if name in bugs:
+            known = name in planted.BUGS
+        elif name in kinds:
+            known = name in (*FAULT_KINDS, *ODDS)
+        elif name.startswith("multiraft "):
+            known = True
+        elif name.endswith(".txt"):
+            known = f"tests/consensus/testdata/{name}" in tree.files()
+        else:
+            file, _, test = name.partition("::")
+            known = (f"tests/{file}" in tree.files()
+                     and re.search(rf"^ *(async )?def {re.escape(test)}\(",
+                                   tree.text(f"tests/{file}"), re.MULTILINE) is not None)
+        if not known:
+            found.append(f"{scenario}: {name}")
+    return found
+
+
+def test_every_scenario_has_its_row_in_order():
+    assert list(rows()) == SCENARIOS
+
+
+def test_the_tests_of_every_row_exist():
+    tree.complain("named in docs/testing.md and not there:", [
+        complaint for scenario, cell in rows().items() for complaint in missing(scenario, cell)])
+
+
+def test_a_row_names_a_test_or_says_what_it_waits_for():
+    tree.complain("rows that prove nothing:", [
+        scenario for scenario, cell in rows().items()
+        if not QUOTED.search(cell) and "waits for" not in cell])
