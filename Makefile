@@ -15,7 +15,7 @@ BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench-first-light bench-node lint fix sim clean machine missing
+.PHONY: help build test demo bench-first-light bench-node lint fix sim chaos clean machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -46,6 +46,9 @@ fix: $(VENV)/.built-dev  ## repair what lint can repair
 
 sim: $(VENV)/.built-dev  ## simulate seeds; ARGS="--seed 8146" replays one
 	$(PY) -m chaos.simulator $(ARGS)
+
+chaos: $(VENV)/.built-dev  ## ten minutes of faults against containers; ARGS="--seed 4711"
+	$(VENV)/bin/multiraft chaos run --backend docker --seconds 600 $(ARGS)
 
 clean:  ## remove what was built; the virtual environment stays until you remove it
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis *.egg-info

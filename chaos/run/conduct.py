@@ -25,7 +25,8 @@ import trio
 
 from chaos.backends.backend import Backend, BackendError
 from chaos.checkers.verdict import Anomaly
-from chaos.history import END, FAULTS, FINAL, HEAL, WARM_UP, HistoryWriter
+from chaos.history import END, FAULT, FAULTS, FINAL, HEAL, WARM_UP, HistoryWriter
+from chaos.run.endings import judged
 from chaos.run.final_reads import Unreadable, read_everything
 from chaos.run.leadership import Leadership
 from chaos.run.liveness import stuck_groups
@@ -138,6 +139,7 @@ async def _phases(parameters: Parameters, folder: Folder, backend: Backend, torm
             await _without_load(stage)
             nursery.cancel_scope.cancel()
         say("stopping the nodes, collecting their data")
+        await _look_at_endings(backend, found)
         await _stop(backend)
         await blocking(backend.collect, data)
         stage.phase(END)
@@ -162,7 +164,7 @@ async def _with_load(stage: Stage, torment: Torment) -> None:
         found.acknowledged_during_faults = setting.recorder.acknowledged[FAULTS]
         found.leader_changes = stage.leadership.changes
         found.faults = {name: count for (name, kind), count in setting.recorder.counts.items()
-                        if kind == "fault"}
+                        if kind == FAULT}
         stage.phase(HEAL)
         await _heal(stage)
         await trio.sleep(RECOVERY_S)
@@ -198,6 +200,13 @@ def chosen(names: tuple[str, ...]) -> list[str]:
 
 def _node_table(backend: Backend) -> Callable[[], dict[int, str]]:
     return lambda: {node: backend.address(node) for node in backend.nodes()}
+
+
+async def _look_at_endings(backend: Backend, found: Conducted) -> None:
+    """Before the nodes are told to stop: an end that nobody asked for is looked at now."""
+    anomalies, notes = judged(await blocking(backend.endings), found.faults, backend.log_path)
+    found.anomalies += anomalies
+    found.notes += notes
 
 
 async def _stop(backend: Backend) -> None:

@@ -64,8 +64,9 @@ LAYERS = (
           ("admin_cli.**", "spark.**", "pyspark_multiraft.**", "multiraft.client.**",
            "multiraft.wire.**", *CODEC, "placement.**"), ("click", "rich", "pyspark"), (), {}),
     Layer("`chaos`", ("chaos/**.py",),
-          ("chaos.**", "multiraft.**", "placement.**"), ("sortedcontainers", "click", "rich"),
-          (), {}),
+          ("chaos.**", "multiraft.**", "placement.**"),
+          ("sortedcontainers", "click", "rich", "trio", "docker", "testcontainers", "matplotlib",
+           "numpy", "jinja2"), (), {}),
 )
 
 #: Only the simulator of ``chaos`` opens the box; everything else there sees a client's view.
