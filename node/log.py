@@ -114,7 +114,8 @@ class _Window:
 
 
 class RateLimit(logging.Filter):
-    """Lets ``BURST`` lines of an event pass per window; critical ones always."""
+    """Lets ``BURST`` lines of an event pass per window; critical ones always, and those of the
+    level debug: who asks for them wants all, and checks who led what with them."""
 
     def __init__(self):
         super().__init__()
@@ -122,7 +123,8 @@ class RateLimit(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
-        if record.levelno >= logging.CRITICAL or record.msg == LEFT_OUT:
+        if (record.levelno >= logging.CRITICAL or record.levelno <= logging.DEBUG
+                or record.msg == LEFT_OUT):
             return True
         now_ms = monotonic_ms()
         event = record.getMessage()

@@ -3,6 +3,7 @@ point."""
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -31,9 +32,10 @@ def log_group() -> None:
 @click.option("--from", "from_position", type=int, default=0, metavar="POSITION",
               help="Begin at this lane position.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--payload", is_flag=True, help="With --json: each entry's payload, as base64.")
 @click.option("--verify", is_flag=True, help="Read everything, print problems only.")
 def inspect(path: Path, group: int | None, partition: int | None, from_position: int,
-            as_json: bool, verify: bool) -> None:
+            as_json: bool, payload: bool, verify: bool) -> None:
     """Show the entries of PATH: a data directory (of a running node too, or a copy), a segment, a
     checkpoint or an index file.
 
@@ -58,7 +60,7 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
         if not verify or found.problem:
             printer.file(found)
         if kind == inspection.SEGMENT:
-            rows = [row for row in inspection.rows(file, durable)
+            rows = [row for row in inspection.rows(file, durable, payload and as_json)
                     if row.position >= from_position and _wanted(row, group, partition)]
             damaged += sum(map(inspection.is_damaged, rows))
             printer.entries(row for row in rows if row.problem or not verify)
@@ -100,7 +102,7 @@ class _Printer:
         header = False
         for row in rows:
             if self._as_json:
-                click.echo(json.dumps({"entry": row.kind or None, **row._asdict()}))
+                click.echo(json.dumps(_entry(row)))
                 continue
             if not header:
                 _line(_COLUMNS)
@@ -116,6 +118,15 @@ class _Printer:
                 continue
             click.echo("  " + ", ".join(f"{name} {value}" for name, value in row.items()
                                         if value not in ("", [])))
+
+
+def _entry(row) -> dict[str, object]:
+    """For ``--json``; a payload only when it was asked for."""
+    found = {"entry": row.kind or None, **row._asdict()}
+    payload = found.pop("payload")
+    if payload:
+        found["payload"] = base64.b64encode(payload).decode()
+    return found
 
 
 def _line(cells: Sequence[object]) -> None:

@@ -9,44 +9,65 @@ nobody knows.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from chaos.checkers import consumers, contents, durability, liveness, reads, sends, topics
+from chaos.checkers import (
+    consumers,
+    contents,
+    durability,
+    leaders,
+    liveness,
+    logs,
+    reads,
+    sends,
+    topics,
+)
 from chaos.checkers.checker import LIMITS, Checker, Limits
+from chaos.checkers.leaders import Trace
 from chaos.checkers.stream import Stream
 from chaos.checkers.validity import Validity
 from chaos.checkers.verdict import Verdict
 from chaos.history import Event
+from chaos.replicas import Dump
 
 CHECKERS: tuple[type[Checker], ...] = (
     *contents.CHECKERS, *reads.CHECKERS, *sends.CHECKERS, *consumers.CHECKERS,
-    *durability.CHECKERS, *topics.CHECKERS, *liveness.CHECKERS, Validity)
+    *durability.CHECKERS, *topics.CHECKERS, *liveness.CHECKERS, *logs.CHECKERS,
+    *leaders.CHECKERS, Validity)
 
 
 def check(events: Iterable[Event], limits: Limits = LIMITS, *,
-          leaders: dict[int, set[int]] | None = None,
-          leader_changes: int | None = None) -> Verdict:
-    """All checkers over a history.  ``leaders``: the nodes that led each group, as far as traces
-    tell; ``leader_changes``: how many there were after the first fault, None = unknown.  Raises
-    ``BadHistory``."""
+          replicas: Sequence[Dump] = (), trace: Trace | None = None) -> Verdict:
+    """All checkers over a history.  ``replicas``: what the nodes left on their disks; ``trace``:
+    what they told of their roles.  Raises ``BadHistory``."""
     begun_s = time.perf_counter()
     stream = Stream(CHECKERS, limits)
-    for checker in stream.checkers:
-        if isinstance(checker, durability.AcksContract):
-            checker.leaders = leaders
+    found = {type(checker): checker for checker in stream.checkers}
+    for kind in (logs.LostFromLogs, logs.TakenFromLogs):
+        found[kind].contents = found[logs.LogContents]
+    if trace is not None:
+        found[durability.AcksContract].leaders = trace.nodes_that_led()
+        found[leaders.RoleTrace].judge(trace)
     take = stream.event
     for event in events:
         take(event)
+    stream.logs(replicas)
     stream.finish()
+    verdict = _verdict(stream)
+    validity = found[Validity]
+    verdict.invalid = validity.reasons(
+        None if trace is None else trace.leader_changes(validity.first_fault_us))
+    verdict.seconds = round(time.perf_counter() - begun_s, 3)
+    return verdict
+
+
+def _verdict(stream: Stream) -> Verdict:
+    """What all checkers have to say."""
     verdict = Verdict(anomalies=stream.findings.listed, counts=stream.findings.counts)
-    appends = stream.ledger.appends
-    verdict.checked = {"operations": stream.operations, "appends": len(appends),
+    verdict.checked = {"operations": stream.operations, "appends": len(stream.ledger.appends),
                        "acknowledged": stream.acknowledged, "keys": len(stream.ledger.keys),
                        "records_read": stream.records_read}
     for checker in stream.checkers:
         verdict.checked.update(checker.figures())
         verdict.notes += checker.notes()
-        if isinstance(checker, Validity):
-            verdict.invalid = checker.reasons(leader_changes)
-    verdict.seconds = round(time.perf_counter() - begun_s, 3)
     return verdict

@@ -24,6 +24,7 @@ counts all and lists the first of each name.  Hooks are called in the order of e
     on_topic(event, invocation)                      create, delete, describe; its invocation or
                                                      None when this is one
     on_fault(event), on_phase(event)                 what the nemesis and the run do
+    on_logs(group)                                   one group's logs, after the last event
     on_batch(key, offset, append, place, count, dense)   at the end, per key in offset order: all
                                                      that is known; ``dense`` = nothing below is
                                                      unknown
@@ -44,7 +45,7 @@ HOOKS = (
     "on_key", "on_base", "on_conflict", "on_moved", "on_unknown", "on_unreadable", "on_foreign",
     "on_aborted", "on_beyond", "on_repeated", "on_append", "on_result", "on_certain",
     "on_read_failed", "on_assigned", "on_polled", "on_final", "on_topic", "on_fault", "on_phase",
-    "on_batch", "on_end")
+    "on_logs", "on_batch", "on_end")
 
 
 class Limits(NamedTuple):

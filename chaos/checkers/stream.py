@@ -11,12 +11,15 @@ with the events.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from chaos.checkers.checker import HOOKS, Certain, Checker, Failure, Findings, Limits, Result
 from chaos.checkers.ledger import ACKED, FAILED, UNKNOWN, Ledger, Source
+from chaos.checkers.logs import GroupLogs
 from chaos.checkers.topics import life_of
 from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, BadHistory, Event
+from chaos.replicas import Dump
 
 _OUTCOMES = {OK: ACKED, FAIL: FAILED, INFO: UNKNOWN}
 LINEARIZABLE = "linearizable"
@@ -184,6 +187,13 @@ class Stream:
             change = (event.kind == INVOKE) - (event.kind == FAIL)
             self.ledger.deletion(life_of(data), change, event.time_us if event.kind == OK else -1)
         self._ask("on_topic", event, asked)
+
+    # ---- logs ------------------------------------------------------------------------------
+
+    def logs(self, dumps: Sequence[Dump]) -> None:
+        """What the replicas left, after the last event and before ``finish``."""
+        for group in sorted({group for each in dumps for group in each.logs}):
+            self._ask("on_logs", GroupLogs(group, dumps))
 
     # ---- the end ---------------------------------------------------------------------------
 

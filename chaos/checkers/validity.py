@@ -25,12 +25,16 @@ class Validity(Checker):
         super().__init__(*shared)
         self._on = Faults()
         self.faults = 0
+        self.first_fault_us = -1
         self.acked_under_faults = 0
         self._phases: set[str] = set()
 
     def on_fault(self, event: Event) -> None:
         self._on.take(event)
-        self.faults += bool(event.data.get("on"))
+        if event.data.get("on"):
+            self.faults += 1
+            if self.first_fault_us < 0:
+                self.first_fault_us = event.time_us
 
     def on_phase(self, event: Event) -> None:
         self._phases.add(event.name)

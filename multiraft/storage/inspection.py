@@ -54,6 +54,8 @@ class Row(NamedTuple):
     length: int
     durable: int
     problem: str
+    payload_crc: int = 0  # CRC32C of the payload; the same in every replica's copy of an entry
+    payload: bytes = b""  # when it was asked for
 
 
 class FileSummary(NamedTuple):
@@ -177,7 +179,10 @@ def group_rows(path: Path) -> list[dict[str, object]]:
                      "applied": checkpoint.tails[group].applied_index,
                      "voters": list(record.configuration.voters),
                      "learners": list(record.configuration.learners),
-                     "quarantined": record.quarantined})
+                     "outgoing": list(record.configuration.outgoing),
+                     "configuration_index": record.configuration_index,
+                     "removed": record.removed, "buried_at": record.buried_at,
+                     "since": record.since, "quarantined": record.quarantined})
     return rows
 
 
@@ -198,9 +203,9 @@ def durable_mark(files: list[tuple[str, Path]]) -> int:
     return highest
 
 
-def rows(path: Path, durable: int) -> Iterator[Row]:
+def rows(path: Path, durable: int, payloads: bool = False) -> Iterator[Row]:
     """Every entry of a segment in order, and every place where none can be read, judged by the
-    highest ``durable`` mark."""
+    highest ``durable`` mark; with its payload when those are asked for."""
     data = path.read_bytes()
     header = SegmentHeader.parse(data[:_HEADER_BYTES])
     start = header.start if header is not None else _start_of(path)
@@ -213,7 +218,7 @@ def rows(path: Path, durable: int) -> Iterator[Row]:
         scan = core.scan_entries(data, at, prev_crc)
         for found in scan.entries:
             mark = max(mark, found.durable)
-            yield _row(found, start, durable)
+            yield _row(found, data, start, durable, payloads)
         stopped = scan.stopped_at
         at = _next(data, stopped + _layout.ENTRY_ALIGNMENT * (scan.reason == "chain"), start, mark)
         if at < 0:
@@ -247,14 +252,15 @@ def _prev_crc(data: bytes, at: int) -> int:
     return _U32.unpack_from(data, at + _layout.ENTRY_PREV_CRC_AT)[0] if at >= 0 else 0
 
 
-def _row(found: core.ScannedEntry, start: int, durable: int) -> Row:
+def _row(found: core.ScannedEntry, data: bytes, start: int, durable: int, payloads: bool) -> Row:
     position = start + found.at
     problem = ""
     if not found.payload_intact:
         problem = f"payload: {CORRUPTION if position < durable else TORN}"
+    payload = memoryview(data)[found.at + _layout.ENTRY_HEADER_BYTES:found.at + found.length]
     return Row(position, EntryKind(found.kind).name.lower(), found.group, found.incarnation,
                found.term, found.index, found.partition, found.base_offset, found.length,
-               found.durable, problem)
+               found.durable, problem, core.crc32c(payload), bytes(payload) if payloads else b"")
 
 
 def _problem(position: int, reason: str, durable: int) -> Row:

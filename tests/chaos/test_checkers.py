@@ -7,7 +7,7 @@ import pytest
 from benchmarks.bench_checkers import Generator
 from chaos.checkers import check
 from chaos.history import END, FAULTS, FINAL, HEAL, WARM_UP, BadHistory
-from tests.chaos.timeline import KEY, OTHER, Timeline
+from tests.chaos.timeline import CHANGED, KEY, OTHER, Timeline
 
 
 def good() -> Timeline:
@@ -43,7 +43,7 @@ def good() -> Timeline:
 
 
 def test_a_good_history_passes():
-    verdict = good().check(leader_changes=1)
+    verdict = good().check(trace=CHANGED)
     assert verdict.anomalies == []
     assert verdict.invalid == []
     assert verdict.outcome == "passed"
@@ -70,7 +70,7 @@ def test_missing_data_is_no_history():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_generated_history_passes(seed):
-    verdict = check(Generator(20_000, seed=seed).events(), leader_changes=1)
+    verdict = check(Generator(20_000, seed=seed).events(), trace=CHANGED)
     assert verdict.anomalies == []
     assert verdict.outcome == "passed"
     assert verdict.checked["operations"] >= 20_000
@@ -85,5 +85,5 @@ def test_one_result_moved_by_one_offset_is_found_among_thousands():
     event = events[at]
     base, values = event.data["runs"][0]
     events[at] = event._replace(data={**event.data, "runs": [[base + 1, values]]})
-    verdict = check(events, leader_changes=1)
+    verdict = check(events, trace=CHANGED)
     assert verdict.outcome == "failed"

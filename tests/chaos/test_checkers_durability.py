@@ -6,7 +6,7 @@ import pytest
 
 from chaos.checkers.validity import control_arm
 from chaos.history import END, FAULTS, FINAL
-from tests.chaos.timeline import KEY, Timeline
+from tests.chaos.timeline import CHANGED, KEY, Timeline, led
 
 
 def finished(line: Timeline, *values: int) -> Timeline:
@@ -117,20 +117,20 @@ def test_a_leader_may_lose_what_it_acknowledged():
 
 
 def test_a_leader_that_alone_led_loses_nothing():
-    verdict = leader_loses().check(leaders={5: {2}})
+    verdict = leader_loses().check(trace=led({5: {2}}))
     assert [found.id for found in verdict.anomalies] == ["A24"]
 
 
 @pytest.mark.parametrize("leaders", [{5: {1, 2}}, {6: {2}}, {}])
 def test_a_change_of_leader_or_an_unknown_group_excuses_a_leader(leaders):
-    assert leader_loses().ids(leaders=leaders) == set()
+    assert leader_loses().ids(trace=led(leaders)) == set()
 
 
 def test_what_none_acknowledges_may_be_anywhere():
     line = Timeline()
     line.ok(line.append([1], acks="none"), offset=-1)
     line.ok(line.append([2], acks="none"), offset=-1)
-    assert finished(line, 2).ids(leaders={5: {1}}) == set()
+    assert finished(line, 2).ids(trace=led({5: {1}})) == set()
 
 
 # ---- validity ------------------------------------------------------------------------------------
@@ -149,25 +149,25 @@ def faulty(acked: bool) -> Timeline:
 
 
 def test_a_run_that_could_have_failed_is_valid():
-    verdict = faulty(True).check(leader_changes=3)
+    verdict = faulty(True).check(trace=CHANGED)
     assert (verdict.invalid, verdict.outcome) == ([], "passed")
 
 
-@pytest.mark.parametrize(("line", "changes", "reason"), [
-    (faulty(False), 3, "no append was acknowledged while a fault was on"),
-    (faulty(True), 0, "no leader changed"),
+@pytest.mark.parametrize(("line", "trace", "reason"), [
+    (faulty(False), CHANGED, "no append was acknowledged while a fault was on"),
+    (faulty(True), led({1: {1}}), "no leader changed"),
     (faulty(True), None, "nothing says whether a leader changed"),
-    (finished(Timeline()), 3, "no fault was played"),
+    (finished(Timeline()), CHANGED, "no fault was played"),
 ])
-def test_a_run_that_could_not_have_failed_is_invalid(line, changes, reason):
-    verdict = line.check(leader_changes=changes)
+def test_a_run_that_could_not_have_failed_is_invalid(line, trace, reason):
+    verdict = line.check(trace=trace)
     assert (verdict.invalid, verdict.outcome) == ([reason], "invalid")
 
 
 def test_a_run_that_was_broken_off_is_invalid():
     line = faulty(True)
     del line.events[-1]
-    assert line.check(leader_changes=1).invalid == [
+    assert line.check(trace=CHANGED).invalid == [
         "the run was broken off: it has no final reads, or no end"]
 
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from chaos.checkers import LIMITS, Limits, Verdict, check
+from chaos.checkers.leaders import Role, Trace
 from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, key_of
 
 KEY = key_of("t", 7, 0)
 OTHER = key_of("t", 7, 1)
 LATER = key_of("t", 9, 0)  # another life of the name
 MILLISECOND_US = 1000
+
+
+def led(groups: dict[int, set[int]]) -> Trace:
+    """A trace in which these nodes led these groups, one term after the other."""
+    return Trace(Role(1 << 60, node, group, term, "leader", node)
+                 for group, nodes in groups.items() for term, node in enumerate(sorted(nodes), 1))
+
+
+#: A trace with a change of leaders, of a group of no key.
+CHANGED = led({99: {1, 2}})
 
 
 class Timeline:

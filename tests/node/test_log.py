@@ -118,6 +118,15 @@ def test_a_trickle_is_never_left_out(monkeypatch):
     assert len(events(stream)) == 500
 
 
+def test_debug_lines_are_all_written(monkeypatch):
+    """They are asked for: who led what, and when, is checked from them."""
+    Clock(monkeypatch)
+    log, stream = written("json", level="debug")
+    for term in range(5 * log_module.BURST):
+        log.debug("role", extra={"group": 1, "term": term})
+    assert [line["term"] for line in events(stream)] == list(range(5 * log_module.BURST))
+
+
 def test_errors_have_more_room_and_critical_lines_are_never_left_out(monkeypatch):
     Clock(monkeypatch)
     log, stream = written("json")

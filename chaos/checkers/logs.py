@@ -1,0 +1,355 @@
+"""The logs that the replicas left: equal where they must be, and what they say of the history.
+
+Theory.  Raft's Log Matching makes the comparison linear: below the highest index at which two logs
+have the same term they must be equal, above it they may not have the same term anywhere.  The log
+that is most up to date by Raft's own rule (last term, last index) holds everything that was
+committed (Leader Completeness); what a majority of the voters share with it is durable, and it is
+committed when its last entry there is of the last term, or a checkpoint says so.  What is committed
+is then told to the ledger as one more reader's result: unknown appends become "at offset o" or
+"never", as etcd's robustness suite does with the logs of its members.
+
+A gap (cleaned data) and a damaged entry agree with whatever another replica holds at their index
+and term; an index of which nothing can be read agrees with everything, and its replica counts as a
+possible holder: damage is found by other means, and is not divergence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from chaos.checkers.checker import Checker
+from chaos.checkers.ledger import NOWHERE, UNKNOWN, Key, Source
+from chaos.replicas import DAMAGED, GAP, KEYS_DIFFER, NO_KEY, UNREADABLE, Batch, Dump, ReplicaLog
+from chaos.values import crc_of_key
+
+#: Differences of one pair of logs that are told.
+DIFFERENCES_MAX = 3
+_ANYTHING = 1 << 62
+
+
+class GroupLogs:
+    """One group's logs on all nodes that were dumped."""
+
+    def __init__(self, group: int, dumps: list[Dump]):
+        self.group = group
+        self.all = {each.node: each.logs[group] for each in dumps if group in each.logs}
+        self.logs = {node: log for node, log in self.all.items() if log.terms}
+        self._nodes = {each.node for each in dumps}
+        self.best = max(self.logs.values(), default=ReplicaLog(),
+                        key=lambda log: (log.term(log.last_index), log.last_index))
+        self.durable_end = self._durable_end()
+
+    @property
+    def committed_end(self) -> int:
+        """The last index that is committed for certain."""
+        known = max([0, *(log.commit for log in self.logs.values())])
+        best = self.best
+        if self.durable_end and best.term(self.durable_end) == best.term(best.last_index):
+            known = max(known, self.durable_end)
+        return min(known, best.last_index)
+
+    def voters(self) -> list[list[int]]:
+        """The halves of the configuration in force, as the best log and the checkpoints know it."""
+        if self.best.members:
+            voters, _, outgoing = self.best.members[max(self.best.members)]
+        else:
+            told = [log for log in self.all.values() if log.configuration]
+            newest = max(told, key=lambda log: log.commit, default=None)
+            voters, _, outgoing = newest.configuration if newest else (sorted(self.logs), [], [])
+        return [half for half in (voters, outgoing) if half]
+
+    def holders(self, index: int) -> set[int]:
+        """Nodes that hold the best log's entry, or may."""
+        term = self.best.term(index)
+        missing = {node for half in self.voters() for node in half} - self._nodes
+        return missing | {node for node, log in self.all.items()
+                          if log.quarantined or _reaches(log, index) and
+                          log.term(index) in (term, UNREADABLE)}
+
+    def batches(self) -> Iterator[Batch]:
+        """What a majority holds, in order: where one log is damaged, as another one has it."""
+        for index in sorted({index for log in self.logs.values() for index in log.batches
+                             if index <= self.durable_end}):
+            term = self.best.term(index)
+            for log in (self.best, *self.logs.values()):
+                if index in log.batches and term in (log.term(index), UNREADABLE):
+                    yield log.batches[index]
+                    break
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every entry that a majority holds can be read in some log."""
+        return not any(self._is_lost(index)
+                       for index in range(self.best.first_index, self.durable_end + 1))
+
+    def _is_lost(self, index: int) -> bool:
+        """Whether nobody can read it."""
+        for log in (self.best, *self.logs.values()):
+            place = index - log.first_index
+            if 0 <= place < len(log.terms) and log.contents[place] != DAMAGED:
+                return False
+        return True
+
+    def _durable_end(self) -> int:
+        """The last index of the best log that a majority of each half holds, or may hold."""
+        ends = []
+        for half in self.voters():
+            matches = sorted((self._match(node) for node in half), reverse=True)
+            ends.append(matches[len(half) // 2])
+        return min([self.best.last_index, *ends])
+
+    def _match(self, node: int) -> int:
+        """How far a node's log is the best one; everything for one that cannot be judged."""
+        log = self.all.get(node)
+        if node not in self._nodes or log is not None and log.quarantined:
+            return _ANYTHING
+        if log is None or not log.terms:
+            return 0
+        return _last_common(log, self.best)
+
+
+def _reaches(log: ReplicaLog, index: int) -> bool:
+    return log.terms and index <= log.last_index
+
+
+def _last_common(one: ReplicaLog, other: ReplicaLog) -> int:
+    """The highest index at which both have the same term; below the first one, what lies before
+    it: the rest is in a snapshot."""
+    index = min(one.last_index, other.last_index)
+    first = max(one.first_index, other.first_index)
+    while index >= first:
+        term = one.term(index)
+        if UNREADABLE in (term, other.term(index)) or term == other.term(index):
+            return index
+        index -= 1
+    return first - 1
+
+
+class DivergentLogs(Checker):
+    """A18: two replicas of a group hold different entries at one index and term; or hold different
+    terms at an index below one at which they hold the same (Log Matching); or different entries at
+    an index that both know to be committed.  O(entries) per pair."""
+
+    id, name = "A18", "divergent-logs"
+
+    def on_logs(self, group: GroupLogs) -> None:
+        for (node, log), (peer, other) in combinations(sorted(group.logs.items()), 2):
+            common = _last_common(log, other)
+            committed = min(log.commit, other.commit, log.last_index, other.last_index)
+            end = max(common, committed)
+            for place, (index, why) in enumerate(_differences(log, other, end)):
+                if place == DIFFERENCES_MAX:
+                    break
+                self.found(f"group {group.group}, index {index}: node {node} has "
+                           f"{_shown(log, index)}, node {peer} has {_shown(other, index)}: {why}")
+
+
+def _differences(log: ReplicaLog, other: ReplicaLog, end: int) -> Iterator[tuple[int, str]]:
+    first = max(log.first_index, other.first_index)
+    for index in range(first, end + 1):
+        place, peer = index - log.first_index, index - other.first_index
+        term, peer_term = log.terms[place], other.terms[peer]
+        if UNREADABLE in (term, peer_term):
+            continue
+        if term != peer_term:
+            yield index, "another term at or below a common entry, or below both commit indexes"
+        elif not _agree(log, place, other, peer):
+            yield index, "other contents in the same term"
+
+
+def _agree(log: ReplicaLog, place: int, other: ReplicaLog, peer: int) -> bool:
+    content, peer_content = log.contents[place], other.contents[peer]
+    if content == peer_content or DAMAGED in (content, peer_content):
+        return True
+    return GAP in (log.kinds[place], other.kinds[peer])
+
+
+def _shown(log: ReplicaLog, index: int) -> str:
+    place = index - log.first_index
+    return f"{log.kinds[place]} of term {log.terms[place]}, content {log.contents[place]:x}"
+
+
+class LeaderCompleteness(Checker):
+    """A20, as far as logs show it: at an index that one replica knows to be committed, another
+    replica holds an entry of a higher term: the leader of that term was elected without the
+    committed one.  (An entry of a lower term is a suffix that was never committed, on a replica
+    that has not heard yet.)  O(entries) per pair."""
+
+    id, name = "A20", "leader-completeness"
+
+    def on_logs(self, group: GroupLogs) -> None:
+        for node, log in group.logs.items():
+            for peer, other in group.logs.items():
+                index = self._first(log, other)
+                if index:
+                    self.found(f"group {group.group}, index {index}: node {node} knows "
+                               f"{_shown(log, index)} to be committed, node {peer} has "
+                               f"{_shown(other, index)}")
+
+    @staticmethod
+    def _first(log: ReplicaLog, other: ReplicaLog) -> int:
+        """0 = there is none."""
+        for index in range(max(log.first_index, other.first_index),
+                           min(log.commit, log.last_index, other.last_index) + 1):
+            term = log.term(index)
+            if term != UNREADABLE and other.term(index) > term:
+                return index
+        return 0
+
+
+class CommittedIsHeld(Checker):
+    """A25, as far as logs show it: an index that a replica knows to be committed is held, after the
+    run, by no majority of the voters (those that are damaged, or of which there is no dump, are
+    counted as holders).  O(voters)."""
+
+    id, name = "A25", "early-commit"
+
+    def on_logs(self, group: GroupLogs) -> None:
+        commit = max([0, *(log.commit for log in group.logs.values())])
+        if commit > group.best.last_index:
+            self.found(f"group {group.group}: index {commit} is committed, no log reaches it")
+        elif commit > group.durable_end:
+            self.found(f"group {group.group}: index {commit} is committed, only the nodes "
+                       f"{sorted(group.holders(commit))} hold it; voters {group.voters()}")
+
+
+class HardStates(Checker):
+    """A19, as far as logs show it: the hard states that a replica wrote, over all its lives, go
+    back in term, or name two candidates in one term.  O(hard states)."""
+
+    id, name = "A19", "raft-invariants"
+
+    def on_logs(self, group: GroupLogs) -> None:
+        for node, log in group.all.items():
+            term, vote = 0, 0
+            for now, candidate in log.votes:
+                if now < term or now == term and vote not in (0, candidate):
+                    self.found(f"group {group.group}: node {node} votes for {candidate} in term "
+                               f"{now} after it voted for {vote} in term {term}")
+                term, vote = now, candidate
+
+
+class LogContents(Checker):
+    """What the committed entries say, told to the ledger: so A1, A2, A4, A12, A14, A17, A23, A29
+    and A31 are found in logs as in reads.  Itself it finds A29: a batch in a partition of which
+    the others belong to another key; a key in two partitions."""
+
+    id, name = "A29", "cross-group-leak"
+
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._key_of: dict[int, Key] = {}  # partition -> key
+        self._partition_of: dict[int, int] = {}  # key -> partition
+        self.ends: dict[int, int] = {}  # key -> end of what a majority holds
+        self._groups: set[int] = set()
+        self._by_crc: dict[int, Key] = {}
+        self.entries = 0
+
+    def on_logs(self, group: GroupLogs) -> None:
+        if not self._by_crc:
+            self._by_crc = {crc_of_key(key.name): key for key in self.ledger.by_number}
+        self.entries += sum(len(log.terms) for log in group.logs.values())
+        committed = group.committed_end
+        if group.is_whole:
+            self._groups.add(group.group)
+        for batch in group.batches():
+            key = self._key(batch)
+            if key is None:
+                continue
+            key.group = group.group
+            self.ends[key.number] = batch.base_offset + len(batch.values)
+            if batch.index <= committed:
+                self.ledger.place(key, batch.base_offset, list(batch.values), Source(-1, True, -1))
+
+    def _key(self, batch: Batch) -> Key | None:
+        """Whose records these are; None = not of this history."""
+        known = self._key_of.get(batch.partition)
+        key = self._by_crc.get(batch.key)
+        if key is None:
+            if known is not None or batch.key == KEYS_DIFFER:
+                self._foreign(batch, known, "records of other keys")
+            return None
+        if known is None and self._partition_of.setdefault(key.number,
+                                                           batch.partition) == batch.partition:
+            self._key_of[batch.partition] = known = key
+        if known is not key:
+            self._foreign(batch, known or key, f"records of {key.name}")
+            return None
+        return key
+
+    def _foreign(self, batch: Batch, key: Key | None, what: str) -> None:
+        self.found(f"partition {batch.partition} holds {what} at offset {batch.base_offset}", key)
+
+    def has_logs_of(self, key: Key) -> bool:
+        """Whether the logs of the key's group say all that there is."""
+        return key.group in self._groups
+
+    def figures(self) -> dict[str, int]:
+        if not self._groups:
+            return {}
+        outcomes = {"unknown_happened": 0, "unknown_never": 0, "unknown_open": 0}
+        appends = self.ledger.appends
+        for number in range(len(appends)):
+            if appends.outcome[number] == UNKNOWN and number not in self.ledger.repeated:
+                key = self.ledger.by_number[appends.key[number]]
+                happened = appends.base[number] != NOWHERE
+                never = "never" if self.has_logs_of(key) else "open"
+                outcomes[f"unknown_{'happened' if happened else never}"] += 1
+        return {"log_entries": self.entries, "groups": len(self._groups), **outcomes}
+
+
+class _BehindLogs(Checker):
+    """Records that lie behind all that a majority of the logs holds for their key."""
+
+    contents: LogContents  # wired by the stream
+
+    def on_end(self, time_us: int) -> None:
+        for key in self.ledger.living():
+            if self.contents.has_logs_of(key):
+                end = self.contents.ends.get(key.number, 0)
+                offset = self._flags(key).find(1, end)
+                if offset >= 0:
+                    self._say(key, offset, end)
+
+    @staticmethod
+    def _flags(key: Key) -> bytearray:
+        raise NotImplementedError
+
+    def _say(self, key: Key, offset: int, end: int) -> None:
+        raise NotImplementedError
+
+
+class LostFromLogs(_BehindLogs):
+    """A3 in logs: a record that was acknowledged with ``commit`` lies behind all that a majority of
+    the replicas of its group holds for its key.  Keys that somebody deletes are not judged, nor
+    those whose group is unknown, or has an entry that no replica can read.  O(keys)."""
+
+    id, name = "A3", "lost-write"
+
+    @staticmethod
+    def _flags(key: Key) -> bytearray:
+        return key.acked
+
+    def _say(self, key: Key, offset: int, end: int) -> None:
+        self.found(f"value {key.slots[offset]} was acknowledged at offset {offset}, and a majority "
+                   f"of the logs ends at {end}", key, (self.operation_of(key.slots[offset]),))
+
+
+class TakenFromLogs(_BehindLogs):
+    """A17 in logs: the same of a record that a reader was shown, whatever its ack level.
+    O(keys)."""
+
+    id, name = "A17", "read-then-lost"
+
+    @staticmethod
+    def _flags(key: Key) -> bytearray:
+        return key.read
+
+    def _say(self, key: Key, offset: int, end: int) -> None:
+        self.found(f"offset {offset} was read (value {key.slots[offset]}), and a majority of the "
+                   f"logs ends at {end}", key, (self.operation_of(key.slots[offset]),))
+
+
+CHECKERS = (DivergentLogs, LeaderCompleteness, CommittedIsHeld, HardStates, LogContents,
+            LostFromLogs, TakenFromLogs)

@@ -1,0 +1,367 @@
+"""What the replicas left on their disks: each node's logs, dumped after a run and read back.
+
+Contract.  ``dump`` runs ``multiraft log inspect --json --payload`` on a data directory, which may
+be a copy and must not be in use, follows what a recovery would make of the lane (dropped suffixes,
+tombstones, copies of damaged entries, snapshots), and writes one file per node into ``replicas/``
+of the run's folder.  ``load`` reads such a file.  Both raise ``BadDump``.
+
+The file: a line with ``node``, ``run`` and ``groups`` (as the newest checkpoint has them), then a
+JSON array per entry, by group and index:
+
+    [group, index, term, kind, content, partition, base offset, key, values]
+
+``content`` is a CRC over what the entry says, -1 = its payload is damaged here, and there is no
+entry but a ``null`` term where nothing can be read at an index at all.  ``key`` is how the records
+of a batch name their key (``values.crc_of_key``), -1 = they do not agree, -2 = none of this run;
+``values`` are ranges [first, count].  Kind ``gap`` stands for data that a cleaner removed: its
+(index, term) is still known, and whatever any other replica holds there agrees with it.  Rows with
+kind ``vote`` have the hard states in the order of writing: term, and the candidate as content.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import subprocess
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from chaos import values
+from chaos.history import CORRUPT
+from multiraft import core
+from multiraft.client import FetchedBatch
+from multiraft.errors import CodecError
+
+#: The command as this interpreter finds it; a run in containers passes its own.
+INSPECT = (sys.executable, "-m", "admin_cli", "log", "inspect")
+#: Exit codes of the command that come with rows.
+_WITH_ROWS = (0, 1)
+
+UNREADABLE = -1  # term of an index of which nothing can be read
+DAMAGED = -1  # content of an entry whose payload cannot be trusted
+KEYS_DIFFER, NO_KEY = -1, -2
+
+GAP, DATA, VOTE, MEMBERSHIP = "gap", "data", "vote", "membership"
+INDEXED = (DATA, "noop", MEMBERSHIP, "partition_open", "partition_seal", "log_start", "metadata",
+           GAP)
+TORN = "torn tail"
+
+
+class BadDump(Exception):
+    """A data directory that cannot be inspected, or a file that is no dump."""
+
+
+class Batch(NamedTuple):
+    """A data entry's records."""
+
+    index: int
+    partition: int
+    base_offset: int
+    key: int  # ``values.crc_of_key``, or KEYS_DIFFER or NO_KEY
+    values: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class ReplicaLog:
+    """One group's log on one node.  Place i of the columns is index ``first_index + i``."""
+
+    first_index: int = 1
+    terms: array = field(default_factory=lambda: array("q"))
+    contents: array = field(default_factory=lambda: array("q"))
+    kinds: list[str] = field(default_factory=list)
+    batches: dict[int, Batch] = field(default_factory=dict)  # by index
+    members: dict[int, list[list[int]]] = field(default_factory=dict)  # voters, learners, outgoing
+    votes: list[tuple[int, int]] = field(default_factory=list)  # (term, candidate), as written
+    commit: int = 0  # as the newest checkpoint has it
+    applied: int = 0
+    configuration: list[list[int]] = field(default_factory=list)  # of the checkpoint
+    quarantined: str = ""
+    removed: bool = False
+
+    @property
+    def last_index(self) -> int:
+        return self.first_index + len(self.terms) - 1
+
+    def term(self, index: int) -> int:
+        """``UNREADABLE`` also outside of the log."""
+        place = index - self.first_index
+        return self.terms[place] if 0 <= place < len(self.terms) else UNREADABLE
+
+    def put(self, index: int, term: int, kind: str, content: int) -> None:
+        """An entry behind the last one, or in the place of an unreadable one; what is left out is
+        unreadable."""
+        if not self.terms:
+            self.first_index = index
+        while self.last_index < index - 1:
+            self._append(UNREADABLE, "", DAMAGED)
+        if self.last_index < index:
+            self._append(term, kind, content)
+        else:
+            place = index - self.first_index
+            self.terms[place], self.kinds[place], self.contents[place] = term, kind, content
+
+    def _append(self, term: int, kind: str, content: int) -> None:
+        self.terms.append(term)
+        self.kinds.append(kind)
+        self.contents.append(content)
+
+    def drop_from(self, index: int) -> None:
+        """A suffix is gone."""
+        place = max(0, index - self.first_index)
+        for gone in range(self.first_index + place, self.last_index + 1):
+            self.batches.pop(gone, None)
+            self.members.pop(gone, None)
+        del self.terms[place:]
+        del self.contents[place:]
+        del self.kinds[place:]
+
+
+    def drop_head(self, first_index: int) -> None:
+        """What is below is in a snapshot."""
+        place = min(first_index - self.first_index, len(self.terms))
+        for gone in range(self.first_index, self.first_index + place):
+            self.batches.pop(gone, None)
+            self.members.pop(gone, None)
+        del self.terms[:place]
+        del self.contents[:place]
+        del self.kinds[:place]
+        self.first_index = first_index
+
+
+@dataclass(slots=True)
+class Dump:
+    """One node's logs."""
+
+    node: int
+    run: int = -1
+    logs: dict[int, ReplicaLog] = field(default_factory=dict)  # by group
+
+
+# ---- from a data directory ----------------------------------------------------------------------
+
+
+def dump(directory: Path, node: int, run: int, to: Path,
+         inspect: Sequence[str] = INSPECT) -> Path:
+    """Write the logs of a data directory into the folder ``to``; the file.  Raises ``BadDump``."""
+    found = from_rows(_inspected(directory, inspect), node, run)
+    to.mkdir(parents=True, exist_ok=True)
+    path = to / f"{node}.jsonl"
+    write(path, found)
+    return path
+
+
+def _inspected(directory: Path, inspect: Sequence[str]) -> Iterator[dict]:
+    """The command's rows, while it runs."""
+    command = [*inspect, str(directory), "--json", "--payload"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
+        yield from (json.loads(line) for line in process.stdout)
+        complaint = process.stderr.read()
+    if process.returncode not in _WITH_ROWS:
+        raise BadDump(f"{' '.join(command)}: exit {process.returncode}: {complaint.strip()}")
+
+
+def from_rows(rows: Iterable[dict], node: int, run: int) -> Dump:
+    """What ``log inspect`` says as logs."""
+    reader = _Reader(Dump(node, run))
+    for row in rows:
+        reader.take(row)
+    return reader.finished()
+
+
+class _Reader:
+    """Follows the lane."""
+
+    def __init__(self, found: Dump):
+        self._dump = found
+        self._checkpoints: list[dict[int, dict]] = []
+        self._positions: list[int] = []
+        self._segment = 0
+        self._copy: tuple[int, int, int] | None = None  # group, index, term of a repair
+
+    def take(self, row: dict) -> None:
+        """The next row."""
+        if "checkpoint_group" in row:
+            self._checkpoints[-1][row["group"]] = row
+        elif row.get("file") == "checkpoint":
+            self._checkpoints.append({})
+            self._positions.append(row["facts"].get("position", -1))
+        elif row.get("file") == "segment":
+            self._segment = row["facts"].get("start", self._segment)
+        elif row.get("entry") and TORN not in row["problem"]:
+            self._entry(row)
+
+    def _newest(self) -> dict[int, dict]:
+        """The groups of the newest checkpoint that can be read."""
+        if not self._positions:
+            return {}
+        newest = max(range(len(self._positions)), key=self._positions.__getitem__)
+        return self._checkpoints[newest]
+
+    def _entry(self, row: dict) -> None:
+        kind, group, index, term = row["kind"], row["group"], row["index"], row["term"]
+        log = self._dump.logs.setdefault(group, ReplicaLog())
+        copy, self._copy = self._copy, None
+        if kind == "hard_state":
+            (vote,) = struct.unpack("<I", _payload(row)) if not row["problem"] else (0,)
+            log.votes.append((term, vote))
+        elif self._segment < self._newest().get(group, {}).get("since", 0):
+            return  # a snapshot stands in the place of what is here
+        elif kind == "suffix_drop":
+            log.drop_from(index)
+        elif kind == "tombstone":
+            log.drop_from(0)
+        elif kind == "repair":
+            self._copy = (group, index, term)
+        elif kind in INDEXED:
+            self._indexed(log, row, copy == (group, index, term))
+
+    def _indexed(self, log: ReplicaLog, row: dict, is_copy: bool) -> None:
+        index, kind = row["index"], row["kind"]
+        if index <= log.last_index and log.terms and not is_copy:
+            log.drop_from(index)
+        elif is_copy and log.term(index) not in (row["term"], UNREADABLE):
+            return  # the log has gone on without the entry that this is a copy of
+        content = DAMAGED if row["problem"] else _content(row)
+        log.put(index, row["term"], kind, content)
+        if content == DAMAGED:
+            return
+        if kind == DATA:
+            log.batches[index] = _batch(row, self._dump.run)
+        elif kind == MEMBERSHIP:
+            log.members[index] = _members(_payload(row))
+
+    def finished(self) -> Dump:
+        """What checkpoints say is in."""
+        for group, row in self._newest().items():
+            log = self._dump.logs.setdefault(group, ReplicaLog())
+            log.commit, log.applied = row["commit"], row["applied"]
+            log.quarantined = row["quarantined"]
+            log.configuration = [row["voters"], row["learners"], row["outgoing"]]
+            log.removed = row["removed"] and not log.terms
+            if row["first_index"] > log.first_index:
+                log.drop_head(row["first_index"])
+        return self._dump
+
+
+def _payload(row: dict) -> bytes:
+    return base64.b64decode(row.get("payload", ""))
+
+
+def _content(row: dict) -> int:
+    """A CRC over what the entry says, the same on every replica."""
+    said = f"{row['kind']} {row['partition']} {row['base_offset']} {row['payload_crc']}"
+    return zlib.crc32(said.encode()) << 31 ^ row["payload_crc"]
+
+
+def _members(payload: bytes) -> list[list[int]]:
+    """Voters, learners, outgoing voters (docs/storage-format.md)."""
+    _, *counts = struct.unpack_from("<BxHHH", payload)
+    nodes = list(struct.unpack_from(f"<{sum(counts)}I", payload, 8))
+    voters, learners = counts[0], counts[0] + counts[1]
+    return [nodes[:voters], nodes[voters:learners], nodes[learners:]]
+
+
+def _batch(row: dict, run: int) -> Batch:
+    """The records of a data entry as values."""
+    payload = _payload(row)
+    found, keys = [], set()
+    try:
+        batch = FetchedBatch("", 0, memoryview(payload), core.batch_header(payload), 0, 0)
+        records = batch.records()
+    except CodecError:
+        return Batch(row["index"], row["partition"], row["base_offset"], NO_KEY, ())
+    for record in records:
+        claim = values.claim(bytes(record.value or b""))
+        mine = claim is not None and run in (-1, claim.run)
+        found.append(claim.value if mine else CORRUPT)
+        keys.add(claim.key_crc if mine else NO_KEY)
+    key = keys.pop() if len(keys) == 1 else KEYS_DIFFER
+    return Batch(row["index"], row["partition"], row["base_offset"], key, tuple(found))
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+
+def write(path: Path, found: Dump) -> None:
+    """A dump as a file."""
+    with path.open("w", encoding="utf-8") as file:
+        groups = [{"group": group, "first_index": log.first_index, "commit": log.commit,
+                   "applied": log.applied, "configuration": log.configuration,
+                   "quarantined": log.quarantined, "removed": log.removed}
+                  for group, log in sorted(found.logs.items())]
+        head = {"node": found.node, "run": found.run, "groups": groups}
+        file.write(json.dumps(head, separators=(",", ":")) + "\n")
+        for row in _rows(found):
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+
+
+def _rows(found: Dump) -> Iterator[list]:
+    for group, log in sorted(found.logs.items()):
+        for term, vote in log.votes:
+            yield [group, 0, term, VOTE, vote, 0, -1, NO_KEY, []]
+        for place, term in enumerate(log.terms):
+            index = log.first_index + place
+            batch = log.batches.get(index)
+            if term == UNREADABLE:
+                yield [group, index, None, "", DAMAGED, 0, -1, NO_KEY, []]
+            elif batch is None:
+                yield [group, index, term, log.kinds[place], log.contents[place], 0, -1, NO_KEY,
+                       log.members.get(index, [])]
+            else:
+                yield [group, index, term, log.kinds[place], log.contents[place], batch.partition,
+                       batch.base_offset, batch.key, ranges(batch.values)]
+
+
+def ranges(found: Sequence[int]) -> list[list[int]]:
+    """[first, count] of what follows each other."""
+    result: list[list[int]] = []
+    for value in found:
+        if result and result[-1][0] + result[-1][1] == value:
+            result[-1][1] += 1
+        else:
+            result.append([value, 1])
+    return result
+
+
+def load(path: Path) -> Dump:
+    """A dump from its file.  Raises ``BadDump``."""
+    with path.open(encoding="utf-8") as file:
+        try:
+            head = json.loads(file.readline())
+            found = Dump(head["node"], head["run"])
+            for group in head["groups"]:
+                found.logs[group["group"]] = ReplicaLog(
+                    group["first_index"], commit=group["commit"], applied=group["applied"],
+                    configuration=group["configuration"], quarantined=group["quarantined"],
+                    removed=group["removed"])
+            for line in file:
+                _load_row(found, json.loads(line))
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise BadDump(f"{path}: {error!r}") from error
+    return found
+
+
+def _load_row(found: Dump, row: list) -> None:
+    group, index, term, kind, content, partition, base_offset, key, more = row
+    log = found.logs[group]
+    if kind == VOTE:
+        log.votes.append((term, content))
+        return
+    log.put(index, UNREADABLE if term is None else term, kind, content)
+    if kind == MEMBERSHIP and content != DAMAGED:
+        log.members[index] = more
+    elif kind == DATA and content != DAMAGED:
+        known = tuple(first + place for first, count in more for place in range(count))
+        log.batches[index] = Batch(index, partition, base_offset, key, known)
+
+
+def load_all(folder: Path) -> list[Dump]:
+    """The dumps of a run's folder, by node; none when there is no folder.  Raises ``BadDump``."""
+    return sorted((load(path) for path in folder.glob("*.jsonl")), key=lambda each: each.node)
