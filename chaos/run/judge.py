@@ -1,8 +1,8 @@
 """What a run proves: the checkers' verdict, what the run saw by itself, and whether it could fail.
 
-Contract.  ``judge`` reads the folder that ``conduct`` left, and writes nothing.  In a control arm
-the losses that it is meant to cause are told as what they are and do not count; when there are none
-the run is invalid.
+Contract.  ``judge`` reads the folder that ``conduct`` left and adds the dumps of the nodes' logs to
+it.  In a control arm the losses that it is meant to cause are told as what they are and do not
+count; when there are none the run is invalid.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from chaos.checkers.checker import Limits
 from chaos.checkers.validity import control_arm
 from chaos.checkers.verdict import ANOMALIES_LISTED_MAX, Verdict
 from chaos.history import read_history
+from chaos.replicas import BadDump, dump, load_all
 from chaos.run.conduct import Conducted
 from chaos.run.controls import Control
+from chaos.run.leadership import trace_of
 from chaos.run.parameters import Folder, Parameters
 
 
 def judge(parameters: Parameters, folder: Folder, found: Conducted, control: Control | None,
           ) -> Verdict:
     """See the module docstring.  Raises ``BadHistory``."""
-    limits = Limits(nodes=parameters.nodes)
-    verdict = check(read_history(folder.history), limits, leader_changes=found.leader_changes)
+    undumped = dump_replicas(folder)
+    verdict = check(read_history(folder.history), Limits(nodes=parameters.nodes),
+                    replicas=load_all(folder.replicas), trace=trace_of(folder.leadership))
+    verdict.invalid += undumped
     for anomaly in found.anomalies:
         verdict.counts[anomaly.name] = verdict.counts.get(anomaly.name, 0) + 1
         if verdict.counts[anomaly.name] <= ANOMALIES_LISTED_MAX:
@@ -33,6 +37,17 @@ def judge(parameters: Parameters, folder: Folder, found: Conducted, control: Con
         verdict.invalid += control_arm(verdict, control.level)
         excuse(verdict, control)
     return verdict
+
+
+def dump_replicas(folder: Folder) -> list[str]:
+    """The logs of all nodes, as files of the folder; what could not be dumped, and why."""
+    problems = []
+    for data in sorted(folder.nodes.glob("*/data")):
+        try:
+            dump(data, int(data.parent.name), folder.facts["run"], folder.replicas)
+        except BadDump as error:
+            problems.append(f"the logs of node {data.parent.name} cannot be compared: {error}")
+    return problems
 
 
 def excuse(verdict: Verdict, control: Control) -> None:

@@ -6,23 +6,27 @@ that do not answer are left out.
 
 Theory.  Nodes believe different things at one moment; the belief with the highest term counts, and
 of equal terms the one that names a leader.  A leader of a shorter life than the pause between two
-questions may be missed: the count of changes is a lower bound.
+questions may be missed, but its term is not: who led in a term that was skipped is ``SOMEBODY``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
 import trio
 
+from chaos.checkers.leaders import LEADER, Role, Trace
 from chaos.history import WARM_UP
 from chaos.workloads.recorder import Recorder
 from chaos.workloads.session import Sessions
 from multiraft.errors import MultiRaftError
 from multiraft.wire.messages import GroupList, GroupSummary
 
+#: The leader of a term that nobody was asked in.
+SOMEBODY = 0
 PAUSE_S = 0.5
 TIMEOUT_S = 1.0
 
@@ -92,3 +96,19 @@ async def _ask(sessions: Sessions, address: str, rows: list[GroupSummary]) -> No
             first = reply.groups[-1].group + 1
     except MultiRaftError:
         return  # it is down, cut off or paused: the others tell
+
+
+def trace_of(path: Path) -> Trace:
+    """Who led, from ``leadership.jsonl``, as checkers want it."""
+    roles: list[Role] = []
+    terms: dict[int, int] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        time_us, group, term, leader = json.loads(line)
+        if not leader:
+            continue
+        known = terms.get(group, term)
+        roles += [Role(time_us, SOMEBODY, group, skipped, LEADER, SOMEBODY)
+                  for skipped in range(known + 1, term)]
+        roles.append(Role(time_us, leader, group, term, LEADER, leader))
+        terms[group] = max(known, term)
+    return Trace(roles)
