@@ -119,17 +119,17 @@ async def _isolate(stage: Stage, rng: random.Random, node: int, places: list[Pla
 async def _append_there(setting: Setting, rng: random.Random, node: int, places: list[Place],
                         ) -> None:
     """Append and read at one node until it says that it does not lead any more."""
-    process, sessions = setting.recorder.process(), Sessions()
+    process, led = setting.recorder.process(), list(places)
     source = Source(setting.run, setting.recorder.next_producer(), rng)
-    led = list(places)
-    for _ in range(APPENDS_MAX):
-        if not led:
-            return
-        place = rng.choice(led)
-        if not await _append_at(setting, process, sessions, source, node, place):
-            led.remove(place)
-        await reads.read(setting, process, sessions, place, node,
-                         max(0, setting.topics.end(place.key) - 2))
+    async with Sessions() as sessions:
+        for _ in range(APPENDS_MAX):
+            if not led:
+                return
+            place = rng.choice(led)
+            if not await _append_at(setting, process, sessions, source, node, place):
+                led.remove(place)
+            await reads.read(setting, process, sessions, place, node,
+                             max(0, setting.topics.end(place.key) - 2))
 
 
 async def _append_at(setting: Setting, process: Process, sessions: Sessions, source: Source,

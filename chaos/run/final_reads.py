@@ -83,8 +83,8 @@ def _behind(setting: Setting, place: Place, what: str) -> Anomaly:
 
 async def certain_end(setting: Setting, place: Place) -> int | None:
     """Where the partition ends; None = no leader would say."""
-    process, sessions = setting.recorder.process(), Sessions()
-    try:
+    process = setting.recorder.process()
+    async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
             while True:
                 node = setting.leaders.get(place.group) or next(iter(setting.nodes()))
@@ -93,15 +93,13 @@ async def certain_end(setting: Setting, place: Place) -> int | None:
                 if span is not None:
                     return span[1]
                 await trio.sleep(RETRY_S)
-    finally:
-        await sessions.close()
     return None
 
 
 async def read_replica(setting: Setting, place: Place, node: int, end: int) -> int:
     """Read one replica from the start; the offset that was reached."""
-    process, sessions, offset = setting.recorder.process(), Sessions(), 0
-    try:
+    process, offset = setting.recorder.process(), 0
+    async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
             while True:
                 before = offset
@@ -110,8 +108,6 @@ async def read_replica(setting: Setting, place: Place, node: int, end: int) -> i
                 if offset >= end:
                     return offset
                 await trio.sleep(RETRY_S if offset == before else 0)
-    finally:
-        await sessions.close()
     return offset
 
 

@@ -45,10 +45,10 @@ class Leadership:
 
     async def watch(self, nodes: Callable[[], dict[int, str]]) -> None:
         """Ask until cancelled."""
-        sessions = Sessions()
-        while True:
-            await self.look(sessions, nodes())
-            await trio.sleep(PAUSE_S)
+        async with Sessions() as sessions:
+            while True:
+                await self.look(sessions, nodes())
+                await trio.sleep(PAUSE_S)
 
     async def look(self, sessions: Sessions, nodes: dict[int, str]) -> None:
         """Ask every node once, all at the same time."""

@@ -37,10 +37,10 @@ async def run(setting: Setting) -> None:
 
 async def owning(setting: Setting, name: str) -> None:
     """One name: life after life."""
-    rng, process, sessions = setting.rng(), setting.recorder.process(), Sessions()
+    rng, process = setting.rng(), setting.recorder.process()
     source = Source(setting.run, setting.recorder.next_producer(), rng)
     while True:
-        async with setting.client() as client:
+        async with setting.client() as client, Sessions() as sessions:
             await one_life(setting, process, client, sessions, rng, source, name)
 
 

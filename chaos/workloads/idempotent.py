@@ -104,16 +104,16 @@ class Identity:
 
 async def repeating(setting: Setting) -> None:
     """One producer that retries every append until it has an answer."""
-    rng, process, sessions = setting.rng(), setting.recorder.process(), Sessions()
+    rng, process = setting.rng(), setting.recorder.process()
     source = Source(setting.run, setting.recorder.next_producer(), rng)
     identity: Identity | None = None
-    while True:
-        await trio.sleep(setting.pause_s(rng, PER_SECOND))
-        if identity is None:
-            identity = await identify(setting, sessions, rng)
-            continue
-        if not await append(setting, process, sessions, rng, source, identity):
-            identity = None  # the sequence is torn: go on as somebody else
+    async with Sessions() as sessions:
+        while True:
+            await trio.sleep(setting.pause_s(rng, PER_SECOND))
+            if identity is None:
+                identity = await identify(setting, sessions, rng)
+            elif not await append(setting, process, sessions, rng, source, identity):
+                identity = None  # the sequence is torn: go on as somebody else
 
 
 async def identify(setting: Setting, sessions: Sessions, rng: random.Random) -> Identity | None:

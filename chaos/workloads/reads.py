@@ -48,8 +48,8 @@ async def run(setting: Setting) -> None:
 
 async def reading(setting: Setting) -> None:
     """One process: a question to some node, a pause."""
-    rng, process, sessions = setting.rng(), setting.recorder.process(), Sessions()
-    async with setting.client() as client:
+    rng, process = setting.rng(), setting.recorder.process()
+    async with setting.client() as client, Sessions() as sessions:
         while True:
             await trio.sleep(setting.pause_s(rng, PER_SECOND))
             place, dice = setting.topics.pick(rng), rng.random()

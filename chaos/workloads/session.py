@@ -114,9 +114,16 @@ async def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> Session
             await session.greet()
             return session
     except (OSError, trio.TooSlowError, NotSent) as error:
-        if stream is not None:
-            await trio.aclose_forcefully(stream)
+        await _hang_up(stream)
         raise NotSent(f"{address}: {error or 'no connection in time'}") from error
+    except trio.Cancelled:
+        await _hang_up(stream)
+        raise
+
+
+async def _hang_up(stream: trio.SocketStream | None) -> None:
+    if stream is not None:
+        await trio.aclose_forcefully(stream)
 
 
 @asynccontextmanager
@@ -130,10 +137,20 @@ async def open_session(address: str) -> AsyncIterator[Session]:
 
 
 class Sessions:
-    """One session per node, made when it is needed and again after it broke; for one process."""
+    """One session per node, made when it is needed and again after it broke; for one process.  Use
+    it with ``async with``."""
 
     def __init__(self):
         self._sessions: dict[str, Session] = {}
+
+    async def __aenter__(self) -> "Sessions":
+        return self
+
+    async def __aexit__(self, *_why: object) -> None:
+        """Hang up everywhere."""
+        for session in self._sessions.values():
+            await session.close()
+        self._sessions.clear()
 
     async def ask(self, address: str, request: Request, payload: Sequence[Buffer] = (),
                   timeout_s: float = 5.0, metadata_index: int = 0) -> Reply | None:
@@ -147,11 +164,4 @@ class Sessions:
             if session.usable:
                 self._sessions[address] = session
             else:
-                with trio.CancelScope(shield=True):
-                    await session.close()
-
-    async def close(self) -> None:
-        """Hang up everywhere."""
-        for session in self._sessions.values():
-            await session.close()
-        self._sessions.clear()
+                await session.close()

@@ -102,7 +102,7 @@ def test_a_history_without_operations_has_a_page(tmp_path: Path):
 
 
 def test_a_long_history_makes_a_small_page(tmp_path: Path):
-    write_history(tmp_path / "history.jsonl", events(40_000, 600.0))
+    write_history(tmp_path / "history.jsonl", events(20_000, 600.0))
     assert build(tmp_path).stat().st_size < PAGE_BYTES_MAX
 
 
