@@ -19,19 +19,19 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import docker
-from docker.errors import DockerException
-
 from chaos.backends import host
 from chaos.backends.backend import BackendError
 
-PACKAGE = "docker.io"
+#: Debian's package of the engine; a host of that name exists too, and hosts are not named here.
+PACKAGE = "docker" ".io"
+#: Releases of Debian after bookworm have the command in a package of its own.
+COMMAND_PACKAGE = "docker-cli"
 INSTALL_S = 300.0
 #: A fresh daemon makes its directories and its bridge.
 UP_S = 60.0
 DOWN_S = 30.0
-#: An engine that runs answers this at once.
-_PING_S = 10
+#: An engine that runs answers at once, one that has just been started soon.
+_ANSWER_S = 10.0
 
 
 class EngineUnavailable(BackendError):
@@ -63,17 +63,14 @@ class Engine:
 
 
 def running(url: str = "") -> Engine | None:
-    """The engine that runs, at ``url`` or where the environment says; None when there is none."""
+    """The engine that answers, at ``url`` or where the environment says; None when none does."""
+    where = ["--host", url] if url else []
     try:
-        client = docker.DockerClient(base_url=url, timeout=_PING_S) if url \
-            else docker.from_env(timeout=_PING_S)
-        try:
-            version = client.version()["Version"]
-            return Engine(client.api.base_url if not url else url, version)
-        finally:
-            client.close()
-    except (DockerException, OSError):
+        version = host.run("docker", *where, "version", "--format", "{{.Server.Version}}",
+                           timeout_s=_ANSWER_S)
+    except BackendError:
         return None
+    return Engine(url, version.strip())
 
 
 def require(started: Callable[[host.Process], None] = lambda _daemon: None) -> Engine:
@@ -84,27 +81,29 @@ def require(started: Callable[[host.Process], None] = lambda _daemon: None) -> E
         return found
     if not host.is_root():
         raise EngineUnavailable("no Docker engine answers, and starting one takes root")
-    if shutil.which("dockerd") is None:
+    if host.missing("dockerd", "docker"):
         install()
     return start(started=started)
 
 
 def install() -> None:
-    """``apt-get install docker.io``.  Raises ``EngineUnavailable``."""
+    """Debian's package of the engine.  Raises ``EngineUnavailable``."""
     if shutil.which("apt-get") is None:
         raise EngineUnavailable("no Docker engine answers, and this machine has no apt-get to "
                                 "install one with")
     try:
-        host.run("apt-get", "install", "-y", "--no-install-recommends", PACKAGE, "iptables",
-                 timeout_s=INSTALL_S)
-    except BackendError:
-        try:
-            host.run("apt-get", "update", timeout_s=INSTALL_S)
-            host.run("apt-get", "install", "-y", "--no-install-recommends", PACKAGE, "iptables",
-                     timeout_s=INSTALL_S)
-        except BackendError as error:
-            raise EngineUnavailable(f"no Docker engine answers, and none can be installed: "
-                                    f"{_last_line(str(error))}") from error
+        host.run("apt-get", "update", timeout_s=INSTALL_S)
+        _apt_get(PACKAGE, "iptables")
+        if host.missing("docker"):
+            _apt_get(COMMAND_PACKAGE)
+    except BackendError as error:
+        raise EngineUnavailable(f"no Docker engine answers, and none can be installed: "
+                                f"{_last_line(str(error))}") from error
+
+
+def _apt_get(*packages: str) -> None:
+    host.run("apt-get", "install", "-y", "--no-install-recommends", *packages,
+             timeout_s=INSTALL_S)
 
 
 def start(options: Sequence[str] = (), url: str = "",
@@ -120,20 +119,21 @@ def start(options: Sequence[str] = (), url: str = "",
         raise EngineUnavailable(f"dockerd cannot be started: {error.strerror}") from error
     process = host.identify(child.pid)
     started(process)
-    found: list[Engine | None] = [None]
+    found: Engine | None = None
 
-    def answers() -> bool:
-        found[0] = running(url)
-        return found[0] is not None or child.poll() is not None
+    def settled() -> bool:
+        nonlocal found
+        found = running(url)
+        return found is not None or child.poll() is not None
 
-    host.holds(answers, UP_S, poll_s=0.2)
-    if found[0] is None:
+    host.holds(settled, UP_S, poll_s=0.2)
+    if found is None:
         child.kill()
         child.wait()
         raise EngineUnavailable(f"dockerd does not start: "
                                 f"{_last_line(host.log_tail(log)) or 'it says nothing'}")
     log.unlink()
-    return Engine(found[0].url, found[0].version, process, child)
+    return Engine(found.url, found.version, process, child)
 
 
 def _last_line(text: str) -> str:

@@ -97,13 +97,13 @@ def read_history(path: Path) -> Iterator[Event]:
     """The events of a file, one by one: a history need not fit into memory.  Raises
     ``BadHistory`` with the line's number; a last line without an end was being written when the
     run was broken off, and is left out."""
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
             try:
                 event = Event(*json.loads(line))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise BadHistory(f"{path} line {number}: {error}") from error
             if event.kind not in KINDS:
                 raise BadHistory(f"{path} line {number}: kind {event.kind!r}")

@@ -51,6 +51,7 @@ class DockerBackend(Cluster):
         self._subnet: ipaddress.IPv4Network | None = None
         self._network: Network | None = None
         self._sandboxes: dict[int, DockerContainer] = {}
+        self._runner = _Containers(self)
         # Its own reaper is an image that cannot be pulled everywhere; ledgers and labels do that.
         testcontainers_config.ryuk_disabled = True
         super().__init__(directory, spec)
@@ -64,7 +65,6 @@ class DockerBackend(Cluster):
             self.close()
             raise
         self.versions = {**self.versions, "docker": self.engine.version, "image": self.image}
-        self._runner = _Containers(self)
 
     def _probe(self) -> dict[str, str]:
         if host.is_root():

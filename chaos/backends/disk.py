@@ -67,7 +67,7 @@ class LoopDisk:
                 host.run("umount", str(self.mount))
             except BackendError as error:
                 said[:] = [str(error)]
-                return not os.path.ismount(self.mount)
+                return not host.is_mounted(self.mount)
             return True
 
         if not host.holds(unmounted, UNMOUNT_S):
@@ -83,7 +83,7 @@ class LoopDisk:
 
     def device(self) -> str:
         """MAJOR:MINOR of its loop device; empty when it is not mounted."""
-        if not os.path.ismount(self.mount):
+        if not host.is_mounted(self.mount):
             return ""
         number = os.stat(self.mount).st_dev
         return f"{os.major(number)}:{os.minor(number)}"
@@ -151,7 +151,7 @@ def control(directory: Path, request: int, argument: bytes) -> None:
 
 def thaw(mount: Path) -> None:
     """Thaws what is mounted there, however often it was frozen; nothing if it is not."""
-    if not os.path.ismount(mount):
+    if not host.is_mounted(mount):
         return
     with contextlib.suppress(OSError):  # EINVAL: it is not frozen (any more)
         while True:

@@ -7,6 +7,7 @@ Contract.  ``run`` raises ``BackendError`` with what the command said.  A proces
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -120,6 +121,19 @@ def send(process: Process, number: signal.Signals) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def is_mounted(directory: Path) -> bool:
+    """Whether something is mounted exactly there; unlike ``os.path.ismount`` also a directory of
+    the same file system."""
+    place = str(directory.absolute())
+    rows = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    return any(_unescaped(row.split(" ")[4]) == place for row in rows.splitlines())
+
+
+def _unescaped(name: str) -> str:
+    """Blanks and the like are written as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), name)
 
 
 def holds(condition: Callable[[], bool], timeout_s: float, poll_s: float = POLL_S) -> bool:

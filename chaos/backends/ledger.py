@@ -126,20 +126,13 @@ def release(ledger: Ledger) -> None:
             Path(image).unlink(missing_ok=True)
     for directory, in ledger.of_kind(SHARED):
         with _complaints(left):
-            if _is_bound(directory):
+            while host.is_mounted(Path(directory)):
                 host.run("umount", directory)
     for pid, start in ledger.of_kind(ENGINE):
         _terminate(Process(int(pid), int(start)), left)
     if left:
         raise ReleaseFailed(f"run {ledger.run} leaves: {'; '.join(left)}")
     ledger.path.unlink(missing_ok=True)
-
-
-def _is_bound(directory: str) -> bool:
-    """Whether something is mounted there.  ``os.path.ismount`` does not see a directory that is
-    bound to itself: it stays on the device of its parent."""
-    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    return any(line.split(" ")[4] == directory for line in mounts)
 
 
 @contextlib.contextmanager

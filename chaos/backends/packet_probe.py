@@ -2,8 +2,8 @@
 
     python -m chaos.backends.packet_probe ADDRESS PORT SECONDS
 
-Contract.  Says ``listening``, then, when ``SECONDS`` are over, one line of JSON: pairs of the number
-of a datagram and the nanoseconds of the machine's monotonic clock at its arrival, in that order.
+Contract.  Says ``listening``, then, when ``SECONDS`` are over, one line of JSON: for each datagram,
+in order of arrival, its number and the nanoseconds of the machine's monotonic clock.
 """
 
 from __future__ import annotations

@@ -80,8 +80,7 @@ class NodePackets:
         self._delay = None
         if self._holder is not None:
             self._holder.kill()
-            self._holder.wait()
-            self._holder.stdout.close()
+            self._holder.communicate()
             self._holder = None
 
     @property

@@ -33,14 +33,18 @@ class ProcessBackend(Cluster):
 
     def __init__(self, directory: Path, spec: ClusterSpec):
         self._subnet: ipaddress.IPv4Network | None = None
+        self._runner = self._processes = _Processes(self)
         super().__init__(directory, spec)
-        self._runner = _Processes(self)
 
     def _probe(self) -> dict[str, str]:
         if host.is_root():
             return super()._probe()
         why = probes.without_root() | probes.without_launcher()
         return {kind: why[kind] for kind in KINDS if kind in why}
+
+    def close(self) -> None:
+        super().close()
+        self._processes.reap()
 
     @property
     def has_networks(self) -> bool:
@@ -122,6 +126,8 @@ class _Processes:
         command = node_command(files.config(node), files.clock(node), backend.spec.planted)
         if backend.has_networks:
             command = host.within(Path("/run/netns", backend.namespace(node)), *command)
+        if node in self._children:
+            self._children[node].wait()  # it has ended; this reaps it
         with files.log(node).open("ab") as log:
             # Its own session: what ends this process by the keyboard does not end nodes before
             # this process has said so.
@@ -155,6 +161,11 @@ class _Processes:
 
     def pid(self, node: int) -> int:
         return self._known[node].pid
+
+    def reap(self) -> None:
+        """What was ended by others, too."""
+        for child in self._children.values():
+            child.wait()
 
 
 def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str],

@@ -32,10 +32,34 @@ class StaleBug(Exception):
     """The code that a bug replaces is not there any more."""
 
 
+class Scripts(NamedTuple):
+    """A bug that golden scripts of the consensus core catch."""
+
+    names: tuple[str, ...]  # below tests/consensus/testdata
+
+    layer = SCRIPTS
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """As pytest takes them, from the root of the source tree."""
+        return tuple(f"tests/consensus/test_interaction.py::test_script[{name}]"
+                     for name in self.names)
+
+
 class Tests(NamedTuple):
     """A bug that tests catch: at least one of them fails with it, none without it."""
 
-    ids: tuple[str, ...]  # as pytest takes them, from the root of the source tree
+    ids: tuple[str, ...]
+
+    layer = TESTS
+
+
+class Nodes(NamedTuple):
+    """A bug that tests with real nodes catch."""
+
+    ids: tuple[str, ...]
+
+    layer = PROCESS
 
 
 class Seeds(NamedTuple):
@@ -45,15 +69,19 @@ class Seeds(NamedTuple):
     faults: tuple[str, ...] = ()  # what it takes to be seen; empty = whatever the seed plays with
     members: bool = False  # whether groups change their members
 
+    layer = SIMULATOR
+
 
 class Run(NamedTuple):
-    """A bug that a run of real nodes under a nemesis catches."""
+    """A bug that a run of containers under a nemesis catches."""
 
     seconds: int
     nemeses: tuple[str, ...]
 
+    layer = DOCKER
 
-Proof = Tests | Seeds | Run
+
+Proof = Scripts | Tests | Nodes | Seeds | Run
 
 
 class Bug(NamedTuple):
@@ -65,8 +93,18 @@ class Bug(NamedTuple):
     old: str
     new: str
     why: str  # what it breaks and where it was seen, for people
-    layer: str  # one of LAYERS
-    proof: Proof
+    proof: Proof  # the cheapest that catches it
+    seeds: Seeds | None = None  # a dearer one: what shows that the simulator can fail
+
+    @property
+    def layer(self) -> str:
+        """The layer that has to catch it."""
+        return self.proof.layer
+
+    def proof_in(self, layer: str) -> Proof | None:
+        """What catches it in a layer, if anything there has to."""
+        return next((proof for proof in (self.proof, self.seeds)
+                     if proof is not None and proof.layer == layer), None)
 
 
 def plant(bug: Bug) -> None:

@@ -25,7 +25,7 @@ from chaos.planted.proofs import Finding, NoProof
 @click.option("--only", "names", multiple=True, type=click.Choice(sorted(BUGS)), metavar="NAME",
               help="Only this bug; may be given again.")
 @click.option("--layer", "layers", multiple=True, type=click.Choice(LAYERS),
-              help="Only bugs of this layer; may be given again.")
+              help="Only this layer, also for bugs that a cheaper one catches; may be given again.")
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Proofs that run at a time.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
@@ -33,18 +33,18 @@ from chaos.planted.proofs import Finding, NoProof
 def planted(names: Sequence[str], layers: Sequence[str], jobs: int, as_json: bool,
             only_list: bool) -> None:
     """Plant each known mistake in turn and see it caught by the layer that has to."""
-    bugs = [bug for bug in BUGS.values() if (not names or bug.name in names)
-            and (not layers or bug.layer in layers)]
-    if not bugs:
+    tasks = [(bug, layer) for bug in BUGS.values() if not names or bug.name in names
+             for layer in (layers or (bug.layer,)) if bug.proof_in(layer) is not None]
+    if not tasks:
         raise click.UsageError("there is no such bug in these layers")
     if only_list:
-        for bug in bugs:
-            click.echo(f"{bug.layer:<10} {bug.name:<36} {bug.why}")
+        for bug, layer in tasks:
+            click.echo(f"{layer:<10} {bug.name:<36} {bug.why}")
         return
     findings = []
-    for finding in _findings(bugs, jobs):
+    for finding in _findings(tasks, jobs):
         findings.append(finding)
-        click.echo(f"[{len(findings):>{len(str(len(bugs)))}}/{len(bugs)}] "
+        click.echo(f"[{len(findings):>{len(str(len(tasks)))}}/{len(tasks)}] "
                    f"{'caught' if finding.caught else 'MISSED'} {finding.layer:<10}"
                    f"{finding.seconds:7.1f} s  {finding.bug:<36} {finding.by}", err=as_json)
     missed = [finding.bug for finding in findings if not finding.caught]
@@ -55,18 +55,20 @@ def planted(names: Sequence[str], layers: Sequence[str], jobs: int, as_json: boo
     sys.exit(1 if missed else 0)
 
 
-def _findings(bugs: Sequence[Bug], jobs: int) -> Iterator[Finding]:
-    """What became of each bug, as it becomes known.  Each proof has a process of its own while it
-    lasts, so that bugs do not meet."""
+def _findings(tasks: Sequence[tuple[Bug, str]], jobs: int) -> Iterator[Finding]:
+    """What became of each bug, as it becomes known.  A bug is planted in a process that does
+    nothing else meanwhile, so that bugs do not meet."""
+    ids = dict.fromkeys(each for bug, layer in tasks for each in proofs.tests_of(bug, layer))
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        sound = pool.submit(proofs.check_tests, bugs)
-        found: dict[Future[Finding], Bug] = {pool.submit(proofs.prove, bug): bug for bug in bugs}
+        sound = pool.submit(proofs.check_tests, tuple(ids))
+        found: dict[Future[Finding], tuple[Bug, str]] = {
+            pool.submit(proofs.prove, bug, layer): (bug, layer) for bug, layer in tasks}
         for future in as_completed(found):
-            bug = found[future]
+            bug, layer = found[future]
             try:
                 yield future.result()
             except (NoProof, StaleBug) as error:
-                yield Finding(bug.name, False, bug.layer, 0.0, f"no proof: {error}")
+                yield Finding(bug.name, False, layer, 0.0, f"no proof: {error}")
         try:
             sound.result()
         except NoProof as error:

@@ -5,38 +5,41 @@ The simulator has a driver of its own, so nothing here can be seen by it.
 
 from __future__ import annotations
 
-from chaos.planted.bug import DOCKER, PROCESS, TESTS, Bug, Run, Tests
+from chaos.planted.bug import Bug, Nodes, Run, Tests
 
 BUGS = (
     Bug("stuck-disk-keeps-leases", "node.liveness", "LivenessThread._publish",
         "or now_ms - busy_since_ms <= self._disk_stall_ms_max)",
         "or True)",
         "a node whose disk hangs goes on holding its leases and leading (hashicorp/raft #503)",
-        TESTS, Tests(("tests/node/test_liveness.py",))),
+        Tests(("tests/node/test_liveness.py::"
+               "test_a_disk_that_hangs_ends_the_leases_and_they_return_with_it",))),
     Bug("after-write-is-at-once", "node.rounds", "Rounds._hold",
         "if self._durable_sequence >= self._staged_sequence:",
         "if True:",
         "the driver sends what has to wait for the disk without waiting",
-        TESTS, Tests(("tests/node/test_rounds.py",))),
+        Tests(("tests/node/test_rounds.py::"
+               "test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before",))),
     Bug("frame-loses-its-last-item", "node.peer_codec", "decode",
         "for item in items:",
         "for item in items[:-1] or items:",
         "a frame for many groups is taken apart with one item too few",
-        TESTS, Tests(("tests/node/test_peer_codec.py",))),
+        Tests(("tests/node/test_peer_codec.py::"
+               "test_messages_come_back_in_order_and_as_they_were",))),
     Bug("one-group-ends-the-node", "node.peer_listener", "_Incoming.take_frames",
         "except (RemoteProtocolError, ImpossibleMessage) as error:",
         "except RemoteProtocolError as error:",
         "an error in one group cancels the nursery of all of them",
-        PROCESS, Tests(("tests/e2e/test_hostile_peer.py",))),
+        Nodes(("tests/e2e/test_hostile_peer.py",))),
     Bug("timers-follow-the-wall-clock", "node.clock", "monotonic_ms",
         "time.monotonic_ns()",
         "time.time_ns()",
         "timers are measured in a clock that operators and ntpd set",
-        PROCESS, Tests(("tests/chaos/test_launcher.py::"
-                        "test_a_wall_clock_that_jumps_is_nothing_to_a_node",))),
+        Nodes(("tests/chaos/test_launcher.py::"
+               "test_a_wall_clock_that_jumps_is_nothing_to_a_node",))),
     Bug("file-names-not-synced", "multiraft.storage.filesystem", "RealFilesystem.sync_directory",
         "os.fsync(descriptor)",
         "pass",
         "a new file's name is lost with the power, and its synced contents with it (ALICE, 2014)",
-        DOCKER, Run(120, ("power-loss",))),
+        Run(120, ("power-loss",))),
 )

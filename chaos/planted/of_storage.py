@@ -6,7 +6,7 @@ it was seen.
 
 from __future__ import annotations
 
-from chaos.planted.bug import SIMULATOR, Bug, Seeds
+from chaos.planted.bug import Bug, Seeds, Tests
 
 #: Rot shows what a damaged replica may do wrong only while others are away.
 ROT = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "partition-one", "kill")
@@ -16,51 +16,56 @@ BUGS = (
         "term, vote = write.hard_state",
         "term, vote = write.hard_state[0], 0",
         "the vote is forgotten by a restart (hashicorp #661, PySyncObj #84)",
-        SIMULATOR, Seeds()),
+        Tests(("tests/storage/test_store.py::test_a_restart_finds_everything_and_goes_on",)),
+        Seeds((2,))),
     Bug("window-lost-on-restart", "multiraft.storage.recovery", "_Recovery._replay",
         "if tail.last_index != log.index.last_index",
         "tail._windows.clear()\n    if tail.last_index != log.index.last_index",
         "producers are forgotten by a restart: retries are doubled or refused for ever",
-        SIMULATOR, Seeds()),
+        Seeds((2,))),
     Bug("drop-not-written", "multiraft.storage.store", "_append_lane_entries",
         "write.drop_from))",
         "1 << 40))",
         "a dropped suffix comes back after a restart",
-        SIMULATOR, Seeds()),
+        Tests(("tests/storage/test_lives.py::test_configurations_are_those_of_the_log",)), Seeds((7,))),
     Bug("recovery-trusts-page-cache", "multiraft.storage.recovery", "_Recovery._settle",
         "if begin < end:",
         "if False:",
         "what recovery read was never synced (Rebello et al., ATC 2020)",
-        SIMULATOR, Seeds()),
+        Seeds((3,))),
     Bug("replaced-without-sync", "multiraft.storage.envelope", "replace_file",
         "True)",
         "False)",
         "a file's name is durable before its contents",
-        SIMULATOR, Seeds()),
+        Tests(("tests/storage/test_store.py::"
+               "test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace",)), Seeds((2,))),
     Bug("tombstone-forgets-the-vote", "multiraft.storage.group_log", "GroupLog.bury",
         "self.hard_state, self.barred = left.hard_state, left.barred",
         "self.barred = left.barred",
         "a replica that is added again votes a second time in a term (S28f)",
-        SIMULATOR, Seeds(members=True)),
+        Seeds((1,), members=True)),
     Bug("lifted-early", "multiraft.storage.repairer", "Repairer.step",
         "if log.doubtful and not core.is_cleared(group):",
         "if False:",
         "a replica comes back before its leader has cleared it",
-        SIMULATOR, Seeds(faults=ROT)),
+        Seeds((7,), faults=ROT)),
     Bug("lift-settles-the-future", "multiraft.storage.group_log", "GroupLog.has_settled",
         "first <= begin and max(begin, end) <= last",
         "True",
         "damage that comes after a repair is taken for what was repaired",
-        SIMULATOR, Seeds(faults=ROT)),
+        Seeds((16,), faults=ROT)),
     Bug("damage-forgotten-by-restart", "multiraft.storage.recovery", "_Recovery._judge_damage",
         "log.doubt(why)",
         "pass",
         "a hole in the lane is taken for the end of nobody's log",
-        SIMULATOR, Seeds(faults=ROT)),
+        Tests(("tests/storage/test_corruption.py::"
+               "test_a_lane_that_ends_early_after_a_checkpoint_has_lost_durable_bytes",)),
+        Seeds((4,), faults=ROT)),
     Bug("cut-at-first-damage", "multiraft.storage.recovery", "_Recovery._judge",
         "if broken.position >= durable:",
         "if True:",
-        "the first bad checksum is taken for the log's end, and what follows is cut (etcd #11918 "
-        "and others)",
-        SIMULATOR, Seeds()),
+        "the first bad checksum is taken for the log's end, and what follows is cut (S25)",
+        Tests(("tests/storage/test_repair.py::test_copies_of_another_term_are_refused",
+               "tests/storage/test_corruption.py::"
+               "test_zeros_anywhere_in_a_lane_are_never_silent"))),
 )

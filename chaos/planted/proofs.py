@@ -19,13 +19,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos.planted.bug import Bug, Run, Seeds, Tests, planted
+from chaos.planted.bug import Bug, Nodes, Run, Scripts, Seeds, Tests, planted
 from chaos.planted.plugin import VARIABLE
 from chaos.simulator import world
 from chaos.simulator.parameters import Parameters
 
 #: Seeds that are tried behind the pinned ones: a changed system goes other ways.
 SEEDS_MAX = 80
+#: The variable that chooses how tests use Hypothesis (``tests/conftest.py``).
+PROFILE = "HYPOTHESIS_PROFILE"
 #: Exit codes of pytest.
 ALL_PASSED, SOME_FAILED = 0, 1
 #: Exit code of ``multiraft chaos run`` whose checkers found something.
@@ -54,28 +56,33 @@ class Finding(NamedTuple):
                 "seconds": round(self.seconds, 1)}
 
 
-def prove(bug: Bug) -> Finding:
-    """Plant a bug where its proof runs, and run that.  Raises ``NoProof``, ``StaleBug``."""
+def prove(bug: Bug, layer: str) -> Finding:
+    """Plant a bug where its proof in a layer runs, and run that.  Raises ``NoProof``,
+    ``StaleBug``."""
+    proof = bug.proof_in(layer)
+    assert proof is not None, f"nothing in {layer} has to catch {bug.name}"
     began = time.monotonic()
-    if isinstance(bug.proof, Tests):
-        by = _failed_test(bug.proof.ids, (bug.name,))
-        tried = " ".join(bug.proof.ids)
-    elif isinstance(bug.proof, Seeds):
-        by = _failing_seed(bug, bug.proof)
-        tried = f"{SEEDS_MAX} seeds"
+    if isinstance(proof, Seeds):
+        by, tried = _failing_seed(bug, proof), f"{SEEDS_MAX} seeds"
+    elif isinstance(proof, Run):
+        by = _failed_run(bug, proof)
+        tried = f"a run of {proof.seconds} s with {', '.join(proof.nemeses)}"
     else:
-        by = _failed_run(bug, bug.proof)
-        tried = f"a run of {bug.proof.seconds} s with {', '.join(bug.proof.nemeses)}"
-    return Finding(bug.name, bool(by), bug.layer, time.monotonic() - began, by or tried)
+        by, tried = _failed_test(proof.ids, (bug.name,)), " ".join(proof.ids)
+    return Finding(bug.name, bool(by), layer, time.monotonic() - began, by or tried)
 
 
-def check_tests(bugs: Sequence[Bug]) -> None:
-    """The tests that are to catch these bugs pass without them.  Raises ``NoProof``."""
-    ids = dict.fromkeys(each for bug in bugs if isinstance(bug.proof, Tests)
-                        for each in bug.proof.ids)
+def check_tests(ids: Sequence[str]) -> None:
+    """The tests that are to catch bugs pass without them.  Raises ``NoProof``."""
     failed = _failed_test(tuple(ids), ()) if ids else ""
     if failed:
         raise NoProof(f"without any bug planted: {failed}")
+
+
+def tests_of(bug: Bug, layer: str) -> tuple[str, ...]:
+    """The tests that are to catch a bug in a layer."""
+    proof = bug.proof_in(layer)
+    return proof.ids if isinstance(proof, (Scripts, Tests, Nodes)) else ()
 
 
 # ---- tests ---------------------------------------------------------------------------------------
@@ -85,7 +92,7 @@ def _failed_test(ids: tuple[str, ...], names: tuple[str, ...]) -> str:
     """The first test that fails with these bugs planted; empty when none does."""
     if not (ROOT / "tests").is_dir():
         raise NoProof("the tests are not installed: run this in a source tree")
-    done = _pytest(["-x", "--tb=no", *ids], {VARIABLE: ",".join(names)})
+    done = _pytest(["-x", "--tb=no", *ids], {VARIABLE: ",".join(names), PROFILE: "planted"})
     if done.returncode not in (ALL_PASSED, SOME_FAILED):
         raise NoProof(f"{' '.join(ids)}: pytest ended with {done.returncode}\n"
                       f"{(done.stdout + done.stderr)[-TEXT_MAX:]}")

@@ -1,16 +1,15 @@
 """One connection to one node, spoken by hand: what the product's client would not do.
 
-Contract.  ``open_session`` connects, ``ask`` sends one request and waits for its answer.  A client
-chooses a replica, retries and hides repetitions; who wants to read from *this* replica, or to send
-the same batch twice on purpose, asks here.  ``NotSent``: the request certainly never left.
+Contract.  ``connect`` makes a session, ``ask`` sends one request and waits for its answer.  A
+client chooses a replica, retries and hides repetitions; who wants to read from *this* replica, or
+to send the same batch twice on purpose, asks here.  ``NotSent``: the request certainly never left.
 ``NoAnswer``: it may have happened; the session is of no use any more.  A refusal is raised as the
 exception of its code.  One request at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import trio
 
@@ -124,16 +123,6 @@ async def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> Session
 async def _hang_up(stream: trio.SocketStream | None) -> None:
     if stream is not None:
         await trio.aclose_forcefully(stream)
-
-
-@asynccontextmanager
-async def open_session(address: str) -> AsyncIterator[Session]:
-    """A session for the length of a block.  Raises ``NotSent``."""
-    session = await connect(address)
-    try:
-        yield session
-    finally:
-        await session.close()
 
 
 class Sessions:

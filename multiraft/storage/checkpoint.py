@@ -160,9 +160,9 @@ def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
         position, lane_start, encoded, extra = cbor2.loads(body)
         records = {record.group: record for record in map(GroupRecord.decode, encoded)}
         tails = {group: PartitionTail.restore(record.tail) for group, record in records.items()}
+        return Checkpoint(int(position), int(lane_start), records, tails, extra)
     except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error
-    return Checkpoint(int(position), int(lane_start), records, tails, extra)
 
 
 def newest_checkpoint(filesystem: Filesystem,

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 import importlib
+import json
 
 import pytest
+from click.testing import CliRunner
 
-from chaos.planted import bug
+from chaos.planted import bug, command, proofs
 from chaos.planted.catalogue import BUGS
+from tests.tidy import tree
+
+#: Mistakes that the suites must catch, as the trade lists them, and ours.
+CATALOGUE = {
+    "acknowledge before the sync": "ack-before-sync",
+    "a heartbeat's answer with an index in memory": "empty-append-answered-from-memory",
+    "commit a prior term by counting": "commit-old-term-by-counting",
+    "the vote is not persisted": "vote-not-persisted",
+    "the vote is cleared by a step-down in the same term": "vote-cleared-on-step-down",
+    "a heartbeat's commit index is not capped": "commit-uncapped",
+    "truncate at the first bad CRC": "cut-at-first-damage",
+    "readers see what is not committed": "reader-sees-uncommitted",
+    "the table of retries is not in the snapshot": "windows-not-in-snapshot",
+    "a light heartbeat after a full one that was lost": "stale-digest-is-believed",
+    "quiesce with a lagging follower": "sleep-with-lagging-member",
+    "the election timer is not refreshed when busy": "busy-leader-is-deposed",
+    "a group's id is used again": "incarnation-ignored",
+    "an old snapshot over a newer log": "old-snapshot-over-newer-log",
+    "a leader that was removed counts itself": "counts-itself-when-removed",
+    "the node's liveness masks a stuck disk": "stuck-disk-keeps-leases",
+    "one group's exception cancels all": "one-group-ends-the-node",
+    "a coalesced frame is taken apart with an error of one": "frame-loses-its-last-item",
+}
 
 
 @pytest.mark.parametrize("name", sorted(BUGS))
@@ -32,3 +57,45 @@ def test_a_bug_whose_code_is_gone_is_an_error(change):
     with pytest.raises(bug.StaleBug, match="aba"):
         with bug.planted(BUGS["aba"]._replace(**change)):
             pass
+
+
+@pytest.mark.parametrize("name", [each.name for each in BUGS.values()
+                                  if each.layer in bug.FAST_LAYERS])
+def test_a_planted_bug_is_caught_by_its_layer(name):
+    finding = proofs.prove(BUGS[name], BUGS[name].layer)
+    assert finding.caught, f"{name} ({BUGS[name].why}) was not caught by {finding.by}"
+
+
+def test_a_proof_that_cannot_run_catches_nothing():
+    nowhere = BUGS["aba"]._replace(proof=bug.Tests(("tests/chaos/no_such_file.py",)))
+    with pytest.raises(proofs.NoProof, match="no_such_file"):
+        proofs.prove(nowhere, bug.TESTS)
+
+
+def test_a_bug_that_no_test_sees_is_missed():
+    harmless = "tests/chaos/test_planted.py::test_planting_ends_with_its_context"
+    missed = BUGS["commit-uncapped"]._replace(proof=bug.Tests((harmless,)))
+    assert not proofs.prove(missed, bug.TESTS).caught
+
+
+def test_every_mistake_of_the_catalogue_is_there():
+    """The list of mistakes that every suite must catch -> the bugs that are ours of them."""
+    assert set(CATALOGUE.values()) <= set(BUGS)
+
+
+def test_the_table_in_the_documents_is_this_list():
+    part = tree.text("docs/testing.md").split("## Planted bugs")[1].split("\n## ")[0]
+    rows = [line for line in part.splitlines() if line.startswith("| `")]
+    wanted = [f"| `{each.name}` | {each.why} | {each.layer} |" for each in BUGS.values()]
+    assert rows == wanted, "the table should be:\n" + "\n".join(wanted)
+
+
+def test_the_command_says_what_it_found():
+    said = CliRunner().invoke(command.planted, ["--only", "aba", "--json"])
+    assert said.exit_code == 0, said.output
+    findings = json.loads(said.stdout)
+    assert [(each["bug"], each["caught"], each["layer"]) for each in findings] \
+        == [("aba", True, "scripts")]
+    assert findings[0]["seconds"] > 0
+    assert CliRunner().invoke(command.planted, ["--only", "aba", "--layer", "docker"]) \
+        .exit_code == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from chaos.simulator import planted
+from chaos.planted.catalogue import BUGS
 from chaos.simulator.parameters import FAULT_KINDS
 from tests.tidy import tree
 
@@ -34,7 +34,7 @@ def missing(scenario: str, cell: str) -> list[str]:
     bugs = {*re.findall(r"planted `([^`]+)`", cell)}
     for name in QUOTED.findall(cell):
         if name in bugs:
-            known = name in planted.BUGS
+            known = name in BUGS
         elif name in kinds:
             known = name in (*FAULT_KINDS, *ODDS)
         elif name.startswith("multiraft "):

@@ -1,0 +1,209 @@
+"""Clusters of processes: every fault bites and heals, and nothing outlives the harness."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos.backends import choice, host, ledger, probes
+from chaos.backends.backend import CLOCK, KINDS, BackendError, ClusterSpec, all_links
+from chaos.backends.processes import ProcessBackend
+from chaos.nemeses import proofs
+
+WAIT_S = 60.0
+SPEC = ClusterSpec(nodes=3, groups=4)
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="SKIPPED, NOT PASSED: networks and disks of nodes take root")
+
+#: Brings a cluster up, hurts it so that nothing could end by itself, says so, and waits.
+HARNESS = """
+import sys, time
+from pathlib import Path
+from chaos.backends.backend import ClusterSpec
+from chaos.backends.choice import open_backend
+backend = open_backend(sys.argv[1], Path(sys.argv[2]), ClusterSpec(nodes=1, groups=1,
+                                                                   replication_factor=1))
+backend.up()
+if "hung-disk" in backend.kinds:
+    backend.freeze_disk(1)
+backend.pause(1)
+print(backend.book.run, backend.pid(1), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with ProcessBackend(tmp_path_factory.mktemp("process"), SPEC) as backend:
+        backend.up()
+        yield backend
+
+
+@pytest.fixture
+def whole(cluster):
+    """The cluster, with all replicas caught up; healed afterwards."""
+    cluster.await_whole()
+    yield cluster
+    cluster.heal_all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_fault_bites_and_heals(whole, kind):
+    if kind in whole.left_out:
+        pytest.skip(f"SKIPPED, NOT PASSED: {kind}: {whole.left_out[kind]}")
+    assert proofs.PROOFS[kind](whole)
+
+
+def test_root_can_do_everything_here_but_what_the_machine_lacks(cluster):
+    assert cluster.kinds | cluster.left_out.keys() == set(KINDS)
+    assert not cluster.kinds & cluster.left_out.keys()
+    assert all(cluster.left_out.values())
+
+
+@needs_root
+def test_everything_at_once_is_healed_twice(whole):
+    nodes = whole.nodes()
+    whole.cut(all_links(nodes, nodes))
+    whole.lose(all_links(nodes, [0]), 0.5)
+    whole.slow_disk(1, 64 << 10, 5)
+    whole.fill_disk(2)
+    whole.fail_disk(3)
+    whole.freeze_disk(1)
+    whole.pause(2)
+    whole.kill(1)
+    whole.heal_all()
+    whole.heal_all()
+    whole.await_whole()
+    assert all(whole.is_running(node) for node in nodes)
+
+
+@needs_root
+def test_a_node_that_is_killed_on_a_frozen_disk_ends_with_the_thaw(whole):
+    whole.freeze_disk(1)
+    try:
+        whole.kill(1)
+    finally:
+        whole.thaw_disk(1)
+    whole.start(1)
+    assert whole.is_running(1)
+
+
+@needs_root
+def test_a_node_starts_while_it_is_cut_off(whole):
+    whole.kill(1)
+    whole.cut(all_links([1], [0, 2, 3]))
+    whole.start(1)
+    assert whole.is_running(1)
+
+
+def test_the_node_that_ends_by_itself_is_told_from_the_one_that_was_ended(whole):
+    before = len(whole.endings())
+    os.kill(whole.pid(2), signal.SIGKILL)
+    assert host.holds(lambda: len(whole.endings()) > before, WAIT_S)
+    assert whole.endings()[-1] == (2, -signal.SIGKILL, False)
+    whole.start(2)
+    whole.kill(2)
+    assert whole.endings()[-1] == (2, -signal.SIGKILL, True)
+    whole.start(2)
+
+
+def test_what_is_collected_can_be_inspected(whole, tmp_path):
+    assert whole.collect(tmp_path)[:3] == [1, 2, 3]
+    said = host.run_python("admin_cli", "log", "inspect", "--verify", str(tmp_path / "1" / "data"))
+    assert "no damaged places" in said
+    assert (tmp_path / "1" / "log").read_text()
+    assert "[cluster]" in (tmp_path / "1" / "node.toml").read_text()
+
+
+def test_a_directory_of_another_run_is_refused(cluster):
+    with pytest.raises(BackendError, match="another run"):
+        ProcessBackend(cluster.directory, SPEC)
+
+
+def test_without_root_processes_can_still_be_hurt(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "is_root", lambda: False)
+    monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
+    with ProcessBackend(tmp_path / "run", SPEC) as backend:
+        assert backend.left_out == {**probes.without_root(), **probes.without_launcher()}
+        backend.up()
+        backend.pause(1)
+        backend.kill(1)
+        backend.start(1)
+        backend.stop(2)
+        backend.heal_all()
+        backend.await_whole()
+        with pytest.raises(BackendError, match="takes root"):
+            backend.power_loss([1])
+        with pytest.raises(BackendError, match="takes root"):
+            backend.cut(all_links([1], [2]))
+        if CLOCK in backend.kinds:
+            backend.set_clock(1, wall_ms=5)
+        assert backend.collect(tmp_path / "collected") == [1, 2, 3]
+    assert not any(backend.is_running(node) for node in (1, 2, 3))
+
+
+def killed_harness(backend: str, directory: Path) -> tuple[ledger.Ledger, int]:
+    """A harness that was killed with a node paused and its disk frozen; its ledger, and the pid
+    that the node had."""
+    harness = subprocess.Popen([sys.executable, "-P", "-c", HARNESS, backend, str(directory)],
+                               stdout=subprocess.PIPE, text=True, env=host.environment())
+    with harness:
+        run, pid = harness.stdout.readline().split()
+        harness.kill()
+    return ledger.Ledger(run, host.state_directory() / f"{run}.ledger"), int(pid)
+
+
+def test_when_the_harness_is_killed_the_watchdog_clears_everything(tmp_path):
+    book, pid = killed_harness("process", tmp_path)
+    rows = book.rows()
+    assert host.holds(lambda: not book.path.exists(), WAIT_S), ledger.Ledger.rows(book)
+    assert not host.alive(host.identify(pid))
+    assert not any(host.is_mounted(Path(row[-1])) for row in rows
+                   if row[0] in (ledger.DISK, ledger.SHARED))
+    assert not any(Path("/run/netns", row[1]).exists() for row in rows
+                   if row[0] == ledger.NAMESPACE)
+
+
+def test_what_a_watchdog_left_is_cleared_by_the_next_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
+    sleeper = subprocess.Popen(["sleep", "600"])
+    lost = ledger.Ledger("lost", tmp_path / "lost.ledger")
+    lost.note("owner", "1", "1")  # the first process of the machine did not start at tick 1
+    lost.note(ledger.PROCESS, *map(str, host.identify(sleeper.pid)))
+    mine = ledger.Ledger.open()
+    assert ledger.release_orphans() == ["lost"]
+    assert sleeper.wait(WAIT_S) == -signal.SIGKILL
+    assert mine.path.exists() and not lost.path.exists()
+
+
+def test_what_cannot_be_cleared_is_named_and_everything_else_is_cleared(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
+    book = ledger.Ledger.open()
+    sleeper = subprocess.Popen(["sleep", "600"])
+    book.note(ledger.LINK, "lo")  # the one link that nobody can remove
+    book.note(ledger.PROCESS, *map(str, host.identify(sleeper.pid)))
+    with pytest.raises(ledger.ReleaseFailed, match="leaves"):
+        ledger.release(book)
+    assert sleeper.wait(WAIT_S) == -signal.SIGKILL
+    assert book.path.exists()
+
+
+def test_an_unknown_backend_and_a_missing_extra_are_said_in_one_sentence(tmp_path, monkeypatch):
+    def without(_name: str):
+        raise ModuleNotFoundError("No module named 'docker'", name="docker")
+
+    monkeypatch.setattr(choice.importlib, "import_module", without)
+    with pytest.raises(BackendError, match="multiraft.chaos"):
+        choice.open_backend("docker", tmp_path, SPEC)
+
+
+def test_time_passes_in_a_bounded_wait():
+    begin_s = time.monotonic()
+    assert not host.holds(lambda: False, 0.05)
+    assert time.monotonic() - begin_s >= 0.05

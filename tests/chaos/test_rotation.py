@@ -1,0 +1,164 @@
+"""The rotation: what is drawn, and that everything is healed whatever goes wrong."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+
+import pytest
+
+from chaos.backends.backend import KINDS, BackendError, ClusterSpec
+from chaos.nemeses import rotation
+from chaos.nemeses.nemesis import Field, Nemesis, Strike
+from chaos.nemeses.rotation import Rotation, Turn
+
+TURNS = 2_000
+
+
+class Recorder:
+    """Stands in for a backend: notes what is asked of it, and refuses what it is told to."""
+
+    def __init__(self, kinds=KINDS, refused=()):
+        self.kinds = frozenset(kinds)
+        self.spec = ClusterSpec(nodes=3)
+        self.asked: list[tuple] = []
+        self._refused = refused
+
+    def nodes(self) -> list[int]:
+        return [1, 2, 3]
+
+    def is_running(self, _node: int) -> bool:
+        return False  # nobody is asked who leads
+
+    def __getattr__(self, name: str):
+        def note(*arguments):
+            self.asked.append((name, *arguments))
+            if name in self._refused:
+                raise BackendError(f"{name} is refused")
+        return note
+
+    def names(self) -> list[str]:
+        return [row[0] for row in self.asked]
+
+
+def run_turn(backend: Recorder, *names: str, seconds: float = 0.0) -> tuple[Rotation, list]:
+    """One turn of these nemeses, and what a history was told."""
+    said: list[tuple] = []
+    rotated = Rotation(backend, 1, lambda *row: said.append(row))
+    rotated.turn(Turn(names, seconds), threading.Event())
+    return rotated, said
+
+
+def drawn(seed: int = 1, enabled=None) -> list[Turn]:
+    """Many turns."""
+    rng = random.Random(seed)
+    return [rotation.draw(rng, enabled or rotation.names()) for _ in range(TURNS)]
+
+
+def test_a_quarter_of_the_turns_is_calm():
+    calm = sum(not turn.names for turn in drawn())
+    assert 0.2 * TURNS < calm < 0.3 * TURNS
+
+
+def test_every_nemesis_has_its_turns_and_no_kind_of_fault_comes_twice_in_one():
+    kinds = {each.name: each.kind for each in rotation.CLASSES}
+    seen = Counter(name for turn in drawn() for name in turn.names)
+    assert seen.keys() == kinds.keys()
+    for turn in drawn():
+        assert len({kinds[name] for name in turn.names}) == len(turn.names)
+        assert len(turn.names) <= rotation.TOGETHER_MAX
+
+
+def test_turns_are_as_long_as_they_should_be():
+    assert all(rotation.TURN_S[0] <= turn.seconds <= rotation.TURN_S[1] for turn in drawn())
+
+
+def test_the_same_seed_draws_the_same_turns():
+    assert drawn(7) == drawn(7) != drawn(8)
+
+
+def test_what_restarts_begins_first_and_what_hangs_begins_last():
+    order = {each.name: each.order for each in rotation.CLASSES}
+    for turn in drawn():
+        assert [order[name] for name in turn.names] == sorted(order[name] for name in turn.names)
+
+
+def test_every_kind_of_fault_has_a_nemesis():
+    assert {each.kind for each in rotation.CLASSES} == set(KINDS)
+
+
+def test_only_what_the_backend_can_do_is_enabled():
+    kept = Rotation(Recorder(kinds=("kill", "pause")), 1, lambda *_: None)
+    assert kept.enabled == ["kill", "pause", "short-pauses"]
+    chosen = Rotation(Recorder(), 1, lambda *_: None, enabled=("kill", "ring"))
+    assert chosen.enabled == ["kill", "ring"]
+
+
+@pytest.mark.parametrize(("name", "begin", "heal"), [
+    ("pause", "pause", "resume"), ("halves", "cut", "cut"), ("ring", "cut", "cut"),
+    ("one-way", "cut", "cut"), ("bridge", "cut", "cut"), ("alone", "cut", "cut"),
+    ("no-clients", "cut", "cut"), ("loss", "lose", "lose"), ("delay", "delay", "delay"),
+    ("resets", "reset", "reset"), ("slow-disk", "slow_disk", "slow_disk"),
+    ("hung-disk", "freeze_disk", "thaw_disk"), ("full-disk", "fill_disk", "free_disk"),
+    ("failed-disk", "fail_disk", "mend_disk"), ("clocks", "set_clock", "set_clock"),
+    ("kill", "kill", "start"), ("stop", "stop", "start"), ("power-loss", "power_loss", "start")])
+def test_a_turn_begins_heals_and_starts_what_is_down(name, begin, heal):
+    backend = Recorder()
+    _, said = run_turn(backend, name)
+    asked = backend.names()
+    assert asked[0] == begin
+    assert heal in asked[1:]
+    assert [row for row in backend.asked if row[0] == "start"][-3:] == [
+        ("start", node, rotation.START_S) for node in (1, 2, 3)]
+    assert [row[1] for row in said] == [True, False]
+
+
+@pytest.mark.parametrize("refused", ["cut", "freeze_disk", "kill"])
+def test_what_cannot_be_begun_is_no_fault_and_is_undone(refused):
+    backend = Recorder(refused=(refused,))
+    name = {"cut": "ring", "freeze_disk": "hung-disk", "kill": "kill"}[refused]
+    rotated, said = run_turn(backend, name)
+    assert said == []
+    assert rotated.refusals[0] == f"{name}: {refused} is refused"
+    assert "start" in backend.names()
+
+
+def test_when_healing_fails_everything_is_healed():
+    backend = Recorder(refused=("thaw_disk",))
+    run_turn(backend, "hung-disk")
+    assert "heal_all" in backend.names()
+
+
+def test_an_interrupted_turn_is_healed():
+    class Interrupted(Nemesis):
+        name, kind = "interrupted", "kill"
+
+        def begin(self) -> Strike:
+            raise KeyboardInterrupt
+
+    backend = Recorder()
+    rotated = Rotation(backend, 1, lambda *_: None)
+    real = rotated._make
+    rotated._make = lambda name: (Interrupted(Field(backend, random.Random()))
+                                  if name == "interrupted" else real(name))
+    with pytest.raises(KeyboardInterrupt):
+        rotated.turn(Turn(("pause", "interrupted"), 5.0), threading.Event())
+    paused = [row[1] for row in backend.asked if row[0] == "pause"]
+    assert paused and [row[1] for row in backend.asked if row[0] == "resume"] == paused
+
+
+def test_a_run_that_is_stopped_heals_at_once_and_everything():
+    backend = Recorder()
+    stop = threading.Event()
+    rotated = Rotation(backend, 3, lambda _kind, on, *_: on and stop.set(), turn_s=(60.0, 60.0))
+    rotated.run(stop)
+    assert backend.names()[-1] == "heal_all"
+
+
+def test_a_loop_goes_on_until_it_is_healed():
+    backend = Recorder()
+    run_turn(backend, "short-pauses", seconds=0.1)
+    asked = backend.names()
+    assert asked.count("pause") >= 1
+    assert asked.count("resume") >= asked.count("pause")

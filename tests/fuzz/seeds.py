@@ -1,0 +1,334 @@
+"""Well-formed inputs that every decoder's fuzzing begins with: golden bytes, and what our own
+encoders make of small values."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import cbor2
+
+from chaos.history import Event, HistoryWriter
+from chaos.simulator.filesystem import SimulatedFilesystem
+from multiraft import core, membership, messages
+from multiraft.client._compression import CODECS, compress
+from multiraft.digest import BUCKETS
+from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
+from multiraft.storage import identity
+from multiraft.storage.lane import SegmentHeader
+from multiraft.storage.segment_index import encode, scan_segment
+from multiraft.tail import PartitionTail
+from multiraft.types import Configuration, HardState
+from multiraft.wire import messages as wire
+from multiraft.wire.connection import Connection, RequestEvent, Role
+from multiraft.wire.frames import encode_frame
+from node import known_nodes, peer_codec
+from node.metadata import MetadataState
+from node.metadata_commands import (
+    AllocateProducerIds,
+    CreateTopic,
+    NodeRecord,
+    RecordMembers,
+    RegisterNode,
+    encode_command,
+    plan_bootstrap,
+)
+from tests.storage.damage import DIRECTORY, small_lane
+from tests.storage.world import (
+    VOTERS,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_entry,
+    open_store,
+)
+
+GOLDEN = Path(__file__).parents[1] / "core" / "golden"
+IMAGE_INDEX = 7
+NODES = tuple(NodeRecord(number, 70 + number, 1, f"127.0.0.1:910{number}",
+                         f"127.0.0.1:920{number}", "rack", 100, "0.1.0", 0)
+              for number in (1, 2, 3))
+
+#: One request of each kind that a client sends, as (event, payload).
+REQUESTS = (
+    (RequestEvent(1, wire.Metadata(("t",))),),
+    (RequestEvent(2, wire.Produce("commit", 1_000, (wire.BatchPart(5, 3),))), (b"abc",)),
+    (RequestEvent(3, wire.Fetch((wire.FetchPart(5, 0, 1_000),))),),
+    (RequestEvent(4, wire.ListOffsets((wire.OffsetQuery(5, wire.LATEST),))),),
+    (RequestEvent(5, wire.CreateTopic("t", 3)),),
+    (RequestEvent(6, wire.ListTopics()),),
+    (RequestEvent(7, wire.InitProducer()),),
+    (RequestEvent(8, wire.ClusterStatus()),),
+    (RequestEvent(9, wire.GroupList()),),
+    (RequestEvent(10, wire.NodeStatus()),),
+)
+
+
+def golden(name: str) -> bytes:
+    """Bytes of a golden file: hex digits, ``#`` starts a comment."""
+    lines = (GOLDEN / name).read_text().splitlines()
+    return bytes.fromhex("".join(line.partition("#")[0] for line in lines))
+
+
+def frame(header: dict, payload: bytes = b"") -> bytes:
+    """One frame."""
+    return b"".join(encode_frame(header, [payload]))
+
+
+# ---- the wire ------------------------------------------------------------------------------------
+
+
+def streams() -> list[bytes]:
+    """Frames one after the other, behind the byte that says how they are cut."""
+    small, large = frame({"a": 1}, b"xyz"), frame({"b": [None, True, b"x"]}, bytes(3_000))
+    return [b"\x03" + small + small, b"\x00" + large + small, b"\x0f" + small[:-1]]
+
+
+def headers() -> list[bytes]:
+    """CBOR maps of every kind of value."""
+    return [cbor2.dumps(value) for value in (
+        {}, {"id": 1, "op": "metadata", "topics": ["t"]},
+        {"a": -1, "b": (1 << 64) - 1, "c": -(1 << 63), "d": b"\x00" * 30, "e": "ä" * 30,
+         "f": [True, False, None, [], {}], "g": {"h": {"i": [1, [2, [3]]]}}})]
+
+
+def client_streams() -> list[bytes]:
+    """What a client sends: a hello, and each request alone behind one."""
+    found = []
+    for request in REQUESTS:
+        connection = Connection(Role.CLIENT)
+        hello = b"".join(connection.send(wire.Hello(client_id="fuzz")))
+        connection.receive_data(frame(wire.welcome_header(wire.Welcome(bytes(16), 1, 1))))
+        connection.next_event()
+        found.append(hello + b"".join(bytes(each) for each in connection.send(*request)))
+    return found
+
+
+def server_streams() -> list[bytes]:
+    """What a node answers to ``REQUESTS``: a welcome, and an answer."""
+    welcome = frame(wire.welcome_header(wire.Welcome(bytes(16), 1, 1)))
+    answers = [{"id": 1, "code": 0, "cluster": bytes(16), "nodes": [[1, "a:1", "r"]],
+                "topics": [["t", bytes(16), 5, [[0, 5, 1, 1, 0, 3]]]], "missing": ["u"],
+                "groups": [[1, [1, 2, 3]]]},
+               {"id": 2, "code": 0, "results": [[0, 7, None]]},
+               {"id": 4, "code": 0, "results": [[5, 0, 7, -1, None]]},
+               {"id": 6, "code": 0, "topics": [["t", bytes(16), 5, 1]], "more": False},
+               {"id": 9, "code": 0, "groups": [[1, 1, 3, 1, [1, 2, 3], []]], "more": False},
+               {"id": 8, "code": 7, "error": ["no", 1, "a:1", -1, -1, -1, -1]}]
+    return [welcome + frame(answer) for answer in answers] + [
+        frame(wire.refused_header(wire.Refused(3, "no"))),
+        welcome + frame({"id": 3, "code": 0, "results": [[5, 0, 0, 1, 3, None]]}, b"abc")]
+
+
+def message_headers() -> list[bytes]:
+    """The fields of requests and of answers, with their operation."""
+    found = [cbor2.dumps({"op": wire.OPS[type(event.request)],
+                          **wire.REQUESTS[wire.OPS[type(event.request)]].header(event.request)})
+             for event, *_payload in REQUESTS]
+    answers = {"metadata": {"cluster": bytes(16), "nodes": [[1, "a:1", "r"]], "missing": [],
+                            "topics": [["t", bytes(16), 5, [[0, 5, 1, 1, 0, 3]]]],
+                            "groups": [[1, [1, 2]]]},
+               "list_offsets": {"results": [[5, 0, 7, -1, None]]},
+               "group_list": {"groups": [[1, 1, 3, 1, [1, 2, 3], []]], "more": False}}
+    return found + [cbor2.dumps({"op": op, **fields}) for op, fields in answers.items()]
+
+
+def peer_frames() -> list[bytes]:
+    """One frame with every type of message, one with entries."""
+    head = (1, 1, 3)
+    said = [messages.VoteRequest(*head, 5, 2, True, False), messages.VoteReply(*head, True, False),
+            messages.AppendReply(*head, 0, 5, 4, 3, 2, 1), messages.TimeoutNow(*head),
+            messages.DigestQuery((1,) * BUCKETS), messages.DigestAnswer((1, 2), ((1, 1, 3),)),
+            messages.LedRequest(5), messages.LedChanges(1, 2, ((1, 1, 3, True),)),
+            messages.Removed(*head, 5, 6), messages.Doubt(*head, 5), messages.Cleared(*head, 5, 6),
+            messages.SnapshotOffer(*head, 5, 6)]
+    payload = b"".join(map(bytes, core.frame_entries([noop_entry(1, 6, 3)], 0, 0)[0]))
+    append = messages.Append(*head, 5, 2, 6, 4, (), 0)
+    return [with_length({"i": [peer_codec.encode(each, 0) for each in said]}),
+            with_length({"i": [peer_codec.encode(append, len(payload))]}, payload)]
+
+
+def with_length(header: dict, payload: bytes = b"") -> bytes:
+    """A header behind its length in two bytes, and the payload."""
+    encoded = cbor2.dumps(header)
+    return len(encoded).to_bytes(2, "big") + encoded + payload
+
+
+def handshakes() -> list[bytes]:
+    """First frames, from both sides."""
+    return [cbor2.dumps(header) for header in (
+        wire.hello_header(wire.Hello("append", bytes(16), 2, 5, "c", 7, 8, nonce=bytes(32))),
+        wire.welcome_header(wire.Welcome(bytes(16), 1, 1, proof=bytes(32))),
+        wire.challenge_header(wire.Challenge(1, 1, bytes(32))),
+        wire.proof_header(wire.Proof(bytes(32))),
+        wire.refused_header(wire.Refused(3, "no")))]
+
+
+def liveness_headers() -> list[bytes]:
+    """A question with an answer."""
+    return [cbor2.dumps({"question": [1, 2, 3, 4], "answer": [1, 2, 3]})]
+
+
+def repair_frames() -> list[bytes]:
+    """A request, and an answer with an entry."""
+    payload = b"".join(map(bytes, core.frame_entries([noop_entry(1, 1, 1)], 0, 0)[0]))
+    return [with_length({"op": "repair", "group": 1, "incarnation": 1, "wanted": [[1, 1]]}),
+            with_length({"op": "repair", "known": True, "leads": True, "absent": [[2, 1]]},
+                        payload)]
+
+
+def images() -> list[bytes]:
+    """Snapshots of the metadata group: of an empty state, and of one with nodes and topics."""
+    state = MetadataState()
+    for index, command in enumerate(_commands(), IMAGE_INDEX - len(_commands()) + 1):
+        state.apply(index, command)
+    tail = PartitionTail(0, IMAGE_INDEX)
+    empty = MetadataState()
+    return [cbor2.dumps([1, [[1, 2, 3], [4], []], tail.snapshot(), each.snapshot()])
+            for each in (state, empty)]
+
+
+def _commands() -> list:
+    return [plan_bootstrap(bytes(16), NODES, 2, 3, 1), RegisterNode(NODES[0]),
+            CreateTopic("t", bytes(range(16)), 2), AllocateProducerIds(10),
+            RecordMembers(1, 1, 5, (1, 2, 3))]
+
+
+def commands() -> list[bytes]:
+    """Payloads of metadata entries."""
+    return [encode_command(command) for command in _commands()]
+
+
+# ---- entries and batches -------------------------------------------------------------------------
+
+
+def batches() -> list[bytes]:
+    """The golden ones, and one of an idempotent producer with keys and headers."""
+    builder = core.BatchBuilder(1 << 16)
+    for number in range(3):
+        builder.append(1_700_000_000_000 + number, b"key", b"value" * number, [("h", None)])
+    return [golden("batch_plain.hex"), golden("batch_gzip.hex"), bytes(builder.build(5, 1, 7))]
+
+
+def compressed_batches() -> list[bytes]:
+    """A batch of every codec."""
+    builder = core.BatchBuilder(1 << 16)
+    for number in range(20):
+        builder.append(1_700_000_000_000, None, b"value %d" % number)
+    found = [golden("batch_gzip.hex")]
+    for codec in CODECS.values():
+        block = compress(codec, builder.records_block()) if codec else None
+        found.append(bytes(builder.build(codec=codec, block=block)))
+    return found
+
+
+def entries() -> list[bytes]:
+    """The golden ones, and a lane's worth of our own."""
+    ours = [noop_entry(1, 1, 1), open_entry(1, 2, 1, 100),
+            data_entry(1, 3, 1, 100, 0, [b"one", b"two"])]
+    return [golden("entries.hex"), b"".join(map(bytes, core.frame_entries(ours, 0, 0)[0]))]
+
+
+def payloads() -> list[bytes]:
+    """A configuration, a tombstone, a reincarnation."""
+    left = Tombstone(HardState(3, 1), 9, 1)
+    reborn = Reincarnation(2, VOTERS)
+    return [membership.encode(Configuration((1, 2, 3), (4,), (1, 2))),
+            bytes(tombstone(1, 1, left).payload), bytes(reincarnation(1, 1, 5, reborn).payload)]
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+@functools.cache
+def directory() -> dict[str, bytes]:
+    """path -> bytes of a small data directory with a segment and a checkpoint."""
+    disk, _model, _before_last = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    checkpoint(store, {1: 3, 2: 3})
+    store.close()
+    return disk.files()
+
+
+def segments() -> list[bytes]:
+    """The segments of that directory."""
+    return [data for path, data in sorted(directory().items()) if path.endswith(".segment")]
+
+
+def checkpoint_files() -> list[bytes]:
+    """Its checkpoint, as a file."""
+    return [data for path, data in sorted(directory().items()) if "/checkpoint-" in path]
+
+
+def checkpoints() -> list[bytes]:
+    """Its checkpoint's body."""
+    return [data[24:-4] for data in checkpoint_files()]
+
+
+def indexes() -> list[bytes]:
+    """The bodies that the index files of its segments would have."""
+    return [encode(scan_segment(data, 0, SegmentHeader.parse(data).seed, {}).index)
+            for data in segments()]
+
+
+def recoveries() -> list[bytes]:
+    """Which file, where, and what."""
+    return [bytes([number]) + at.to_bytes(2, "big") + b"\x00\xff\x01" * 3
+            for number, at in ((0, 20), (1, 40), (2, 4096), (2, 4200), (3, 4300))]
+
+
+def identities() -> list[bytes]:
+    """node.json and known_nodes.json."""
+    disk = SimulatedFilesystem()
+    disk.make_directory("/node")
+    identity.create(disk, "/node", identity.Identity(bytes(16), 1, 77))
+    known_nodes.write(disk, "/node", known_nodes.of_new_cluster(bytes(16), 2, 3, NODES))
+    return [disk.open(f"/node/{name}").read(1 << 16, 0)
+            for name in (identity.NODE_FILE, known_nodes.KNOWN_NODES_FILE)]
+
+
+class _Lines(list):
+    """As much of a text file as a ``HistoryWriter`` needs."""
+
+    write = list.append
+
+
+def histories() -> list[bytes]:
+    """An append and a read."""
+    lines = _Lines()
+    writer = HistoryWriter(lines)
+    for event in (Event(1, "invoke", 1, 1, "append", {"key": "t@5/0", "values": [1]}),
+                  Event(2, "ok", 1, 1, "append", {"offset": 0}),
+                  Event(3, "fault", -1, -1, "kill", {"on": True, "nodes": [1]})):
+        writer.write(event)
+    return ["".join(lines).encode()]
+
+
+def configurations() -> list[bytes]:
+    """A node.toml with every table."""
+    return [b"""
+[node]
+id = 1
+data_dir = "data"
+client_address = "127.0.0.1:9101"
+peer_address = "[::1]:9201"
+[cluster]
+id = "0123456789abcdef0123456789abcdef"
+groups = 2
+replication_factor = 1
+[[cluster.nodes]]
+id = 1
+client_address = "127.0.0.1:9101"
+peer_address = "[::1]:9201"
+[raft]
+lease_ms = 600
+[limits]
+connections_max = 2000
+[storage]
+durability = "fsync"
+[http]
+address = "127.0.0.1:9301"
+[security]
+peer_secret = "secret"
+"""]
+

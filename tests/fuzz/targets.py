@@ -1,0 +1,419 @@
+"""Every decoder of bytes that come from a network or a disk, as a function of bytes.
+
+Contract.  A ``Target`` takes any bytes: it accepts them or raises one of ``errors``; any other
+exception, a disagreement of the twins, or a value that does not survive a second trip is a finding.
+``seeds`` are well-formed inputs to begin from.  Where a checksum guards a format, the target makes
+the checksum right, because a checksum keeps no liar out.
+
+Elsewhere.  test_targets.py drives them with Hypothesis, in ``make test``; run.py with a coverage
+guided fuzzer, in ``make fuzz``.
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from chaos.history import BadHistory, read_history
+from chaos.simulator.filesystem import SimulatedFilesystem
+from multiraft import _core, _reference, core, membership
+from multiraft.client._batch_reader import intact_batches
+from multiraft.client._compression import decompress
+from multiraft.errors import CodecError, CorruptEntry, MalformedHeader, MultiRaftError
+from multiraft.marks import parse_reincarnation, parse_tombstone
+from multiraft.messages import Append
+from multiraft.storage import identity, inspection
+from multiraft.storage.checkpoint import (
+    CHECKPOINT_MAGIC,
+    CHECKPOINT_VERSION,
+    CHECKPOINT_VERSIONS_READ,
+    read_checkpoint,
+)
+from multiraft.storage.envelope import read_envelope, write_envelope
+from multiraft.storage.errors import StorageError
+from multiraft.storage.lane import SegmentHeader
+from multiraft.storage.segment_index import decode, encode, scan_segment
+from multiraft.storage.store import Store
+from multiraft.wire import messages as wire
+from multiraft.wire.connection import (
+    NEED_DATA,
+    Connection,
+    ConnectionClosed,
+    ResponseEvent,
+    Role,
+)
+from multiraft.wire.errors import Code, RemoteProtocolError
+from multiraft.wire.frames import Frame, FrameReader, WireLimits, decode_header
+from multiraft.wire.schema import Malformed
+from node import config, known_nodes, liveness, peer_codec, repair, snapshots
+from node.errors import BadConfig
+from node.metadata_commands import InvalidCommand, decode_command
+from tests.fuzz import seeds
+from tests.storage.world import IDENTITY, SMALL
+
+#: What a small connection allows, so that limits are reached by small inputs.
+LIMITS = WireLimits(frame_bytes_max=1 << 16, header_bytes_max=1 << 12)
+DIRECTORY = "/node"
+_U32 = struct.Struct("<I")
+
+
+class Target(NamedTuple):
+    """One decoder."""
+
+    decode: Callable[[bytes], object]
+    errors: tuple[type[Exception], ...]
+    seeds: Callable[[], list[bytes]]
+
+
+# ---- the wire ------------------------------------------------------------------------------------
+
+
+def split_frames(data: bytes) -> None:
+    """The first byte says how the rest is cut: any way gives the same frames, or the same end."""
+    cut, stream = (data[0] % 16) + 1 if data else 1, data[1:]
+    whole, pieces = frames_of(stream, len(stream) or 1), frames_of(stream, cut)
+    assert whole == pieces, f"{whole} in one piece, {pieces} in pieces of {cut}"
+    if whole[1]:
+        raise RemoteProtocolError(whole[1])
+
+
+def frames_of(stream: bytes, piece: int) -> tuple[list, str]:
+    """(frames, why it ended)."""
+    reader, found = FrameReader(LIMITS), []
+    try:
+        while True:
+            while (frame := reader.next_frame()) is not None:
+                found.append((frame.header, bytes(frame.payload)))
+            if not stream:
+                return found, ""
+            room = reader.buffer_for_receive()
+            count = min(len(room), len(stream), piece)
+            room[:count], stream = stream[:count], stream[count:]
+            reader.received(count)
+    except RemoteProtocolError as error:
+        return found, str(error)
+
+
+def header(data: bytes) -> None:
+    """Both twins find the same, and what they find has one encoding only."""
+    found = agree("decode_header", data, 0, len(data))
+    for twin in (_core, _reference):
+        again = twin.encode_header(found, 0)
+        assert twin.decode_header(again, 8, len(again)) == found
+
+
+def agree(name: str, *arguments: object) -> object:
+    """What both twins make of it; what they both raise is raised."""
+    results = []
+    for twin in (_reference, _core):
+        try:
+            results.append((getattr(twin, name)(*arguments), None))
+        except (MultiRaftError, ValueError, OverflowError) as error:
+            results.append((None, error))
+    (expected, raised), (found, also) = results
+    assert (type(raised), str(raised)) == (type(also), str(also)), f"{raised!r}, {also!r}"
+    assert expected == found, f"{name}: {expected!r}, {found!r}"
+    if also is not None:
+        raise also
+    return found
+
+
+def server_connection(data: bytes) -> None:
+    """What a node's client port makes of a stream."""
+    converse(Role.SERVER, data)
+
+
+def client_connection(data: bytes) -> None:
+    """What a client makes of a node's answers; it has asked for one of each kind."""
+    converse(Role.CLIENT, data)
+
+
+def converse(role: Role, data: bytes) -> None:
+    """Until the stream has nothing more to say; each request is answered."""
+    connection = Connection(role, LIMITS)
+    if role is Role.CLIENT:
+        connection.send(wire.Hello())
+    asked = seeds.REQUESTS if role is Role.CLIENT else ()
+    connection.receive_data(data)
+    while (event := connection.next_event()) is not NEED_DATA:
+        if isinstance(event, (ConnectionClosed, wire.Refused)):
+            return
+        if isinstance(event, wire.Hello):
+            connection.send(wire.Welcome(bytes(16), 1, 1))
+        elif isinstance(event, wire.Welcome):
+            for request in asked:
+                connection.send(*request)
+        elif role is Role.SERVER and event.id in connection._in_flight:
+            connection.send(ResponseEvent(event.id, code=Code.INVALID_REQUEST))
+
+
+def message(data: bytes) -> None:
+    """The fields of every request and response, by their operation."""
+    fields = decode_header(data)
+    op = fields.pop("op", None)
+    for table in (wire.REQUESTS, wire.RESPONSES):
+        if type(op) is str and op in table:
+            try:
+                value = table[op].read(dict(fields))
+            except Malformed:
+                continue
+            assert table[op].read(plain(table[op].header(value))) == value
+
+
+def plain(value: object) -> object:
+    """Rows as they come from the wire."""
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def peer_frame(data: bytes) -> None:
+    """A frame of consensus messages: two bytes say how long its header is."""
+    length = int.from_bytes(data[:2], "big")
+    frame = Frame(decode_header(data[2:2 + length]), memoryview(data)[2 + length:])
+    for message in peer_codec.decode(frame):
+        alone = message._replace(entries=()) if isinstance(message, Append) else message
+        again = peer_codec.frame([peer_codec.encode(alone, 0)])
+        assert peer_codec.decode(Frame(decode_header(again[0][8:]), memoryview(b""))) == [alone]
+
+
+def handshake(data: bytes) -> None:
+    """The first frames of a connection, whoever opened it."""
+    fields = decode_header(data)
+    for read in (wire.read_hello, wire.read_proof, wire.read_answer, wire.read_welcome):
+        try:
+            read(dict(fields))
+        except Malformed:
+            continue
+
+
+def liveness_frame(data: bytes) -> None:
+    """A question or an answer."""
+    fields = decode_header(data)
+    liveness._values(liveness.Question, fields.get("question"))
+    liveness._values(liveness.Answer, fields.get("answer"))
+
+
+def repair_frame(data: bytes) -> None:
+    """A request for copies of entries, and an answer with them."""
+    length = int.from_bytes(data[:2], "big")
+    fields = decode_header(data[2:2 + length])
+    try:
+        repair._read_request(fields)
+    except Malformed:
+        pass  # it may be an answer
+    repair._read_answer(repair.Request(1, 1, ((1, 1),)), fields, memoryview(data)[2 + length:])
+
+
+def snapshot_image(data: bytes) -> None:
+    """The image of the metadata group, complete, with the CRC that was announced."""
+    download = snapshots.Download(seeds.IMAGE_INDEX, 1, len(data), core.crc32c(data),
+                                  bytearray(data))
+    _index, _configuration, tail, state = snapshots._decode(download)
+    tail.snapshot(), state.snapshot()  # what was accepted can be handed on
+    tail._check()
+
+
+# ---- entries and batches -------------------------------------------------------------------------
+
+
+def entries(data: bytes) -> None:
+    """Entries in a lane and in an append: both twins agree, also about where it ends."""
+    agree("scan_entries", data, 0, 0)
+    for at in range(0, min(len(data), 256), 8):
+        agree("find_entry", data, at)
+    agree("parse_entries", data)
+
+
+def payloads(data: bytes) -> None:
+    """What entries of the lane's own carry."""
+    for parse in (membership.decode, parse_reincarnation, lambda part: parse_tombstone(1, part)):
+        try:
+            parse(data)
+        except CorruptEntry:
+            continue
+
+
+def batch(data: bytes) -> None:
+    """A batch of a producer, as it comes and with the CRC made right."""
+    for given in (data, with_batch_crc(data)):
+        for name in ("check_batch", "verify_batch", "split_batches", "batch_header"):
+            try:
+                agree(name, given)
+            except CodecError:
+                continue
+
+
+def with_batch_crc(data: bytes) -> bytes:
+    """The bytes with the length and the CRC that a batch of them would have."""
+    if len(data) < 61:
+        return data
+    fixed = bytearray(data)
+    struct.pack_into(">i", fixed, 8, len(data) - 12)
+    struct.pack_into(">I", fixed, 17, core.crc32c(fixed[21:]))
+    return bytes(fixed)
+
+
+def fetched_records(data: bytes) -> None:
+    """What a consumer makes of a batch: the block is decompressed as its header says."""
+    for part, head in intact_batches(memoryview(with_batch_crc(data)))[0]:
+        block = decompress(head.attributes & 7, part[61:])
+        agree("decode_records", _core.batch_header(part), block)
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def disk_with(name: str, data: bytes) -> SimulatedFilesystem:
+    """A directory with one file in it."""
+    filesystem = SimulatedFilesystem()
+    filesystem.make_directory(DIRECTORY)
+    filesystem.create(f"{DIRECTORY}/{name}").write([data], 0, True)
+    return filesystem
+
+
+def segment(data: bytes) -> None:
+    """A segment with an intact header; nothing that is in it is an exception."""
+    scan = scan_segment(data, 0, 1, {})
+    index = scan.index
+    assert index.end <= max(len(data), 4096), f"{index.end} of {len(data)}"
+    assert encode(decode("index", encode(index))) == encode(index)
+    scan_segment(data, 0, None, {})
+    SegmentHeader.parse(data)
+
+
+def envelope(data: bytes) -> None:
+    """A checkpoint or an index file as a whole."""
+    read_envelope(disk_with("file", data), f"{DIRECTORY}/file", CHECKPOINT_MAGIC,
+                  *CHECKPOINT_VERSIONS_READ)
+
+
+def checkpoint(data: bytes) -> None:
+    """The body of a checkpoint whose CRC is right."""
+    filesystem = SimulatedFilesystem()
+    filesystem.make_directory(DIRECTORY)
+    write_envelope(filesystem, DIRECTORY, "file", CHECKPOINT_MAGIC, CHECKPOINT_VERSION, data)
+    found = read_checkpoint(filesystem, f"{DIRECTORY}/file")
+    for group, record in found.records.items():
+        found.tails[group]._check()
+        record.encode()
+    found.applied()
+
+
+def segment_index(data: bytes) -> None:
+    """The body of an index file whose CRC is right; it joins the others as recovery joins them."""
+    encode(decode("index", data))
+
+
+def identity_file(data: bytes) -> None:
+    """node.json."""
+    identity.read(disk_with(identity.NODE_FILE, signed(data)), DIRECTORY)
+
+
+def known_nodes_file(data: bytes) -> None:
+    """known_nodes.json; what was accepted can be written again."""
+    disk = disk_with(known_nodes.KNOWN_NODES_FILE, signed(data))
+    facts = known_nodes.read(disk, DIRECTORY)
+    known_nodes.write(disk, DIRECTORY, facts)
+    assert known_nodes.read(disk, DIRECTORY) == facts
+
+
+def signed(data: bytes) -> bytes:
+    """A JSON object with its CRC made right; other bytes as they are."""
+    try:
+        fields = identity.json.loads(data)
+        if not isinstance(fields, dict):
+            return data
+        fields.pop("crc", None)
+        return identity.json.dumps({**fields, "crc": identity._crc(fields)}).encode()
+    except (ValueError, RecursionError):
+        return data
+
+
+def recovery(data: bytes) -> None:
+    """A whole data directory in which one place was overwritten: a start says what is wrong, or
+    serves.  The first bytes say where, the rest what stands there."""
+    files = seeds.directory()
+    name = sorted(files)[data[0] % len(files)] if data else sorted(files)[0]
+    content = bytearray(files[name])
+    at = int.from_bytes(data[1:3], "big") % (len(content) + 1)
+    content[at:at + len(data[3:])] = data[3:]
+    filesystem = SimulatedFilesystem()
+    filesystem.make_directory(f"{DIRECTORY}/lane-0")
+    for path, original in files.items():
+        filesystem.create(path).write([bytes(content) if path == name else original], 0, True)
+    store = Store.open(DIRECTORY, filesystem, IDENTITY, SMALL)
+    store.close()
+
+
+def inspected(data: bytes) -> None:
+    """`log inspect` of a file that claims to be a segment, an index or a checkpoint."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name in (f"{0:020d}.segment", f"{0:020d}.index", f"checkpoint-{0:020d}"):
+            path = Path(directory) / name
+            path.write_bytes(data)
+        for kind, path in inspection.files_of(Path(directory)):
+            inspection.summary(kind, path)
+            if kind == inspection.SEGMENT:
+                list(inspection.rows(path, 0))
+            elif kind == inspection.INDEX:
+                inspection.verify_index(path)
+        inspection.durable_mark(inspection.files_of(Path(directory)))
+
+
+def history(data: bytes) -> None:
+    """The history of a run."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "history.jsonl"
+        path.write_bytes(data)
+        list(read_history(path))
+
+
+def node_toml(data: bytes) -> None:
+    """A node's configuration."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "node.toml"
+        path.write_bytes(data)
+        config.load(path)
+
+
+TARGETS: dict[str, Target] = {
+    "frames": Target(split_frames, (RemoteProtocolError,), seeds.streams),
+    "header": Target(header, (MalformedHeader,), seeds.headers),
+    "server-connection": Target(server_connection, (RemoteProtocolError,), seeds.client_streams),
+    "client-connection": Target(client_connection, (RemoteProtocolError,), seeds.server_streams),
+    "message": Target(message, (RemoteProtocolError,), seeds.message_headers),
+    "peer-frame": Target(peer_frame, (RemoteProtocolError,), seeds.peer_frames),
+    "handshake": Target(handshake, (RemoteProtocolError,), seeds.handshakes),
+    "liveness": Target(liveness_frame, (RemoteProtocolError,), seeds.liveness_headers),
+    "repair": Target(repair_frame, (RemoteProtocolError, Malformed), seeds.repair_frames),
+    "snapshot-image": Target(snapshot_image, (Malformed, CodecError), seeds.images),
+    "command": Target(decode_command, (InvalidCommand,), seeds.commands),
+    "entries": Target(entries, (CorruptEntry, ValueError), seeds.entries),
+    "payloads": Target(payloads, (), seeds.payloads),
+    "batch": Target(batch, (), seeds.batches),
+    "records": Target(fetched_records, (CodecError,), seeds.compressed_batches),
+    "segment": Target(segment, (), seeds.segments),
+    "envelope": Target(envelope, (StorageError,), seeds.checkpoint_files),
+    "checkpoint": Target(checkpoint, (StorageError,), seeds.checkpoints),
+    "segment-index": Target(segment_index, (StorageError,), seeds.indexes),
+    "identity": Target(identity_file, (StorageError,), seeds.identities),
+    "known-nodes": Target(known_nodes_file, (StorageError,), seeds.identities),
+    "recovery": Target(recovery, (StorageError,), seeds.recoveries),
+    "inspection": Target(inspected, (StorageError,), seeds.segments),
+    "history": Target(history, (BadHistory,), seeds.histories),
+    "node-toml": Target(node_toml, (BadConfig,), seeds.configurations),
+}
+
+
+def run(name: str, data: bytes) -> bool:
+    """Give bytes to a target; whether it accepted them.  Raises whatever is a finding."""
+    target = TARGETS[name]
+    try:
+        target.decode(data)
+    except target.errors:
+        return False
+    return True
