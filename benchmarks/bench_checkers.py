@@ -6,7 +6,7 @@ topics created and deleted, faults in the same order.  It is written to a file a
 as a run's history is; seconds are processor seconds of one thread, memory is the peak of a process
 that does nothing else.
 
-    python -m benchmarks.bench_checkers [--operations 1000000] [--records 2.5] [--keep FILE]
+    python -m benchmarks.bench_checkers [--operations N] [--records 2.5] [--replicas 3] [--keep DIR]
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from chaos.history import (
     key_of,
     write_history,
 )
-from chaos.values import value_of
+from chaos.replicas import Batch, Dump, ReplicaLog, write
+from chaos.values import crc_of_key, value_of
 
 KEYS = 64
 PROCESSES = 40
@@ -45,6 +46,7 @@ PROCESSES = 40
 APPENDS, READS, POLLS = 0.45, 0.80, 0.97
 UNKNOWN, REFUSED, LEADER = 0.01, 0.02, 0.2
 RESULT_MAX = 20
+REPLICAS = "replicas"
 #: What the whole must stay within: a minute, and so many bytes per operation.
 SECONDS_MAX = 60.0
 BYTES_PER_OPERATION_MAX = 400
@@ -56,6 +58,7 @@ class _Log:
     def __init__(self, name: str):
         self.name = name
         self.values: list[int] = []
+        self.batches: list[int] = []  # records of each
 
 
 class Generator:
@@ -134,6 +137,7 @@ class Generator:
                 return FAIL, {"error": "NotLeader", "text": ""}
             offset = len(log.values)
             log.values += values
+            log.batches.append(len(values))
             if draw < REFUSED + UNKNOWN:
                 self._processes += 1
                 self._clients[client] = self._processes
@@ -185,22 +189,39 @@ class Generator:
             at += len(found)
 
 
+    def dump(self, node: int) -> Dump:
+        """What a node's disk holds when all has been said: a group per key."""
+        found = Dump(node)
+        for group, log in enumerate(self._logs):
+            replica = found.logs[group] = ReplicaLog(commit=len(log.batches))
+            at, name = 0, crc_of_key(log.name)
+            for index, count in enumerate(log.batches, 1):
+                replica.put(index, 1 + index // 1000, "data", index * count)
+                replica.put_batch(Batch(index, group + 1, at, name,
+                                        tuple(log.values[at:at + count])))
+                at += count
+            replica.configuration = [[1, 2, 3], [], []]
+        return found
+
+
 def measure(path: Path) -> int:
     """Check a file and print what it took; 1 when it is too much, or when something was found."""
     from chaos.checkers import check
     from chaos.checkers.leaders import Role, Trace
     from chaos.history import read_history
+    from chaos.replicas import load_all
 
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     changed = Trace(Role(1 << 60, node, 1, node, "leader", node) for node in (1, 2))
     begun_s = time.process_time()
-    verdict = check(read_history(path), trace=changed)
+    verdict = check(read_history(path), trace=changed, replicas=load_all(path.parent / REPLICAS))
     seconds = time.process_time() - begun_s
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     operations, appends = verdict.checked["operations"], verdict.checked["appends"]
     per_operation = (peak_kib - before_kib) * 1024 / operations
     print(f"{operations:,} operations, {appends:,} appends, {verdict.checked['records_read']:,} "
-          f"records read, history of {path.stat().st_size / 1e6:.0f} MB: {verdict.outcome}")
+          f"records read, history of {path.stat().st_size / 1e6:.0f} MB, "
+          f"{verdict.checked.get('log_entries', 0):,} log entries: {verdict.outcome}")
     print(f"{seconds:.1f} processor seconds ({operations / seconds:,.0f} operations a second), "
           f"{peak_kib / 1024:.0f} MiB at most, {per_operation:.0f} bytes per operation")
     print(f"allowed: {SECONDS_MAX:.0f} s per million operations, {BYTES_PER_OPERATION_MAX} bytes "
@@ -214,14 +235,19 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--operations", type=int, default=1_000_000)
     parser.add_argument("--records", type=float, default=2.5, help="per append, on average")
-    parser.add_argument("--keep", type=Path, help="where the history is left")
+    parser.add_argument("--replicas", type=int, default=3, help="whose logs are compared")
+    parser.add_argument("--keep", type=Path, help="a folder where history and logs are left")
     parser.add_argument("--only-check", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.only_check:
         return measure(given.only_check)
     with tempfile.TemporaryDirectory() as directory:
-        path = given.keep or Path(directory) / "history.jsonl"
-        write_history(path, Generator(given.operations, records=given.records).events())
+        path = (given.keep or Path(directory)) / "history.jsonl"
+        generator = Generator(given.operations, records=given.records)
+        write_history(path, generator.events())
+        (path.parent / REPLICAS).mkdir(exist_ok=True)
+        for node in range(1, given.replicas + 1):
+            write(path.parent / REPLICAS / f"{node}.jsonl", generator.dump(node))
         return subprocess.run([sys.executable, "-m", "benchmarks.bench_checkers", "--only-check",
                                str(path)]).returncode
 

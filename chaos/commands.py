@@ -14,6 +14,7 @@ COMMANDS = {
     "sim": ("chaos.simulator.command:simulate", "Whole clusters simulated, from one seed each."),
     "faults": ("chaos.nemeses.command:faults", "Which faults can be caused here, each proven."),
     "planted": ("chaos.planted.command:planted", "Known mistakes planted, to see them caught."),
+    "check": ("chaos.checkers.command:check_command", "The verdict on a run's folder."),
 }
 
 

@@ -67,15 +67,58 @@ class Batch(NamedTuple):
     values: tuple[int, ...]
 
 
+def _numbers() -> array:
+    return array("q")
+
+
+#: An entry without records.
+_NO_BATCH = (0, -1, NO_KEY, -1, 0)
+
+
+@dataclass(slots=True)
+class Batches:
+    """The records of a log's entries, in columns beside those of the log."""
+
+    partition: array = field(default_factory=_numbers)
+    base_offset: array = field(default_factory=_numbers)
+    key: array = field(default_factory=_numbers)
+    first: array = field(default_factory=_numbers)  # place of the first value; -1 = no records
+    count: array = field(default_factory=_numbers)
+    values: array = field(default_factory=_numbers)  # of dropped entries too
+
+    def append(self) -> None:
+        """An entry without records."""
+        for column, value in zip(self._columns(), _NO_BATCH, strict=True):
+            column.append(value)
+
+    def set(self, place: int, batch: Batch | None) -> None:
+        """The records of an entry."""
+        row = _NO_BATCH
+        if batch is not None:
+            row = (batch.partition, batch.base_offset, batch.key, len(self.values),
+                   len(batch.values))
+            self.values.extend(batch.values)
+        for column, value in zip(self._columns(), row, strict=True):
+            column[place] = value
+
+    def cut(self, begin: int, end: int) -> None:
+        """Entries are gone."""
+        for column in self._columns():
+            del column[begin:end]
+
+    def _columns(self) -> tuple[array, ...]:
+        return self.partition, self.base_offset, self.key, self.first, self.count
+
+
 @dataclass(slots=True)
 class ReplicaLog:
     """One group's log on one node.  Place i of the columns is index ``first_index + i``."""
 
     first_index: int = 1
-    terms: array = field(default_factory=lambda: array("q"))
-    contents: array = field(default_factory=lambda: array("q"))
+    terms: array = field(default_factory=_numbers)
+    contents: array = field(default_factory=_numbers)
     kinds: list[str] = field(default_factory=list)
-    batches: dict[int, Batch] = field(default_factory=dict)  # by index
+    batches: Batches = field(default_factory=Batches)
     members: dict[int, list[list[int]]] = field(default_factory=dict)  # voters, learners, outgoing
     votes: list[tuple[int, int]] = field(default_factory=list)  # (term, candidate), as written
     commit: int = 0  # as the newest checkpoint has it
@@ -93,8 +136,22 @@ class ReplicaLog:
         place = index - self.first_index
         return self.terms[place] if 0 <= place < len(self.terms) else UNREADABLE
 
+    def batch(self, index: int) -> Batch | None:
+        """The records at an index, if it is a data entry that can be read."""
+        place, columns = index - self.first_index, self.batches
+        if not 0 <= place < len(self.terms) or columns.first[place] < 0:
+            return None
+        first = columns.first[place]
+        return Batch(index, columns.partition[place], columns.base_offset[place],
+                     columns.key[place],
+                     tuple(columns.values[first:first + columns.count[place]]))
+
+    def put_batch(self, batch: Batch) -> None:
+        """The records of an entry that is here."""
+        self.batches.set(batch.index - self.first_index, batch)
+
     def put(self, index: int, term: int, kind: str, content: int) -> None:
-        """An entry behind the last one, or in the place of an unreadable one; what is left out is
+        """An entry behind the last one, or in the place of another one; what is left out is
         unreadable."""
         if not self.terms:
             self.first_index = index
@@ -105,33 +162,31 @@ class ReplicaLog:
         else:
             place = index - self.first_index
             self.terms[place], self.kinds[place], self.contents[place] = term, kind, content
+            self.batches.set(place, None)
 
     def _append(self, term: int, kind: str, content: int) -> None:
         self.terms.append(term)
         self.kinds.append(kind)
         self.contents.append(content)
+        self.batches.append()
 
     def drop_from(self, index: int) -> None:
         """A suffix is gone."""
-        place = max(0, index - self.first_index)
-        for gone in range(self.first_index + place, self.last_index + 1):
-            self.batches.pop(gone, None)
-            self.members.pop(gone, None)
-        del self.terms[place:]
-        del self.contents[place:]
-        del self.kinds[place:]
-
+        self._cut(max(0, index - self.first_index), len(self.terms))
 
     def drop_head(self, first_index: int) -> None:
         """What is below is in a snapshot."""
-        place = min(first_index - self.first_index, len(self.terms))
-        for gone in range(self.first_index, self.first_index + place):
-            self.batches.pop(gone, None)
-            self.members.pop(gone, None)
-        del self.terms[:place]
-        del self.contents[:place]
-        del self.kinds[:place]
+        self._cut(0, min(first_index - self.first_index, len(self.terms)))
         self.first_index = first_index
+
+    def _cut(self, begin: int, end: int) -> None:
+        for index in [index for index in self.members
+                      if begin <= index - self.first_index < end]:
+            del self.members[index]
+        del self.terms[begin:end]
+        del self.contents[begin:end]
+        del self.kinds[begin:end]
+        self.batches.cut(begin, end)
 
 
 @dataclass(slots=True)
@@ -233,7 +288,7 @@ class _Reader:
         if content == DAMAGED:
             return
         if kind == DATA:
-            log.batches[index] = _batch(row, self._dump.run)
+            log.put_batch(_batch(row, self._dump.run))
         elif kind == MEMBERSHIP:
             log.members[index] = _members(_payload(row))
 
@@ -308,7 +363,7 @@ def _rows(found: Dump) -> Iterator[list]:
             yield [group, 0, term, VOTE, vote, 0, -1, NO_KEY, []]
         for place, term in enumerate(log.terms):
             index = log.first_index + place
-            batch = log.batches.get(index)
+            batch = log.batch(index)
             if term == UNREADABLE:
                 yield [group, index, None, "", DAMAGED, 0, -1, NO_KEY, []]
             elif batch is None:
@@ -359,7 +414,7 @@ def _load_row(found: Dump, row: list) -> None:
         log.members[index] = more
     elif kind == DATA and content != DAMAGED:
         known = tuple(first + place for first, count in more for place in range(count))
-        log.batches[index] = Batch(index, partition, base_offset, key, known)
+        log.put_batch(Batch(index, partition, base_offset, key, known))
 
 
 def load_all(folder: Path) -> list[Dump]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from chaos.simulator.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
-from chaos.simulator.workload import READ_BYTES_MAX, AppendRequest, FetchRequest, Reply
+from chaos.simulator.workload import AMBIGUOUS, READ_BYTES_MAX, AppendRequest, FetchRequest, Reply
 from multiraft import core
 from multiraft.errors import CodecError, NotLeader, ProposalError, UnknownPartition
 from multiraft.multiraft import MultiRaft
@@ -22,7 +22,6 @@ from multiraft.tail import open_payload
 from multiraft.types import EntryKind
 
 PARTITION_EPOCH = 1
-AMBIGUOUS = "ambiguous"
 
 
 class Waiter(NamedTuple):

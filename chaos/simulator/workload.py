@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from chaos.history import FAIL, INFO, OK
 from chaos.simulator.events import Event, EventQueue
 from chaos.simulator.network import Network
 from chaos.simulator.operations import (
@@ -29,6 +30,11 @@ from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 from multiraft import core
 
+if TYPE_CHECKING:
+    from chaos.simulator.recording import Recording
+
+#: An answer that says neither that it happened nor that it did not.
+AMBIGUOUS = "ambiguous"
 #: Clients' addresses on the network start here; nodes are below.
 CLIENT_BASE = 1000
 #: Refusals of the batch that is next in line before the producer is stuck for good: each is at
@@ -119,6 +125,8 @@ class Workload:
         self._hints: dict[int, int] = {}
         self._acked_offsets: dict[int, int] = {}  # highest acknowledged with commit
         self._positions: dict[tuple[int, int], int] = {}
+        #: Told of every operation, when somebody wants a history (``recording.Recording``).
+        self.history: Recording | None = None
         self.acked = 0
         self.ambiguous = 0
         self.refused = 0
@@ -215,9 +223,12 @@ class Workload:
             builder.append(self._cluster.queue.now_ms, None,
                            value + bytes(rng.randrange(parameters.value_bytes_max + 1)))
         payload = bytes(builder.build(producer, epoch, sequence))
-        return AppendOperation(producer, epoch, sequence, count, partition, acks, payload,
-                               self._cluster.queue.now_us,
-                               self._acked_offsets.get(partition, -1))
+        append = AppendOperation(producer, epoch, sequence, count, partition, acks, payload,
+                                 self._cluster.queue.now_us,
+                                 self._acked_offsets.get(partition, -1))
+        if self.history is not None:
+            self.history.invoke(append)
+        return append
 
     def _give_up(self, producer: int) -> None:
         """The producer restarts: a higher epoch, sequences from 0, open batches left to fate."""
@@ -227,6 +238,7 @@ class Workload:
             if owner == producer:
                 for append in stream.open:
                     append.ambiguous = append.done = True
+                    self._ended(append, INFO)
                     self.ambiguous += 1
                 stream.open.clear()
                 stream.next_sequence = 0
@@ -264,6 +276,7 @@ class Workload:
             return
         if append.producer < 0:
             append.done = append.ambiguous = True
+            self._ended(append, FAIL if append.last_error not in ("", AMBIGUOUS) else INFO)
             return
         delay_us = self._rng.randrange(*BACKOFF_US)
         self._cluster.queue.after(delay_us, self._send_again, append)
@@ -303,6 +316,7 @@ class Workload:
     def _acknowledged(self, append: AppendOperation, group: int, reply: Reply) -> None:
         append.done = True
         append.base_offset = reply.base_offset
+        self._ended(append, OK)
         if append.acks != ACKS_COMMIT:
             return
         self.acked += 1
@@ -312,6 +326,10 @@ class Workload:
         self._acked_offsets[append.partition] = max(
             last, self._acked_offsets.get(append.partition, -1))
         self._streams[append.producer, append.partition].open.remove(append)
+
+    def _ended(self, append: AppendOperation, kind: str) -> None:
+        if self.history is not None:
+            self.history.complete(append, kind, append.last_error)
 
     def _out_of_order(self, append: AppendOperation) -> None:
         """Fine while a batch before it is open; else the producer is stuck, which must not be."""
@@ -339,6 +357,8 @@ class Workload:
     def was_read(self, group: int, read: ReadOperation) -> None:
         """A node serves a fetch: judged at the moment it is served."""
         self.reads += 1
+        if self.history is not None:
+            self.history.read(read)
         self._cluster.witness.read(group, read)
         if read.batches:
             header = core.batch_header(read.batches[-1])

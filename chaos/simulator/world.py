@@ -25,6 +25,7 @@ from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.network import Network
 from chaos.simulator.node import SimulatedNode
 from chaos.simulator.parameters import Parameters
+from chaos.simulator.recording import Recording
 from chaos.simulator.rot import Atlas
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
@@ -70,7 +71,8 @@ class Result:
 class World:
     """All parts of one run, wired."""
 
-    def __init__(self, parameters: Parameters, sink: Callable[[str], None] | None = None):
+    def __init__(self, parameters: Parameters, sink: Callable[[str], None] | None = None,
+                 history: Recording | None = None):
         self.parameters = parameters
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
@@ -82,6 +84,8 @@ class World:
         cluster = Cluster(self.queue, self.network, self.trace, self.witness, voters,
                           place_partitions(parameters), self._receive_request)
         self.workload = Workload(cluster, parameters.workload, self._rng("workload"))
+        if history is not None:
+            self.workload.history, history.queue = history, self.queue
         self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
                       for node in range(1, parameters.nodes + 1)}
         self.atlas = Atlas(self._rng("rot"))
@@ -264,10 +268,12 @@ def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
             for group in range(1, parameters.groups + 1)}
 
 
-def run(parameters: Parameters, sink: Callable[[str], None] | None = None) -> Result:
-    """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none."""
+def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
+        history: Recording | None = None) -> Result:
+    """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none.
+    ``history`` is told what clients ask and are told."""
     started = time.perf_counter()
-    world = World(parameters, sink)
+    world = World(parameters, sink, history)
     result = Result(parameters.seed)
     try:
         world.run()

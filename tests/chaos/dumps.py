@@ -32,8 +32,8 @@ class Log:
         self._next_offset[key] = base + len(values)
         self.log.put(index, term, "data", hash((term, base, values)) & 0xFFFF | 1 << 20)
         where = partition if partition >= 0 else PARTITIONS.setdefault(key, 70 + len(PARTITIONS))
-        self.log.batches[index] = Batch(index, where, base,
-                                        crc_of_key(key) if named is None else named, values)
+        self.log.put_batch(Batch(index, where, base,
+                                 crc_of_key(key) if named is None else named, values))
         return self
 
     def members(self, term: int, *voters: int) -> Log:

@@ -1,0 +1,111 @@
+"""``multiraft chaos check DIR``: the verdict on a run's folder, as a paragraph and as a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from chaos.checkers.check import check
+from chaos.checkers.checker import Limits
+from chaos.checkers.leaders import read_trace
+from chaos.checkers.verdict import Verdict
+from chaos.history import BadHistory, read_history
+from chaos.replicas import BadDump, load_all
+
+HISTORY, REPLICAS, PARAMETERS, VERDICT = "history.jsonl", "replicas", "run.json", "verdict.json"
+
+EXIT_PASSED, EXIT_FAILED, EXIT_NO_RUN, EXIT_INVALID = 0, 1, 2, 3
+_EXITS = {"passed": EXIT_PASSED, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}
+#: Anomalies that are shown; all that are listed are in the file.
+SHOWN_MAX = 10
+
+
+class NoRun(Exception):
+    """A folder that holds no run."""
+
+
+def check_folder(folder: Path) -> Verdict:
+    """The verdict on a run's folder, written to its ``verdict.json``.  Raises ``NoRun``,
+    ``BadHistory`` and ``BadDump``."""
+    history = folder / HISTORY
+    if not history.is_file():
+        raise NoRun(f"{folder} has no {HISTORY}")
+    run = _parameters(folder / PARAMETERS)
+    verdict = check(read_history(history), limits_of(run), replicas=load_all(folder / REPLICAS),
+                    trace=read_trace(folder, run.get("start", "")))
+    (folder / VERDICT).write_text(json.dumps(verdict.to_json(), indent=2) + "\n")
+    return verdict
+
+
+def _parameters(path: Path) -> dict[str, Any]:
+    """``run.json``; empty when there is none."""
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise NoRun(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise NoRun(f"{path} is no JSON object")
+    return found
+
+
+def limits_of(run: dict[str, Any]) -> Limits:
+    """What ``run.json`` says under ``limits`` (the fields of ``Limits``), else the defaults."""
+    given = run.get("limits") or {}
+    return Limits(**{name: int(value) for name, value in given.items() if name in Limits._fields})
+
+
+def paragraph(verdict: Verdict) -> str:
+    """The verdict in words."""
+    checked = verdict.checked
+    words = [f"{verdict.outcome.upper()}: {checked.get('operations', 0):,} operations on "
+             f"{checked.get('keys', 0)} keys, {checked.get('acknowledged', 0):,} appends "
+             f"acknowledged ({checked.get('acknowledged_under_faults', 0):,} under "
+             f"{checked.get('faults', 0)} faults), {checked.get('records_read', 0):,} records "
+             f"read."]
+    if "log_entries" in checked:
+        words.append(f"{checked['log_entries']:,} log entries compared; of the appends with an "
+                     f"unknown outcome {checked['unknown_happened']} happened and "
+                     f"{checked['unknown_never']} did not.")
+    else:
+        words.append("No logs of replicas were compared.")
+    if verdict.counts:
+        kinds = ", ".join(f"{count} {name}" for name, count in sorted(verdict.counts.items()))
+        words.append(f"Anomalies: {kinds}.")
+    else:
+        words.append("No anomaly.")
+    if verdict.invalid:
+        words.append(f"It proves nothing, for {'; '.join(verdict.invalid)}.")
+    return " ".join(words)
+
+
+@click.command("check")
+@click.argument("folder", metavar="DIR",
+                type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+def check_command(folder: Path, as_json: bool) -> None:
+    """Check the run in DIR: its history, the logs that its replicas left, and what the nodes told
+    of their roles. Writes DIR/verdict.json.
+
+    Exit codes: 0 passed, 1 anomalies, 2 DIR holds no run, 3 invalid: the run proves nothing.
+    """
+    try:
+        verdict = check_folder(folder)
+    except (NoRun, BadHistory, BadDump) as error:
+        click.echo(f"multiraft chaos: {error}", err=True)
+        sys.exit(EXIT_NO_RUN)
+    if as_json:
+        click.echo(json.dumps(verdict.to_json()))
+    else:
+        click.echo(paragraph(verdict))
+        for anomaly in verdict.anomalies[:SHOWN_MAX]:
+            where = f" {anomaly.key}" if anomaly.key else ""
+            click.echo(f"  {anomaly.id} {anomaly.name}{where}: {anomaly.text}")
+        for note in verdict.notes:
+            click.echo(f"  note: {note}")
+    sys.exit(_EXITS[verdict.outcome])

@@ -1,0 +1,258 @@
+"""Data directories become dumps: what a recovery would find, and what records say of themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from chaos import replicas, values
+from chaos.history import CORRUPT, key_of
+from multiraft import marks, membership
+from multiraft.ready import GroupWrite
+from multiraft.storage.filesystem import RealFilesystem
+from multiraft.types import Configuration, Entry, EntryKind, HardState
+from node.log_commands import inspect
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_entry,
+    open_store,
+    write,
+)
+
+RUN, KEY = 9, key_of("t", 100, 0)
+GROUP, PARTITION = 1, 100
+
+
+def data(index: int, term: int, offset: int, *numbers: int, key: str = KEY) -> Entry:
+    return data_entry(GROUP, index, term, PARTITION, offset,
+                      [values.encode(RUN, key, number, 10) for number in numbers])
+
+
+class Directory:
+    """A real data directory that rounds are written to."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.store = open_store(RealFilesystem(), str(path))
+        self.store.create_group(GROUP, 1, VOTERS)
+        self._rounds = Rounds(self.store)
+
+    def run(self, *entries: Entry, **more) -> None:
+        tail = self.store.tails[GROUP]
+        if more.get("drop_from"):
+            tail.truncate(more["drop_from"])
+        for entry in entries:
+            tail.append(entry)
+        self._rounds.run(write(GROUP, *entries, **more))
+
+    def mark(self, entry: Entry) -> None:
+        self._rounds.run(GroupWrite(GROUP, 1, 0, (), None, entry))
+
+    def rows(self) -> list[dict]:
+        result = CliRunner().invoke(inspect, [str(self.path), "--json", "--payload"])
+        assert result.exit_code in (0, 1), result.output
+        return [json.loads(line) for line in result.output.splitlines()]
+
+    def log(self) -> replicas.ReplicaLog:
+        return replicas.from_rows(self.rows(), 1, RUN).logs[GROUP]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    made = Directory(tmp_path / "data")
+    yield made
+    made.store.close()
+
+
+def test_a_log_is_what_was_written(directory):
+    directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION),
+                  hard_state=HardState(1, 2))
+    directory.run(data(3, 1, 0, 5, 6, 8))
+    log = directory.log()
+    assert list(log.terms) == [1, 1, 1]
+    assert log.kinds == ["noop", "partition_open", "data"]
+    assert log.batch(3) == replicas.Batch(3, PARTITION, 0, values.crc_of_key(KEY), (5, 6, 8))
+    assert log.batch(2) is None
+    assert log.votes == [(1, 2)]
+
+
+def test_a_dropped_suffix_is_gone(directory):
+    directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION), data(3, 1, 0, 5))
+    directory.run(noop_entry(GROUP, 3, 2), drop_from=3, hard_state=HardState(2, 0))
+    log = directory.log()
+    assert list(log.terms) == [1, 1, 2]
+    assert log.batch(3) is None
+
+
+def test_a_new_configuration_is_known(directory):
+    joint = Configuration((1, 2), (4,), (1, 2, 3))
+    directory.run(Entry(EntryKind.MEMBERSHIP, GROUP, 1, 1, 1, payload=membership.encode(joint)))
+    assert directory.log().members == {1: [[1, 2], [4], [1, 2, 3]]}
+
+
+def test_a_tombstone_ends_a_log(directory):
+    directory.run(noop_entry(GROUP, 1, 1))
+    directory.mark(marks.tombstone(GROUP, 1, marks.Tombstone(HardState(1, 2), 1, 1)))
+    log = directory.log()
+    assert list(log.terms) == []
+
+
+def test_a_checkpoint_says_what_is_committed(directory):
+    directory.run(noop_entry(GROUP, 1, 1), noop_entry(GROUP, 2, 1))
+    directory.store.tails[GROUP].apply(2)
+    checkpoint(directory.store, {GROUP: 2})
+    directory.run(noop_entry(GROUP, 3, 1))
+    log = directory.log()
+    assert (log.commit, log.applied, log.last_index) == (2, 2, 3)
+    assert log.configuration == [[1, 2, 3], [], []]
+
+
+def test_a_flipped_bit_is_damage_and_no_contents(directory):
+    directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION), data(3, 1, 0, 5))
+    directory.run(noop_entry(GROUP, 4, 1))
+    whole = directory.log()
+    (segment,) = (directory.path / "lane-0").glob("*.segment")
+    record = values.encode(RUN, KEY, 5, 10)
+    at = segment.read_bytes().index(record)
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([record[0] ^ 1]))
+    log = directory.log()
+    assert list(log.terms) == list(whole.terms)
+    assert log.contents[2] == replicas.DAMAGED
+    assert log.batch(3) is None
+
+
+def test_a_torn_tail_is_not_in_the_log(directory):
+    directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION), data(3, 1, 0, 5))
+    (segment,) = (directory.path / "lane-0").glob("*.segment")
+    record = values.encode(RUN, KEY, 5, 10)
+    at = segment.read_bytes().index(record)
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(len(record)))
+    assert directory.log().last_index == 2
+
+
+def test_the_same_entry_has_the_same_contents_in_every_directory(tmp_path):
+    logs = []
+    for node, before in ((1, 0), (2, 3)):
+        directory = Directory(tmp_path / str(node))
+        for _ in range(before):  # another place in the lane, and another checksum
+            directory.run(noop_entry(GROUP, 1, 1))
+            directory.run(drop_from=1)
+        directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION),
+                      data(3, 1, 0, 5))
+        logs.append(directory.log())
+        directory.store.close()
+    assert logs[0].contents == logs[1].contents
+
+
+@pytest.mark.parametrize(("key", "expected"), [
+    (key_of("t", 99, 0), (values.crc_of_key(key_of("t", 99, 0)), (5,))),
+])
+def test_records_of_another_key_say_so(directory, key, expected):
+    directory.run(open_entry(GROUP, 1, 1, PARTITION), data(2, 1, 0, 5, key=key))
+    batch = directory.log().batch(2)
+    assert (batch.key, batch.values) == expected
+
+
+def test_records_of_another_run_are_nobody_s(directory):
+    directory.run(open_entry(GROUP, 1, 1, PARTITION), data(2, 1, 0, 5))
+    log = replicas.from_rows(directory.rows(), 1, RUN + 1).logs[GROUP]
+    assert log.batch(2)[3:] == (replicas.NO_KEY, (CORRUPT,))
+
+
+def row(kind: str, index: int, term: int = 1, problem: str = "", crc: int = 1) -> dict:
+    return {"entry": kind, "kind": kind, "group": GROUP, "index": index, "term": term,
+            "partition": 0, "base_offset": -1, "problem": problem, "payload_crc": crc}
+
+
+SEGMENT = {"file": "segment", "facts": {"start": 0}}
+CORRUPTION = "payload: corruption: something later calls it durable"
+
+
+def followed(*rows: dict) -> replicas.ReplicaLog:
+    return replicas.from_rows([SEGMENT, *rows], 1, RUN).logs[GROUP]
+
+
+def test_a_copy_takes_the_place_of_a_damaged_entry():
+    log = followed(row("noop", 1), row("metadata", 2, problem=CORRUPTION), row("noop", 3),
+                   row("repair", 2), row("metadata", 2, crc=7))
+    whole = followed(row("noop", 1), row("metadata", 2, crc=7), row("noop", 3))
+    assert log.contents == whole.contents
+    assert list(log.terms) == [1, 1, 1]
+
+
+def test_a_copy_fills_a_place_where_nothing_can_be_read():
+    log = followed(row("noop", 1), row("noop", 3), row("repair", 2), row("metadata", 2, crc=7))
+    assert list(log.terms) == [1, 1, 1]
+    assert log.kinds == ["noop", "metadata", "noop"]
+
+
+def test_a_copy_of_an_entry_that_was_dropped_is_nothing():
+    log = followed(row("noop", 1), row("noop", 2), row("suffix_drop", 2), row("noop", 2, term=2),
+                   row("repair", 2), row("metadata", 2, crc=7))
+    assert log.kinds == ["noop", "noop"]
+    assert list(log.terms) == [1, 2]
+
+
+def test_what_a_snapshot_stands_for_is_left_out():
+    checkpoint_rows = [
+        {"file": "checkpoint", "facts": {"position": 90}},
+        {"checkpoint_group": GROUP, "group": GROUP, "commit": 6, "applied": 6, "quarantined": "",
+         "voters": [1], "learners": [], "outgoing": [], "removed": False, "since": 50,
+         "first_index": 6}]
+    rows = [*checkpoint_rows, SEGMENT, row("noop", 1), row("noop", 2),
+            {"file": "segment", "facts": {"start": 50}}, row("noop", 6), row("noop", 7)]
+    log = replicas.from_rows(rows, 1, RUN).logs[GROUP]
+    assert (log.first_index, log.last_index, log.commit) == (6, 7, 6)
+
+
+def test_a_dump_is_read_as_it_was_written(directory, tmp_path):
+    directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION),
+                  hard_state=HardState(1, 2))
+    directory.run(data(3, 1, 0, 5, 6, 9), data(4, 1, 3, 10))
+    path = replicas.dump(directory.path, 3, RUN, tmp_path / "replicas")
+    (found,) = replicas.load_all(tmp_path / "replicas")
+    assert path == tmp_path / "replicas" / "3.jsonl"
+    assert found == replicas.from_rows(directory.rows(), 3, RUN)
+
+
+def test_what_cannot_be_read_survives_the_file(tmp_path):
+    log = replicas.ReplicaLog(first_index=4)
+    log.put(4, 2, "noop", 1)
+    log.put(7, 3, replicas.GAP, 9)
+    replicas.write(tmp_path / "1.jsonl", replicas.Dump(1, RUN, {GROUP: log}))
+    assert replicas.load(tmp_path / "1.jsonl").logs[GROUP] == log
+    assert list(log.terms) == [2, replicas.UNREADABLE, replicas.UNREADABLE, 3]
+
+
+def test_a_file_that_is_no_dump_is_refused(tmp_path):
+    (tmp_path / "1.jsonl").write_text('{"node": 1, "run": 2, "groups": []}\n[1]\n')
+    with pytest.raises(replicas.BadDump, match="1.jsonl"):
+        replicas.load(tmp_path / "1.jsonl")
+
+
+def test_a_directory_that_is_not_ours_is_refused(tmp_path):
+    with pytest.raises(replicas.BadDump, match="exit 2"):
+        replicas.dump(tmp_path, 1, RUN, tmp_path / "replicas")
+
+
+def test_payloads_are_shown_only_when_they_are_asked_for(directory):
+    directory.run(open_entry(GROUP, 1, 1, PARTITION), data(2, 1, 0, 5))
+    command = [sys.executable, "-m", "admin_cli", "log", "inspect", str(directory.path), "--json"]
+    plain = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [json.loads(line) for line in plain.splitlines()]
+    assert not any("payload" in row for row in rows)
+    (crc,) = [row["payload_crc"] for row in rows if row.get("kind") == "data"]
+    assert crc

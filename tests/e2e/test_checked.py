@@ -1,0 +1,143 @@
+"""A history of real nodes that are killed, their logs dumped afterwards: the checkers find nothing
+in it, and find what is put into it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from chaos import replicas, values
+from chaos.checkers import check
+from chaos.history import (
+    END,
+    FAIL,
+    FAULT,
+    FAULTS,
+    FINAL,
+    HEAL,
+    INFO,
+    INVOKE,
+    OK,
+    PHASE,
+    Event,
+    key_of,
+)
+from multiraft.client import Record
+from multiraft.errors import MultiRaftError
+from multiraft.wire.errors import RequestError
+
+SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
+PARTITIONS, RUN, PRODUCER = 2, 77, 1
+APPENDS = 30
+
+
+class Recorded:
+    """One client, one event at a time."""
+
+    def __init__(self):
+        self.events: list[Event] = []
+        self._operations = 0
+        self._number = 0
+
+    def add(self, kind: str, operation: int, name: str, **data) -> None:
+        self.events.append(Event(1000 * len(self.events), kind, operation, 1, name, data))
+
+    def phase(self, name: str) -> None:
+        self.add(PHASE, -1, name)
+
+    def fault(self, name: str, node: int, on: bool) -> None:
+        self.add(FAULT, -1, name, on=on, nodes=[node], text="")
+
+    def append(self, producer, key: str, topic: str, partition: int, count: int) -> None:
+        """One batch, and what became of it."""
+        numbers = [values.value_of(PRODUCER, self._number + place) for place in range(count)]
+        self._number += count
+        self._operations += 1
+        self.add(INVOKE, self._operations, "append", key=key, values=numbers, acks="commit",
+                 producer=PRODUCER, epoch=-1, sequence=-1)
+        sent = [producer.send(Record(topic, values.encode(RUN, key, number, 30),
+                                     partition=partition)) for number in numbers]
+        try:
+            receipt = sent[0].wait()
+        except RequestError as error:
+            self.add(FAIL, self._operations, "append", error=type(error).__name__, text="")
+        except MultiRaftError as error:
+            self.add(INFO, self._operations, "append", error=type(error).__name__, text="")
+        else:
+            assert receipt.count == count
+            self.add(OK, self._operations, "append", offset=receipt.base_offset)
+
+    def read_all(self, client, key: str, topic: str, partition: int, end: int) -> None:
+        """A final, certain read of everything."""
+        self._operations += 1
+        self.add(INVOKE, self._operations, "read", key=key, offset=0, mode="linearizable",
+                 final=True)
+        found: list[int] = []
+        for batch in client.consume(topic, partition, until_end=True):
+            assert batch.base_offset == len(found)
+            found += [values.decode(RUN, key, record.value) for record in batch]
+        self.add(OK, self._operations, "read", runs=[[0, found]], start=0, high_watermark=end,
+                 node=-1)
+
+
+def record(world) -> Recorded:
+    """Appends while each node is killed and comes back, and what is there in the end."""
+    line = Recorded()
+    with world.client() as client:
+        topic = client.create_topic("checked", PARTITIONS)
+        keys = [key_of("checked", topic.incarnation, partition) for partition in range(PARTITIONS)]
+        line.phase(FAULTS)
+        with client.producer(acks="commit", linger_ms=5) as producer:
+            for node in world.ids():
+                world.dev.kill(node)
+                line.fault("kill", node, True)
+                for number in range(APPENDS):
+                    partition = number % PARTITIONS
+                    line.append(producer, keys[partition], "checked", partition, 1 + number % 3)
+                world.dev.start(node)
+                line.fault("kill", node, False)
+        line.phase(HEAL)
+        line.phase(FINAL)
+        ends = client.list_offsets("checked")
+        for partition, key in enumerate(keys):
+            line.read_all(client, key, "checked", partition, ends[partition].end_offset)
+        line.phase(END)
+    return line
+
+
+def test_nodes_that_are_killed_leave_a_history_and_logs_without_an_anomaly(world, tmp_path):
+    line = record(world)
+    world.dev.down()
+    for node in world.ids():
+        data = Path(world.directory) / f"node-{node}" / "data"
+        shutil.copytree(data, tmp_path / f"data-{node}")
+        replicas.dump(tmp_path / f"data-{node}", node, RUN, tmp_path / "replicas")
+    dumps = replicas.load_all(tmp_path / "replicas")
+    verdict = check(line.events, replicas=dumps)
+    assert verdict.anomalies == []
+    assert verdict.checked["acknowledged_commit"] > 3 * APPENDS
+    assert verdict.checked["groups"] == 1 + SHAPE["groups"]
+    assert verdict.checked["log_entries"] > 3 * 3 * APPENDS
+    assert all(log.commit for each in dumps for log in each.logs.values()), "stopped in order"
+    _what_is_put_in_is_found(line, tmp_path / "replicas")
+
+
+def _what_is_put_in_is_found(line: Recorded, folder: Path) -> None:
+    """One byte of one entry of one replica; the end of two logs."""
+    path = folder / "2.jsonl"
+    head, *rows = path.read_text().splitlines()
+    entries = [json.loads(row) for row in rows]
+    at = next(place for place, row in enumerate(entries) if row[3] == "data")
+    entries[at][4] ^= 1
+    path.write_text("\n".join([head, *map(json.dumps, entries)]) + "\n")
+    verdict = check(line.events, replicas=replicas.load_all(folder))
+    assert {found.id for found in verdict.anomalies} == {"A18"}
+    dumps = replicas.load_all(folder)
+    group = entries[at][0]
+    log = dumps[0].logs[group]
+    last = max(index for index in range(1, log.last_index + 1) if log.batch(index))
+    for each in dumps[1:]:
+        each.logs[group].drop_from(last)
+    verdict = check(line.events, replicas=dumps)
+    assert {"A3", "A17", "A25"} <= {found.id for found in verdict.anomalies}
