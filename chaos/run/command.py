@@ -81,7 +81,7 @@ def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: boo
     """Do it; the exit code.  Raises ``BackendError`` or ``Impossible`` when it cannot be begun."""
     folder = Folder(parameters.output)
     folder.create()
-    folder.note(parameters=parameters.to_json())
+    folder.note(parameters=parameters.to_json(), limits={"nodes": parameters.nodes})
     control = CONTROLS.get(parameters.control)
     try:
         verdict = attempt(parameters, folder, control, say)

@@ -96,7 +96,7 @@ def conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: T
 async def _conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: Torment,
                    data: Path, say: Callable[[str], None]) -> Conducted:
     now_s = time.time()
-    folder.note(began=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s)),
+    folder.note(start=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s)),
                 run=run_number(parameters.seed, now_s))
     interrupted: list[int] = []
     with trio.CancelScope() as scope:

@@ -11,6 +11,7 @@ from typing import Any
 
 from chaos.checkers.check import check
 from chaos.checkers.checker import Limits
+from chaos.checkers.leaders import Trace, read_trace
 from chaos.checkers.validity import control_arm
 from chaos.checkers.verdict import ANOMALIES_LISTED_MAX, Verdict
 from chaos.history import read_history
@@ -26,7 +27,7 @@ def judge(parameters: Parameters, folder: Folder, found: Conducted, control: Con
     """See the module docstring.  Raises ``BadHistory``."""
     undumped = dump_replicas(folder)
     verdict = check(read_history(folder.history), Limits(nodes=parameters.nodes),
-                    replicas=load_all(folder.replicas), trace=trace_of(folder.leadership))
+                    replicas=load_all(folder.replicas), trace=who_led(folder))
     verdict.invalid += undumped
     for anomaly in found.anomalies:
         verdict.counts[anomaly.name] = verdict.counts.get(anomaly.name, 0) + 1
@@ -37,6 +38,11 @@ def judge(parameters: Parameters, folder: Folder, found: Conducted, control: Con
         verdict.invalid += control_arm(verdict, control.level)
         excuse(verdict, control)
     return verdict
+
+
+def who_led(folder: Folder) -> Trace:
+    """By the nodes' own logs; where they do not tell, as it was seen from outside."""
+    return read_trace(folder.path, folder.facts["start"]) or trace_of(folder.leadership)
 
 
 def dump_replicas(folder: Folder) -> list[str]:
