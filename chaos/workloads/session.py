@@ -96,10 +96,10 @@ class Session:
             raise NoAnswer(f"{self.address}: {event}")
         return event
 
-    async def close(self) -> None:
-        """Hang up."""
+    def close(self) -> None:
+        """Hang up, without a checkpoint: whoever was cancelled has more than one to close."""
         self.usable = False
-        await trio.aclose_forcefully(self._stream)
+        self._stream.socket.close()
 
 
 async def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> Session:
@@ -113,16 +113,16 @@ async def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> Session
             await session.greet()
             return session
     except (OSError, trio.TooSlowError, NotSent) as error:
-        await _hang_up(stream)
+        _hang_up(stream)
         raise NotSent(f"{address}: {error or 'no connection in time'}") from error
     except trio.Cancelled:
-        await _hang_up(stream)
+        _hang_up(stream)
         raise
 
 
-async def _hang_up(stream: trio.SocketStream | None) -> None:
+def _hang_up(stream: trio.SocketStream | None) -> None:
     if stream is not None:
-        await trio.aclose_forcefully(stream)
+        stream.socket.close()
 
 
 class Sessions:
@@ -138,7 +138,7 @@ class Sessions:
     async def __aexit__(self, *_why: object) -> None:
         """Hang up everywhere."""
         for session in self._sessions.values():
-            await session.close()
+            session.close()
         self._sessions.clear()
 
     async def ask(self, address: str, request: Request, payload: Sequence[Buffer] = (),
@@ -153,4 +153,4 @@ class Sessions:
             if session.usable:
                 self._sessions[address] = session
             else:
-                await session.close()
+                session.close()
