@@ -40,7 +40,7 @@ from chaos.run.parameters import (
     versions,
 )
 from chaos.run.progress import Progress
-from chaos.run.topics import create_topics
+from chaos.run.topics import SetupFailed, create_topics
 from chaos.workloads import WORKLOADS
 from chaos.workloads.recorder import Recorder
 from chaos.workloads.setting import Setting, Topics
@@ -90,7 +90,21 @@ Torment = Callable[[Stage], Any]
 def conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: Torment,
             data: Path, say: Callable[[str], None]) -> Conducted:
     """See the module docstring.  ``say`` takes the progress line."""
-    return trio.run(_conduct, parameters, folder, backend, torment, data, say)
+    try:
+        return trio.run(_conduct, parameters, folder, backend, torment, data, say)
+    except BaseExceptionGroup as group:  # tasks wrap what ends them
+        expected, others = group.split((BackendError, SetupFailed))
+        if expected is None or others is not None:
+            raise
+        raise _first(expected) from group
+
+
+def _first(group: BaseExceptionGroup) -> BaseException:
+    """The first exception that is no group."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 async def _conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: Torment,
@@ -160,7 +174,7 @@ async def _with_load(stage: Stage, torment: Torment) -> None:
             load.start_soon(WORKLOADS[name][0], setting)
         await trio.sleep(WARM_UP_S)
         stage.phase(FAULTS)
-        await torment(stage)
+        await _or_anomaly(stage, "faults could not be healed", torment, stage)
         found.acknowledged_during_faults = setting.recorder.acknowledged[FAULTS]
         found.leader_changes = stage.leadership.changes
         found.faults = {name: count for (name, kind), count in setting.recorder.counts.items()
@@ -173,14 +187,22 @@ async def _with_load(stage: Stage, torment: Torment) -> None:
 
 async def _heal(stage: Stage) -> None:
     """Everything is healed, every member runs and has caught up, every group answers."""
-    await blocking(stage.backend.heal_all)
-    try:
-        await blocking(stage.backend.await_whole)
-    except BackendError as error:
-        stage.found.anomalies.append(Anomaly(
-            "A28", "not-whole", f"after everything was healed: {error}", "", (),
-            stage.setting.recorder.now_us()))
+    await _or_anomaly(stage, "the cluster could not be healed", blocking, stage.backend.heal_all)
+    await _or_anomaly(stage, "after everything was healed", blocking, stage.backend.await_whole)
     stage.found.anomalies += await stuck_groups(stage.setting)
+
+
+async def _or_anomaly(stage: Stage, when: str, action: Callable[..., Any], *arguments: Any,
+                      ) -> None:
+    """Once a cluster was up, a node that does not start or catch up is what the run is for."""
+    try:
+        await action(*arguments)
+    except (BackendError, BaseExceptionGroup) as error:
+        found = _first(error) if isinstance(error, BaseExceptionGroup) else error
+        if not isinstance(found, BackendError):
+            raise
+        stage.found.anomalies.append(Anomaly("A28", "not-whole", f"{when}: {found}", "", (),
+                                             stage.setting.recorder.now_us()))
 
 
 async def _without_load(stage: Stage) -> None:
