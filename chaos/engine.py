@@ -106,14 +106,14 @@ def _apt_get(*packages: str) -> None:
              timeout_s=INSTALL_S)
 
 
-def start(options: Sequence[str] = (), url: str = "",
+def start(command: Sequence[str] = ("dockerd",), url: str = "",
           started: Callable[[host.Process], None] = lambda _daemon: None) -> Engine:
-    """Starts ``dockerd`` with ``options`` and waits until it answers at ``url`` (the usual place
-    when empty).  Raises ``EngineUnavailable``."""
+    """Starts a daemon and waits until it answers at ``url`` (the usual place when empty).  Raises
+    ``EngineUnavailable``."""
     log = Path(tempfile.mkstemp(prefix="multiraft-dockerd-", suffix=".log")[1])
     try:
         with log.open("wb") as output:
-            child = subprocess.Popen(["dockerd", *options], stdin=subprocess.DEVNULL,
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                      stdout=output, stderr=output, start_new_session=True)
     except OSError as error:
         raise EngineUnavailable(f"dockerd cannot be started: {error.strerror}") from error

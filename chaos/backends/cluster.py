@@ -503,7 +503,8 @@ class Cluster(Backend):
             place.mkdir(parents=True, exist_ok=True)
             for path in (self.layout.log(node), self.layout.config(node)):
                 shutil.copyfile(path, place / path.name)
-            shutil.copytree(self.layout.data(node), place / layout.DATA, dirs_exist_ok=True)
+            if self.layout.data(node).exists():  # a node that could not join has none
+                shutil.copytree(self.layout.data(node), place / layout.DATA, dirs_exist_ok=True)
             _give_to_us(place)
         return sorted(self._lives)
 

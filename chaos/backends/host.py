@@ -21,6 +21,8 @@ from chaos.backends.backend import BackendError
 
 #: Commands of the system end at once; a file system on a slow disk may take its time.
 COMMAND_S = 60.0
+#: Of what a command said, in an error.
+LINES_SHOWN = 8
 #: How often a condition is looked at.
 POLL_S = 0.02
 
@@ -42,9 +44,14 @@ def run(*command: str, text: str = "", timeout_s: float = COMMAND_S,
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BackendError(f"`{' '.join(command)}`: {error}") from error
     if done.returncode not in statuses:
-        said = (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
+        said = _end_of(done.stderr or done.stdout) or f"exit status {done.returncode}"
         raise BackendError(f"`{' '.join(command)}`: {said}")
     return done.stdout
+
+
+def _end_of(text: str) -> str:
+    """Why a command failed stands at the end of what it said."""
+    return "\n".join(text.strip().splitlines()[-LINES_SHOWN:])
 
 
 def within(namespace: Path, *command: str) -> list[str]:

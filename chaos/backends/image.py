@@ -25,6 +25,8 @@ LOCAL_BASE, REGISTRY_BASE = "multiraft-base:bookworm", "debian:bookworm-slim"
 #: A registry that answers sends 30 MB in this time; one that does not would keep us for minutes.
 PULL_S = 60.0
 BUILD_S = 900.0
+#: What the Dockerfile gives its first stage, and the final image has not.
+STAGE_LABEL = "multiraft.stage"
 #: Images of other sources that are kept; they share the base.
 KEPT = 10
 #: What runs in a container, below the root of the tree.
@@ -125,7 +127,9 @@ def _require_debootstrap() -> None:
 
 
 def _forget_old() -> None:
-    """Keeps the newest; one that a container uses stays as well."""
+    """Keeps the newest; one that a container uses stays as well.  Of a build's first stage nothing
+    is needed any more."""
+    host.run("docker", "image", "prune", "--force", "--filter", f"label={STAGE_LABEL}")
     rows = host.run("docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}",
                     REPOSITORY).split()
     for image in rows[KEPT:]:

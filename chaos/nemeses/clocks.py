@@ -16,19 +16,18 @@ class Clocks(Nemesis):
 
     name, kind = "clocks", CLOCK
 
-    def __init__(self, field):
-        super().__init__(field)
-        self._nodes: list[int] = []
-
-    def begin(self) -> Strike:
-        self._nodes = self.field.aim(ONE, LEADER, MINORITY)
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY)
         jump_ms, wall_ms = self.rng.choice(JUMPS_MS), self.rng.choice(WALL_MS)
         drift_ppm = self.rng.choice(DRIFTS_PPM)
-        for node in self._nodes:
-            self.backend.set_clock(node, wall_ms, jump_ms, drift_ppm)
-        return Strike(self._nodes, f"clock jumps {jump_ms} ms ahead and drifts {drift_ppm} ppm, "
+        self._shift = wall_ms, jump_ms, drift_ppm
+        return Strike(self.nodes, f"clock jumps {jump_ms} ms ahead and drifts {drift_ppm} ppm, "
                       f"wall clock is off by {wall_ms} ms")
 
+    def begin(self) -> None:
+        for node in self.nodes:
+            self.backend.set_clock(node, *self._shift)
+
     def heal(self) -> None:
-        for node in self._nodes:
+        for node in self.nodes:
             self.backend.set_clock(node)

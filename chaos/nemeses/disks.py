@@ -11,26 +11,26 @@ class PowerLoss(Nemesis):
 
     name, kind, order = "power-loss", POWER_LOSS, 0
 
-    def begin(self) -> Strike:
-        nodes = self.field.aim(ONE, LEADER, MINORITY, ALL)
-        self.backend.power_loss(nodes)
-        back = self.rng.random() < 0.5
-        if back:
-            for node in nodes:
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY, ALL)
+        self._back = self.rng.random() < 0.5
+        return Strike(self.nodes, "lost power" + " for a moment" * self._back)
+
+    def begin(self) -> None:
+        self.backend.power_loss(self.nodes)
+        if self._back:
+            for node in self.nodes:
                 self.backend.start(node)
-        return Strike(nodes, "lost power" + " for a moment" * back)
 
 
 class _OfNodes(Nemesis):
     """What is done to some disks and undone."""
 
-    def __init__(self, field):
-        super().__init__(field)
-        self._nodes: list[int] = []
+    text: str
 
-    def _choose(self) -> list[int]:
-        self._nodes = self.field.aim(ONE, LEADER, MINORITY)
-        return self._nodes
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY)
+        return Strike(self.nodes, self.text)
 
 
 class SlowDisk(_OfNodes):
@@ -38,16 +38,19 @@ class SlowDisk(_OfNodes):
 
     name, kind = "slow-disk", SLOW_DISK
 
-    def begin(self) -> Strike:
-        bytes_per_s, operations_per_s = self.rng.choice(
+    def plan(self) -> Strike:
+        bytes_per_s, operations_per_s = self._limits = self.rng.choice(
             ((64 << 10, 0), (1 << 20, 20), (0, 5), (4 << 20, 100)))
-        for node in self._choose():
-            self.backend.slow_disk(node, bytes_per_s, operations_per_s)
-        return Strike(self._nodes, f"disk takes {bytes_per_s or 'any number of'} bytes and "
-                      f"{operations_per_s or 'any number of'} writes per second")
+        self.text = (f"disk takes {bytes_per_s or 'any number of'} bytes and "
+                     f"{operations_per_s or 'any number of'} writes per second")
+        return super().plan()
+
+    def begin(self) -> None:
+        for node in self.nodes:
+            self.backend.slow_disk(node, *self._limits)
 
     def heal(self) -> None:
-        for node in self._nodes:
+        for node in self.nodes:
             self.backend.slow_disk(node, 0, 0)
 
 
@@ -55,14 +58,14 @@ class HungDisk(_OfNodes):
     """Writes and syncs do not return.  Begins last: who is killed now cannot die."""
 
     name, kind, order = "hung-disk", HUNG_DISK, 2
+    text = "disk hangs"
 
-    def begin(self) -> Strike:
-        for node in self._choose():
+    def begin(self) -> None:
+        for node in self.nodes:
             self.backend.freeze_disk(node)
-        return Strike(self._nodes, "disk hangs")
 
     def heal(self) -> None:
-        for node in self._nodes:
+        for node in self.nodes:
             self.backend.thaw_disk(node)
 
 
@@ -70,14 +73,14 @@ class FullDisk(_OfNodes):
     """Somebody else's file takes all room."""
 
     name, kind = "full-disk", FULL_DISK
+    text = "disk is full"
 
-    def begin(self) -> Strike:
-        for node in self._choose():
+    def begin(self) -> None:
+        for node in self.nodes:
             self.backend.fill_disk(node)
-        return Strike(self._nodes, "disk is full")
 
     def heal(self) -> None:
-        for node in self._nodes:
+        for node in self.nodes:
             self.backend.free_disk(node)
 
 
@@ -85,12 +88,12 @@ class FailedDisk(_OfNodes):
     """Writes and syncs fail with EIO; the node ends by itself, as it must."""
 
     name, kind = "failed-disk", FAILED_DISK
+    text = "disk fails with EIO"
 
-    def begin(self) -> Strike:
-        for node in self._choose():
+    def begin(self) -> None:
+        for node in self.nodes:
             self.backend.fail_disk(node)
-        return Strike(self._nodes, "disk fails with EIO")
 
     def heal(self) -> None:
-        for node in self._nodes:
+        for node in self.nodes:
             self.backend.mend_disk(node)

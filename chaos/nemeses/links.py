@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from chaos.backends.backend import CLIENTS, DELAY, LOSS, PARTITION, RESET, Delay, all_links
 from chaos.nemeses import grudges
-from chaos.nemeses.nemesis import LEADER, MINORITY, ONE, Nemesis, Strike
+from chaos.nemeses.nemesis import LEADER, MINORITY, ONE, Field, Nemesis, Strike
 
 
 class _Partition(Nemesis):
     kind = PARTITION
+
+    def __init__(self, field: Field):
+        super().__init__(field)
+        self._cut: grudges.Grudge = frozenset()
+
+    def begin(self) -> None:
+        self.backend.cut(self._cut)
 
     def heal(self) -> None:
         self.backend.cut(())
@@ -19,10 +26,9 @@ class Halves(_Partition):
 
     name = "halves"
 
-    def begin(self) -> Strike:
-        cut = grudges.halves(self.rng, self.backend.nodes())
-        self.backend.cut(cut)
-        return Strike(_nodes(cut), f"halves: {_text(cut)}")
+    def plan(self) -> Strike:
+        self._cut = grudges.halves(self.rng, self.backend.nodes())
+        return Strike(_nodes(self._cut), f"halves: {_text(self._cut)}")
 
 
 class Alone(_Partition):
@@ -30,13 +36,12 @@ class Alone(_Partition):
 
     name = "alone"
 
-    def begin(self) -> Strike:
+    def plan(self) -> Strike:
         node, = self.field.aim(ONE, LEADER)
-        cut = grudges.alone(node, self.backend.nodes())
+        self._cut = grudges.alone(node, self.backend.nodes())
         everywhere = self.rng.random() < 0.3
         if everywhere:
-            cut |= grudges.from_clients([node])
-        self.backend.cut(cut)
+            self._cut |= grudges.from_clients([node])
         return Strike([node], "hears no node" + " and no client" * everywhere)
 
 
@@ -45,10 +50,9 @@ class Bridge(_Partition):
 
     name = "bridge"
 
-    def begin(self) -> Strike:
-        cut = grudges.bridge(self.rng, self.backend.nodes())
-        self.backend.cut(cut)
-        return Strike(_nodes(cut), f"bridge: {_text(cut)}")
+    def plan(self) -> Strike:
+        self._cut = grudges.bridge(self.rng, self.backend.nodes())
+        return Strike(_nodes(self._cut), f"bridge: {_text(self._cut)}")
 
 
 class Ring(_Partition):
@@ -56,10 +60,9 @@ class Ring(_Partition):
 
     name = "ring"
 
-    def begin(self) -> Strike:
-        cut = grudges.majorities_ring(self.rng, self.backend.nodes())
-        self.backend.cut(cut)
-        return Strike(_nodes(cut), f"ring of majorities: {_text(cut)}")
+    def plan(self) -> Strike:
+        self._cut = grudges.majorities_ring(self.rng, self.backend.nodes())
+        return Strike(_nodes(self._cut), f"ring of majorities: {_text(self._cut)}")
 
 
 class OneWay(_Partition):
@@ -67,10 +70,10 @@ class OneWay(_Partition):
 
     name = "one-way"
 
-    def begin(self) -> Strike:
+    def plan(self) -> Strike:
         node, = self.field.aim(ONE, LEADER)
         shape = self.rng.choice((grudges.deaf, grudges.mute))
-        self.backend.cut(shape(node, self.backend.nodes()))
+        self._cut = shape(node, self.backend.nodes())
         return Strike([node], f"is {shape.__name__}")
 
 
@@ -79,9 +82,9 @@ class NoClients(_Partition):
 
     name = "no-clients"
 
-    def begin(self) -> Strike:
+    def plan(self) -> Strike:
         nodes = self.field.aim(ONE, LEADER, MINORITY)
-        self.backend.cut(grudges.from_clients(nodes))
+        self._cut = grudges.from_clients(nodes)
         return Strike(nodes, "reached by no client")
 
 
@@ -90,11 +93,13 @@ class Loss(Nemesis):
 
     name, kind = "loss", LOSS
 
-    def begin(self) -> Strike:
-        nodes = self.backend.nodes()
-        probability = self.rng.choice((0.01, 0.05, 0.2))
-        self.backend.lose(all_links(nodes, [*nodes, CLIENTS]), probability)
-        return Strike(nodes, f"each packet is lost with probability {probability}")
+    def plan(self) -> Strike:
+        self.nodes = self.backend.nodes()
+        self._probability = self.rng.choice((0.01, 0.05, 0.2))
+        return Strike(self.nodes, f"each packet is lost with probability {self._probability}")
+
+    def begin(self) -> None:
+        self.backend.lose(all_links(self.nodes, [*self.nodes, CLIENTS]), self._probability)
 
     def heal(self) -> None:
         self.backend.lose((), 0.0)
@@ -105,14 +110,16 @@ class LatePackets(Nemesis):
 
     name, kind = "delay", DELAY
 
-    def begin(self) -> Strike:
-        nodes = self.backend.nodes()
-        chosen = self.field.aim(ONE, LEADER, MINORITY)
-        delay = self.rng.choice((Delay(30, 10), Delay(60, 50, reorder=True), Delay(150, 100),
-                                 Delay(10, 10, reorder=True)))
-        self.backend.delay(all_links(chosen, nodes), delay)
-        return Strike(chosen, f"packets wait {delay.ms} ms, give or take {delay.jitter_ms} ms"
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY)
+        delay = self._delay = self.rng.choice(
+            (Delay(30, 10), Delay(60, 50, reorder=True), Delay(150, 100),
+             Delay(10, 10, reorder=True)))
+        return Strike(self.nodes, f"packets wait {delay.ms} ms, give or take {delay.jitter_ms} ms"
                       + ", and overtake each other" * delay.reorder)
+
+    def begin(self) -> None:
+        self.backend.delay(all_links(self.nodes, self.backend.nodes()), self._delay)
 
     def heal(self) -> None:
         self.backend.delay((), None)
@@ -123,12 +130,14 @@ class Resets(Nemesis):
 
     name, kind = "resets", RESET
 
-    def begin(self) -> Strike:
-        nodes = self.field.aim(ONE, LEADER)
-        others = self.rng.choice(([CLIENTS], self.backend.nodes()))
-        self.backend.reset(all_links(nodes, others))
-        return Strike(nodes, "connections with " + ("clients" if others == [CLIENTS] else "nodes")
-                      + " are reset")
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER)
+        whom, self._others = self.rng.choice(
+            (("clients", [CLIENTS]), ("nodes", self.backend.nodes())))
+        return Strike(self.nodes, f"connections with {whom} are reset")
+
+    def begin(self) -> None:
+        self.backend.reset(all_links(self.nodes, self._others))
 
     def heal(self) -> None:
         self.backend.reset(())

@@ -17,7 +17,7 @@ class LeaderChurn(Loop):
 
     name, kind = "leader-churn", LEADERSHIP
 
-    def prepare(self) -> Strike:
+    def plan(self) -> Strike:
         return Strike([], "leadership is handed over again and again")
 
     def step(self) -> None:
@@ -37,7 +37,7 @@ class MemberChurn(Loop):
     name, kind = "member-churn", MEMBERSHIP
     pause_s = (0.0, 1.0)
 
-    def prepare(self) -> Strike:
+    def plan(self) -> Strike:
         return Strike([], "nodes join and leave, replicas move")
 
     def step(self) -> None:

@@ -1,9 +1,10 @@
 """One fault, from its beginning to its healing; and whom it may be aimed at.
 
-Contract.  A ``Nemesis`` is used once: ``begin`` does it and says to whom and what, ``heal`` undoes
-it, however far ``begin`` came.  What it chooses it draws from ``Field.rng``.  It never starts nodes
-that are down: whoever schedules does, after everything has been healed, so that no order of two
-nemeses can wait for each other.  Both raise ``BackendError`` when it cannot be done just now.
+Contract.  A ``Nemesis`` is used once: ``plan`` says to whom and what, ``begin`` does it, ``heal``
+undoes it, however far ``begin`` came.  What it chooses it draws from ``Field.rng``.  It never
+starts nodes that are down at the end: whoever schedules does, after everything has been healed, so
+that no order of two nemeses can wait for each other.  All raise ``BackendError`` when it cannot be
+done just now.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LOOP_END_S = 60.0
 
 
 class Strike(NamedTuple):
-    """What has been done."""
+    """What is going to be done."""
 
     nodes: list[int]
     text: str
@@ -90,9 +91,14 @@ class Nemesis(abc.ABC):
         self.field = field
         self.backend = field.backend
         self.rng = field.rng
+        self.nodes: list[int] = []
 
     @abc.abstractmethod
-    def begin(self) -> Strike:
+    def plan(self) -> Strike:
+        """Chooses whom and how; nothing has been done yet."""
+
+    @abc.abstractmethod
+    def begin(self) -> None:
         """Does it."""
 
     def heal(self) -> None:
@@ -108,23 +114,19 @@ class Loop(Nemesis):
 
     def __init__(self, field: Field):
         super().__init__(field)
+        # Its own: what the loop draws must not depend on when others draw.
+        self.rng = random.Random(field.rng.random())
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"nemesis {self.name}", daemon=True)
         self.done = 0
         self.refused = 0
 
     @abc.abstractmethod
-    def prepare(self) -> Strike:
-        """Chooses whom and how."""
-
-    @abc.abstractmethod
     def step(self) -> None:
         """Once; ``BackendError`` when it cannot be done just now."""
 
-    def begin(self) -> Strike:
-        strike = self.prepare()
+    def begin(self) -> None:
         self._thread.start()
-        return strike
 
     def heal(self) -> None:
         self._over.set()

@@ -14,15 +14,17 @@ class Kill(Nemesis):
 
     name, kind, order = "kill", KILL, 0
 
-    def begin(self) -> Strike:
-        nodes = self.field.aim(ONE, LEADER, MINORITY, ALL)
-        for node in nodes:
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY, ALL)
+        self._back = self.rng.random() < 0.5
+        return Strike(self.nodes, "killed" + " and started again" * self._back)
+
+    def begin(self) -> None:
+        for node in self.nodes:
             self.backend.kill(node)
-        back = self.rng.random() < 0.5
-        if back:
-            for node in nodes:
+        if self._back:
+            for node in self.nodes:
                 self.backend.start(node)
-        return Strike(nodes, "killed and started again" if back else "killed")
 
 
 class Stop(Nemesis):
@@ -30,11 +32,13 @@ class Stop(Nemesis):
 
     name, kind, order = "stop", STOP, 0
 
-    def begin(self) -> Strike:
-        nodes = self.field.aim(ONE, LEADER, MINORITY)
-        for node in nodes:
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY)
+        return Strike(self.nodes, "stopped")
+
+    def begin(self) -> None:
+        for node in self.nodes:
             self.backend.stop(node)
-        return Strike(nodes, "stopped")
 
 
 class RollingRestart(Nemesis):
@@ -42,12 +46,15 @@ class RollingRestart(Nemesis):
 
     name, kind, order = "rolling-restart", STOP, 0
 
-    def begin(self) -> Strike:
-        nodes = self.rng.sample(self.backend.nodes(), len(self.backend.nodes()))
-        for node in nodes:
+    def plan(self) -> Strike:
+        nodes = self.backend.nodes()
+        self.nodes = self.rng.sample(nodes, len(nodes))
+        return Strike(sorted(nodes), f"stopped and started in the order {self.nodes}")
+
+    def begin(self) -> None:
+        for node in self.nodes:
             self.backend.stop(node)
             self.backend.start(node)
-        return Strike(sorted(nodes), f"stopped and started in the order {nodes}")
 
 
 class Pause(Nemesis):
@@ -56,18 +63,16 @@ class Pause(Nemesis):
 
     name, kind = "pause", PAUSE
 
-    def __init__(self, field):
-        super().__init__(field)
-        self._nodes: list[int] = []
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY)
+        return Strike(self.nodes, "paused")
 
-    def begin(self) -> Strike:
-        self._nodes = self.field.aim(ONE, LEADER, MINORITY)
-        for node in self._nodes:
+    def begin(self) -> None:
+        for node in self.nodes:
             self.backend.pause(node)
-        return Strike(self._nodes, "paused")
 
     def heal(self) -> None:
-        for node in self._nodes:
+        for node in self.nodes:
             self.backend.resume(node)
 
 
@@ -77,16 +82,16 @@ class ShortPauses(Loop):
 
     name, kind = "short-pauses", PAUSE
 
-    def prepare(self) -> Strike:
-        self._nodes = self.field.aim(ONE, LEADER, MINORITY)
+    def plan(self) -> Strike:
+        self.nodes = self.field.aim(ONE, LEADER, MINORITY)
         self._ms = self.rng.choice((LEASE_MS - 60, LEASE_MS + 100))
-        return Strike(self._nodes, f"paused for {self._ms} ms again and again")
+        return Strike(self.nodes, f"paused for {self._ms} ms again and again")
 
     def step(self) -> None:
         try:
-            for node in self._nodes:
+            for node in self.nodes:
                 self.backend.pause(node)
             self.wait(self._ms / 1000)
         finally:
-            for node in self._nodes:
+            for node in self.nodes:
                 self.backend.resume(node)

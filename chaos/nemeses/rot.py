@@ -53,25 +53,34 @@ class BitRot(Nemesis):
         super().__init__(field)
         self._atlas = atlas
 
-    def begin(self) -> Strike:
-        node, = self.field.aim("one")
+    def plan(self) -> Strike:
+        self.nodes = node, = self.field.aim("one")
         kinds = [entries, hard_state, index_files, checkpoints]
         self.rng.shuffle(kinds)
         for places in kinds:
             found = [flip for flip in places(self.rng, self.backend, node)
                      if self._atlas.may_hit(node, flip.region)]
             if found:
-                return self._flip(node, found)
+                self._flips = self._choose(node, found)
+                return Strike(self.nodes, "bits flipped in "
+                              + ", ".join(flip.text for flip in self._flips))
         raise BackendError(f"there is nothing on node {node} that may be damaged any more")
 
-    def _flip(self, node: int, found: list[Flip]) -> Strike:
-        texts = []
+    def _choose(self, node: int, found: list[Flip]) -> list[Flip]:
+        """Some of them, as far as the atlas allows one after the other."""
+        chosen = []
         for flip in self.rng.sample(found, min(len(found), self.rng.choice(FLIPS))):
             if self._atlas.may_hit(node, flip.region):
                 self._atlas.hit(node, flip.region)
+                chosen.append(flip)
+        return chosen
+
+    def begin(self) -> None:
+        for flip in self._flips:
+            try:
                 flip_bit(flip.path, flip.offset, self.rng.randrange(8))
-                texts.append(flip.text)
-        return Strike([node], "bits flipped in " + ", ".join(texts))
+            except FileNotFoundError:
+                continue  # sealed, replaced or removed meanwhile: what is gone cannot rot
 
 
 def flip_bit(path: Path, offset: int, bit: int) -> None:

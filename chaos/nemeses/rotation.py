@@ -3,7 +3,7 @@
 Contract.  ``Rotation.run`` goes on until it is told to stop, and leaves a cluster that nothing
 hinders and whose nodes all run, whatever went wrong in between; it raises ``BackendError`` only
 when that cannot be reached.  Every begin and every healing is told to ``emit`` as a fault of a
-history.  A nemesis that could not be begun is in ``refusals``: nothing was done, or it was undone.
+history.  What could not be planned, begun or healed at once is in ``refusals``.
 
 Theory.  Random subsets find what single faults do not; a quarter of calm turns lets the cluster do
 something that the next turn can break (Jepsen's rotations).  What is chosen follows from a seed;
@@ -115,14 +115,18 @@ class Rotation:
         return next(each for each in CLASSES if each.name == name)(self._field)
 
     def _begin(self, nemesis: Nemesis, begun: list[tuple[Nemesis, Strike]]) -> None:
+        """The history hears of it before it is so: no effect comes before its cause."""
         try:
-            strike = nemesis.begin()
+            strike = nemesis.plan()
         except BackendError as error:
             self.refusals.append(f"{nemesis.name}: {error}")
-            begun.append((nemesis, Strike([], "")))  # it may have come half of the way
             return
         begun.append((nemesis, strike))
         self._emit(nemesis.kind, True, strike.nodes, f"{nemesis.name}: {strike.text}")
+        try:
+            nemesis.begin()
+        except BackendError as error:
+            self.refusals.append(f"{nemesis.name}: {error}")  # it may have come half of the way
 
     def _heal(self, begun: list[tuple[Nemesis, Strike]]) -> None:
         """Everything, then what is down is started; the history hears of it when it is so."""
@@ -134,8 +138,7 @@ class Rotation:
                 self.backend.heal_all()
         self._start_all()
         for nemesis, strike in reversed(begun):
-            if strike.text:
-                self._emit(nemesis.kind, False, strike.nodes, f"{nemesis.name}: {nemesis.healing}")
+            self._emit(nemesis.kind, False, strike.nodes, f"{nemesis.name}: {nemesis.healing}")
 
     def _start_all(self) -> None:
         try:

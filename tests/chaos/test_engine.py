@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +17,17 @@ can_start = pytest.mark.skipif(
     reason="SKIPPED, NOT PASSED: starting dockerd takes root and Debian's package of it")
 
 
-def options(directory) -> list[str]:
-    """A daemon that shares nothing with one that runs."""
-    return [f"--data-root={directory}/data", f"--exec-root={directory}/run",
-            f"--pidfile={directory}/pid", f"--host=unix://{directory}/socket", "--bridge=none",
-            "--iptables=false"]
+def daemon(directory) -> list[str]:
+    """A daemon that shares nothing with one that runs.  The namespace is not for convenience: one
+    that has no bridge removes ``docker0``, whosever it is."""
+    return ["unshare", "--net", "dockerd", f"--data-root={directory}/data",
+            f"--exec-root={directory}/run", f"--pidfile={directory}/pid",
+            f"--host=unix://{directory}/socket", "--bridge=none", "--iptables=false"]
+
+
+def links() -> set[str]:
+    """The network links of this machine that an engine may have made."""
+    return {path.name for path in Path("/sys/class/net").glob("docker*")}
 
 
 @can_start
@@ -29,8 +36,9 @@ def test_an_engine_is_started_answers_and_ends_with_its_owner(tmp_path_factory):
     directory = tmp_path_factory.mktemp("d")
     heard: list[host.Process] = []
     url = f"unix://{directory}/socket"
+    before = links()
     try:
-        started = engine.start(options(directory), url, heard.append)
+        started = engine.start(daemon(directory), url, heard.append)
     except engine.EngineUnavailable as error:
         pytest.skip(f"NO ENGINE CAN BE STARTED HERE, THIS IS NOT A PASS: {error}")
     try:
@@ -42,12 +50,13 @@ def test_an_engine_is_started_answers_and_ends_with_its_owner(tmp_path_factory):
         started.close()
     assert not host.alive(heard[0])
     assert engine.running(url) is None
+    assert links() == before
 
 
 @can_start
 def test_an_engine_that_does_not_start_says_why(tmp_path):
     with pytest.raises(engine.EngineUnavailable, match="dockerd does not start: .+"):
-        engine.start(["--no-such-option"], f"unix://{tmp_path}/socket")
+        engine.start(["dockerd", "--no-such-option"], f"unix://{tmp_path}/socket")
 
 
 def test_without_an_engine_and_without_root_there_is_one_sentence(monkeypatch):

@@ -115,13 +115,39 @@ def test_a_turn_begins_heals_and_starts_what_is_down(name, begin, heal):
 
 
 @pytest.mark.parametrize("refused", ["cut", "freeze_disk", "kill"])
-def test_what_cannot_be_begun_is_no_fault_and_is_undone(refused):
+def test_what_cannot_be_begun_is_noted_and_undone(refused):
     backend = Recorder(refused=(refused,))
     name = {"cut": "ring", "freeze_disk": "hung-disk", "kill": "kill"}[refused]
     rotated, said = run_turn(backend, name)
-    assert said == []
+    assert [row[1] for row in said] == [True, False]
     assert rotated.refusals[0] == f"{name}: {refused} is refused"
     assert "start" in backend.names()
+
+
+def test_a_history_hears_of_a_fault_before_it_is_so_and_of_its_end_after():
+    backend = Recorder()
+    said = []
+    rotated = Rotation(backend, 1, lambda _kind, on, *_: said.append((on, len(backend.asked))))
+    rotated.turn(Turn(("halves",), 0.0), threading.Event())
+    assert said == [(True, 0), (False, len(backend.asked))]
+
+
+def test_what_cannot_be_planned_is_no_fault():
+    class Planless(Nemesis):
+        name, kind = "planless", "kill"
+
+        def plan(self) -> Strike:
+            raise BackendError("nobody is there")
+
+        def begin(self) -> None:
+            raise AssertionError("begun without a plan")
+
+    backend = Recorder()
+    said = []
+    rotated = Rotation(backend, 1, lambda *row: said.append(row))
+    rotated._make = lambda _name: Planless(Field(backend, random.Random()))
+    rotated.turn(Turn(("planless",), 0.0), threading.Event())
+    assert said == [] and rotated.refusals == ["planless: nobody is there"]
 
 
 def test_when_healing_fails_everything_is_healed():
@@ -134,7 +160,10 @@ def test_an_interrupted_turn_is_healed():
     class Interrupted(Nemesis):
         name, kind = "interrupted", "kill"
 
-        def begin(self) -> Strike:
+        def plan(self) -> Strike:
+            return Strike([1], "interrupted")
+
+        def begin(self) -> None:
             raise KeyboardInterrupt
 
     backend = Recorder()
