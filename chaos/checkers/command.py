@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from chaos.checkers.check import check
-from chaos.checkers.checker import Limits
+from chaos.checkers.checker import LIMITS, Limits
 from chaos.checkers.leaders import Trace, read_trace
 from chaos.checkers.verdict import Verdict
 from chaos.history import BadHistory, read_history
@@ -38,7 +38,7 @@ def check_folder(folder: Path) -> Verdict:
         raise NoRun(f"{folder} has no {HISTORY}")
     run = _parameters(folder / PARAMETERS)
     verdict = check(read_history(history), limits_of(run), replicas=load_all(folder / REPLICAS),
-                    trace=read_trace(folder, run.get("start", "")) or polled(folder / LEADERSHIP))
+                    trace=read_trace(folder, run.get("began", "")) or polled(folder / LEADERSHIP))
     (folder / VERDICT).write_text(json.dumps(verdict.to_json(), indent=2) + "\n")
     return verdict
 
@@ -62,8 +62,10 @@ def _parameters(path: Path) -> dict[str, Any]:
 
 
 def limits_of(run: dict[str, Any]) -> Limits:
-    """What ``run.json`` says under ``limits`` (the fields of ``Limits``), else the defaults."""
-    given = run.get("limits") or {}
+    """What ``run.json`` says under ``limits`` (the fields of ``Limits``), and under ``parameters``
+    of its nodes; else the defaults."""
+    nodes = (run.get("parameters") or {}).get("nodes", LIMITS.nodes)
+    given = {"nodes": nodes, **(run.get("limits") or {})}
     return Limits(**{name: int(value) for name, value in given.items() if name in Limits._fields})
 
 

@@ -1,9 +1,10 @@
-"""Who led what, by the nodes' own logs: the white-box trace.
+"""Who led what: by the nodes' own logs, and by what they said when they were asked.
 
 Contract.  Nodes that are started with ``--log-level debug`` write a line ``role`` per change: node,
-group, term, role, leader and reason.  ``read_trace`` takes the log files of a run's folder;
-``Trace`` may also be built by hand.  Clocks of nodes may differ: only what does not depend on them
-is judged; when a leader was elected is compared with the run's own clock only to count changes.
+group, term, role, leader and reason.  A run that asks its nodes keeps ``leadership.jsonl``, whose
+lines are ``[time_us, group, term, leader]``, leader 0 = nobody knows.  ``read_trace`` takes both
+from a run's folder; a ``Trace`` may also be built by hand.  Clocks of nodes may differ: only what
+does not depend on them is judged; when a leader was elected counts only for the number of changes.
 
 Theory.  A leader says so itself, and every follower names the leader that it believes: both must
 be the same node in one term of one group.
@@ -22,6 +23,9 @@ from chaos.checkers.checker import Checker
 ROLE, LEADER = "role", "leader"
 #: A file of a node's log: ``nodes/N/log`` of the run's folder.
 LOGS = "nodes/*/log"
+LEADERSHIP = "leadership.jsonl"
+#: The run itself, in the place of a node; and the leader of a term of which nobody heard.
+OBSERVER, NOBODY_KNOWS = -1, 0
 
 
 class Role(NamedTuple):
@@ -41,26 +45,36 @@ class Trace:
     def __init__(self, roles: Iterable[Role] = ()):
         self.roles = list(roles)
 
-    def leads(self) -> Iterator[Role]:
-        """Nodes that took the lead."""
-        return (role for role in self.roles if role.role == LEADER)
-
     def nodes_that_led(self) -> dict[int, set[int]]:
-        """Nodes that led each group, ever."""
-        led: dict[int, set[int]] = {}
-        for role in self.leads():
-            led.setdefault(role.group, set()).add(role.node)
-        return led
+        """Nodes that led each group, ever; ``NOBODY_KNOWS`` among them when there was a term of
+        which nobody knows who led it."""
+        led: dict[int, dict[int, int]] = {}
+        for role in self.roles:
+            if leader_of(role):
+                led.setdefault(role.group, {})[role.term] = leader_of(role)
+        return {group: {*terms.values()} | self._gaps(terms) for group, terms in led.items()}
+
+    @staticmethod
+    def _gaps(terms: dict[int, int]) -> set[int]:
+        return {NOBODY_KNOWS} if len(terms) <= max(terms) - min(terms) else set()
 
     def leader_changes(self, from_us: int) -> int:
-        """Elections at or after ``from_us`` in groups that had a leader before; those of which
-        nobody knows when they were are counted."""
+        """Terms with a leader, first heard of at or after ``from_us``, in groups that had a leader
+        before; those of which nobody knows when they were are counted."""
         first: dict[int, int] = {}
-        for role in self.leads():
-            first[role.group] = min(role.term, first.get(role.group, role.term))
-        return len({(role.group, role.term) for role in self.leads()
-                    if role.term > first[role.group]
-                    and (role.time_us < 0 or role.time_us >= from_us)})
+        heard: dict[tuple[int, int], int] = {}
+        for role in self.roles:
+            if leader_of(role):
+                first[role.group] = min(role.term, first.get(role.group, role.term))
+                at = (role.group, role.term)
+                heard[at] = min(role.time_us, heard.get(at, role.time_us))
+        return sum(1 for (group, term), time_us in heard.items()
+                   if term > first[group] and (time_us < 0 or time_us >= from_us))
+
+
+def leader_of(role: Role) -> int:
+    """Who leads, by this node's word; 0 = it does not know."""
+    return role.node if role.role == LEADER else role.leader
 
 
 class RoleTrace(Checker):
@@ -86,7 +100,7 @@ class RoleTrace(Checker):
             if role.role == FRESH:
                 terms = {place: term for place, term in terms.items() if not _is_of(place, role)}
                 continue
-            leader = role.node if role.role == LEADER else role.leader
+            leader = leader_of(role)
             if leader:
                 first = leaders.setdefault((role.group, role.term), leader)
                 if first != leader:
@@ -119,7 +133,19 @@ def read_trace(folder: Path, began: str = "") -> Trace | None:
     for path in sorted(folder.glob(LOGS)):
         with path.open(encoding="utf-8", errors="replace") as file:
             roles.extend(_roles(file, began_us))
+    roles.extend(_observed(folder / LEADERSHIP))
     return Trace(roles) if any(role.role != FRESH for role in roles) else None
+
+
+def _observed(path: Path) -> Iterator[Role]:
+    """What the run heard when it asked: as one more follower."""
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                time_us, group, term, leader = json.loads(line)
+                yield Role(time_us, OBSERVER, group, term, "follower", leader)
 
 
 def _roles(lines: Iterable[str], began_us: int | None) -> Iterator[Role]:

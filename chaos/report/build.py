@@ -123,7 +123,7 @@ def _errors(found: series.Series) -> Iterator[dict[str, str]]:
 
 
 def _facts(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "start", run.get("start", "?")
+    yield "began", run.get("began", "?")
     for name, value in run.get("parameters", {}).items():
         if name != "output" and value not in ("", [], None):
             yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -110,7 +110,7 @@ def _first(group: BaseExceptionGroup) -> BaseException:
 async def _conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: Torment,
                    data: Path, say: Callable[[str], None]) -> Conducted:
     now_s = time.time()
-    folder.note(start=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s)),
+    folder.note(began=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s)),
                 run=run_number(parameters.seed, now_s))
     interrupted: list[int] = []
     with trio.CancelScope() as scope:

@@ -42,7 +42,7 @@ def judge(parameters: Parameters, folder: Folder, found: Conducted, control: Con
 
 def who_led(folder: Folder) -> Trace:
     """By the nodes' own logs; where they do not tell, as it was seen from outside."""
-    return read_trace(folder.path, folder.facts["start"]) or trace_of(folder.leadership)
+    return read_trace(folder.path, folder.facts["began"]) or trace_of(folder.leadership)
 
 
 def dump_replicas(folder: Folder) -> list[str]:

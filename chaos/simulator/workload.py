@@ -259,12 +259,20 @@ class Workload:
         self._attempts[attempt] = (append, timer)
         request = AppendRequest(client, attempt, group, append.partition, append.payload,
                                 append.acks)
-        self._deliver(client, node, request)
+        self._deliver(client, node, request, once=append.producer < 0)
 
-    def _deliver(self, client: int, node: int, request: tuple) -> None:
-        receive = self._cluster.receive
-        self._cluster.network.send(client, node, "client", (request,),
-                                   lambda sender, frame: receive(node, sender, frame))
+    def _deliver(self, client: int, node: int, request: tuple, once: bool = False) -> None:
+        """``once``: the network may not double it.  A connection doubles nothing; what arrives
+        twice stands for a retry, and a plain append is not retried."""
+        receive, left = self._cluster.receive, [None]
+
+        def arrived(sender: int, frame: tuple) -> None:
+            if left:
+                if once:
+                    left.pop()
+                receive(node, sender, frame)
+
+        self._cluster.network.send(client, node, "client", (request,), arrived)
 
     def _timed_out(self, attempt: int) -> None:
         append, _ = self._attempts.pop(attempt)

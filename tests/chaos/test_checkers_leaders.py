@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from chaos.checkers.leaders import FRESH, Role, Trace, read_trace
+from chaos.checkers.leaders import FRESH, NOBODY_KNOWS, OBSERVER, Role, Trace, read_trace
 from tests.chaos.timeline import Timeline
 
 
@@ -54,9 +54,14 @@ def test_the_new_life_of_another_replica_excuses_nothing():
 
 def test_changes_are_elections_in_groups_that_had_a_leader():
     trace = Trace([role(1, 1, time_us=5), role(2, 2, time_us=50), role(2, 3, time_us=60),
-                   role(3, 1, group=2, time_us=70), role(3, 3, "follower", 2, time_us=80)])
-    assert [trace.leader_changes(at) for at in (-1, 0, 55, 65)] == [2, 2, 1, 0]
-    assert trace.nodes_that_led() == {1: {1, 2}, 2: {3}}
+                   role(3, 1, group=2, time_us=70), role(3, 3, "follower", 2, group=2, time_us=80)])
+    assert [trace.leader_changes(at) for at in (-1, 0, 55, 65)] == [3, 3, 2, 1]
+    assert trace.nodes_that_led() == {1: {1, 2}, 2: {2, 3, NOBODY_KNOWS}}
+
+
+def test_a_term_of_which_nobody_heard_may_have_had_another_leader():
+    assert Trace([role(1, 1), role(1, 3)]).nodes_that_led() == {1: {1, NOBODY_KNOWS}}
+    assert Trace([role(1, 1), role(1, 2)]).nodes_that_led() == {1: {1}}
 
 
 def line(node: int, event: str, **fields) -> str:
@@ -88,3 +93,13 @@ def test_nodes_that_tell_nothing_of_roles_leave_no_trace(tmp_path):
     folder.mkdir(parents=True)
     (folder / "log").write_text(line(1, "ready", boot_epoch=1))
     assert read_trace(tmp_path) is None
+
+
+def test_what_the_run_heard_is_one_more_follower(tmp_path):
+    (tmp_path / "leadership.jsonl").write_text("[5,3,1,2]\n[9,3,1,0]\n[20,3,2,1]\n[30,3,")
+    trace = read_trace(tmp_path)
+    assert trace.roles[-1] == Role(20, OBSERVER, 3, 2, "follower", 1)
+    assert trace.leader_changes(6) == 1
+    assert Timeline().ids(trace=trace) == set()
+    trace.roles.append(role(3, 2, group=3))
+    assert Timeline().ids(trace=trace) == {"A19"}
