@@ -16,7 +16,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
-.PHONY: clean fuzz asan machine missing
+.PHONY: chaos clean fuzz asan machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -74,6 +74,9 @@ asan: $(VENV)/.built-dev  ## the extension under address and undefined behaviour
 	cd $(ASAN_TREE) && LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	  PYTHONMALLOC=malloc $(abspath $(PY)) -m pytest -q -p no:cacheprovider $(ASAN_TESTS) $(ARGS)
+
+chaos: $(VENV)/.built-dev  ## ten minutes of faults against containers; ARGS="--seed 4711"
+	$(VENV)/bin/multiraft chaos run --backend docker --seconds 600 $(ARGS)
 
 clean:  ## remove what was built; the virtual environment stays until you remove it
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis *.egg-info

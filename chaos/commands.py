@@ -9,10 +9,12 @@ import click
 #: command -> where it is, and its line in the help: what one command needs (trio, docker, the
 #: simulator) is not the others' price.
 COMMANDS = {
+    "run": ("chaos.run.command:run_command", "A cluster of real nodes: load, faults, a verdict."),
+    "report": ("chaos.report.command:report_command", "The page of a run."),
     "sim": ("chaos.simulator.command:simulate", "Whole clusters simulated, from one seed each."),
-    "check": ("chaos.checkers.command:check_command", "The verdict on a run's folder."),
     "faults": ("chaos.nemeses.command:faults", "Which faults can be caused here, each proven."),
     "planted": ("chaos.planted.command:planted", "Known mistakes planted, to see them caught."),
+    "check": ("chaos.checkers.command:check_command", "The verdict on a run's folder."),
 }
 
 

@@ -171,7 +171,8 @@ class _Processes:
 def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str],
                  python: str = "") -> list[str]:
     """How a node is started: by the launcher, with its clock and the planted bugs."""
-    start = ["node", "start", "--config", str(config)]
+    # Changes of roles are told at this level, all of them; the checkers read them from the log.
+    start = ["node", "start", "--config", str(config), "--log-level", "debug"]
     if importlib.util.find_spec("chaos.launcher") is None:
         command = host.module("admin_cli", *start)
     else:

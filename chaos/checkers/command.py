@@ -11,12 +11,14 @@ import click
 
 from chaos.checkers.check import check
 from chaos.checkers.checker import LIMITS, Limits
-from chaos.checkers.leaders import read_trace
+from chaos.checkers.leaders import Trace, read_trace
 from chaos.checkers.verdict import Verdict
 from chaos.history import BadHistory, read_history
 from chaos.replicas import BadDump, load_all
+from chaos.run.leadership import trace_of
 
 HISTORY, REPLICAS, PARAMETERS, VERDICT = "history.jsonl", "replicas", "run.json", "verdict.json"
+LEADERSHIP = "leadership.jsonl"
 
 EXIT_PASSED, EXIT_FAILED, EXIT_NO_RUN, EXIT_INVALID = 0, 1, 2, 3
 _EXITS = {"passed": EXIT_PASSED, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}
@@ -36,9 +38,14 @@ def check_folder(folder: Path) -> Verdict:
         raise NoRun(f"{folder} has no {HISTORY}")
     run = _parameters(folder / PARAMETERS)
     verdict = check(read_history(history), limits_of(run), replicas=load_all(folder / REPLICAS),
-                    trace=read_trace(folder, run.get("began", "")))
+                    trace=read_trace(folder, run.get("began", "")) or polled(folder / LEADERSHIP))
     (folder / VERDICT).write_text(json.dumps(verdict.to_json(), indent=2) + "\n")
     return verdict
+
+
+def polled(path: Path) -> Trace | None:
+    """Who led as the run saw it from outside; None when nobody looked."""
+    return trace_of(path) if path.is_file() else None
 
 
 def _parameters(path: Path) -> dict[str, Any]:

@@ -302,7 +302,8 @@ class ProducerState:
         if type(outcome) is ResponseEvent:
             if self.settings.acks == "none":
                 for queue, batch in attempt.batches:
-                    self._acknowledge(queue, batch, -1)
+                    if not batch.done:  # else it was given up while its link was being connected
+                        self._acknowledge(queue, batch, -1)
                 return
             if outcome.code == Code.OK:
                 results = outcome.reply.results

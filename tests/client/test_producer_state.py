@@ -14,7 +14,7 @@ from multiraft.client._producer import ProducerState
 from multiraft.client._records import Record
 from multiraft.wire import messages as m
 from multiraft.wire.connection import ResponseEvent
-from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail
 
 
 def metadata(partitions: int = 1, leader: int = 1, epoch: int = 1) -> m.MetadataReply:
@@ -295,6 +295,21 @@ def test_without_idempotence_batches_carry_no_identity_and_no_question_is_asked(
         assert not bench.state.wants_identity
         bench.send()
         assert sequences(bench.one()) == [(-1, -1, -1)]
+
+
+def test_a_batch_without_acknowledgement_that_leaves_after_it_was_given_up_changes_nothing():
+    """Its link was being connected all the time: the request leaves when the caller has long been
+    told that nobody knows."""
+    bench = Bench(acks="none", delivery_timeout_ms=1000)
+    delivery = bench.send()
+    attempt = bench.one()
+    bench.poll(1000)
+    assert isinstance(delivery.outcome, AmbiguousOutcome)
+    bench.state.done(attempt, ResponseEvent(1), 1001)
+    assert isinstance(delivery.outcome, AmbiguousOutcome)
+    assert bench.state.records.buffered_bytes == 0
+    bench.send(now=1002)
+    assert bench.one(1002).batches
 
 
 def test_memory_is_accounted_until_the_outcome_is_known():

@@ -24,7 +24,8 @@ OPTIONAL = ("pyspark",)
 #: Forks one child per module, so that third-party packages are imported once and ours anew.
 ALONE = """
 import importlib, os, sys, traceback
-for third_party in ("trio", "cbor2", "sortedcontainers", "click", "rich.progress"):
+for third_party in ("trio", "cbor2", "sortedcontainers", "click", "rich.progress", "docker",
+                    "testcontainers.core.container", "matplotlib.figure", "jinja2"):
     importlib.import_module(third_party)
 for name in sys.argv[2:]:
     child = os.fork()

@@ -64,8 +64,13 @@ LAYERS = (
           ("admin_cli.**", "spark.**", "pyspark_multiraft.**", "multiraft.client.**",
            "multiraft.wire.**", *CODEC, "placement.**"), ("click", "rich", "pyspark"), (), {}),
     Layer("`chaos`", ("chaos/**.py",),
-          ("chaos.**", "multiraft.**", "placement.**"), ("sortedcontainers", "click", "rich"),
-          (), {"chaos/backends/containers.py": ("docker", "testcontainers")}),
+          ("chaos.**", "multiraft.**", "placement.**"),
+          ("sortedcontainers", "click", "rich", "trio"), (),
+          {"chaos/backends/containers.py": ("docker", "testcontainers"),
+           "chaos/report/build.py": ("jinja2",),
+           "chaos/report/charts.py": ("matplotlib", "numpy"),
+           "chaos/report/lanes.py": ("numpy",),
+           "chaos/report/series.py": ("numpy",)}),
 )
 
 #: Only the simulator of ``chaos`` opens the box; everything else there sees a client's view.

@@ -1,0 +1,11 @@
+"""A run as a page that a person can look at.
+
+Contract.  ``build(folder)`` reads what a run left (``run.json``, ``history.jsonl``,
+``leadership.jsonl``, ``verdict.json``; a run that broke off has only some of them) and writes
+``report.html``: one file that needs no network.  Histories of any length become charts of bounded
+size: everything is aggregated before it is drawn.
+"""
+
+from chaos.report.build import NoRun, build
+
+__all__ = ["NoRun", "build"]

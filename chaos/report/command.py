@@ -1,0 +1,41 @@
+"""`multiraft chaos report DIR`: the page of a run, built anew; served on loopback if wanted."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+from pathlib import Path
+
+import click
+
+from chaos.report.build import NoRun, build
+
+LOOPBACK = "127.0.0.1"
+
+
+@click.command("report")
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--serve", is_flag=True, help="Serve the folder on loopback until interrupted.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True,
+              help="With --serve; 0 = any free one.")
+def report_command(directory: Path, serve: bool, port: int) -> None:
+    """Build the page of the run in DIRECTORY and print where it is."""
+    try:
+        page = build(directory)
+    except NoRun as error:
+        raise click.ClickException(str(error)) from error
+    if not serve:
+        click.echo(page)
+        return
+    with server(directory, port) as listening:
+        click.echo(f"http://{LOOPBACK}:{listening.server_port}/{page.name}")
+        try:
+            listening.serve_forever()
+        except KeyboardInterrupt:
+            click.echo("")
+
+
+def server(directory: Path, port: int) -> http.server.ThreadingHTTPServer:
+    """The folder over HTTP, to this machine only; ``port`` 0 = any free one."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(directory))
+    return http.server.ThreadingHTTPServer((LOOPBACK, port), handler)

@@ -1,0 +1,163 @@
+"""A history as columns: one pass, a few bytes per operation, nothing that is drawn yet.
+
+Contract.  ``read(path)`` raises ``BadHistory``.  Times are seconds since the run began.  An
+operation without a completion ends with the history, as ``info``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy
+
+from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, read_history
+
+#: Outcomes, as numbers in ``Columns.outcome``.
+OUTCOMES = (OK, FAIL, INFO)
+#: Appends differ by what was promised; all other operations go by their name.
+ACKS = "acks"
+#: From top to bottom; others follow.
+ORDER = ("append (commit)", "append (leader)", "append (none)", "read", "poll", "offsets",
+         "create topic", "delete topic", "describe", "assign")
+
+
+class Fault(NamedTuple):
+    """One fault from its beginning to its end."""
+
+    kind: str
+    nodes: tuple[int, ...]
+    begin_s: float
+    end_s: float
+    text: str
+
+
+@dataclass
+class Columns:
+    """Operations, one row each."""
+
+    begin_s: numpy.ndarray
+    end_s: numpy.ndarray
+    name: numpy.ndarray  # index into ``Series.names``
+    outcome: numpy.ndarray  # index into ``OUTCOMES``
+
+    def where(self, names: list[int]) -> "Columns":
+        """The rows of some kinds of operation."""
+        mask = numpy.isin(self.name, names)
+        return Columns(self.begin_s[mask], self.end_s[mask], self.name[mask], self.outcome[mask])
+
+
+@dataclass
+class Series:
+    """Everything of a history that charts and tables show."""
+
+    columns: Columns
+    names: list[str]  # "append (commit)", "read", ...
+    faults: list[Fault]
+    phases: list[tuple[str, float]]  # name, begin
+    errors: Counter[tuple[str, str, str]]  # (operation, outcome, error)
+    duration_s: float
+    events: int
+
+
+@dataclass
+class _Reading:
+    """The state of the pass."""
+
+    begin: array = field(default_factory=lambda: array("d"))
+    end: array = field(default_factory=lambda: array("d"))
+    name: array = field(default_factory=lambda: array("b"))
+    outcome: array = field(default_factory=lambda: array("b"))
+    names: dict[str, int] = field(default_factory=dict)
+    open: dict[int, tuple[float, str]] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    begun: dict[tuple[str, tuple[int, ...]], tuple[float, str]] = field(default_factory=dict)
+    phases: list[tuple[str, float]] = field(default_factory=list)
+    errors: Counter = field(default_factory=Counter)
+    now_s: float = 0.0
+
+    def row(self, begin_s: float, label: str, outcome: int) -> None:
+        self.begin.append(begin_s)
+        self.end.append(self.now_s)
+        self.name.append(self.names.setdefault(label, len(self.names)))
+        self.outcome.append(outcome)
+
+
+def label_of(event: Event) -> str:
+    """What an operation is called in charts."""
+    if event.name == "append":
+        return f"append ({event.data.get(ACKS, '?')})"
+    return event.name.replace("_", " ")
+
+
+def read(path: Path) -> Series:
+    """See the module docstring."""
+    reading, events = _Reading(), 0
+    for event in read_history(path):
+        events += 1
+        reading.now_s = event.time_us / 1e6
+        if event.kind == INVOKE:
+            reading.open[event.operation] = (reading.now_s, label_of(event))
+        elif event.kind in OUTCOMES:
+            _completed(reading, event)
+        elif event.kind == FAULT:
+            _fault(reading, event)
+        elif event.kind == PHASE:
+            reading.phases.append((event.name, reading.now_s))
+    for begin_s, label in reading.open.values():
+        reading.row(begin_s, label, OUTCOMES.index(INFO))
+    for (kind, nodes), (begin_s, text) in reading.begun.items():
+        reading.faults.append(Fault(kind, nodes, begin_s, reading.now_s, text))
+    names = sorted(reading.names, key=lambda name: (ORDER + (name,)).index(name))
+    new_number = numpy.array([names.index(name) for name in reading.names], dtype=int)
+    columns = Columns(numpy.array(reading.begin), numpy.array(reading.end),
+                      new_number[numpy.array(reading.name, dtype=int)],
+                      numpy.array(reading.outcome))
+    return Series(columns, names, sorted(reading.faults, key=lambda f: f.begin_s),
+                  reading.phases, reading.errors, reading.now_s, events)
+
+
+def _completed(reading: _Reading, event: Event) -> None:
+    asked = reading.open.pop(event.operation, None)
+    if asked is None:
+        return  # a completion of nothing: the checkers complain of it
+    reading.row(*asked, OUTCOMES.index(event.kind))
+    if event.kind != OK:
+        reading.errors[asked[1], event.kind, event.data.get("error", "?")] += 1
+
+
+def _fault(reading: _Reading, event: Event) -> None:
+    nodes = tuple(event.data.get("nodes", ()))
+    key, text = (event.name, nodes), event.data.get("text", "")
+    if event.data.get("on"):
+        reading.begun.setdefault(key, (reading.now_s, text))
+        return
+    ended = [other for other in reading.begun
+             if other == key or other[0] == event.name and not nodes]
+    for other in ended:
+        begin_s, said = reading.begun.pop(other)
+        reading.faults.append(Fault(*other, begin_s, reading.now_s, said))
+
+
+def percentiles(values: numpy.ndarray) -> tuple[float, float, float]:
+    """Median, 99th percentile and maximum; zeros of nothing."""
+    if not len(values):
+        return 0.0, 0.0, 0.0
+    return (float(numpy.percentile(values, 50)), float(numpy.percentile(values, 99)),
+            float(values.max()))
+
+
+def operations_of(path: Path, wanted: set[int], lines_max: int) -> dict[int, list[Event]]:
+    """The lines of some operations; a second pass, for anomalies."""
+    found: dict[int, list[Event]] = {}
+    if not wanted:
+        return found
+    for event in read_history(path):
+        if event.operation in wanted and len(found) < lines_max:
+            found.setdefault(event.operation, []).append(event)
+        elif event.operation in found:
+            found[event.operation].append(event)
+    return found

@@ -1,0 +1,169 @@
+"""`multiraft chaos run`: a cluster, load, faults, a verdict, a report.
+
+Contract.  Exit code 0: passed; 1: anomalies; 3: the run proves nothing (``Verdict.invalid``, or it
+was interrupted); 4: it could not run here, with the reason.  Whatever happens, nothing of the
+cluster outlives the command.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from chaos.backends.backend import Backend, BackendError, ClusterSpec
+from chaos.backends.choice import BACKENDS, open_backend
+from chaos.checkers.verdict import Verdict
+from chaos.report.build import build
+from chaos.report.series import read
+from chaos.report.words import paragraph
+from chaos.run.conduct import Conducted, Interrupted, Torment, conduct
+from chaos.run.controls import CONTROLS, Control
+from chaos.run.judge import as_json, judge
+from chaos.run.parameters import ALL, Folder, Parameters
+from chaos.run.topics import SetupFailed
+from chaos.run.torment import Impossible, choices, nemeses_of, rotation
+from chaos.workloads import WORKLOADS
+
+PASSED, ANOMALIES, INVALID, NOT_HERE = 0, 1, 3, 4
+OUTCOMES = {"passed": PASSED, "failed": ANOMALIES, "invalid": INVALID}
+#: Between two lines of progress where no terminal can rewrite one.
+LINE_S = 10.0
+SEED_MAX = 1 << 31
+
+
+@click.command("run")
+@click.option("--backend", type=click.Choice(sorted(BACKENDS)), default="process",
+              show_default=True, help="What nodes are: processes or containers.")
+@click.option("--nodes", type=click.IntRange(1, 9), default=3, show_default=True)
+@click.option("--groups", type=click.IntRange(1, 1024), default=16, show_default=True)
+@click.option("--seconds", type=click.FloatRange(1), default=120.0, show_default=True,
+              help="How long faults are played.")
+@click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Default: a new one, printed.")
+@click.option("--nemesis", "nemeses", multiple=True, type=click.Choice((*choices(), ALL)),
+              metavar="NAME", help="A nemesis or a kind of fault; default: all possible here.")
+@click.option("--workload", "workloads", multiple=True, type=click.Choice((*WORKLOADS, ALL)),
+              help="Default: all.")
+@click.option("--control", type=click.Choice(sorted(CONTROLS)),
+              help="A run that must lose something.")
+@click.option("--planted", multiple=True, metavar="BUG",
+              help="Bugs that every node starts with (multiraft chaos planted).")
+@click.option("--pace", type=click.FloatRange(0.01, 100), default=1.0, show_default=True,
+              help="Questions per second, as a factor.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path),
+              help="The run's folder; default: chaos-run-TIME-SEED here.")
+@click.option("--keep-data", is_flag=True, help="Keep the nodes' data also when the run passed.")
+def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
+                workloads: tuple[str, ...], control: str | None, keep_data: bool, **chosen) -> None:
+    """Start a cluster, use it, break it, and check what it had promised."""
+    seed = random.SystemRandom().randrange(SEED_MAX) if seed is None else seed
+    output = output or Path(f"chaos-run-{time.strftime('%Y%m%d-%H%M%S')}-{seed}")
+    parameters = Parameters(output, seed=seed, nemeses=nemeses or (ALL,),
+                            control=control or "",
+                            workloads=workloads or (ALL,), **chosen)
+    click.echo(f"seed {seed}, folder {output}")
+    try:
+        status = carry_out(parameters, _printer(), keep_data)
+    except (BackendError, Impossible, FileExistsError) as error:
+        click.echo(f"\nThe run is not possible here: {error}", err=True)
+        status = NOT_HERE
+    sys.exit(status)
+
+
+def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: bool = False) -> int:
+    """Do it; the exit code.  Raises ``BackendError`` or ``Impossible`` when it cannot be begun."""
+    folder = Folder(parameters.output)
+    folder.create()
+    folder.note(parameters=parameters.to_json(), limits={"nodes": parameters.nodes})
+    control = CONTROLS.get(parameters.control)
+    try:
+        verdict = attempt(parameters, folder, control, say)
+    except Interrupted as signal:
+        verdict = Verdict(invalid=[f"the run was ended by {signal}"])
+    except SetupFailed as error:
+        verdict = Verdict(invalid=[str(error)])
+    text = json.dumps(as_json(verdict, control), indent=1)
+    folder.verdict.write_text(text + "\n", encoding="utf-8")
+    if verdict.outcome == "passed" and not keep_data:
+        forget_data(folder)
+    finish(folder, verdict, say)
+    return OUTCOMES[verdict.outcome]
+
+
+def attempt(parameters: Parameters, folder: Folder, control: Control | None,
+            say: Callable[[str], None]) -> Verdict:
+    """The run and its judgement.  What a run has found is not lost when its cluster cannot be
+    cleared away: that is said, beside what was found."""
+    found: Conducted | None = None
+    try:
+        with (tempfile.TemporaryDirectory(prefix="multiraft-chaos-") as scratch,
+              open_backend(parameters.backend, Path(scratch) / "cluster",
+                           spec_of(parameters, control)) as backend):
+            torment = torment_of(parameters, control, backend)
+            if control is not None and ALL in parameters.workloads:
+                parameters = parameters.replace(workloads=control.workloads)
+            found = conduct(parameters, folder, backend, torment, folder.nodes, say)
+    except (BackendError, OSError) as error:
+        if found is None:
+            raise
+        found.notes.append(f"the cluster could not be cleared away: {error}")
+    say("checking")
+    return judge(parameters, folder, found, control)
+
+
+def torment_of(parameters: Parameters, control: Control | None, backend: Backend) -> Torment:
+    """What is done to the cluster.  Raises ``Impossible``."""
+    if control is None:
+        wanted = [name for name in parameters.nemeses if name != ALL]
+        return rotation(nemeses_of(wanted, backend))
+    if control.needs not in backend.kinds:
+        raise Impossible(f"{control.needs}: {backend.left_out[control.needs]}")
+    return control.torment
+
+
+def spec_of(parameters: Parameters, control: Control | None) -> ClusterSpec:
+    """The cluster that is wanted."""
+    return ClusterSpec(nodes=parameters.nodes, groups=parameters.groups,
+                       replication_factor=min(3, parameters.nodes),
+                       settings={"storage": control.storage} if control else {},
+                       planted=parameters.planted)
+
+
+def forget_data(folder: Folder) -> None:
+    """What a passed run has shown is in its history; the data directories are large."""
+    for data in folder.nodes.glob("*/data"):
+        shutil.rmtree(data)
+
+
+def finish(folder: Folder, verdict: Verdict, say: Callable[[str], None]) -> None:
+    """The report, and the verdict in words."""
+    say("")
+    if folder.history.is_file():
+        page = build(folder.path)
+        click.echo(paragraph(folder.facts, json.loads(folder.verdict.read_text(encoding="utf-8")),
+                             read(folder.history)))
+        click.echo(f"{verdict.outcome}: {page}")
+    else:
+        click.echo(f"{verdict.outcome}: {'; '.join(verdict.invalid)}")
+
+
+def _printer() -> Callable[[str], None]:
+    """A line that is rewritten on a terminal, one now and then elsewhere."""
+    if sys.stderr.isatty():
+        return lambda line: click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+    last = -LINE_S
+
+    def say(line: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if line and now - last >= LINE_S:
+            last = now
+            click.echo(line, err=True)
+    return say

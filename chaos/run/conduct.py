@@ -1,0 +1,245 @@
+"""One run from the first process to the last: phases, in order, and always the end of all of them.
+
+Contract.  ``conduct`` takes a backend that is not up yet and leaves the folder with everything that
+checkers need: history, leadership, logs of all nodes and their data collected in ``data``.  It
+raises ``SetupFailed`` or ``BackendError`` when the run could not even begin.  A signal ends the
+phase, heals, and raises ``Interrupted``; who opened the backend closes it.
+
+Phases: warm-up (no faults), faults, heal (everything is healed while the load goes on, then each
+group must answer), final reads, end.
+
+Theory.  Backends block, so each of their methods runs in a thread, one at a time per caller; trio
+waits for it even when the run is cancelled, because a half-done fault is one that nobody heals.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from chaos.backends.backend import Backend, BackendError
+from chaos.checkers.verdict import Anomaly
+from chaos.history import END, FAULT, FAULTS, FINAL, HEAL, WARM_UP, HistoryWriter
+from chaos.run.endings import judged
+from chaos.run.final_reads import Unreadable, read_everything
+from chaos.run.leadership import Leadership
+from chaos.run.liveness import stuck_groups
+from chaos.run.parameters import (
+    ALL,
+    RECOVERY_S,
+    WARM_UP_S,
+    Folder,
+    Parameters,
+    run_number,
+    versions,
+)
+from chaos.run.progress import Progress
+from chaos.run.topics import SetupFailed, create_topics
+from chaos.workloads import WORKLOADS
+from chaos.workloads.recorder import Recorder
+from chaos.workloads.setting import Setting, Topics
+
+#: Lines of the history that a crash of the harness may lose.
+BUFFER_BYTES = 1 << 16
+
+
+class Interrupted(Exception):
+    """Somebody ended the run by a signal."""
+
+
+@dataclass
+class Conducted:
+    """What the run itself saw, besides the history."""
+
+    anomalies: list[Anomaly] = field(default_factory=list)
+    acknowledged_during_faults: int = 0
+    leader_changes: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Stage:
+    """What the phases share."""
+
+    parameters: Parameters
+    backend: Backend
+    setting: Setting
+    leadership: Leadership
+    folder: Folder
+    found: Conducted
+    active: list[str] = field(default_factory=list)  # faults in force, for the progress line
+
+    def phase(self, name: str) -> None:
+        """Begin a phase."""
+        self.setting.recorder.phase(name)
+        at_s = self.setting.recorder.now_us() / 1e6
+        self.folder.note(phases={**self.folder.facts.get("phases", {}), name: at_s})
+
+
+#: What happens while the load goes on, between warm-up and heal.
+Torment = Callable[[Stage], Any]
+
+
+def conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: Torment,
+            data: Path, say: Callable[[str], None]) -> Conducted:
+    """See the module docstring.  ``say`` takes the progress line."""
+    try:
+        return trio.run(_conduct, parameters, folder, backend, torment, data, say)
+    except BaseExceptionGroup as group:  # tasks wrap what ends them
+        expected, others = group.split((BackendError, SetupFailed))
+        if expected is None or others is not None:
+            raise
+        raise _first(expected) from group
+
+
+def _first(group: BaseExceptionGroup) -> BaseException:
+    """The first exception that is no group."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+async def _conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: Torment,
+                   data: Path, say: Callable[[str], None]) -> Conducted:
+    now_s = time.time()
+    folder.note(began=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s)),
+                run=run_number(parameters.seed, now_s))
+    interrupted: list[int] = []
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_heed_signals, scope, interrupted)
+            found = await _phases(parameters, folder, backend, torment, data, say)
+            nursery.cancel_scope.cancel()
+    if interrupted:
+        raise Interrupted(signal.Signals(interrupted[0]).name)
+    return found
+
+
+async def _heed_signals(scope: trio.CancelScope, interrupted: list[int],
+                        task_status=trio.TASK_STATUS_IGNORED) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for number in signals:
+            interrupted.append(number)
+            scope.cancel()
+
+
+async def _phases(parameters: Parameters, folder: Folder, backend: Backend, torment: Torment,
+                  data: Path, say: Callable[[str], None]) -> Conducted:
+    say("starting the nodes")
+    await blocking(backend.up)
+    folder.note(versions=versions(), backend_versions=dict(backend.versions),
+                left_out=dict(backend.left_out), kinds=sorted(backend.kinds))
+    found = Conducted()
+    with (folder.history.open("w", encoding="utf-8", buffering=BUFFER_BYTES) as history,
+          folder.leadership.open("w", encoding="utf-8") as leadership_file):
+        recorder = Recorder(HistoryWriter(history))
+        setting = Setting(folder.facts["run"], recorder, Topics(),
+                          _node_table(backend), parameters.seed, parameters.pace)
+        leadership = Leadership(recorder, leadership_file, setting.leaders)
+        stage = Stage(parameters, backend, setting, leadership, folder, found)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leadership.watch, setting.nodes)
+            nursery.start_soon(Progress(stage, say).show)
+            await _with_load(stage, torment)
+            await _without_load(stage)
+            nursery.cancel_scope.cancel()
+        say("stopping the nodes, collecting their data")
+        await _look_at_endings(backend, found)
+        await _stop(backend)
+        await blocking(backend.collect, data)
+        stage.phase(END)
+    folder.note(operations={f"{name} {kind}": count
+                            for (name, kind), count in sorted(recorder.counts.items())},
+                acknowledged_during_faults=found.acknowledged_during_faults,
+                leader_changes=found.leader_changes, faults=found.faults)
+    return found
+
+
+async def _with_load(stage: Stage, torment: Torment) -> None:
+    """Warm-up, faults, heal; clients ask all the time."""
+    parameters, setting, found = stage.parameters, stage.setting, stage.found
+    stage.phase(WARM_UP)
+    await create_topics(setting, parameters.groups)
+    async with trio.open_nursery() as load:
+        for name in chosen(parameters.workloads):
+            load.start_soon(WORKLOADS[name][0], setting)
+        await trio.sleep(WARM_UP_S)
+        stage.phase(FAULTS)
+        await _or_anomaly(stage, "faults could not be healed", torment, stage)
+        found.acknowledged_during_faults = setting.recorder.acknowledged[FAULTS]
+        found.leader_changes = stage.leadership.changes
+        found.faults = {name: count for (name, kind), count in setting.recorder.counts.items()
+                        if kind == FAULT}
+        stage.phase(HEAL)
+        await _heal(stage)
+        await trio.sleep(RECOVERY_S)
+        load.cancel_scope.cancel()
+
+
+async def _heal(stage: Stage) -> None:
+    """Everything is healed, every member runs and has caught up, every group answers."""
+    await _or_anomaly(stage, "the cluster could not be healed", blocking, stage.backend.heal_all)
+    await _or_anomaly(stage, "after everything was healed", blocking, stage.backend.await_whole)
+    stage.found.anomalies += await stuck_groups(stage.setting)
+
+
+async def _or_anomaly(stage: Stage, when: str, action: Callable[..., Any], *arguments: Any,
+                      ) -> None:
+    """Once a cluster was up, a node that does not start or catch up is what the run is for."""
+    try:
+        await action(*arguments)
+    except (BackendError, BaseExceptionGroup) as error:
+        found = _first(error) if isinstance(error, BaseExceptionGroup) else error
+        if not isinstance(found, BackendError):
+            raise
+        stage.found.anomalies.append(Anomaly("A28", "not-whole", f"{when}: {found}", "", (),
+                                             stage.setting.recorder.now_us()))
+
+
+async def _without_load(stage: Stage) -> None:
+    """Final reads."""
+    stage.phase(FINAL)
+    try:
+        stage.found.anomalies += await read_everything(stage.setting, stage.leadership)
+    except Unreadable as error:
+        stage.found.anomalies.append(Anomaly("A28", "unreadable", str(error), "", (),
+                                             stage.setting.recorder.now_us()))
+
+
+def chosen(names: tuple[str, ...]) -> list[str]:
+    """The workloads that are wanted."""
+    return [name for name in WORKLOADS if ALL in names or name in names]
+
+
+def _node_table(backend: Backend) -> Callable[[], dict[int, str]]:
+    return lambda: {node: backend.address(node) for node in backend.nodes()}
+
+
+async def _look_at_endings(backend: Backend, found: Conducted) -> None:
+    """Before the nodes are told to stop: an end that nobody asked for is looked at now."""
+    anomalies, notes = judged(await blocking(backend.endings), found.faults, backend.log_path)
+    found.anomalies += anomalies
+    found.notes += notes
+
+
+async def _stop(backend: Backend) -> None:
+    """All nodes at once: the last ones need not hand over to those that follow them."""
+    async with trio.open_nursery() as nursery:
+        for node in backend.nodes():
+            nursery.start_soon(blocking, backend.stop, node)
+
+
+async def blocking(method: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a method of the backend in a thread; not even a cancelled run leaves before its end."""
+    return await trio.to_thread.run_sync(method, *arguments)
+
+

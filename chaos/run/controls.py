@@ -1,0 +1,176 @@
+"""Control arms: runs that must lose something, or the checkers are blind.
+
+Contract.  A ``Control`` says which fault it needs, how the cluster and the load differ, what
+happens instead of the rotation, and of which ack level something must be lost: ``chaos.run.judge``
+calls a run invalid whose checkers miss nothing.
+
+Theory.  A run without anomalies shows that there were none, or that nobody would have seen them.
+Both arms take away exactly the thing that protects a record, and nothing else: the sync before the
+acknowledgement, or the majority behind it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import trio
+
+from chaos.backends.backend import PARTITION, POWER_LOSS, all_links
+from chaos.run.conduct import Stage, blocking
+from chaos.workloads import reads
+from chaos.workloads.idempotent import BATCH_BYTES_MAX
+from chaos.workloads.recorder import Process
+from chaos.workloads.records import Source
+from chaos.workloads.session import NotSent, Sessions
+from chaos.workloads.setting import Place, Setting
+from multiraft import core
+from multiraft.wire.errors import exception_for
+from multiraft.wire.messages import BatchPart, Produce
+
+#: How long records wait for their sync: a record is lost when no node has synced it yet, and with
+#: the default every one of them does so twenty times a second.
+FLUSH_INTERVAL_MS = 2_000
+#: Load between two blows, so that there is something to lose.
+BETWEEN_S = 4.0
+#: Power losses, or isolated leaders, of one run.
+BLOWS = 3
+#: A leader that is cut off hears from nobody and steps down when its lease has run out, which takes
+#: a second at most.
+ISOLATED_S = 4.0
+ATTEMPT_S = 1.0
+#: An append is answered in milliseconds; this many go to each leader that is being cut off.
+APPENDS_MAX = 2_000
+
+
+@dataclass(frozen=True)
+class Control:
+    """See the module docstring."""
+
+    torment: Callable[[Stage], Awaitable[None]]
+    needs: str  # kind of fault
+    storage: Mapping[str, object]  # the table of node.toml
+    workloads: tuple[str, ...]
+    level: str  # of acks, of which something must be lost
+    #: Anomalies that follow from what was taken away; any other is one.
+    expected: frozenset[str]
+    text: str
+
+
+# ---- power loss with relaxed durability -------------------------------------------------------
+
+
+async def power_losses(stage: Stage) -> None:
+    """All nodes lose power at once, under load, a few times."""
+    backend, recorder = stage.backend, stage.setting.recorder
+    for _ in range(BLOWS):
+        await trio.sleep(BETWEEN_S)
+        nodes = tuple(backend.nodes())
+        stage.active.append(POWER_LOSS)
+        recorder.fault(POWER_LOSS, True, nodes, "all nodes lose power at once")
+        await blocking(backend.power_loss, nodes)
+        await blocking(backend.heal_all)
+        recorder.fault(POWER_LOSS, False, nodes, "all nodes run again")
+        stage.active.clear()
+    await trio.sleep(BETWEEN_S)
+
+
+# ---- a leader that does not know that it is alone ---------------------------------------------
+
+
+async def isolated_leaders(stage: Stage) -> None:
+    """Leaders are cut off from all other nodes and go on to be asked with acks "leader"."""
+    rng = stage.setting.rng()
+    for _ in range(BLOWS):
+        await trio.sleep(BETWEEN_S)
+        led = _places_by_leader(stage.setting)
+        if led:
+            node = rng.choice(sorted(led))
+            await _isolate(stage, rng, node, led[node])
+    await trio.sleep(BETWEEN_S)
+
+
+def _places_by_leader(setting: Setting) -> dict[int, list[Place]]:
+    led: dict[int, list[Place]] = {}
+    for place in setting.topics.places:
+        leader = setting.leaders.get(place.group)
+        if leader in setting.nodes():
+            led.setdefault(leader, []).append(place)
+    return led
+
+
+async def _isolate(stage: Stage, rng: random.Random, node: int, places: list[Place]) -> None:
+    """Cut ``node`` off from the others but not from its clients, and append there meanwhile."""
+    backend, recorder = stage.backend, stage.setting.recorder
+    others = [other for other in backend.nodes() if other != node]
+    stage.active.append(f"{PARTITION} {node}")
+    recorder.fault(PARTITION, True, (node,), f"node {node} hears no other node, only clients")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_append_there, stage.setting, rng, node, places)
+        await blocking(backend.cut, all_links([node], others))
+        await trio.sleep(ISOLATED_S)
+        nursery.cancel_scope.cancel()
+    await blocking(backend.cut, ())
+    recorder.fault(PARTITION, False, (node,), f"node {node} hears all nodes")
+    stage.active.clear()
+
+
+async def _append_there(setting: Setting, rng: random.Random, node: int, places: list[Place],
+                        ) -> None:
+    """Append and read at one node until it says that it does not lead any more."""
+    process, led = setting.recorder.process(), list(places)
+    source = Source(setting.run, setting.recorder.next_producer(), rng)
+    async with Sessions() as sessions:
+        for _ in range(APPENDS_MAX):
+            if not led:
+                return
+            place = rng.choice(led)
+            if not await _append_at(setting, process, sessions, source, node, place):
+                led.remove(place)
+            await reads.read(setting, process, sessions, place, node,
+                             max(0, setting.topics.end(place.key) - 2))
+
+
+async def _append_at(setting: Setting, process: Process, sessions: Sessions, source: Source,
+                     node: int, place: Place) -> bool:
+    """One append with acks "leader" at this very node; whether it worked.  What it acknowledges is
+    not noted as an end: it may never be one."""
+    values, records = source.take(place)
+    builder = core.BatchBuilder(BATCH_BYTES_MAX)
+    for record in records:
+        took = builder.append(0, None, record)
+        assert took, "a few small records fit into a batch"
+    batch = builder.build()
+    request = Produce("leader", int(ATTEMPT_S * 1000), (BatchPart(place.incarnation, len(batch)),))
+    with process.invoke("append", key=place.key, values=values, acks="leader", producer=-1,
+                        epoch=-1, sequence=-1) as operation:
+        address = setting.nodes().get(node)
+        if address is None:
+            raise NotSent(f"node {node} is no member any more")
+        reply = await sessions.ask(address, request, [batch], timeout_s=2 * ATTEMPT_S)
+        result = reply.results[0]
+        if result.code:
+            raise exception_for(result.code, result.error)
+        operation.ok(offset=result.base_offset)
+    return operation.happened
+
+
+#: What follows when acknowledged records are gone: they are missing, their offsets are given to
+#: others, and whoever had read them sees something else.
+GONE = frozenset({
+    "inconsistent-offsets", "reassigned-offset", "lost-write", "unseen", "acks-contract",
+    "read-then-lost", "stale-read", "end-goes-back", "real-time-order", "nonmonotonic-send",
+    "nonmonotonic-poll", "poll-skip", "gap", "int-poll-skip", "int-send-skip", "duplicate",
+    "idempotence"})
+
+CONTROLS: dict[str, Control] = {
+    "relaxed-power-loss": Control(
+        power_losses, POWER_LOSS,
+        {"durability": "relaxed", "flush_interval_ms": FLUSH_INTERVAL_MS}, ("appends", "reads"),
+        "commit", GONE,
+        "appends with acks commit under durability = relaxed; all nodes lose power at once"),
+    "isolated-leader": Control(
+        isolated_leaders, PARTITION, {}, ("appends", "reads", "consumers"), "leader",
+        frozenset(), "appends with acks leader at leaders that are cut off before they step down"),
+}

@@ -1,0 +1,127 @@
+"""The last word: fresh clients read every partition from its start, on every replica.
+
+Contract.  ``read_everything`` finds out which topics exist, asks the leader of each partition where
+it certainly ends, and reads it from the log start to that end on each node that has a replica,
+through connections that did nothing before; then once through the product's consumer.  All of it is
+in the history, marked ``final``.  A replica that does not come so far in ``CATCH_UP_S`` is an
+anomaly: nothing is broken any more.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from chaos.checkers.verdict import Anomaly
+from chaos.run.leadership import Leadership
+from chaos.workloads import reads
+from chaos.workloads.records import next_offset, runs_of
+from chaos.workloads.session import Sessions
+from chaos.workloads.setting import Place, Setting, places_of
+from multiraft.errors import MultiRaftError
+
+CATCH_UP_S = 60.0
+RETRY_S = 0.2
+BYTES_MAX = 1 << 20
+#: Partitions that are read at the same time.
+TOGETHER = 8
+
+
+class Unreadable(Exception):
+    """The topics could not even be listed."""
+
+
+async def read_everything(setting: Setting, leadership: Leadership) -> list[Anomaly]:
+    """See the module docstring."""
+    places = await existing(setting)
+    anomalies: list[Anomaly] = []
+    limit = trio.CapacityLimiter(TOGETHER)
+
+    async def one(place: Place) -> None:
+        async with limit:
+            anomalies.extend(await read_partition(setting, leadership, place))
+
+    async with trio.open_nursery() as nursery:
+        for place in places:
+            nursery.start_soon(one, place)
+    return anomalies
+
+
+async def existing(setting: Setting) -> list[Place]:
+    """Every partition of every topic that there is now.  Raises ``Unreadable``."""
+    with trio.move_on_after(CATCH_UP_S):
+        async with setting.client() as client:
+            while True:
+                try:
+                    return [place for topic in await client.list_topics()
+                            for place in places_of(await client.topic_metadata(topic.name))]
+                except MultiRaftError:
+                    await trio.sleep(RETRY_S)
+    raise Unreadable(f"the topics could not be listed in {CATCH_UP_S:.0f} s")
+
+
+async def read_partition(setting: Setting, leadership: Leadership, place: Place) -> list[Anomaly]:
+    """One partition on every replica, then by a consumer."""
+    end = await certain_end(setting, place)
+    if end is None:
+        return [_behind(setting, place, "its end could not be learned from a leader")]
+    anomalies = []
+    for node in leadership.members.get(place.group) or tuple(setting.nodes()):
+        reached = await read_replica(setting, place, node, end)
+        if reached < end:
+            anomalies.append(_behind(setting, place, f"node {node} serves it up to offset "
+                                     f"{reached}, and its end is {end}"))
+    if end:
+        await consume(setting, place, end)
+    return anomalies
+
+
+def _behind(setting: Setting, place: Place, what: str) -> Anomaly:
+    return Anomaly("A28", "replica-behind",
+                   f"{place.key} (group {place.group}): {what}, {CATCH_UP_S:.0f} s after "
+                   f"everything was healed", place.key, (), setting.recorder.now_us())
+
+
+async def certain_end(setting: Setting, place: Place) -> int | None:
+    """Where the partition ends; None = no leader would say."""
+    process = setting.recorder.process()
+    async with Sessions() as sessions:
+        with trio.move_on_after(CATCH_UP_S):
+            while True:
+                node = setting.leaders.get(place.group) or next(iter(setting.nodes()))
+                span = await reads.offsets(setting, process, sessions, place, node, "linearizable",
+                                           final=True)
+                if span is not None:
+                    return span[1]
+                await trio.sleep(RETRY_S)
+    return None
+
+
+async def read_replica(setting: Setting, place: Place, node: int, end: int) -> int:
+    """Read one replica from the start; the offset that was reached."""
+    process, offset = setting.recorder.process(), 0
+    async with Sessions() as sessions:
+        with trio.move_on_after(CATCH_UP_S):
+            while True:
+                before = offset
+                offset, _ = await reads.read(setting, process, sessions, place, node, offset,
+                                             final=True, bytes_max=BYTES_MAX)
+                if offset >= end:
+                    return offset
+                await trio.sleep(RETRY_S if offset == before else 0)
+    return offset
+
+
+async def consume(setting: Setting, place: Place, end: int) -> None:
+    """Read it as an application would."""
+    process = setting.recorder.process()
+    process.invoke("assign", positions={place.key: 0}, final=True).ok()
+    async with setting.client() as client:
+        with process.invoke("poll", keys=[place.key], final=True) as operation:
+            runs: list = []
+            with trio.move_on_after(CATCH_UP_S):
+                async for batch in client.consume(place.topic, place.partition, 0, until_end=True):
+                    runs_of(setting.run, place.key, [batch], runs)
+            if next_offset(runs, 0) < end:
+                operation.unknown("TooLate", f"{next_offset(runs, 0)} of {end} records")
+            else:
+                operation.ok(runs={place.key: runs})

@@ -1,0 +1,114 @@
+"""Who leads which group, asked of every node twice a second.
+
+Contract.  ``watch`` keeps ``Setting.leaders`` up to date and writes each change to
+``leadership.jsonl``: ``[time_us, group, term, leader]``, leader 0 = nobody knows of one.  Nodes
+that do not answer are left out.
+
+Theory.  Nodes believe different things at one moment; the belief with the highest term counts, and
+of equal terms the one that names a leader.  A leader of a shorter life than the pause between two
+questions may be missed, but its term is not: who led in a term that was skipped is ``SOMEBODY``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import trio
+
+from chaos.checkers.leaders import LEADER, Role, Trace
+from chaos.history import WARM_UP
+from chaos.workloads.recorder import Recorder
+from chaos.workloads.session import Sessions
+from multiraft.errors import MultiRaftError
+from multiraft.wire.messages import GroupList, GroupSummary
+
+#: The leader of a term that nobody was asked in.
+SOMEBODY = 0
+PAUSE_S = 0.5
+TIMEOUT_S = 1.0
+
+
+class Leadership:
+    """See the module docstring."""
+
+    def __init__(self, recorder: Recorder, file: TextIO, leaders: dict[int, int]):
+        self.changes = 0  # of leaders, after the warm-up
+        self.terms: dict[int, int] = {}
+        self.members: dict[int, tuple[int, ...]] = {}  # voters and learners of each group
+        self._leaders = leaders
+        self._recorder = recorder
+        self._file = file
+        self._said: dict[int, tuple[int, int]] = {}  # group -> (term, leader), as written last
+
+    async def watch(self, nodes: Callable[[], dict[int, str]]) -> None:
+        """Ask until cancelled."""
+        async with Sessions() as sessions:
+            while True:
+                await self.look(sessions, nodes())
+                await trio.sleep(PAUSE_S)
+
+    async def look(self, sessions: Sessions, nodes: dict[int, str]) -> None:
+        """Ask every node once, all at the same time."""
+        rows: list[GroupSummary] = []
+        async with trio.open_nursery() as nursery:
+            for address in nodes.values():
+                nursery.start_soon(_ask, sessions, address, rows)
+        self.learn(rows)
+
+    def learn(self, rows: list[GroupSummary]) -> None:
+        """What all nodes that answered believe at one moment."""
+        best: dict[int, GroupSummary] = {}
+        for row in rows:
+            known = best.get(row.group)
+            if known is None or (row.term, bool(row.leader)) > (known.term, bool(known.leader)):
+                best[row.group] = row
+        for group, row in best.items():
+            if row.term < self.terms.get(group, 0):
+                continue  # only nodes that are behind have answered
+            self.terms[group] = row.term
+            self.members[group] = tuple(sorted({*row.voters, *row.learners}))
+            self._note(group, row.term, row.leader)
+
+    def _note(self, group: int, term: int, leader: int) -> None:
+        before = self._said.get(group)
+        if before == (term, leader):
+            return
+        if leader:
+            last = self._leaders.get(group)
+            if last is not None and last != leader and self._recorder.phase_name != WARM_UP:
+                self.changes += 1
+            self._leaders[group] = leader
+        self._said[group] = (term, leader)
+        self._file.write(json.dumps([self._recorder.now_us(), group, term, leader]) + "\n")
+
+
+async def _ask(sessions: Sessions, address: str, rows: list[GroupSummary]) -> None:
+    first = 0
+    try:
+        while True:
+            reply = await sessions.ask(address, GroupList(first), timeout_s=TIMEOUT_S)
+            rows += reply.groups
+            if not reply.more or not reply.groups:
+                return
+            first = reply.groups[-1].group + 1
+    except MultiRaftError:
+        return  # it is down, cut off or paused: the others tell
+
+
+def trace_of(path: Path) -> Trace:
+    """Who led, from ``leadership.jsonl``, as checkers want it."""
+    roles: list[Role] = []
+    terms: dict[int, int] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        time_us, group, term, leader = json.loads(line)
+        if not leader:
+            continue
+        known = terms.get(group, term)
+        roles += [Role(time_us, SOMEBODY, group, skipped, LEADER, SOMEBODY)
+                  for skipped in range(known + 1, term)]
+        roles.append(Role(time_us, leader, group, term, LEADER, leader))
+        terms[group] = max(known, term)
+    return Trace(roles)

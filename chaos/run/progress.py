@@ -1,0 +1,42 @@
+"""One line that says how the run goes, while it goes.
+
+Contract.  ``Progress.show`` gives a line every second to ``say`` until it is cancelled; who prints
+decides how often and where.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import trio
+
+from chaos.history import FAIL, INFO, INVOKE, OK
+
+PAUSE_S = 1.0
+
+
+class Progress:
+    """See the module docstring."""
+
+    def __init__(self, stage, say: Callable[[str], None]):
+        self._stage = stage
+        self._say = say
+
+    async def show(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(PAUSE_S)
+            self._say(line(self._stage))
+
+
+def line(stage) -> str:
+    """Seconds, phase, outcomes so far, faults in force."""
+    recorder = stage.setting.recorder
+    kinds: Counter[str] = Counter()
+    for (_, kind), count in recorder.counts.items():
+        kinds[kind] += count
+    faults = ", ".join(stage.active) or "none"
+    return (f"{recorder.now_us() / 1e6:5.0f} s  {recorder.phase_name:8}  "
+            f"asked {kinds[INVOKE]:6}  ok {kinds[OK]:6}  fail {kinds[FAIL]:5}  "
+            f"info {kinds[INFO]:4}  leader changes {stage.leadership.changes:4}  faults: {faults}")

@@ -1,0 +1,54 @@
+"""The topics of a run: some in every group, a few of them hot.
+
+Contract.  ``create_topics`` returns when every group of the pool has a partition that lives as long
+as the run, or raises ``SetupFailed``: a group without one could be stuck unseen.
+"""
+
+from __future__ import annotations
+
+from chaos.workloads.churn import create
+from chaos.workloads.setting import Place, Setting
+from multiraft.client import Client
+
+HOT_TOPICS, HOT_PARTITIONS = 2, 2
+#: Further topics: many, most of them small.
+TOPICS, PARTITIONS_MAX = 10, 4
+#: Topics that are created to reach the groups that are still missing.
+PROBES_MAX, PROBE_PARTITIONS = 30, 16
+ATTEMPTS = 5
+
+
+class SetupFailed(Exception):
+    """The cluster never came so far that it could be tried."""
+
+
+async def create_topics(setting: Setting, groups: int) -> None:
+    """Create everything that lives as long as the run."""
+    rng = setting.rng()
+    async with setting.client() as client:
+        for number in range(HOT_TOPICS):
+            setting.topics.add(await _create(setting, client, f"hot-{number}", HOT_PARTITIONS),
+                               hot=True)
+        for number in range(TOPICS):
+            setting.topics.add(await _create(setting, client, f"topic-{number}",
+                                             rng.randint(1, PARTITIONS_MAX)))
+        for number in range(PROBES_MAX):
+            missing = set(range(1, groups + 1)) - {place.group for place in setting.topics.places}
+            if not missing:
+                return
+            found = await _create(setting, client, f"probe-{number}", PROBE_PARTITIONS)
+            setting.topics.add(one_of_each(found, missing))
+    raise SetupFailed(f"no partition in groups {sorted(missing)} after {PROBES_MAX} topics")
+
+
+def one_of_each(places: list[Place], groups: set[int]) -> list[Place]:
+    """A partition for each of ``groups``, as far as there is one."""
+    return list({place.group: place for place in places if place.group in groups}.values())
+
+
+async def _create(setting: Setting, client: Client, name: str, partitions: int) -> list[Place]:
+    for _ in range(ATTEMPTS):
+        places = await create(setting.recorder.process(), client, setting.rng(), name, partitions)
+        if places is not None:
+            return places
+    raise SetupFailed(f"topic {name} could not be created in {ATTEMPTS} attempts")

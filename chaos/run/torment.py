@@ -1,0 +1,90 @@
+"""The rotation of faults, told to the history as it goes.
+
+Contract.  ``rotation(names)`` is a torment for ``conduct``: turns of random nemeses for
+``Parameters.seconds``, all healed at the end.  What could not be begun is a note of the run: it was
+not survived.
+
+Theory.  The rotation blocks, so it has a thread; what it tells comes into trio's thread and takes
+its place in the one order of events there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+import trio
+
+from chaos.backends.backend import KINDS, Backend
+from chaos.nemeses.rotation import Rotation, names
+from chaos.run.conduct import Stage, blocking
+
+
+class Impossible(Exception):
+    """A fault that was asked for cannot be caused here."""
+
+
+def nemeses_of(wanted: Sequence[str], backend: Backend) -> list[str]:
+    """The nemeses for what was asked for: names of nemeses, or of kinds of fault; () = all that are
+    possible.  Raises ``Impossible``."""
+    possible = names(sorted(backend.kinds))
+    if not wanted:
+        return possible
+    chosen: list[str] = []
+    for name in wanted:
+        found = [name] if name in possible else names([name]) if name in backend.kinds else []
+        if not found:
+            why = backend.left_out.get(name, "none of its faults can be caused here")
+            raise Impossible(f"{name}: {why}")
+        chosen += found
+    return sorted(set(chosen))
+
+
+def choices() -> list[str]:
+    """What may be asked for."""
+    return sorted({*KINDS, *names()})
+
+
+def rotation(enabled: Sequence[str]) -> Callable[[Stage], Awaitable[None]]:
+    """See the module docstring."""
+    async def torment(stage: Stage) -> None:
+        token = trio.lowlevel.current_trio_token()
+
+        def emit(kind: str, on: bool, nodes: list[int], text: str) -> None:
+            trio.from_thread.run_sync(tell, stage, kind, on, nodes, text, trio_token=token)
+
+        stop = threading.Event()
+        turns = Rotation(stage.backend, stage.parameters.seed, emit, enabled,
+                         lambda: [place.group for place in stage.setting.topics.hot])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_after, stage.parameters.seconds, stop)
+            await blocking(turns.run, stop)
+            nursery.cancel_scope.cancel()
+        note(stage, turns)
+    return torment
+
+
+def tell(stage: Stage, kind: str, on: bool, nodes: list[int], text: str) -> None:
+    """A fault begins or ends."""
+    stage.setting.recorder.fault(kind, on, tuple(nodes), text)
+    label = f"{text.partition(':')[0]} {','.join(map(str, nodes))}".strip()
+    if on:
+        stage.active.append(label)
+    elif label in stage.active:
+        stage.active.remove(label)
+
+
+def note(stage: Stage, turns: Rotation) -> None:
+    """What was played, and what could not be."""
+    played = Counter(name for turn in turns.turns for name in turn.names)
+    stage.folder.note(turns=[[list(turn.names), round(turn.seconds, 1)] for turn in turns.turns],
+                      nemeses_played=dict(sorted(played.items())), refusals=turns.refusals)
+    stage.found.notes += [f"not done: {refusal}" for refusal in turns.refusals]
+
+
+async def _stop_after(seconds: float, stop: threading.Event) -> None:
+    try:
+        await trio.sleep(seconds)
+    finally:
+        stop.set()

@@ -1,0 +1,21 @@
+"""What clients do while things break: appends, reads, consumers, topics; by table.
+
+Contract.  A workload is ``async def run(setting)``: it keeps a bounded number of logical processes
+asking at a bounded rate until it is cancelled, and writes each question and its outcome to the
+history.  It never raises because the cluster misbehaves; any exception that comes out is a bug of
+the harness and ends the run.
+"""
+
+from __future__ import annotations
+
+from chaos.workloads import appends, churn, consumers, idempotent, reads
+from chaos.workloads.setting import Workload
+
+#: name -> (what does it, its line in the help)
+WORKLOADS: dict[str, tuple[Workload, str]] = {
+    "appends": (appends.run, "unique appends with each ack level, without retries"),
+    "idempotent": (idempotent.run, "idempotent producers that pipeline, retry and replay"),
+    "consumers": (consumers.run, "consumers with positions that are assigned anew"),
+    "reads": (reads.run, "offsets read from any replica, linearizable ends, descriptions"),
+    "churn": (churn.run, "topics created, used, deleted and created again"),
+}

@@ -1,0 +1,102 @@
+"""Topics that are created, used, deleted and created again under the same name.
+
+Theory.  Each name has one owner, so that every life has one key and a record says which life it was
+made for: one that shows up in the next is another topic's.  The owner goes on with the client that
+created the topic, which has therefore heard of that life; reads of a life that was deleted go to
+the partition's own incarnation, and must not find anything any more.
+"""
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+from chaos.workloads import reads
+from chaos.workloads.appends import is_known, send, settle
+from chaos.workloads.recorder import Process
+from chaos.workloads.records import Source
+from chaos.workloads.session import Sessions
+from chaos.workloads.setting import Place, Setting, places_of
+from multiraft.client import Client, Producer
+
+NAMES = 3
+PARTITIONS_MAX = 3
+PER_SECOND = 6.0
+#: Questions in one life of a topic.
+LIFE_MIN, LIFE_MAX = 10, 40
+DELIVERY_TIMEOUT_MS = 6_000
+
+
+async def run(setting: Setting) -> None:
+    """See ``chaos.workloads``."""
+    async with trio.open_nursery() as nursery:
+        for number in range(NAMES):
+            nursery.start_soon(owning, setting, f"churn-{number}")
+
+
+async def owning(setting: Setting, name: str) -> None:
+    """One name: life after life."""
+    rng, process = setting.rng(), setting.recorder.process()
+    source = Source(setting.run, setting.recorder.next_producer(), rng)
+    while True:
+        async with setting.client() as client, Sessions() as sessions:
+            await one_life(setting, process, client, sessions, rng, source, name)
+
+
+async def one_life(setting: Setting, process: Process, client: Client, sessions: Sessions,
+                   rng: random.Random, source: Source, name: str) -> None:
+    """Create, use, delete; or delete what an unknown outcome left behind."""
+    await trio.sleep(setting.pause_s(rng, PER_SECOND))
+    places = await create(process, client, rng, name)
+    if places is None:
+        incarnation = await reads.describe(process, client, name)
+        if incarnation is not None and incarnation >= 0:
+            await delete(process, client, name, incarnation)
+        return
+    async with client.producer(linger_ms=0, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
+        known: set[str] = set()
+        for _ in range(rng.randint(LIFE_MIN, LIFE_MAX)):
+            await trio.sleep(setting.pause_s(rng, PER_SECOND))
+            await use(setting, process, client, producer, sessions, rng, source, known,
+                      rng.choice(places))
+    if await delete(process, client, name, places[0].topic_incarnation):
+        place = rng.choice(places)
+        await reads.read(setting, process, sessions, place, setting.any_node(rng), 0)
+
+
+async def use(setting: Setting, process: Process, client: Client, producer: Producer,
+              sessions: Sessions, rng: random.Random, source: Source, known: set[str],
+              place: Place) -> None:
+    """An append, a read or a look."""
+    dice = rng.random()
+    if dice < 0.6 and await is_known(client, known, place):
+        values, records = source.take(place)
+        operation = process.invoke("append", key=place.key, values=values, acks="commit",
+                                   producer=-1, epoch=-1, sequence=-1)
+        await settle(setting, operation, place, len(values),
+                     send(client, producer, place, records))
+    elif dice < 0.9:
+        offset = rng.randint(0, setting.topics.end(place.key))
+        await reads.read(setting, process, sessions, place, setting.any_node(rng), offset)
+    else:
+        await reads.describe(process, client, place.topic)
+
+
+async def create(process: Process, client: Client, rng: random.Random, name: str,
+                 partitions: int = 0) -> list[Place] | None:
+    """The partitions of a new topic; None = it was not created, or nobody knows."""
+    partitions = partitions or rng.randint(1, PARTITIONS_MAX)
+    with process.invoke("create_topic", topic=name, partitions=partitions) as operation:
+        topic = await client.create_topic(name, partitions)
+        operation.ok(incarnation=topic.incarnation)
+        return places_of(topic)
+    return None
+
+
+async def delete(process: Process, client: Client, name: str, incarnation: int) -> bool:
+    """Whether the topic is certainly gone."""
+    with process.invoke("delete_topic", topic=name, incarnation=incarnation) as operation:
+        await client.delete_topic(name)
+        operation.ok()
+    return operation.happened

@@ -1,0 +1,112 @@
+"""Consumers of the product with positions: polled, and assigned anew now and then.
+
+Theory.  A consumer of several partitions is one product consumer for each, so that each can be
+assigned where it is wanted.  An assignment begins where the consumer stood, further back, or at the
+start; between two assignments positions only go forward, without a gap.
+"""
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+from chaos.workloads.recorder import Process
+from chaos.workloads.records import next_offset, runs_of
+from chaos.workloads.setting import Place, Setting
+from multiraft.client import Client, Consumer, FetchedBatch
+from multiraft.errors import MultiRaftError
+
+CONSUMERS = 3
+KEYS_MAX = 3
+PER_SECOND = 5.0
+#: A poll waits this long for something new.
+POLL_S = 0.25
+#: Batches of one partition in one poll.
+BATCHES_MAX = 8
+#: Chance that a poll is followed by an assignment.
+REASSIGN = 0.04
+#: A partition that cannot be read for this long ends the assignment.
+UNAVAILABLE_MS = 8_000
+
+
+async def run(setting: Setting) -> None:
+    """See ``chaos.workloads``."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(CONSUMERS):
+            nursery.start_soon(consuming, setting)
+
+
+async def consuming(setting: Setting) -> None:
+    """One consumer: assignments, each with its polls."""
+    rng, process = setting.rng(), setting.recorder.process()
+    positions: dict[Place, int] = {}
+    async with setting.client() as client:
+        while True:
+            positions = assignment(rng, setting, positions)
+            await assigned(setting, process, client, rng, positions)
+            await trio.sleep(setting.pause_s(rng, PER_SECOND))
+
+
+def assignment(rng: random.Random, setting: Setting, positions: dict[Place, int],
+               ) -> dict[Place, int]:
+    """What to read next, and from where: the same a little further back, or something else."""
+    if positions and rng.random() < 0.6:
+        return {place: rng.choice((at, at, max(0, at - rng.randint(1, 10)), 0))
+                for place, at in positions.items()}
+    count = rng.randint(1, KEYS_MAX)
+    return {setting.topics.pick(rng): 0 for _ in range(count)}
+
+
+async def assigned(setting: Setting, process: Process, client: Client, rng: random.Random,
+                   positions: dict[Place, int]) -> None:
+    """One assignment with its polls, until it is replaced or fails.  ``positions`` follow."""
+    process.invoke("assign", positions={place.key: at for place, at in positions.items()}).ok()
+    readers = {place: client.consume(place.topic, place.partition, at,
+                                     unavailable_ms=UNAVAILABLE_MS, prefer="nearest",
+                                     rack=rng.choice(("r1", "r2", "r3")))
+               for place, at in positions.items()}
+    try:
+        number = process.number
+        while number == process.number and rng.random() > REASSIGN:
+            if not await poll(setting, process, readers, positions):
+                return
+            await trio.sleep(setting.pause_s(rng, PER_SECOND))
+    finally:
+        for reader in readers.values():
+            reader.close()
+
+
+async def poll(setting: Setting, process: Process, readers: dict[Place, Consumer],
+               positions: dict[Place, int]) -> bool:
+    """One poll; whether the consumer can go on."""
+    with process.invoke("poll", keys=[place.key for place in readers]) as operation:
+        found: dict[str, list] = {}
+        for place, batches in (await take(readers)).items():
+            runs = found[place.key] = runs_of(setting.run, place.key, batches)
+            positions[place] = next_offset(runs, positions[place])
+            setting.topics.heard(place.key, positions[place])
+        operation.ok(runs=found)
+    return operation.happened
+
+
+async def take(readers: dict[Place, Consumer]) -> dict[Place, list[FetchedBatch]]:
+    """What arrives at each partition within one poll.  Raises what ended a consumer, once nothing
+    is left that was read before."""
+    batches: dict[Place, list[FetchedBatch]] = {}
+    ended: list[MultiRaftError] = []
+
+    async def take_one(place: Place, reader: Consumer) -> None:
+        try:
+            while len(batches.get(place, ())) < BATCHES_MAX:
+                batches.setdefault(place, []).append(await anext(reader))
+        except MultiRaftError as error:
+            ended.append(error)
+
+    with trio.move_on_after(POLL_S):
+        async with trio.open_nursery() as nursery:
+            for place, reader in readers.items():
+                nursery.start_soon(take_one, place, reader)
+    if ended:
+        raise ended[0]
+    return {place: found for place, found in batches.items() if found}

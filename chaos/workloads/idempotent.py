@@ -1,0 +1,207 @@
+"""Idempotent producers: the product's, which pipelines and retries, and one by hand that repeats
+itself on purpose.
+
+Theory.  The product's client hides its retries; the history sees one append and one outcome.  By
+hand the sequence is known: after any lost answer the same batch goes to whoever leads now, and now
+and then a batch that was acknowledged is sent again, as an append of its own with the same sequence
+and values.  Both must be answered with the first offset.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+
+import trio
+
+from chaos.workloads.appends import is_known, jitter, send, settle
+from chaos.workloads.recorder import Operation, Process
+from chaos.workloads.records import Source
+from chaos.workloads.session import NoAnswer, Sessions
+from chaos.workloads.setting import Place, Setting
+from multiraft import core
+from multiraft.errors import MultiRaftError
+from multiraft.wire.errors import (
+    AmbiguousOutcome,
+    OutOfOrderSequence,
+    RequestError,
+    TimedOut,
+    UnknownPartition,
+    exception_for,
+)
+from multiraft.wire.messages import BatchPart, InitProducer, Produce
+
+#: Ack level of each pipelining producer.
+LEVELS = ("commit", "commit", "leader")
+BY_HAND = 3
+PER_SECOND = 12.0
+IN_FLIGHT_MAX = 5
+DELIVERY_TIMEOUT_MS = 12_000
+ATTEMPT_S = 1.5
+GIVE_UP_S = 10.0
+RETRY_S = 0.15
+#: Chance that an acknowledged batch is sent once more.
+REPLAY = 0.15
+BATCH_BYTES_MAX = 64 << 10
+
+
+async def run(setting: Setting) -> None:
+    """See ``chaos.workloads``."""
+    async with trio.open_nursery() as nursery:
+        for acks in LEVELS:
+            nursery.start_soon(pipelining, setting, acks)
+        for _ in range(BY_HAND):
+            nursery.start_soon(repeating, setting)
+
+
+# ---- the product's producer -------------------------------------------------------------------
+
+
+async def pipelining(setting: Setting, acks: str) -> None:
+    """One producer with several appends under way."""
+    rng, process = setting.rng(), setting.recorder.process()
+    number = setting.recorder.next_producer()
+    source = Source(setting.run, number, rng)
+    room = trio.CapacityLimiter(IN_FLIGHT_MAX)
+    async with setting.client() as client, client.producer(
+            acks=acks, linger_ms=0, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
+        known: set[str] = set()
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(setting.pause_s(rng, PER_SECOND))
+                place = setting.topics.pick(rng)
+                if not await is_known(client, known, place):
+                    continue
+                token = object()
+                await room.acquire_on_behalf_of(token)
+                values, records = source.take(place)
+                operation = process.invoke("append", key=place.key, values=values, acks=acks,
+                                           producer=number, epoch=-1, sequence=-1)
+                nursery.start_soon(_settle, setting, operation, place, len(values),
+                                   send(client, producer, place, records), room, token)
+
+
+async def _settle(setting: Setting, operation: Operation, place: Place, count: int, deliveries,
+                  room: trio.CapacityLimiter, token: object) -> None:
+    try:
+        await settle(setting, operation, place, count, deliveries)
+    finally:
+        room.release_on_behalf_of(token)
+
+
+# ---- by hand ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Identity:
+    """A producer id with its epoch, and the next sequence of each partition."""
+
+    producer: int
+    epoch: int
+    sequences: dict[int, int]
+
+
+async def repeating(setting: Setting) -> None:
+    """One producer that retries every append until it has an answer."""
+    rng, process = setting.rng(), setting.recorder.process()
+    source = Source(setting.run, setting.recorder.next_producer(), rng)
+    identity: Identity | None = None
+    async with Sessions() as sessions:
+        while True:
+            await trio.sleep(setting.pause_s(rng, PER_SECOND))
+            if identity is None:
+                identity = await identify(setting, sessions, rng)
+            elif not await append(setting, process, sessions, rng, source, identity):
+                identity = None  # the sequence is torn: go on as somebody else
+
+
+async def identify(setting: Setting, sessions: Sessions, rng: random.Random) -> Identity | None:
+    """A new producer id; None = not now."""
+    address = setting.nodes()[setting.any_node(rng)]
+    for _ in range(2):
+        try:
+            reply = await sessions.ask(address, InitProducer(), timeout_s=ATTEMPT_S)
+        except RequestError as error:
+            address = error.detail.leader_address
+            if not address:
+                return None
+        except MultiRaftError:
+            return None
+        else:
+            return Identity(reply.producer_id, reply.producer_epoch, {})
+    return None
+
+
+async def append(setting: Setting, process: Process, sessions: Sessions, rng: random.Random,
+                 source: Source, identity: Identity) -> bool:
+    """One append with all its attempts; False = its sequence may be missing in the log."""
+    place = setting.topics.pick(rng)
+    values, records = source.take(place)
+    sequence = identity.sequences.get(place.incarnation, 0)
+    batch = build(records, identity, sequence)
+    said = {"key": place.key, "values": values, "acks": "commit", "producer": identity.producer,
+            "epoch": identity.epoch, "sequence": sequence}
+    with process.invoke("append", **said) as operation:
+        offset = await insist(setting, sessions, rng, place, batch)
+        operation.ok(offset=offset)
+    if not operation.happened:
+        return False
+    setting.topics.heard(place.key, offset + len(values))
+    identity.sequences[place.incarnation] = sequence + len(values)
+    if rng.random() < REPLAY:
+        await replay(setting, process, sessions, place, batch, said)
+    return True
+
+
+def build(records: list[bytes], identity: Identity, sequence: int) -> bytearray:
+    """One batch with its producer's fields."""
+    builder = core.BatchBuilder(BATCH_BYTES_MAX)
+    for record in records:
+        took = builder.append(time.time_ns() // 1_000_000, None, record)
+        assert took, "a few small records fit into a batch"
+    return builder.build(identity.producer, identity.epoch, sequence)
+
+
+async def insist(setting: Setting, sessions: Sessions, rng: random.Random, place: Place,
+                 batch: bytearray) -> int:
+    """Send until it is acknowledged; its offset.  Raises ``AmbiguousOutcome`` when time is up and
+    an attempt may have worked, else the last refusal."""
+    deadline = trio.current_time() + GIVE_UP_S
+    perhaps, hint = False, setting.leader_address(place)
+    while True:
+        address = hint or setting.nodes()[setting.any_node(rng)]
+        try:
+            return await attempt(sessions, address, place, batch)
+        except (NoAnswer, AmbiguousOutcome) as error:
+            problem, hint, perhaps = error, None, True
+        except RequestError as error:
+            problem, hint = error, error.detail.leader_address or None
+            if not error.retriable and not isinstance(error, (OutOfOrderSequence, TimedOut,
+                                                              UnknownPartition)):
+                break
+        if trio.current_time() > deadline:
+            break
+        await trio.sleep(jitter(rng, RETRY_S))
+    if perhaps:
+        raise AmbiguousOutcome(f"given up; last: {type(problem).__name__}: {problem}")
+    raise problem
+
+
+async def attempt(sessions: Sessions, address: str, place: Place, batch: bytearray) -> int:
+    """The offset.  Raises as ``Session.ask``, and the refusal of the batch."""
+    request = Produce("commit", int(ATTEMPT_S * 1000), (BatchPart(place.incarnation, len(batch)),))
+    reply = await sessions.ask(address, request, [batch], timeout_s=ATTEMPT_S + 1)
+    result = reply.results[0]
+    if result.code:
+        raise exception_for(result.code, result.error)
+    return result.base_offset
+
+
+async def replay(setting: Setting, process: Process, sessions: Sessions, place: Place,
+                 batch: bytearray, said: dict) -> None:
+    """Send an acknowledged batch again: an operation of its own, with the same sequence."""
+    address = setting.leader_address(place)
+    if address is not None:
+        with process.invoke("append", **said) as operation:
+            operation.ok(offset=await attempt(sessions, address, place, batch))

@@ -1,0 +1,158 @@
+"""Offsets read from any replica, ends that must be certain, and where topics are.
+
+Theory.  Reads by hand: a client would choose the replica, and hide what a bad one said.  A batch
+that fails its check is what the client's check is for: the node is told, and the read has failed.
+"""
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+from chaos.workloads.recorder import Process
+from chaos.workloads.records import fetched, next_offset, runs_of
+from chaos.workloads.session import NotSent, Sessions
+from chaos.workloads.setting import Place, Setting
+from multiraft.client import Client
+from multiraft.errors import CodecError, MultiRaftError
+from multiraft.wire.errors import UnknownTopic, exception_for
+from multiraft.wire.messages import (
+    ANY,
+    EARLIEST,
+    LATEST,
+    Complain,
+    Fetch,
+    FetchPart,
+    ListOffsets,
+    OffsetQuery,
+)
+
+READERS = 4
+PER_SECOND = 12.0
+TIMEOUT_S = 3.0
+#: What one read asks for; a few batches, so that reads end within partitions.
+BYTES_MAX = 32 << 10
+#: Reads begin this close to the end as often as anywhere.
+TAIL = 20
+#: Of the questions of a reader: reads, certain ends, uncertain ends; the rest are descriptions.
+READS, CERTAIN, UNCERTAIN = 0.75, 0.15, 0.05
+
+
+async def run(setting: Setting) -> None:
+    """See ``chaos.workloads``."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(READERS):
+            nursery.start_soon(reading, setting)
+
+
+async def reading(setting: Setting) -> None:
+    """One process: a question to some node, a pause."""
+    rng, process = setting.rng(), setting.recorder.process()
+    async with setting.client() as client, Sessions() as sessions:
+        while True:
+            await trio.sleep(setting.pause_s(rng, PER_SECOND))
+            place, dice = setting.topics.pick(rng), rng.random()
+            if dice < READS:
+                await read(setting, process, sessions, place, setting.any_node(rng),
+                           offset_near(rng, setting.topics.end(place.key)))
+            elif dice < READS + CERTAIN:
+                node = setting.leaders.get(place.group) or setting.any_node(rng)
+                await offsets(setting, process, sessions, place, node, "linearizable")
+            elif dice < READS + CERTAIN + UNCERTAIN:
+                await offsets(setting, process, sessions, place, setting.any_node(rng), "committed")
+            else:
+                await describe(process, client, place.topic)
+
+
+def offset_near(rng: random.Random, end: int) -> int:
+    """Where to begin: anywhere, near the end, or a little beyond it."""
+    low = max(0, end - TAIL) if rng.random() < 0.5 else 0
+    return rng.randint(low, end + 2)
+
+
+async def read(setting: Setting, process: Process, sessions: Sessions, place: Place, node: int,
+               offset: int, final: bool = False, bytes_max: int = BYTES_MAX) -> tuple[int, int]:
+    """One read of what a replica says is committed; (next offset, high watermark), the latter -1
+    when it failed."""
+    asked = {"final": True} if final else {}
+    operation = process.invoke("read", key=place.key, offset=offset, mode="committed", node=node,
+                               **asked)
+    reached, high_watermark = offset, -1
+    with operation:
+        address = address_of(setting, node)
+        result, payload = await fetch(sessions, address, place, offset, bytes_max)
+        try:
+            runs = runs_of(setting.run, place.key,
+                           fetched(place, payload, offset, result.high_watermark))
+        except CodecError:
+            await complain(sessions, address, place, offset)
+            raise
+        operation.ok(runs=runs, start=result.log_start, high_watermark=result.high_watermark,
+                     node=node)
+        reached, high_watermark = next_offset(runs, offset), result.high_watermark
+        setting.topics.heard(place.key, high_watermark)
+    return reached, high_watermark
+
+
+def address_of(setting: Setting, node: int) -> str:
+    """Where a node is.  Raises ``NotSent`` when it is no member any more."""
+    address = setting.nodes().get(node)
+    if address is None:
+        raise NotSent(f"node {node} is no member any more")
+    return address
+
+
+async def fetch(sessions: Sessions, address: str, place: Place, offset: int, bytes_max: int):
+    """(``FetchResult``, bytes) of one partition from one node.  Raises as ``Session.ask``, and the
+    refusal of the partition."""
+    request = Fetch((FetchPart(place.incarnation, offset, bytes_max),), 1, bytes_max, 0, ANY)
+    reply = await sessions.ask(address, request, timeout_s=TIMEOUT_S)
+    result = reply.results[0]
+    if result.code:
+        raise exception_for(result.code, result.error)
+    return result, reply.payload
+
+
+async def complain(sessions: Sessions, address: str, place: Place, offset: int) -> None:
+    """Say that a batch failed its check, as clients do.  Nobody waits for what comes of it."""
+    try:
+        await sessions.ask(address, Complain(place.incarnation, offset), timeout_s=TIMEOUT_S)
+    except MultiRaftError:
+        return  # it was said, or the node is gone
+
+
+async def offsets(setting: Setting, process: Process, sessions: Sessions, place: Place, node: int,
+                  mode: str, final: bool = False) -> tuple[int, int] | None:
+    """First and next offset of a partition, as ``node`` knows them; None = it did not say."""
+    asked = {"final": True} if final else {}
+    operation = process.invoke("offsets", key=place.key, mode=mode, node=node, **asked)
+    request = ListOffsets((OffsetQuery(place.incarnation, EARLIEST),
+                           OffsetQuery(place.incarnation, LATEST)), mode == "linearizable")
+    with operation:
+        reply = await sessions.ask(address_of(setting, node), request, timeout_s=TIMEOUT_S)
+        for result in reply.results:
+            if result.code:
+                raise exception_for(result.code, result.error)
+        start, end = (result.offset for result in reply.results)
+        operation.ok(start=start, high_watermark=end)
+        setting.topics.heard(place.key, end)
+        return start, end
+    return None
+
+
+async def describe(process: Process, client: Client, topic: str) -> int | None:
+    """Where a topic is, as the client finds out; its incarnation, -1 = there is none, None = nobody
+    said."""
+    with process.invoke("describe", topic=topic) as operation:
+        await client.catch_up()
+        try:
+            found = await client.topic_metadata(topic)
+        except UnknownTopic:
+            operation.ok(incarnation=-1, epoch=-1, groups=[])
+            return -1
+        operation.ok(incarnation=found.incarnation,
+                     epoch=max(part.epoch for part in found.partitions),
+                     groups=[part.group for part in found.partitions])
+        return found.incarnation
+    return None

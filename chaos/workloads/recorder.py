@@ -1,0 +1,160 @@
+"""The history of a run as it happens: who asks what, and what became of it.
+
+Contract.  ``Recorder`` is the only writer of a history: one clock, one order, one thread (trio's).
+``Process.invoke`` gives an ``Operation``, which is settled at most once.  It is used as a block:
+
+    with process.invoke("read", key=key, offset=offset) as operation:
+        operation.ok(**await whatever_it_takes())
+
+An error of the product that ends the block is its outcome: a ``RequestError`` is a ``fail`` (it
+certainly did not happen), any other ``MultiRaftError`` an ``info`` (nobody knows), and the caller
+goes on behind the block; ``operation.happened`` tells.  A cancelled operation is ``info``, and the
+cancellation goes on.  Everything else is a bug of the harness.
+
+Invariants.  A process whose operation ended in ``info`` asks nothing more: ``Process`` goes on
+under the next number by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from types import TracebackType
+from typing import Any, Callable
+
+from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, HistoryWriter
+from multiraft.errors import MultiRaftError
+from multiraft.wire.errors import RequestError
+
+#: An error's text in the history; what nodes say of many partitions can be long.
+TEXT_MAX = 300
+
+
+class Recorder:
+    """See the module docstring.  ``counts[(name, kind)]`` and ``open`` may be read at any time."""
+
+    def __init__(self, writer: HistoryWriter, clock_ns: Callable[[], int] = time.monotonic_ns):
+        self._writer = writer
+        self._clock_ns = clock_ns
+        self._begun_ns = clock_ns()
+        self._operation = 0
+        self._process = 0
+        self._producer = 0
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.open = 0  # invoked and not settled
+        self.phase_name = ""
+        self.acknowledged: Counter[str] = Counter()  # appends by phase, but those with acks "none"
+
+    def now_us(self) -> int:
+        """Microseconds since the run began."""
+        return (self._clock_ns() - self._begun_ns) // 1000
+
+    def process(self) -> "Process":
+        """Somebody new who asks."""
+        return Process(self, self.next_process())
+
+    def next_process(self) -> int:
+        """A number that no process had."""
+        self._process += 1
+        return self._process
+
+    def next_producer(self) -> int:
+        """A number for ``values.value_of`` that nobody else of this run appends under."""
+        self._producer += 1
+        return self._producer
+
+    def invoked(self, process: int, name: str, data: dict[str, Any]) -> int:
+        """An operation begins; its number."""
+        self._operation += 1
+        self.open += 1
+        self._write(INVOKE, self._operation, process, name, data)
+        return self._operation
+
+    def settled(self, kind: str, operation: int, process: int, name: str,
+                data: dict[str, Any]) -> None:
+        """An operation ends."""
+        self.open -= 1
+        self._write(kind, operation, process, name, data)
+
+    def fault(self, name: str, on: bool, nodes: tuple[int, ...], text: str) -> None:
+        """A nemesis begins or ends something."""
+        self._write(FAULT, -1, -1, name, {"on": on, "nodes": list(nodes), "text": text})
+
+    def phase(self, name: str, **data: Any) -> None:
+        """The run enters a phase."""
+        self.phase_name = name
+        self._write(PHASE, -1, -1, name, data)
+
+    def _write(self, kind: str, operation: int, process: int, name: str,
+               data: dict[str, Any]) -> None:
+        self.counts[name, kind] += 1
+        self._writer.write(Event(self.now_us(), kind, operation, process, name, data))
+
+
+class Process:
+    """Who asks; ``number`` changes when an outcome stays unknown."""
+
+    def __init__(self, recorder: Recorder, number: int):
+        self.recorder = recorder
+        self.number = number
+
+    def invoke(self, name: str, **data: Any) -> "Operation":
+        """Ask something."""
+        return Operation(self, self.recorder.invoked(self.number, name, data), name, data)
+
+    def retire(self, number: int) -> None:
+        """An operation of ``number`` ended in ``info``."""
+        if self.number == number:
+            self.number = self.recorder.next_process()
+
+
+class Operation:
+    """One question on its way."""
+
+    __slots__ = ("settled", "happened", "_process", "_asked_by", "_number", "_name", "_asked")
+
+    def __init__(self, process: Process, number: int, name: str, asked: dict[str, Any]):
+        self.settled = False
+        self.happened = False
+        self._process = process
+        self._asked_by = process.number
+        self._number = number
+        self._name = name
+        self._asked = asked
+
+    def __enter__(self) -> "Operation":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None,
+                 trace: TracebackType | None) -> bool:
+        if isinstance(error, MultiRaftError):
+            self.failed(error)
+            return True
+        if error is not None and not self.settled:  # cancelled, or a bug of the harness
+            self.unknown("Cancelled", "the run went on without waiting")
+        return False
+
+    def ok(self, **data: Any) -> None:
+        """It happened."""
+        recorder = self._process.recorder
+        if self._name == "append" and self._asked["acks"] != "none":
+            recorder.acknowledged[recorder.phase_name] += 1
+        self.happened = True
+        self._settle(OK, data)
+
+    def failed(self, error: MultiRaftError) -> None:
+        """It did not happen, or nobody knows: the class of ``error`` says which."""
+        if isinstance(error, RequestError):
+            self._settle(FAIL, {"error": type(error).__name__, "text": str(error)[:TEXT_MAX]})
+        else:
+            self.unknown(type(error).__name__, str(error))
+
+    def unknown(self, error: str, text: str) -> None:
+        """Nobody will ever know."""
+        self._settle(INFO, {"error": error, "text": text[:TEXT_MAX]})
+        self._process.retire(self._asked_by)
+
+    def _settle(self, kind: str, data: dict[str, Any]) -> None:
+        assert not self.settled, f"{self._name} {self._number} has two outcomes"
+        self.settled = True
+        self._process.recorder.settled(kind, self._number, self._asked_by, self._name, data)

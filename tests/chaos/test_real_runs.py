@@ -1,0 +1,99 @@
+"""Whole runs against real nodes: the code behind `multiraft chaos run`, in a small version.
+
+What cannot be done on a machine is skipped with the reason, and the summary says so aloud.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.backends.backend import BackendError
+from chaos.history import END, FAULT, PHASE, read_history
+from chaos.nemeses.rotation import draw
+from chaos.run.command import INVALID, PASSED, carry_out
+from chaos.run.controls import CONTROLS
+from chaos.run.parameters import Folder, Parameters
+from chaos.run.torment import Impossible
+
+#: What `make test` gives to containers.
+ROTATION_S = 120.0
+END_TIMEOUT_S = 180.0
+
+
+#: Something breaks, and leaders change for certain: every node is stopped once.
+NEMESES = ("kill", "rolling-restart")
+
+
+def seed_of_both() -> int:
+    """The first seed whose first turn has both nemeses."""
+    return next(seed for seed in range(1_000)
+                if set(draw(random.Random(f"schedule {seed}"), NEMESES).names) == set(NEMESES))
+
+
+def carried_out(parameters: Parameters) -> int:
+    """The exit code; skipped where it is not possible."""
+    try:
+        return carry_out(parameters, lambda line: None)
+    except (BackendError, Impossible) as error:
+        pytest.skip(f"NOT TRIED: {parameters.backend} {parameters.control}: {error}")
+
+
+def verdict_of(folder: Folder) -> dict:
+    return json.loads(folder.verdict.read_text(encoding="utf-8"))
+
+
+def test_nodes_are_killed_and_nothing_is_lost(tmp_path: Path):
+    folder = Folder(tmp_path / "run")
+    status = carried_out(Parameters(folder.path, groups=4, seconds=8.0, nemeses=NEMESES,
+                                    seed=seed_of_both()))
+    verdict = verdict_of(folder)
+    assert status == PASSED, verdict
+    assert verdict["checked"]["operations"] > 300
+    assert verdict["checked"]["log_entries"] > 100, "the replicas' logs were compared"
+    events = list(read_history(folder.history))
+    assert [event.data["on"] for event in events if event.kind == FAULT][:1] == [True]
+    assert [event.name for event in events if event.kind == PHASE][-1] == END
+    assert folder.report.stat().st_size > 10_000
+    assert sorted(path.name for path in folder.nodes.iterdir()) == ["1", "2", "3"]
+    assert not list(folder.nodes.glob("*/data")), "what a passed run left on its disks is removed"
+
+
+def test_containers_survive_two_minutes_of_everything(tmp_path: Path):
+    folder = Folder(tmp_path / "run")
+    seed = random.SystemRandom().randrange(1 << 31)
+    status = carried_out(Parameters(folder.path, backend="docker", seconds=ROTATION_S, seed=seed))
+    assert status == PASSED, f"seed {seed}: {verdict_of(folder)}"
+
+
+@pytest.mark.parametrize("name", sorted(CONTROLS))
+def test_a_control_arm_loses_what_nothing_protected(name: str, tmp_path: Path):
+    folder = Folder(tmp_path / "run")
+    status = carried_out(Parameters(folder.path, control=name))
+    verdict = verdict_of(folder)
+    assert status == PASSED, verdict
+    assert verdict["checked"][f"lost_{CONTROLS[name].level}"] > 0
+
+
+def test_an_interrupted_run_heals_clears_away_and_proves_nothing(tmp_path: Path):
+    folder = Folder(tmp_path / "run")
+    command = [sys.executable, "-m", "admin_cli", "chaos", "run", "--seconds", "300", "--groups",
+               "4", "--nemesis", "kill", "--output", str(folder.path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:
+        line = next(line for line in process.stderr if "warm-up" in line)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=END_TIMEOUT_S)
+    assert line
+    assert process.returncode == INVALID, said
+    assert verdict_of(folder)["invalid"] == ["the run was ended by SIGINT"]
+    assert folder.report.is_file()
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")
+                if path.exists()]
+    assert not [each for each in commands if str(folder.path).encode() in each]

@@ -1,0 +1,159 @@
+"""Pieces of the workloads, without a cluster: what they ask, and what they make of the answers."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import pytest
+import trio
+import trio.testing
+
+from chaos import values
+from chaos.history import CORRUPT, FOREIGN, HistoryWriter
+from chaos.run.topics import one_of_each
+from chaos.workloads import consumers, idempotent, reads
+from chaos.workloads.recorder import Recorder
+from chaos.workloads.records import Source, next_offset, runs_of
+from chaos.workloads.session import NoAnswer, NotSent
+from chaos.workloads.setting import Place, Setting, Topics
+from multiraft import core
+from multiraft.client import FetchedBatch
+from multiraft.wire.errors import AmbiguousOutcome, InvalidBatch, NotLeader
+from multiraft.wire.messages import ProduceReply
+from multiraft.wire.rows import ProduceResult
+
+RUN = 77
+
+
+def place(partition: int = 0, group: int = 1) -> Place:
+    return Place("t", 5, partition, 100 + partition, group)
+
+
+def setting(*places: Place) -> Setting:
+    topics = Topics()
+    topics.add(places or [place()])
+    return Setting(RUN, Recorder(HistoryWriter(io.StringIO())), topics,
+                   lambda: {1: "n1:1", 2: "n2:1"}, seed=3)
+
+
+def batch(base_offset: int, records: list[bytes], position: int = 0) -> FetchedBatch:
+    builder = core.BatchBuilder(1 << 16)
+    for record in records:
+        assert builder.append(0, None, record)
+    data = builder.build()
+    core.stamp_batch(data, base_offset, 1)
+    return FetchedBatch("t", 0, memoryview(data), core.batch_header(data), position, 10)
+
+
+# ---- records ----------------------------------------------------------------------------------
+
+
+def test_values_are_unique_and_their_records_say_so():
+    one, two = (Source(RUN, producer, random.Random(1)) for producer in (1, 2))
+    taken = [one.take(place()) for _ in range(50)] + [two.take(place()) for _ in range(50)]
+    numbers = [value for found, _ in taken for value in found]
+    assert len(set(numbers)) == len(numbers)
+    assert all(values.decode(RUN, place().key, record) == value
+               for found, records in taken for value, record in zip(found, records, strict=True))
+
+
+def test_batches_without_a_gap_between_them_are_one_run():
+    records = [values.encode(RUN, place().key, value) for value in (1, 2, 3, 4)]
+    runs = runs_of(RUN, place().key, [batch(5, records[:2]), batch(7, records[2:3]),
+                                      batch(9, records[3:])])
+    assert runs == [[5, [1, 2, 3]], [9, [4]]]
+    assert next_offset(runs, 0) == 10
+    assert next_offset([], 4) == 4
+
+
+def test_a_batch_that_is_entered_in_its_middle_begins_there():
+    records = [values.encode(RUN, place().key, value) for value in (1, 2, 3)]
+    assert runs_of(RUN, place().key, [batch(5, records, position=6)]) == [[6, [2, 3]]]
+
+
+def test_records_that_do_not_belong_there_are_told_apart():
+    strange = [b"", b"x" * 40, values.encode(RUN, "t@4/0", 1), values.encode(RUN + 1, "t@5/0", 1)]
+    (run,) = runs_of(RUN, place().key, [batch(0, strange)])
+    assert run == [0, [CORRUPT, CORRUPT, FOREIGN, FOREIGN]]
+
+
+# ---- what is asked ----------------------------------------------------------------------------
+
+
+def test_hot_partitions_get_their_share_and_the_others_are_not_forgotten():
+    topics, rng = Topics(), random.Random(1)
+    topics.add([place(0)], hot=True)
+    topics.add([place(number) for number in range(1, 10)])
+    picked = [topics.pick(rng).partition for _ in range(2_000)]
+    assert picked.count(0) > 1_000
+    assert set(picked) == set(range(10))
+
+
+def test_reads_begin_anywhere_up_to_a_little_beyond_the_end():
+    rng = random.Random(1)
+    offsets = {reads.offset_near(rng, 100) for _ in range(5_000)}
+    assert min(offsets) == 0
+    assert max(offsets) == 102
+    assert {reads.offset_near(rng, 0) for _ in range(100)} == {0, 1, 2}
+
+
+def test_an_assignment_begins_where_the_consumer_stood_or_further_back():
+    rng, world = random.Random(1), setting(place(0), place(1))
+    for _ in range(200):
+        for where, at in consumers.assignment(rng, world, {place(0): 30}).items():
+            assert 0 <= at <= 30
+            assert at == 0 or where == place(0)
+
+
+def test_one_partition_is_enough_for_a_group():
+    places = [place(0, group=1), place(1, group=1), place(2, group=2), place(3, group=3)]
+    assert sorted(each.group for each in one_of_each(places, {1, 3})) == [1, 3]
+
+
+# ---- a producer by hand -----------------------------------------------------------------------
+
+
+class Script:
+    """Sessions whose answers were written before: an offset, or an exception."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def ask(self, address, request, payload=(), timeout_s=5.0, metadata_index=0):
+        await trio.lowlevel.checkpoint()
+        self.asked.append(address)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return ProduceReply((ProduceResult(0, answer),))
+
+
+def insist(script: Script) -> int:
+    async def run() -> int:
+        return await idempotent.insist(setting(), script, random.Random(1), place(), bytearray(8))
+    return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_lost_answer_is_asked_for_again_at_whoever_leads():
+    script = Script(NoAnswer("gone"), NotLeader(leader=2, leader_address="n2:1"), 41)
+    assert insist(script) == 41
+    assert script.asked[-1] == "n2:1"
+
+
+def test_who_gives_up_after_a_lost_answer_does_not_know():
+    with pytest.raises(AmbiguousOutcome, match="given up"):
+        insist(Script(NoAnswer("gone"), NotSent("nobody there")))
+
+
+def test_who_was_only_ever_refused_knows():
+    with pytest.raises(NotSent):
+        insist(Script(NotSent("nobody there")))
+
+
+def test_a_refusal_that_will_not_change_ends_it():
+    script = Script(InvalidBatch("never"), 41)
+    with pytest.raises(InvalidBatch):
+        insist(script)
+    assert len(script.asked) == 1
