@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from typing import Callable
 
 import trio
@@ -21,13 +22,27 @@ from node.arrivals import Arrivals
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.histogram import Histogram
-from node.space import is_full
+from node.space import Space, is_full
 from node.threads import name_this_thread
 
 #: A disk that hangs does not keep the node from ending for longer than this, in seconds.
 END_S = 10.0
 #: One block, written to see whether the disk still answers.
 PROBE_BYTES = 512
+
+
+def open_probe(directory: Path, space: Space) -> int:
+    """The file whose one block is written when nothing else is.  It has its room before the disk is
+    full, or takes it from the reserve: a probe that finds none would end the node.  Raises
+    ``OSError``."""
+    file_number = os.open(directory / "probe", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        os.posix_fallocate(file_number, 0, PROBE_BYTES)
+    except OSError as error:
+        if not is_full(error) or not space.exhausted():
+            raise
+        os.posix_fallocate(file_number, 0, PROBE_BYTES)
+    return file_number
 
 
 class DiskWorker:

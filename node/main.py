@@ -59,7 +59,7 @@ from node.confirmations import Confirmations
 from node.deadlines import Deadlines
 from node.descriptors import connections_that_fit
 from node.directory import Directory
-from node.disk import PROBE_BYTES, DiskWorker
+from node.disk import DiskWorker, open_probe
 from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
 from node.hand_over import HandOver
@@ -225,7 +225,7 @@ class Node:
             self._introduction("liveness"), config.limits.loop_stall_ms_max,
             config.limits.disk_stall_ms_max, self.disk)
         self.peering = Peering(self.known, self.peers, self.liveness, self._link, self.log)
-        self.probe_file = _open_probe(config.data_dir, self.space)
+        self.probe_file = open_probe(config.data_dir, self.space)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
                                         self.probe_file, config.limits.disk_probe_ms)
         self.rounds = Rounds(core, self.store, self.disk, self.peers, self.applying,
@@ -546,19 +546,6 @@ def _open_store(config: NodeConfig, life: Life) -> Store:
             return opened()
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
-
-
-def _open_probe(directory: Path, space: Space) -> int:
-    """The file whose one block is written when nothing else is.  It has its room before the disk is
-    full, or takes it from the reserve: a probe that finds none would end the node."""
-    file_number = os.open(directory / "probe", os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        os.posix_fallocate(file_number, 0, PROBE_BYTES)
-    except OSError as error:
-        if not is_full(error) or not space.exhausted():
-            raise
-        os.posix_fallocate(file_number, 0, PROBE_BYTES)
-    return file_number
 
 
 def _crashes(error: BaseException) -> bool:
