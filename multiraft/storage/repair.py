@@ -209,12 +209,15 @@ class Repair:
         log.doubt(log.quarantined)
 
     def stage_lift(self, group: int, then: Callable[[], None]) -> StagedWrite:
-        """Write that all damage so far is settled for the group, with its term and vote, which may
-        have been what was damaged; lifted once that is durable, right
-        before ``then`` is called, unless another entry was found missing meanwhile."""
+        """Write that all damage so far is settled for the group, what earlier lifts have settled
+        included, with its term and vote, which may have been what was damaged; lifted once that is
+        durable, right before ``then`` is called, unless another entry was found missing meanwhile.
+        """
         log = self._store._log(group)
         term, vote = log.hard_state
-        holes = tuple(self._store.recovered.holes[-HOLES_MAX:])
+        # A start sees the holes above its checkpoint, the scrub all of them.
+        holes = (*log.settled, *(hole for hole in dict.fromkeys(self._store.recovered.holes)
+                                 if not log.has_settled(*hole)))[-HOLES_MAX:]
         placed = self._store._lane.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),

@@ -1,13 +1,16 @@
-"""Seeds that nobody has run before, for a while: each ``make test`` looks somewhere else.
+"""Seeds that nobody has run before, for a while: each commit's ``make test`` looks somewhere else.
 
-``MULTIRAFT_FRESH_SEEDS_SECONDS`` sets for how long (180), ``MULTIRAFT_FRESH_SEEDS_FIRST`` which
-seed comes first (drawn).  What was run is in the summary; a failing seed comes with the command
-that replays it.
+The first seed follows from the commit, so that whoever tests a commit again tests the same, and a
+red run is red again; outside of a repository it is drawn.  ``MULTIRAFT_FRESH_SEEDS_SECONDS`` sets
+for how long (180), ``MULTIRAFT_FRESH_SEEDS_FIRST`` which seed comes first.  What was run is in the
+summary; a failing seed comes with the command that replays it.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+from pathlib import Path
 
 from chaos.simulator import campaign
 from chaos.simulator.counting import Totals
@@ -21,8 +24,19 @@ JOBS = os.cpu_count() or 1
 SHRINK_SECONDS = 60.0
 
 
+def first_seed() -> int:
+    """As told, else that of the commit, else any."""
+    if FIRST:
+        return int(FIRST)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent,
+                          capture_output=True, text=True)
+    if head.returncode:
+        return campaign.fresh_seed()
+    return int(head.stdout, 16) % campaign.FRESH_BELOW
+
+
 def test_fresh_seeds_hold(say):
-    first = int(FIRST) if FIRST else campaign.fresh_seed()
+    first = first_seed()
     totals, failures, variant = Totals(), [], Variant()
     seeds = campaign.numbers(first, None, SECONDS / 60)
     for result in campaign.run_seeds(seeds, variant, JOBS):

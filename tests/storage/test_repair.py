@@ -179,6 +179,25 @@ def test_a_lift_is_void_while_an_entry_is_missing():
     assert store.repair.quarantined(1) is not None
 
 
+def test_a_second_repair_forgets_nothing_that_the_first_has_settled():
+    """Else the next scrub doubts all groups once more, perhaps while another node is damaged."""
+    disk, _ = long_lane(with_checkpoint=True)
+    store = open_store(disk.filesystem, DIRECTORY)
+    intact = entries_of(store, 1)
+    store.repair.doubt_all(500, 600, "found by the scrub")
+    lift_all(store)
+    checkpoint(store, {1: 38}, 38)
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)  # the checkpoint is behind the hole
+    assert again.repair.is_settled(500, 600)
+    assert again.repair.damaged(1, 5, "found by a read")
+    copy_missing(again, {1: intact})
+    lift_all(again)
+    assert again.repair.is_settled(500, 600)
+    again.close()
+    assert open_store(disk.filesystem, DIRECTORY).repair.is_settled(500, 600)
+
+
 def test_a_replica_that_contradicts_its_leader_is_out_for_good():
     disk, _ = long_lane(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
