@@ -348,7 +348,7 @@ class ReadsAreCommitted(Invariant):
             self.require(expected != -1 or header.base_offset <= read.offset,
                          "n{} was asked for offset {} of partition {} and began at {}", read.node,
                          read.offset, read.partition, header.base_offset)
-            expected = header.base_offset + batch.count
+            expected = header.base_offset + header.count
         self.require(expected <= read.high_watermark or not read.batches,
                      "n{} serves partition {} up to {}, above its high watermark {}", read.node,
                      read.partition, expected, read.high_watermark)
