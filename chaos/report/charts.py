@@ -146,8 +146,10 @@ def timeline(canvas: Canvas) -> str:
 
 
 def rates(canvas: Canvas) -> str:
-    """Outcomes per second, one chart per family of operations."""
+    """Outcomes per second, one chart per family of operations; "" when there is none."""
     families = families_of(canvas.series.names)
+    if not families:
+        return ""
     figure, charts = canvas.figure(0.5 + 1.35 * len(families), len(families))
     edges = canvas.buckets()
     width = edges[1] - edges[0]
@@ -168,9 +170,12 @@ def rates(canvas: Canvas) -> str:
 
 
 def latency(canvas: Canvas) -> str:
-    """p50, p99 and maximum of what succeeded, on a logarithmic scale."""
+    """p50, p99 and maximum of what succeeded, on a logarithmic scale; "" when nothing but topics
+    was asked for: the run ended while they were created."""
     families = [(title, members) for title, members in families_of(canvas.series.names)
                 if title != "topics"]
+    if not families:
+        return ""
     figure, charts = canvas.figure(0.5 + 1.6 * len(families), len(families))
     edges = canvas.buckets()
     middle = (edges[:-1] + edges[1:]) / 2

@@ -101,6 +101,15 @@ def test_a_history_without_operations_has_a_page(tmp_path: Path):
     assert "was not checked" in build(tmp_path).read_text(encoding="utf-8")
 
 
+def test_a_run_that_ended_while_its_topics_were_created_has_a_page(tmp_path: Path):
+    write_history(tmp_path / "history.jsonl", [
+        Event(0, PHASE, -1, -1, WARM_UP, {}),
+        Event(1, INVOKE, 1, 1, "create_topic", {"topic": "t", "partitions": 1}),
+        Event(2_000, OK, 1, 1, "create_topic", {"incarnation": 5})])
+    page = build(tmp_path).read_text(encoding="utf-8")
+    assert "<h2>Rates</h2>" in page and "<h2>Latency</h2>" not in page
+
+
 def test_a_long_history_makes_a_small_page(tmp_path: Path):
     write_history(tmp_path / "history.jsonl", events(20_000, 600.0))
     assert build(tmp_path).stat().st_size < PAGE_BYTES_MAX
