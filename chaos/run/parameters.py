@@ -11,6 +11,7 @@ The folder::
     leadership.jsonl   chaos.run.leadership
     replicas/          every replica's log, chaos.replicas
     nodes/N/log        what each node wrote
+    crashes/NAME.txt   chaos.run.crashes, when a client crashed
     verdict.json       chaos.checkers.verdict
     report.html        chaos.report
 """
@@ -89,6 +90,11 @@ class Folder:
     def replicas(self) -> Path:
         """``replicas/``"""
         return self.path / "replicas"
+
+    @property
+    def crashes(self) -> Path:
+        """``crashes/``"""
+        return self.path / "crashes"
 
     @property
     def verdict(self) -> Path:
