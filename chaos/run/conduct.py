@@ -1,8 +1,8 @@
 """One run from the first process to the last: phases, in order, and always the end of all of them.
 
 Contract.  ``conduct`` takes a backend that is not up yet and leaves the folder with everything that
-checkers need: history, leadership, logs of all nodes and their data collected in ``data``.  It
-raises ``SetupFailed`` or ``BackendError`` when the run could not even begin.  A signal ends the
+checkers need: history, leadership, what the run saw by itself (also when the run breaks off), logs
+of all nodes and their data collected in ``data``.  It raises ``SetupFailed`` or ``BackendError`` when the run could not even begin.  A signal ends the
 phase, heals, and raises ``Interrupted``; who opened the backend closes it.
 
 Phases: warm-up (no faults), faults, heal (everything is healed while the load goes on, then each
@@ -29,6 +29,7 @@ from chaos.history import END, FAULT, FAULTS, FINAL, HEAL, WARM_UP, HistoryWrite
 from chaos.run.crashes import Crashes, leaves
 from chaos.run.endings import judged
 from chaos.run.final_reads import Unreadable, read_everything
+from chaos.run.findings import OwnFindings, kept
 from chaos.run.leadership import Leadership
 from chaos.run.liveness import stuck_groups
 from chaos.run.parameters import (
@@ -55,14 +56,12 @@ class Interrupted(Exception):
 
 
 @dataclass
-class Conducted:
+class Conducted(OwnFindings):
     """What the run itself saw, besides the history."""
 
-    anomalies: list[Anomaly] = field(default_factory=list)
     acknowledged_during_faults: int = 0
     leader_changes: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -133,7 +132,8 @@ async def _phases(parameters: Parameters, folder: Folder, backend: Backend, torm
     folder.note(versions=versions(), backend_versions=dict(backend.versions),
                 left_out=dict(backend.left_out), kinds=sorted(backend.kinds))
     found = Conducted()
-    with (folder.history.open("w", encoding="utf-8", buffering=BUFFER_BYTES) as history,
+    with (kept(found, folder.findings),
+          folder.history.open("w", encoding="utf-8", buffering=BUFFER_BYTES) as history,
           folder.leadership.open("w", encoding="utf-8") as leadership_file):
         recorder = Recorder(HistoryWriter(history))
         setting = Setting(folder.facts["run"], recorder, Topics(),

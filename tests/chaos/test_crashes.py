@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import trio
 
 from chaos.backends.backend import KILL, ClusterSpec
+from chaos.checkers.command import check_folder
+from chaos.checkers.verdict import Anomaly
 from chaos.history import END, FAULTS, INFO, PHASE, read_history
 from chaos.run import command, conduct, final_reads
 from chaos.run.command import ANOMALIES, carry_out
@@ -124,6 +128,32 @@ def test_a_client_that_crashes_ends_its_workload_and_nothing_else(backend, tmp_p
     assert sorted(event.data["error"] for event in events if event.kind == INFO)[:2] == [
         "Cancelled", "TypeError"]
     assert {"heal_all", "await_whole", "collect", "close"} <= set(backend.asked)
+
+
+def test_checking_the_folder_comes_to_the_verdict_of_the_run(backend, monkeypatch, tmp_path: Path):
+    async def stuck(*_arguments: object) -> list[Anomaly]:
+        return [Anomaly("A28", "stuck-group", "group 3 acknowledged nothing")]
+
+    monkeypatch.setattr(conduct, "stuck_groups", stuck)
+    folder, by_run, _ = crashed_run(tmp_path, "all")
+    check_folder(folder.path)
+    checked = json.loads(folder.verdict.read_text(encoding="utf-8"))
+    assert by_run["counts"] == {"client-crashed": 1, "stuck-group": 1}
+    assert {**checked, "seconds": 0} == {**by_run, "seconds": 0}
+
+
+def test_what_was_found_outlives_an_interruption(backend, monkeypatch, tmp_path: Path):
+    async def interrupt(*_arguments: object) -> list:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(conduct, "read_everything", interrupt)
+    folder, verdict, _ = crashed_run(tmp_path, "crashing")
+    assert verdict["counts"] == {"client-crashed": 1}
+    assert verdict["invalid"] == ["the run was ended by SIGTERM"]
+    checked = check_folder(folder.path)
+    assert checked.counts == verdict["counts"]
+    assert checked.invalid[-1] == verdict["invalid"][0]
 
 
 @pytest.mark.parametrize(("place", "told"), [
