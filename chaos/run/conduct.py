@@ -2,8 +2,9 @@
 
 Contract.  ``conduct`` takes a backend that is not up yet and leaves the folder with everything that
 checkers need: history, leadership, what the run saw by itself (also when the run breaks off), logs
-of all nodes and their data collected in ``data``.  It raises ``SetupFailed`` or ``BackendError`` when the run could not even begin.  A signal ends the
-phase, heals, and raises ``Interrupted``; who opened the backend closes it.
+of all nodes and their data collected in ``data``.  It raises ``SetupFailed`` or ``BackendError``
+when the run could not even begin.  A signal ends the phase, heals, and raises ``Interrupted``; who
+opened the backend closes it.  A client that crashes ends nothing but what it did.
 
 Phases: warm-up (no faults), faults, heal (everything is healed while the load goes on, then each
 group must answer), final reads, end.
