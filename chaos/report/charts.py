@@ -108,8 +108,8 @@ def faults(canvas: Canvas) -> str:
         row = kinds.index(fault.kind)
         axes.barh(row, max(fault.end_s - fault.begin_s, canvas.end_s / 800), left=fault.begin_s,
                   height=0.72, color=canvas.colour(fault.kind), linewidth=0)
-        text = ", ".join(map(str, fault.nodes))
-        if fault.begin_s >= free_until[fault.kind] and text:
+        text = ", ".join(map(str, fault.nodes)) or "all"
+        if fault.begin_s >= free_until[fault.kind]:
             axes.text(fault.begin_s + per_letter_s / 2, row, text, fontsize=8, va="center",
                       color="#111827", clip_on=True)
             free_until[fault.kind] = fault.begin_s + (len(text) + 1) * per_letter_s

@@ -63,7 +63,7 @@ def replay(run: dict[str, Any]) -> str:
     """The command that asks for the same run."""
     parameters = run.get("parameters", {})
     words = ["multiraft", "chaos", "run"]
-    for name in ("backend", "nodes", "groups", "seconds", "seed", "control"):
+    for name in ("backend", "nodes", "groups", "seconds", "seed", "control", "pace"):
         value = parameters.get(name)
         if value not in (None, ""):
             words += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]

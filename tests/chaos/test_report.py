@@ -84,6 +84,7 @@ def test_a_page_says_what_happened_and_needs_nothing_else(folder: Path):
     assert "1,234 appends were acknowledged" in page
     assert "value 7 &lt;is&gt; lost" in page and "value 7 <is> lost" not in page
     assert "operation 17  " in page, "the lines of an anomaly's operations"
+    assert '<span class="lines">value 7' in page, "a text may quote the lines of a log"
     assert page.count("<svg") == 5
     assert not re.findall(r"(?:src|href)=\"(?!#|data:|\n?data:)", page), "nothing is fetched"
     assert "multiraft chaos run --backend process" in page
@@ -205,3 +206,5 @@ def test_numbers_have_units():
     assert count(1234567) == "1,234,567"
     assert replay({"parameters": {"seed": 4, "seconds": 120.0, "nemeses": ["kill", "pause"]}}) == (
         "multiraft chaos run --seconds 120 --seed 4 --nemesis kill --nemesis pause")
+    assert replay({"parameters": {"seed": 4, "pace": 0.5}}) == (
+        "multiraft chaos run --seed 4 --pace 0.5")
