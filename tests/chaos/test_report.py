@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
         "[0,1,1,1]\n[0,2,1,2]\n[12000000,1,2,0]\n[14000000,1,3,2]\n", encoding="utf-8")
     (tmp_path / "verdict.json").write_text(json.dumps({
         "outcome": "failed", "counts": {"lost-write": 3}, "invalid": [], "notes": ["a note"],
-        "checked": {"operations": 400}, "anomalies": [
+        "checked": {"operations": 400, "acknowledged_under_faults": 987}, "anomalies": [
             {"id": "A3", "name": "lost-write", "text": "value 7 <is> lost", "key": "t@1/0",
              "operations": [17], "time_us": 3_500_000}]}), encoding="utf-8")
     return tmp_path
@@ -81,7 +81,8 @@ def test_a_page_says_what_happened_and_needs_nothing_else(folder: Path):
     page = build(folder).read_text(encoding="utf-8")
     assert "<b>failed</b>" in page
     assert "Anomalies were found: lost-write (3)." in page
-    assert "1,234 appends were acknowledged" in page
+    assert "987 appends were acknowledged while a fault was on." in page
+    assert "acknowledged in the phase of faults</th><td>1,234" in page, "calm turns included"
     assert "value 7 &lt;is&gt; lost" in page and "value 7 <is> lost" not in page
     assert "operation 17  " in page, "the lines of an anomaly's operations"
     assert '<span class="lines">value 7' in page, "a text may quote the lines of a log"
