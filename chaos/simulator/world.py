@@ -39,6 +39,9 @@ from multiraft.types import METADATA_GROUP
 WARM_UP_MS = 1500
 #: After healing, everything must be well again within this: a hundred leases.
 CONVERGE_MS = 60_000
+#: Learners and nodes that were away may lack some thousand entries, and get them one by one over a
+#: network that takes its time.
+CATCH_UP_MS = 600_000
 #: How often the parts check themselves in full while faults are on.
 CHECK_MS = 5_000
 #: How often convergence is looked at.
@@ -190,7 +193,7 @@ class World:
                             f"{self.workload.open_summary()}")
         self._until(deadline_ms, lambda: not self._lingering(live),
                     lambda: f"replicas that should not be: {self._lingering(live)[:8]}")
-        self._until(deadline_ms, lambda: not self._unequal(live),
+        self._until(deadline_ms + CATCH_UP_MS, lambda: not self._unequal(live),
                     lambda: f"replicas that do not catch up: {self._unequal(live)[:8]}")
         self.witness.converged(live)
         self._compare(live)
