@@ -9,16 +9,14 @@ from typing import Any
 
 import click
 
-from chaos.checkers.check import check
-from chaos.checkers.checker import LIMITS, Limits
-from chaos.checkers.leaders import Trace, read_trace
 from chaos.checkers.verdict import Verdict
-from chaos.history import BadHistory, read_history
-from chaos.replicas import BadDump, load_all
-from chaos.run.leadership import trace_of
+from chaos.history import BadHistory
+from chaos.replicas import BadDump
+from chaos.run.findings import BadFindings
+from chaos.run.judge import verdict_on, write_verdict
+from chaos.run.parameters import Folder
 
-HISTORY, REPLICAS, PARAMETERS, VERDICT = "history.jsonl", "replicas", "run.json", "verdict.json"
-LEADERSHIP = "leadership.jsonl"
+PARAMETERS = "run.json"
 
 EXIT_PASSED, EXIT_FAILED, EXIT_NO_RUN, EXIT_INVALID = 0, 1, 2, 3
 _EXITS = {"passed": EXIT_PASSED, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}
@@ -30,22 +28,17 @@ class NoRun(Exception):
     """A folder that holds no run."""
 
 
-def check_folder(folder: Path) -> Verdict:
-    """The verdict on a run's folder, written to its ``verdict.json``.  Raises ``NoRun``,
-    ``BadHistory`` and ``BadDump``."""
-    history = folder / HISTORY
-    if not history.is_file():
-        raise NoRun(f"{folder} has no {HISTORY}")
-    run = _parameters(folder / PARAMETERS)
-    verdict = check(read_history(history), limits_of(run), replicas=load_all(folder / REPLICAS),
-                    trace=read_trace(folder, run.get("began", "")) or polled(folder / LEADERSHIP))
-    (folder / VERDICT).write_text(json.dumps(verdict.to_json(), indent=2) + "\n")
+def check_folder(path: Path) -> Verdict:
+    """The verdict on a run's folder, written to its ``verdict.json``: the one that the run came to,
+    if nothing was changed since.  Raises ``NoRun``, ``BadHistory``, ``BadDump`` and
+    ``BadFindings``."""
+    folder = Folder(path)
+    if not folder.history.is_file():
+        raise NoRun(f"{path} has no {folder.history.name}")
+    folder.facts = _parameters(path / PARAMETERS)
+    verdict = verdict_on(folder)
+    write_verdict(folder, verdict)
     return verdict
-
-
-def polled(path: Path) -> Trace | None:
-    """Who led as the run saw it from outside; None when nobody looked."""
-    return trace_of(path) if path.is_file() else None
 
 
 def _parameters(path: Path) -> dict[str, Any]:
@@ -59,14 +52,6 @@ def _parameters(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise NoRun(f"{path} is no JSON object")
     return found
-
-
-def limits_of(run: dict[str, Any]) -> Limits:
-    """What ``run.json`` says under ``limits`` (the fields of ``Limits``), and under ``parameters``
-    of its nodes; else the defaults."""
-    nodes = (run.get("parameters") or {}).get("nodes", LIMITS.nodes)
-    given = {"nodes": nodes, **(run.get("limits") or {})}
-    return Limits(**{name: int(value) for name, value in given.items() if name in Limits._fields})
 
 
 def paragraph(verdict: Verdict) -> str:
@@ -98,14 +83,14 @@ def paragraph(verdict: Verdict) -> str:
                 type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def check_command(folder: Path, as_json: bool) -> None:
-    """Check the run in DIR: its history, the logs that its replicas left, and what the nodes told
-    of their roles. Writes DIR/verdict.json.
+    """Check the run in DIR: its history, the logs that its replicas left, what the nodes told of
+    their roles, and what the run saw by itself. Writes DIR/verdict.json.
 
     Exit codes: 0 passed, 1 anomalies, 2 DIR holds no run, 3 invalid: the run proves nothing.
     """
     try:
         verdict = check_folder(folder)
-    except (NoRun, BadHistory, BadDump) as error:
+    except (NoRun, BadHistory, BadDump, BadFindings) as error:
         click.echo(f"multiraft chaos: {error}", err=True)
         sys.exit(EXIT_NO_RUN)
     if as_json:

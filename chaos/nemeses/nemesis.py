@@ -105,6 +105,10 @@ class Nemesis(abc.ABC):
         """Undoes it; nothing, when all it takes is that nodes are started."""
         return None
 
+    def is_over(self) -> bool:
+        """Whether nothing of it goes on once the backend has healed everything."""
+        return True
+
 
 class Loop(Nemesis):
     """A nemesis that does something again and again until it is healed."""
@@ -134,6 +138,9 @@ class Loop(Nemesis):
             self._thread.join(LOOP_END_S)
             if self._thread.is_alive():
                 raise BackendError(f"the nemesis {self.name} does not come to an end")
+
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
 
     def wait(self, seconds: float) -> bool:
         """Waits; True when it is over meanwhile."""

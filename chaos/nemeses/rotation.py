@@ -3,7 +3,8 @@
 Contract.  ``Rotation.run`` goes on until it is told to stop, and leaves a cluster that nothing
 hinders and whose nodes all run, whatever went wrong in between; it raises ``BackendError`` only
 when that cannot be reached.  Every begin and every healing is told to ``emit`` as a fault of a
-history.  What could not be planned, begun or healed at once is in ``refusals``.
+history: the former before the first thing is done, the latter when nothing of it is left.  What
+could not be planned, begun or healed at once is in ``refusals``.
 
 Theory.  Random subsets find what single faults do not; a quarter of calm turns lets the cluster do
 something that the next turn can break (Jepsen's rotations).  What is chosen follows from a seed;
@@ -138,6 +139,9 @@ class Rotation:
                 self.backend.heal_all()
         self._start_all()
         for nemesis, strike in reversed(begun):
+            if not nemesis.is_over():
+                self.refusals.append(f"{nemesis.name}: goes on, and no end of it is told")
+                continue
             self._emit(nemesis.kind, False, strike.nodes, f"{nemesis.name}: {nemesis.healing}")
 
     def _start_all(self) -> None:

@@ -127,8 +127,9 @@ def _facts(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in run.get("parameters", {}).items():
         if name != "output" and value not in ("", [], None):
             yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    for name in ("acknowledged_during_faults", "leader_changes"):
+    for name, words in (("acknowledged_during_faults", "acknowledged in the phase of faults"),
+                        ("leader_changes", "leader changes")):
         if name in run:
-            yield name.replace("_", " "), count(run[name])
+            yield words, count(run[name])
     for name, value in {**run.get("versions", {}), **run.get("backend_versions", {})}.items():
         yield name, str(value)

@@ -108,8 +108,8 @@ def faults(canvas: Canvas) -> str:
         row = kinds.index(fault.kind)
         axes.barh(row, max(fault.end_s - fault.begin_s, canvas.end_s / 800), left=fault.begin_s,
                   height=0.72, color=canvas.colour(fault.kind), linewidth=0)
-        text = ", ".join(map(str, fault.nodes))
-        if fault.begin_s >= free_until[fault.kind] and text:
+        text = ", ".join(map(str, fault.nodes)) or "all"
+        if fault.begin_s >= free_until[fault.kind]:
             axes.text(fault.begin_s + per_letter_s / 2, row, text, fontsize=8, va="center",
                       color="#111827", clip_on=True)
             free_until[fault.kind] = fault.begin_s + (len(text) + 1) * per_letter_s
@@ -146,8 +146,10 @@ def timeline(canvas: Canvas) -> str:
 
 
 def rates(canvas: Canvas) -> str:
-    """Outcomes per second, one chart per family of operations."""
+    """Outcomes per second, one chart per family of operations; "" when there is none."""
     families = families_of(canvas.series.names)
+    if not families:
+        return ""
     figure, charts = canvas.figure(0.5 + 1.35 * len(families), len(families))
     edges = canvas.buckets()
     width = edges[1] - edges[0]
@@ -168,9 +170,12 @@ def rates(canvas: Canvas) -> str:
 
 
 def latency(canvas: Canvas) -> str:
-    """p50, p99 and maximum of what succeeded, on a logarithmic scale."""
+    """p50, p99 and maximum of what succeeded, on a logarithmic scale; "" when nothing but topics
+    was asked for: the run ended while they were created."""
     families = [(title, members) for title, members in families_of(canvas.series.names)
                 if title != "topics"]
+    if not families:
+        return ""
     figure, charts = canvas.figure(0.5 + 1.6 * len(families), len(families))
     edges = canvas.buckets()
     middle = (edges[:-1] + edges[1:]) / 2

@@ -37,9 +37,11 @@ def paragraph(run: dict[str, Any], verdict: dict[str, Any], found: Series) -> st
               else "no fault")
     parts = [f"{count(len(found.columns.name))} operations in {found.duration_s:.0f} s against "
              f"{cluster}, with {faults}."]
-    if "acknowledged_during_faults" in run:
-        parts.append(f"{count(run['acknowledged_during_faults'])} appends were acknowledged while "
-                     f"faults were on, and leaders changed {count(run['leader_changes'])} times.")
+    under_faults = verdict.get("checked", {}).get("acknowledged_under_faults")
+    if under_faults is not None:
+        parts.append(f"{count(under_faults)} appends were acknowledged while a fault was on.")
+    if "leader_changes" in run:
+        parts.append(f"Leaders were seen to change {count(run['leader_changes'])} times.")
     parts.append(_judgement(verdict))
     return " ".join(parts)
 
@@ -63,7 +65,7 @@ def replay(run: dict[str, Any]) -> str:
     """The command that asks for the same run."""
     parameters = run.get("parameters", {})
     words = ["multiraft", "chaos", "run"]
-    for name in ("backend", "nodes", "groups", "seconds", "seed", "control"):
+    for name in ("backend", "nodes", "groups", "seconds", "seed", "control", "pace"):
         value = parameters.get(name)
         if value not in (None, ""):
             words += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]

@@ -26,7 +26,7 @@ from chaos.report.series import read
 from chaos.report.words import paragraph
 from chaos.run.conduct import Conducted, Interrupted, Torment, conduct
 from chaos.run.controls import CONTROLS, Control
-from chaos.run.judge import as_json, judge
+from chaos.run.judge import judge, unfinished, write_verdict
 from chaos.run.parameters import ALL, Folder, Parameters
 from chaos.run.topics import SetupFailed
 from chaos.run.torment import Impossible, choices, nemeses_of, rotation
@@ -86,11 +86,10 @@ def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: boo
     try:
         verdict = attempt(parameters, folder, control, say)
     except Interrupted as signal:
-        verdict = Verdict(invalid=[f"the run was ended by {signal}"])
+        verdict = unfinished(folder, f"the run was ended by {signal}")
     except SetupFailed as error:
-        verdict = Verdict(invalid=[str(error)])
-    text = json.dumps(as_json(verdict, control), indent=1)
-    folder.verdict.write_text(text + "\n", encoding="utf-8")
+        verdict = unfinished(folder, str(error))
+    write_verdict(folder, verdict)
     if verdict.outcome == "passed" and not keep_data:
         forget_data(folder)
     finish(folder, verdict, say)
@@ -115,7 +114,7 @@ def attempt(parameters: Parameters, folder: Folder, control: Control | None,
             raise
         found.notes.append(f"the cluster could not be cleared away: {error}")
     say("checking")
-    return judge(parameters, folder, found, control)
+    return judge(folder, found)
 
 
 def torment_of(parameters: Parameters, control: Control | None, backend: Backend) -> Torment:

@@ -1,9 +1,10 @@
 """One run from the first process to the last: phases, in order, and always the end of all of them.
 
 Contract.  ``conduct`` takes a backend that is not up yet and leaves the folder with everything that
-checkers need: history, leadership, logs of all nodes and their data collected in ``data``.  It
-raises ``SetupFailed`` or ``BackendError`` when the run could not even begin.  A signal ends the
-phase, heals, and raises ``Interrupted``; who opened the backend closes it.
+checkers need: history, leadership, what the run saw by itself (also when the run breaks off), logs
+of all nodes and their data collected in ``data``.  It raises ``SetupFailed`` or ``BackendError``
+when the run could not even begin.  A signal ends the phase, heals, and raises ``Interrupted``; who
+opened the backend closes it.  A client that crashes ends nothing but what it did.
 
 Phases: warm-up (no faults), faults, heal (everything is healed while the load goes on, then each
 group must answer), final reads, end.
@@ -26,8 +27,10 @@ import trio
 from chaos.backends.backend import Backend, BackendError
 from chaos.checkers.verdict import Anomaly
 from chaos.history import END, FAULT, FAULTS, FINAL, HEAL, WARM_UP, HistoryWriter
+from chaos.run.crashes import Crashes, leaves
 from chaos.run.endings import judged
 from chaos.run.final_reads import Unreadable, read_everything
+from chaos.run.findings import OwnFindings, kept
 from chaos.run.leadership import Leadership
 from chaos.run.liveness import stuck_groups
 from chaos.run.parameters import (
@@ -54,14 +57,12 @@ class Interrupted(Exception):
 
 
 @dataclass
-class Conducted:
+class Conducted(OwnFindings):
     """What the run itself saw, besides the history."""
 
-    anomalies: list[Anomaly] = field(default_factory=list)
     acknowledged_during_faults: int = 0
     leader_changes: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -74,6 +75,7 @@ class Stage:
     leadership: Leadership
     folder: Folder
     found: Conducted
+    crashes: Crashes
     active: list[str] = field(default_factory=list)  # faults in force, for the progress line
 
     def phase(self, name: str) -> None:
@@ -96,15 +98,7 @@ def conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: T
         expected, others = group.split((BackendError, SetupFailed))
         if expected is None or others is not None:
             raise
-        raise _first(expected) from group
-
-
-def _first(group: BaseExceptionGroup) -> BaseException:
-    """The first exception that is no group."""
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+        raise next(leaves(expected)) from group
 
 
 async def _conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: Torment,
@@ -139,15 +133,17 @@ async def _phases(parameters: Parameters, folder: Folder, backend: Backend, torm
     folder.note(versions=versions(), backend_versions=dict(backend.versions),
                 left_out=dict(backend.left_out), kinds=sorted(backend.kinds))
     found = Conducted()
-    with (folder.history.open("w", encoding="utf-8", buffering=BUFFER_BYTES) as history,
+    with (kept(found, folder.findings),
+          folder.history.open("w", encoding="utf-8", buffering=BUFFER_BYTES) as history,
           folder.leadership.open("w", encoding="utf-8") as leadership_file):
         recorder = Recorder(HistoryWriter(history))
         setting = Setting(folder.facts["run"], recorder, Topics(),
                           _node_table(backend), parameters.seed, parameters.pace)
         leadership = Leadership(recorder, leadership_file, setting.leaders)
-        stage = Stage(parameters, backend, setting, leadership, folder, found)
+        crashes = Crashes(folder.crashes, found.anomalies, recorder.now_us)
+        stage = Stage(parameters, backend, setting, leadership, folder, found, crashes)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(leadership.watch, setting.nodes)
+            nursery.start_soon(crashes.survive, "leadership", leadership.watch, setting.nodes)
             nursery.start_soon(Progress(stage, say).show)
             await _with_load(stage, torment)
             await _without_load(stage)
@@ -165,16 +161,18 @@ async def _phases(parameters: Parameters, folder: Folder, backend: Backend, torm
 
 
 async def _with_load(stage: Stage, torment: Torment) -> None:
-    """Warm-up, faults, heal; clients ask all the time."""
+    """Warm-up, faults, heal; clients ask all the time.  A workload that crashes ends alone."""
     parameters, setting, found = stage.parameters, stage.setting, stage.found
+    survive = stage.crashes.survive
     stage.phase(WARM_UP)
-    await create_topics(setting, parameters.groups)
+    if not await survive("setup", create_topics, setting, parameters.groups):
+        return  # there is nothing to ask for
     async with trio.open_nursery() as load:
         for name in chosen(parameters.workloads):
-            load.start_soon(WORKLOADS[name][0], setting)
+            load.start_soon(survive, f"workload {name}", WORKLOADS[name][0], setting)
         await trio.sleep(WARM_UP_S)
         stage.phase(FAULTS)
-        await _or_anomaly(stage, "faults could not be healed", torment, stage)
+        await survive("faults", _or_anomaly, stage, "faults could not be healed", torment, stage)
         found.acknowledged_during_faults = setting.recorder.acknowledged[FAULTS]
         found.leader_changes = stage.leadership.changes
         found.faults = {name: count for (name, kind), count in setting.recorder.counts.items()
@@ -189,6 +187,10 @@ async def _heal(stage: Stage) -> None:
     """Everything is healed, every member runs and has caught up, every group answers."""
     await _or_anomaly(stage, "the cluster could not be healed", blocking, stage.backend.heal_all)
     await _or_anomaly(stage, "after everything was healed", blocking, stage.backend.await_whole)
+    await stage.crashes.survive("asking all groups", _ask_all_groups, stage)
+
+
+async def _ask_all_groups(stage: Stage) -> None:
     stage.found.anomalies += await stuck_groups(stage.setting)
 
 
@@ -198,7 +200,7 @@ async def _or_anomaly(stage: Stage, when: str, action: Callable[..., Any], *argu
     try:
         await action(*arguments)
     except (BackendError, BaseExceptionGroup) as error:
-        found = _first(error) if isinstance(error, BaseExceptionGroup) else error
+        found = next(leaves(error))
         if not isinstance(found, BackendError):
             raise
         stage.found.anomalies.append(Anomaly("A28", "not-whole", f"{when}: {found}", "", (),
@@ -208,8 +210,13 @@ async def _or_anomaly(stage: Stage, when: str, action: Callable[..., Any], *argu
 async def _without_load(stage: Stage) -> None:
     """Final reads."""
     stage.phase(FINAL)
+    await stage.crashes.survive("final reads", _read_everything, stage)
+
+
+async def _read_everything(stage: Stage) -> None:
     try:
-        stage.found.anomalies += await read_everything(stage.setting, stage.leadership)
+        stage.found.anomalies += await read_everything(stage.setting, stage.leadership,
+                                                       stage.crashes)
     except Unreadable as error:
         stage.found.anomalies.append(Anomaly("A28", "unreadable", str(error), "", (),
                                              stage.setting.recorder.now_us()))

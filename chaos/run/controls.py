@@ -107,7 +107,8 @@ async def _isolate(stage: Stage, rng: random.Random, node: int, places: list[Pla
     stage.active.append(f"{PARTITION} {node}")
     recorder.fault(PARTITION, True, (node,), f"node {node} hears no other node, only clients")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_append_there, stage.setting, rng, node, places)
+        nursery.start_soon(stage.crashes.survive, "appends at the isolated leader", _append_there,
+                           stage.setting, rng, node, places)
         await blocking(backend.cut, all_links([node], others))
         await trio.sleep(ISOLATED_S)
         nursery.cancel_scope.cancel()

@@ -4,7 +4,7 @@ Contract.  ``read_everything`` finds out which topics exist, asks the leader of 
 it certainly ends, and reads it from the log start to that end on each node that has a replica,
 through connections that did nothing before; then once through the product's consumer.  All of it is
 in the history, marked ``final``.  A replica that does not come so far in ``CATCH_UP_S`` is an
-anomaly: nothing is broken any more.
+anomaly: nothing is broken any more.  A client that crashes ends the reads of its partition only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import trio
 
 from chaos.checkers.verdict import Anomaly
+from chaos.run.crashes import Crashes
 from chaos.run.leadership import Leadership
 from chaos.workloads import reads
 from chaos.workloads.records import next_offset, runs_of
@@ -30,15 +31,19 @@ class Unreadable(Exception):
     """The topics could not even be listed."""
 
 
-async def read_everything(setting: Setting, leadership: Leadership) -> list[Anomaly]:
+async def read_everything(setting: Setting, leadership: Leadership, crashes: Crashes,
+                          ) -> list[Anomaly]:
     """See the module docstring."""
     places = await existing(setting)
     anomalies: list[Anomaly] = []
     limit = trio.CapacityLimiter(TOGETHER)
 
+    async def read(place: Place) -> None:
+        anomalies.extend(await read_partition(setting, leadership, place))
+
     async def one(place: Place) -> None:
         async with limit:
-            anomalies.extend(await read_partition(setting, leadership, place))
+            await crashes.survive("final reads", read, place)
 
     async with trio.open_nursery() as nursery:
         for place in places:

@@ -1,48 +1,81 @@
 """What a run proves: the checkers' verdict, what the run saw by itself, and whether it could fail.
 
-Contract.  ``judge`` reads the folder that ``conduct`` left and adds the dumps of the nodes' logs to
-it.  In a control arm the losses that it is meant to cause are told as what they are and do not
-count; when there are none the run is invalid.
+Contract.  ``judge`` takes the folder that ``conduct`` left, adds the dumps of the nodes' logs and
+what the run saw, and judges it; ``verdict_on`` judges such a folder again at any time and, of a run
+that came to its end, says the same.  In a control arm the losses that it is meant to cause are told
+as what they are and do not count; when there are none the run is invalid.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from chaos.checkers.check import check
-from chaos.checkers.checker import Limits
+from chaos.checkers.checker import LIMITS, Limits
 from chaos.checkers.leaders import Trace, read_trace
 from chaos.checkers.validity import control_arm
-from chaos.checkers.verdict import ANOMALIES_LISTED_MAX, Verdict
+from chaos.checkers.verdict import Verdict
 from chaos.history import read_history
 from chaos.replicas import BadDump, dump, load_all
-from chaos.run.conduct import Conducted
-from chaos.run.controls import Control
+from chaos.run import findings
+from chaos.run.controls import CONTROLS, Control
+from chaos.run.findings import OwnFindings
 from chaos.run.leadership import trace_of
-from chaos.run.parameters import Folder, Parameters
+from chaos.run.parameters import Folder
 
 
-def judge(parameters: Parameters, folder: Folder, found: Conducted, control: Control | None,
-          ) -> Verdict:
+def judge(folder: Folder, found: OwnFindings) -> Verdict:
     """See the module docstring.  Raises ``BadHistory``."""
-    undumped = dump_replicas(folder)
-    verdict = check(read_history(folder.history), Limits(nodes=parameters.nodes),
+    found.invalid += dump_replicas(folder)
+    found.write(folder.findings)
+    return verdict_on(folder)
+
+
+def verdict_on(folder: Folder) -> Verdict:
+    """The verdict on what is in the folder.  Raises ``BadHistory``, ``BadDump``,
+    ``BadFindings``."""
+    verdict = check(read_history(folder.history), limits_of(folder.facts),
                     replicas=load_all(folder.replicas), trace=who_led(folder))
-    verdict.invalid += undumped
-    for anomaly in found.anomalies:
-        verdict.counts[anomaly.name] = verdict.counts.get(anomaly.name, 0) + 1
-        if verdict.counts[anomaly.name] <= ANOMALIES_LISTED_MAX:
-            verdict.anomalies.append(anomaly)
-    verdict.notes += found.notes
+    findings.read(folder.findings).tell(verdict)
+    control = control_of(folder)
     if control is not None:
         verdict.invalid += control_arm(verdict, control.level)
         excuse(verdict, control)
     return verdict
 
 
-def who_led(folder: Folder) -> Trace:
-    """By the nodes' own logs; where they do not tell, as it was seen from outside."""
-    return read_trace(folder.path, folder.facts["began"]) or trace_of(folder.leadership)
+def unfinished(folder: Folder, why: str) -> Verdict:
+    """The verdict on a run that broke off: what it had seen by itself, and that it proves
+    nothing."""
+    found = findings.read(folder.findings)
+    found.invalid.append(why)
+    found.write(folder.findings)
+    verdict = Verdict()
+    found.tell(verdict)
+    return verdict
+
+
+def limits_of(run: dict[str, Any]) -> Limits:
+    """What ``run.json`` says under ``limits`` (the fields of ``Limits``), and under ``parameters``
+    of its nodes; else the defaults."""
+    nodes = (run.get("parameters") or {}).get("nodes", LIMITS.nodes)
+    given = {"nodes": nodes, **(run.get("limits") or {})}
+    return Limits(**{name: int(value) for name, value in given.items() if name in Limits._fields})
+
+
+def control_of(folder: Folder) -> Control | None:
+    """The control arm that the run was, as ``run.json`` says; None = a run like any other."""
+    return CONTROLS.get((folder.facts.get("parameters") or {}).get("control", ""))
+
+
+def who_led(folder: Folder) -> Trace | None:
+    """By the nodes' own logs; where they do not tell, as it was seen from outside; None when nobody
+    looked."""
+    trace = read_trace(folder.path, folder.facts.get("began", ""))
+    if trace or not folder.leadership.is_file():
+        return trace
+    return trace_of(folder.leadership)
 
 
 def dump_replicas(folder: Folder) -> list[str]:
@@ -81,3 +114,9 @@ def as_json(verdict: Verdict, control: Control | None) -> dict[str, Any]:
     if control is not None and verdict.outcome == "passed":
         written["control"] = control_sentence(verdict, control)
     return written
+
+
+def write_verdict(folder: Folder, verdict: Verdict) -> None:
+    """``verdict.json``"""
+    text = json.dumps(as_json(verdict, control_of(folder)), indent=1)
+    folder.verdict.write_text(text + "\n", encoding="utf-8")

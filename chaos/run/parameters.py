@@ -11,6 +11,8 @@ The folder::
     leadership.jsonl   chaos.run.leadership
     replicas/          every replica's log, chaos.replicas
     nodes/N/log        what each node wrote
+    findings.json      chaos.run.findings
+    crashes/NAME.txt   chaos.run.crashes, when a client crashed
     verdict.json       chaos.checkers.verdict
     report.html        chaos.report
 """
@@ -89,6 +91,16 @@ class Folder:
     def replicas(self) -> Path:
         """``replicas/``"""
         return self.path / "replicas"
+
+    @property
+    def crashes(self) -> Path:
+        """``crashes/``"""
+        return self.path / "crashes"
+
+    @property
+    def findings(self) -> Path:
+        """``findings.json``"""
+        return self.path / "findings.json"
 
     @property
     def verdict(self) -> Path:

@@ -3,7 +3,7 @@
 Contract.  A workload is ``async def run(setting)``: it keeps a bounded number of logical processes
 asking at a bounded rate until it is cancelled, and writes each question and its outcome to the
 history.  It never raises because the cluster misbehaves; any exception that comes out is a bug of
-the harness and ends the run.
+the product's client, or of the harness, and ends this workload (``chaos.run.crashes``).
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ Contract.  ``Recorder`` is the only writer of a history: one clock, one order, o
 An error of the product that ends the block is its outcome: a ``RequestError`` is a ``fail`` (it
 certainly did not happen), any other ``MultiRaftError`` an ``info`` (nobody knows), and the caller
 goes on behind the block; ``operation.happened`` tells.  A cancelled operation is ``info``, and the
-cancellation goes on.  Everything else is a bug of the harness.
+cancellation goes on.  Everything else is a bug, of the product's client or of the harness: it is
+``info`` under its own name, and goes on.
 
 Invariants.  A process whose operation ended in ``info`` asks nothing more: ``Process`` goes on
 under the next number by itself.
@@ -130,8 +131,11 @@ class Operation:
         if isinstance(error, MultiRaftError):
             self.failed(error)
             return True
-        if error is not None and not self.settled:  # cancelled, or a bug of the harness
-            self.unknown("Cancelled", "the run went on without waiting")
+        if error is not None and not self.settled:
+            if isinstance(error, Exception):  # a bug of the client, or of the harness
+                self.unknown(kind.__name__, str(error))
+            else:
+                self.unknown("Cancelled", "the run went on without waiting")
         return False
 
     def ok(self, **data: Any) -> None:

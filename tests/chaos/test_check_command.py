@@ -8,8 +8,10 @@ from click.testing import CliRunner
 
 from chaos import replicas
 from chaos.checkers.command import EXIT_FAILED, EXIT_INVALID, EXIT_NO_RUN, EXIT_PASSED
+from chaos.checkers.verdict import Anomaly
 from chaos.commands import chaos_group
 from chaos.history import END, FAULTS, FINAL, write_history
+from chaos.run.findings import OwnFindings
 from tests.chaos.dumps import Log, cluster
 from tests.chaos.timeline import Timeline
 
@@ -87,6 +89,44 @@ def test_limits_come_from_the_run(tmp_path):
     assert run(folder).exit_code == EXIT_FAILED
     (tmp_path / "run.json").unlink()
     assert run(folder).exit_code == EXIT_PASSED
+
+
+def test_what_the_run_saw_by_itself_is_in_the_verdict_however_often_it_is_checked(tmp_path):
+    folder = folder_of(ran(1), tmp_path)
+    found = OwnFindings([Anomaly("A28", "stuck-group", "group 3", time_us=9)] * 60, ["a note"],
+                        ["the logs of node 2 cannot be compared"])
+    found.write(tmp_path / "findings.json")
+    for _ in range(2):
+        result = run(folder)
+        assert result.exit_code == EXIT_FAILED, result.output
+        assert "A28 stuck-group: group 3" in result.output
+        written = json.loads((tmp_path / "verdict.json").read_text())
+        assert written["counts"] == {"stuck-group": 60} and len(written["anomalies"]) == 50
+        assert written["invalid"] == found.invalid and "a note" in written["notes"]
+
+
+def test_a_control_arm_is_excused_as_it_was_by_the_run(tmp_path):
+    folder = folder_of(ran(1, lost=True), tmp_path,
+                       parameters={"control": "relaxed-power-loss", "nodes": 3})
+    result = run(folder)
+    assert result.exit_code == EXIT_PASSED, result.output
+    written = json.loads((tmp_path / "verdict.json").read_text())
+    assert "1 of 1 records" in written["control"]
+
+
+def test_a_control_arm_that_lost_nothing_proves_nothing(tmp_path):
+    folder = folder_of(ran(1), tmp_path, parameters={"control": "relaxed-power-loss", "nodes": 3})
+    result = run(folder)
+    assert result.exit_code == EXIT_INVALID
+    assert "the control arm lost none of 1 records" in result.output
+
+
+def test_findings_that_say_nothing_are_refused(tmp_path):
+    folder = folder_of(ran(1), tmp_path)
+    (tmp_path / "findings.json").write_text('{"anomalies": [{"id": "A0"}]}')
+    result = run(folder)
+    assert result.exit_code == EXIT_NO_RUN
+    assert "findings.json: " in result.output
 
 
 def test_a_folder_without_a_run(tmp_path):

@@ -32,7 +32,7 @@ def staged() -> Stage:
     """As much of a stage as is needed to note something."""
     tape = Tape()
     tape.recorder.phase(FAULTS)
-    stage = Stage(None, None, None, None, None, Conducted())
+    stage = Stage(None, None, None, None, None, Conducted(), None)
     stage.setting = type("Setting", (), {"recorder": tape.recorder})()
     return stage
 

@@ -82,12 +82,13 @@ def test_a_cancelled_operation_is_info_and_the_cancellation_goes_on():
     assert tape.events[-1].data["error"] == "Cancelled"
 
 
-def test_a_bug_of_the_harness_comes_out():
+def test_a_bug_comes_out_and_the_history_has_its_name():
     tape = Tape()
     with pytest.raises(ZeroDivisionError):
         with tape.recorder.process().invoke("read", key="t@1/0", offset=0):
             raise ZeroDivisionError
     assert tape.events[-1].kind == INFO
+    assert tape.events[-1].data["error"] == "ZeroDivisionError"
 
 
 def test_an_operation_has_one_outcome():

@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
         "[0,1,1,1]\n[0,2,1,2]\n[12000000,1,2,0]\n[14000000,1,3,2]\n", encoding="utf-8")
     (tmp_path / "verdict.json").write_text(json.dumps({
         "outcome": "failed", "counts": {"lost-write": 3}, "invalid": [], "notes": ["a note"],
-        "checked": {"operations": 400}, "anomalies": [
+        "checked": {"operations": 400, "acknowledged_under_faults": 987}, "anomalies": [
             {"id": "A3", "name": "lost-write", "text": "value 7 <is> lost", "key": "t@1/0",
              "operations": [17], "time_us": 3_500_000}]}), encoding="utf-8")
     return tmp_path
@@ -81,9 +81,11 @@ def test_a_page_says_what_happened_and_needs_nothing_else(folder: Path):
     page = build(folder).read_text(encoding="utf-8")
     assert "<b>failed</b>" in page
     assert "Anomalies were found: lost-write (3)." in page
-    assert "1,234 appends were acknowledged" in page
+    assert "987 appends were acknowledged while a fault was on." in page
+    assert "acknowledged in the phase of faults</th><td>1,234" in page, "calm turns included"
     assert "value 7 &lt;is&gt; lost" in page and "value 7 <is> lost" not in page
     assert "operation 17  " in page, "the lines of an anomaly's operations"
+    assert '<span class="lines">value 7' in page, "a text may quote the lines of a log"
     assert page.count("<svg") == 5
     assert not re.findall(r"(?:src|href)=\"(?!#|data:|\n?data:)", page), "nothing is fetched"
     assert "multiraft chaos run --backend process" in page
@@ -99,6 +101,15 @@ def test_a_run_that_broke_off_is_shown_as_far_as_it_came(tmp_path: Path):
 def test_a_history_without_operations_has_a_page(tmp_path: Path):
     write_history(tmp_path / "history.jsonl", [])
     assert "was not checked" in build(tmp_path).read_text(encoding="utf-8")
+
+
+def test_a_run_that_ended_while_its_topics_were_created_has_a_page(tmp_path: Path):
+    write_history(tmp_path / "history.jsonl", [
+        Event(0, PHASE, -1, -1, WARM_UP, {}),
+        Event(1, INVOKE, 1, 1, "create_topic", {"topic": "t", "partitions": 1}),
+        Event(2_000, OK, 1, 1, "create_topic", {"incarnation": 5})])
+    page = build(tmp_path).read_text(encoding="utf-8")
+    assert "<h2>Rates</h2>" in page and "<h2>Latency</h2>" not in page
 
 
 def test_a_long_history_makes_a_small_page(tmp_path: Path):
@@ -196,3 +207,5 @@ def test_numbers_have_units():
     assert count(1234567) == "1,234,567"
     assert replay({"parameters": {"seed": 4, "seconds": 120.0, "nemeses": ["kill", "pause"]}}) == (
         "multiraft chaos run --seconds 120 --seed 4 --nemesis kill --nemesis pause")
+    assert replay({"parameters": {"seed": 4, "pace": 0.5}}) == (
+        "multiraft chaos run --seed 4 --pace 0.5")

@@ -9,8 +9,9 @@ from collections import Counter
 import pytest
 
 from chaos.backends.backend import KINDS, BackendError, ClusterSpec
-from chaos.nemeses import rotation
-from chaos.nemeses.nemesis import Field, Nemesis, Strike
+from chaos.nemeses import nemesis, rotation
+from chaos.nemeses.nemesis import Field, Loop, Nemesis, Strike
+from chaos.nemeses.rot import BitRot
 from chaos.nemeses.rotation import Rotation, Turn
 
 TURNS = 2_000
@@ -124,12 +125,62 @@ def test_what_cannot_be_begun_is_noted_and_undone(refused):
     assert "start" in backend.names()
 
 
-def test_a_history_hears_of_a_fault_before_it_is_so_and_of_its_end_after():
-    backend = Recorder()
-    said = []
+class Flipped(BitRot):
+    """Bit rot with the file system left out: it asks the backend for one thing."""
+
+    def plan(self) -> Strike:
+        return Strike([1], "bits flipped")
+
+    def begin(self) -> None:
+        self.backend.flip()
+
+
+@pytest.mark.parametrize("each", [each for each in rotation.CLASSES if each is not BitRot]
+                         + [Flipped], ids=lambda each: each.name)
+def test_a_history_hears_of_a_fault_before_it_is_so_and_of_its_end_after(each):
+    backend, said = Recorder(), []
     rotated = Rotation(backend, 1, lambda _kind, on, *_: said.append((on, len(backend.asked))))
-    rotated.turn(Turn(("halves",), 0.0), threading.Event())
+    real, rotated._make = rotated._make, lambda name: (
+        Flipped(Field(backend, random.Random()), rotated.atlas) if name == BitRot.name
+        else real(name))
+    rotated.turn(Turn((each.name,), 0.05), threading.Event())
     assert said == [(True, 0), (False, len(backend.asked))]
+    assert len(backend.asked) >= len(backend.nodes()), "what is down is started before the end"
+
+
+def test_a_rolling_restart_begins_before_the_first_node_stops_and_ends_after_the_last_start():
+    backend = Recorder()
+    rotated = Rotation(backend, 1, lambda _kind, on, *_: backend.asked.append((on,)))
+    rotated.turn(Turn(("rolling-restart",), 0.0), threading.Event())
+    assert backend.names() == [True, *["stop", "start"] * 3, *["start"] * 3, False]
+
+
+def test_of_a_loop_that_does_not_come_to_its_end_no_end_is_told(monkeypatch):
+    stepping, finish = threading.Event(), threading.Event()
+
+    class Endless(Loop):
+        name, kind = "endless", "pause"
+
+        def plan(self) -> Strike:
+            return Strike([1], "goes on")
+
+        def step(self) -> None:
+            stepping.set()
+            finish.wait()
+
+    monkeypatch.setattr(nemesis, "LOOP_END_S", 0.01)
+    backend, said = Recorder(), []
+    rotated = Rotation(backend, 1, lambda _kind, on, *_: said.append(on))
+    loop = Endless(Field(backend, random.Random()))
+    rotated._make = lambda _name: loop
+    try:
+        rotated.turn(Turn(("endless",), 0.0), threading.Event())
+        assert said == [True]
+        assert rotated.refusals[-1] == "endless: goes on, and no end of it is told"
+    finally:
+        finish.set()
+        loop.heal()
+    assert stepping.is_set()
 
 
 def test_what_cannot_be_planned_is_no_fault():

@@ -24,6 +24,7 @@ LONG_MODULES: dict[str, int] = {}
 #: Functions that may catch everything, as ``file::function``: the outermost edge of a task, where
 #: the alternative is a lost traceback.  Each has its reason beside it.
 CATCH_ALL: dict[str, str] = {
+    "chaos/run/crashes.py::survive": "a client that crashes is what a run looks for",
     "node/liveness.py::_main": "a thread's edge: the loop raises it with its traceback",
 }
 

@@ -1,0 +1,217 @@
+"""Clients that crash inside a run: a finding of its own, and the run goes on to its verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import trio
+
+from chaos.backends.backend import KILL, ClusterSpec
+from chaos.checkers.command import check_folder
+from chaos.checkers.verdict import Anomaly
+from chaos.history import END, FAULTS, INFO, PHASE, read_history
+from chaos.run import command, conduct, final_reads
+from chaos.run.command import ANOMALIES, carry_out
+from chaos.run.crashes import Crashes
+from chaos.run.parameters import Folder, Parameters
+from chaos.run.topics import SetupFailed
+from chaos.workloads.setting import Place, Setting
+
+PLACES = [Place("t", 5, partition, 100 + partition, 1) for partition in range(2)]
+
+
+class Still:
+    """A backend whose cluster has no nodes; notes what is asked of it."""
+
+    kinds, left_out, versions = frozenset({KILL}), {}, {}
+    spec = ClusterSpec()
+
+    def __init__(self):
+        self.asked: list[str] = []
+
+    def __enter__(self) -> Still:
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        self.asked.append("close")
+
+    def nodes(self) -> list[int]:
+        return []
+
+    def endings(self) -> list:
+        return []
+
+    def __getattr__(self, name: str):
+        return lambda *_arguments: self.asked.append(name)
+
+
+async def nothing(*_arguments: object) -> list:
+    await trio.lowlevel.checkpoint()
+    return []
+
+
+async def crash(*_arguments: object) -> None:
+    await trio.lowlevel.checkpoint()
+    raise TypeError("the client stumbled")
+
+
+async def asking_until_it_crashes(setting: Setting) -> None:
+    """One process waits for an answer while the client of another one crashes."""
+    async def wait() -> None:
+        with setting.recorder.process().invoke("describe", topic="waiting"):
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(0.05)
+        with setting.recorder.process().invoke("describe", topic="crashing"):
+            await crash()
+
+
+async def unharmed(setting: Setting) -> None:
+    while True:
+        await trio.sleep(0.01)
+        setting.recorder.process().invoke("describe", topic=f"{setting.recorder.phase_name}").ok(
+            incarnation=-1, epoch=-1, groups=[])
+
+
+async def torment(stage) -> None:
+    stage.setting.recorder.fault(KILL, True, (1,), "killed")
+    await trio.sleep(0.1)
+    stage.setting.recorder.fault(KILL, False, (1,), "started")
+
+
+@pytest.fixture
+def backend(monkeypatch) -> Still:
+    """A run that lasts for a moment."""
+    backend = Still()
+    monkeypatch.setattr(command, "open_backend", lambda *_: backend)
+    monkeypatch.setattr(command, "torment_of", lambda *_: torment)
+    monkeypatch.setattr(conduct, "WORKLOADS", {"crashing": (asking_until_it_crashes, ""),
+                                               "unharmed": (unharmed, "")})
+    for name in ("create_topics", "stuck_groups", "read_everything"):
+        monkeypatch.setattr(conduct, name, nothing)
+    monkeypatch.setattr(conduct, "WARM_UP_S", 0.0)
+    monkeypatch.setattr(conduct, "RECOVERY_S", 0.1)
+    return backend
+
+
+def crashed_run(path: Path, workload: str = "unharmed") -> tuple[Folder, dict, list]:
+    """A run that has to find anomalies: its folder, its verdict, its history."""
+    folder = Folder(path / "run")
+    status = carry_out(Parameters(folder.path, workloads=(workload,)), lambda line: None)
+    assert status == ANOMALIES
+    assert folder.report.is_file()
+    assert "client-crashed" in folder.report.read_text(encoding="utf-8")
+    return (folder, json.loads(folder.verdict.read_text(encoding="utf-8")),
+            list(read_history(folder.history)))
+
+
+def test_a_client_that_crashes_ends_its_workload_and_nothing_else(backend, tmp_path: Path):
+    folder, verdict, events = crashed_run(tmp_path, "all")
+    assert verdict["outcome"] == "failed"
+    assert verdict["counts"] == {"client-crashed": 1}
+    (anomaly,) = verdict["anomalies"]
+    assert anomaly["id"] == "A0"
+    assert anomaly["text"].startswith(
+        "workload crashing ended by TypeError: the client stumbled in crash, ")
+    assert anomaly["text"].endswith("the traceback is in crashes/workload-crashing.txt")
+    written = (folder.crashes / "workload-crashing.txt").read_text(encoding="utf-8")
+    assert "TypeError: the client stumbled" in written and "in crash" in written
+    assert [event.name for event in events if event.kind == PHASE][-1] == END
+    topics = {event.data["topic"] for event in events if "topic" in event.data}
+    assert {FAULTS, "heal"} <= topics, "the other workload went on"
+    assert sorted(event.data["error"] for event in events if event.kind == INFO)[:2] == [
+        "Cancelled", "TypeError"]
+    assert {"heal_all", "await_whole", "collect", "close"} <= set(backend.asked)
+
+
+def test_checking_the_folder_comes_to_the_verdict_of_the_run(backend, monkeypatch, tmp_path: Path):
+    async def stuck(*_arguments: object) -> list[Anomaly]:
+        return [Anomaly("A28", "stuck-group", "group 3 acknowledged nothing")]
+
+    monkeypatch.setattr(conduct, "stuck_groups", stuck)
+    folder, by_run, _ = crashed_run(tmp_path, "all")
+    check_folder(folder.path)
+    checked = json.loads(folder.verdict.read_text(encoding="utf-8"))
+    assert by_run["counts"] == {"client-crashed": 1, "stuck-group": 1}
+    assert {**checked, "seconds": 0} == {**by_run, "seconds": 0}
+
+
+def test_what_was_found_outlives_an_interruption(backend, monkeypatch, tmp_path: Path):
+    async def interrupt(*_arguments: object) -> list:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(conduct, "read_everything", interrupt)
+    folder, verdict, _ = crashed_run(tmp_path, "crashing")
+    assert verdict["counts"] == {"client-crashed": 1}
+    assert verdict["invalid"] == ["the run was ended by SIGTERM"]
+    checked = check_folder(folder.path)
+    assert checked.counts == verdict["counts"]
+    assert checked.invalid[-1] == verdict["invalid"][0]
+
+
+@pytest.mark.parametrize(("place", "told"), [
+    ("create_topics", "setup"), ("stuck_groups", "asking all groups"),
+    ("read_everything", "final reads")])
+def test_a_client_that_crashes_elsewhere_is_told_too(place, told, backend, monkeypatch, tmp_path):
+    monkeypatch.setattr(conduct, place, crash)
+    _, verdict, events = crashed_run(tmp_path)
+    assert verdict["counts"] == {"client-crashed": 1}
+    assert verdict["anomalies"][0]["text"].startswith(f"{told} ended by TypeError")
+    assert [event.name for event in events if event.kind == PHASE][-1] == END
+    assert "close" in backend.asked
+
+
+def test_what_crashes_in_a_nemesis_is_told_and_everything_healed(backend, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "torment_of", lambda *_: crash)
+    _, verdict, _ = crashed_run(tmp_path)
+    assert verdict["anomalies"][0]["text"].startswith("faults ended by TypeError")
+    assert "heal_all" in backend.asked
+
+
+def test_a_crash_at_one_partition_does_not_end_the_final_reads_of_others(monkeypatch, tmp_path):
+    read: list[int] = []
+
+    async def read_partition(_setting, _leadership, place: Place) -> list:
+        if place.partition == 0:
+            await crash()
+        read.append(place.partition)
+        return []
+
+    async def existing(_setting) -> list[Place]:
+        return PLACES
+
+    monkeypatch.setattr(final_reads, "read_partition", read_partition)
+    monkeypatch.setattr(final_reads, "existing", existing)
+    anomalies: list = []
+    trio.run(final_reads.read_everything, None, None, Crashes(tmp_path, anomalies, lambda: 7))
+    assert read == [1]
+    assert [(each.name, each.time_us) for each in anomalies] == [("client-crashed", 7)]
+
+
+def test_a_cancellation_is_no_crash(tmp_path: Path):
+    anomalies: list = []
+
+    async def cancelled() -> None:
+        with trio.move_on_after(0.01) as scope:
+            await Crashes(tmp_path, anomalies, lambda: 0).survive("x", trio.sleep_forever)
+        assert scope.cancelled_caught
+
+    trio.run(cancelled)
+    assert anomalies == []
+
+
+def test_a_cluster_that_cannot_be_set_up_is_no_crash(tmp_path: Path):
+    async def fail() -> None:
+        raise SetupFailed("no topic")
+
+    anomalies: list = []
+    with pytest.raises(BaseExceptionGroup) as caught:
+        trio.run(Crashes(tmp_path, anomalies, lambda: 0).survive, "setup", fail)
+    assert caught.group_contains(SetupFailed) and anomalies == []
