@@ -15,6 +15,9 @@ from chaos.checkers.ledger import NONE, Key
 from chaos.checkers.verdict import Verdict
 from chaos.history import END, FINAL, OK, Event
 
+#: Why a run proves nothing in which nothing went on while it was hurt.
+NOTHING_ACKNOWLEDGED = "no append was acknowledged while a fault was on"
+
 
 class Validity(Checker):
     """Not an anomaly: what a run must have gone through."""
@@ -51,7 +54,7 @@ class Validity(Checker):
         if not self.faults:
             found.append("no fault was played")
         elif not self.acked_under_faults:
-            found.append("no append was acknowledged while a fault was on")
+            found.append(NOTHING_ACKNOWLEDGED)
         if leader_changes is None:
             found.append("nothing says whether a leader changed")
         elif not leader_changes:

@@ -56,6 +56,7 @@ class Control:
     #: Anomalies that follow from what was taken away; any other is one.
     expected: frozenset[str]
     text: str
+    meets_all: bool = False  # no node runs while the fault is on
 
 
 # ---- power loss with relaxed durability -------------------------------------------------------
@@ -170,7 +171,8 @@ CONTROLS: dict[str, Control] = {
         power_losses, POWER_LOSS,
         {"durability": "relaxed", "flush_interval_ms": FLUSH_INTERVAL_MS}, ("appends", "reads"),
         "commit", GONE,
-        "appends with acks commit under durability = relaxed; all nodes lose power at once"),
+        "appends with acks commit under durability = relaxed; all nodes lose power at once",
+        meets_all=True),
     "isolated-leader": Control(
         isolated_leaders, PARTITION, {}, ("appends", "reads", "consumers"), "leader",
         frozenset(), "appends with acks leader at leaders that are cut off before they step down"),

@@ -14,7 +14,7 @@ from typing import Any
 from chaos.checkers.check import check
 from chaos.checkers.checker import LIMITS, Limits
 from chaos.checkers.leaders import Trace, read_trace
-from chaos.checkers.validity import control_arm
+from chaos.checkers.validity import NOTHING_ACKNOWLEDGED, control_arm
 from chaos.checkers.verdict import Verdict
 from chaos.history import read_history
 from chaos.replicas import BadDump, dump, load_all
@@ -41,6 +41,8 @@ def verdict_on(folder: Folder) -> Verdict:
     control = control_of(folder)
     if control is not None:
         verdict.invalid += control_arm(verdict, control.level)
+        if control.meets_all and NOTHING_ACKNOWLEDGED in verdict.invalid:
+            verdict.invalid.remove(NOTHING_ACKNOWLEDGED)  # nobody is left who could
         excuse(verdict, control)
     return verdict
 

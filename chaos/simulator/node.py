@@ -361,6 +361,8 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         inbox, self._inbox = self._inbox, []
         for handler, sender, frame in inbox:
             handler(sender, frame)
+            if self._raft is None:
+                return  # its disk failed while it was at it
         self._raft.tick(self.clock.now_ms)
         changed = False
         while self._raft.has_work:

@@ -195,7 +195,9 @@ def test_a_second_repair_forgets_nothing_that_the_first_has_settled():
     lift_all(again)
     assert again.repair.is_settled(500, 600)
     again.close()
-    assert open_store(disk.filesystem, DIRECTORY).repair.is_settled(500, 600)
+    once_more = open_store(disk.filesystem, DIRECTORY)
+    assert once_more.repair.is_settled(500, 600)
+    assert not once_more.repair.is_settled(550, 650), "damage elsewhere is news"
 
 
 def test_a_replica_that_contradicts_its_leader_is_out_for_good():
