@@ -7,7 +7,6 @@ node can have said.  Every group of that node lives in one process and one loop 
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
 
@@ -27,7 +26,7 @@ def identity(world: World) -> dict:
     """Who node 3 was; it is dead from here on, and the others have noticed."""
     data = world.dev.directory / f"node-{LIAR}" / "data"
     known = json.loads((data / "node.json").read_text())
-    world.signal(LIAR, signal.SIGKILL)
+    world.kill(LIAR)
     wait_for(lambda: all(group.leader not in (0, LIAR) for group in world.groups(VICTIM)),
              "the others lead all groups")
     return known

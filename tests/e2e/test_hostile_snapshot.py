@@ -7,7 +7,6 @@ metadata group in a later term and offers a snapshot; the victim comes and asks 
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import threading
 import time
@@ -121,7 +120,7 @@ def cluster(world: World):
         client.create_topic(TOPIC, 1)
     wait_for(lambda: world.leader_of(TOPIC), "the topic has leaders")
     found = json.loads((world.dev.directory / f"node-{LIAR}" / "data" / "node.json").read_text())
-    world.signal(LIAR, signal.SIGKILL)
+    world.kill(LIAR)
     wait_for(lambda: all(group.leader not in (0, LIAR) for group in world.groups(VICTIM)),
              "the others lead all groups")
     leader = Leader(world, bytes.fromhex(found["cluster_id"]))

@@ -129,6 +129,13 @@ class World:
         process = dev_process.Identity(found.pid, found.start_time, found.boot)
         assert dev_process.send_signal(process, number), f"node {node} is not running"
 
+    def kill(self, node: int) -> None:
+        """SIGKILL, and wait until the kernel has taken the process apart: its ports are free."""
+        self.signal(node, signal.SIGKILL)
+        found = self.dev.record.node(node)
+        process = dev_process.Identity(found.pid, found.start_time, found.boot)
+        assert dev_process.wait_gone(process, WAIT_S), f"node {node} does not end"
+
     def segments(self, node: int) -> list[Path]:
         """The files of a node's lane."""
         return sorted((self.dev.directory / f"node-{node}" / "data" / "lane-0").glob("*.segment"))
