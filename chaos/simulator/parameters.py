@@ -216,7 +216,7 @@ def _draw_disk(rng: random.Random) -> DiskParameters:
         stall=rng.choice((0.0, 0.0, 0.002, 0.01)),
         stall_us=rng.choice((50_000, 300_000)),
         first_segment_bytes=first,
-        segment_bytes_max=first * rng.choice((4, 16, 64)),
+        segment_bytes_max=first * rng.choice((16, 32, 64)),
         zero_ahead_bytes=rng.choice((0, 1 << 10, 16 << 10)),
         tail_cache_bytes_max=rng.choice((0, 1 << 10, 8 << 10, 1 << 20)),
         checkpoint_bytes=rng.choice((16 << 10, 64 << 10, 256 << 10)),
