@@ -282,7 +282,7 @@ STATE_BUGS = {
         "only-a-settled-leader-gives", "chaos.simulator.state_group", "Stately._serve_state",
         "self._raft.status(METADATA_GROUP).quarantined",
         "not self._raft.is_settled(METADATA_GROUP)",
-        "a leader that needs the vote of who needs its snapshot does not give it", Seeds((17,))),
+        "a leader that needs the vote of who needs its snapshot does not give it", Seeds((72,))),
     "outdated-image": Bug(
         "outdated-image", "chaos.simulator.state_group", "Stately._serve_state",
         "or image[0].bounds.last_index < first_index - 1", "",
