@@ -97,6 +97,7 @@ class Options(NamedTuple):
     drain: tuple[int, ...] = ()  # nodes to be planned as if they were draining
     budget_bytes: int = 0  # copied by balancing at most; 0 = no limit.  Repairs are never cut
     copy_rate: int = 50_000_000  # bytes per second and node, for estimates of time
+    fewer_racks: bool = False  # a drain may leave fewer racks than replicas were spread over
 
 
 def check_policy(policy: Policy) -> None:

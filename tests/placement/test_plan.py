@@ -125,5 +125,6 @@ def test_the_gap_is_what_is_above_the_bound():
 
 def test_equal_values_have_equal_bytes():
     assert canonical.to_json(Options(drain=(2, 3))) == (
-        b'{"budget_bytes":0,"copy_rate":50000000,"drain":[2,3],"node":0,"scope":"all"}')
+        b'{"budget_bytes":0,"copy_rate":50000000,"drain":[2,3],"fewer_racks":false,"node":0,'
+        b'"scope":"all"}')
     assert canonical.digest(Policy()) == canonical.digest(Policy())
