@@ -38,6 +38,9 @@ from placement.shares import Shares, group_shares
 from placement.shedding import Item, assign, by_load, fitting_cap, shed
 from placement.state import State
 
+#: Skewed loads take two or three rounds.
+ROUNDS_MAX = 64
+
 #: Non-moves that are told per overloaded group.
 SKIPPED_PER_GROUP = 3
 
@@ -161,10 +164,15 @@ def balance_groups(state: State, policy: Policy) -> Switches:
     if band is None or not any(group for group in state.groups):
         return Switches({}, [], True)
     pool = _Pool(state, policy, band)
-    while _shed_round(pool) or _make_room(pool) or _descent(pool):
+    settled = False
+    for _ in range(ROUNDS_MAX):
+        if not (_shed_round(pool) or _make_room(pool) or _descent(pool)):
+            settled = True
+            break
         pool.reckon()
     return Switches({id_: why for id_, why in pool.why.items()
-                     if state.where[id_] != pool.rows[id_].group}, _explain(pool), not pool.cut)
+                     if state.where[id_] != pool.rows[id_].group}, _explain(pool),
+                    settled and not pool.cut)
 
 
 def _shed_round(pool: _Pool) -> bool:

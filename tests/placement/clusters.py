@@ -7,6 +7,8 @@ consensus, full disks.
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import strategies as st
 
 from placement import NodePlace, Topology, default_group, replicas_of_pool
@@ -83,69 +85,77 @@ def with_state(before, node, state):
 
 # ---- drawn --------------------------------------------------------------------------------------
 
-#: Mostly alike, sometimes nothing, sometimes a giant.
-LOADS = st.one_of(st.integers(0, 100), st.integers(90, 110), st.integers(0, 5000))
+MIXED = (ALIVE,) * 5 + (DRAINING, MAINTENANCE, DEAD)
+
+
+class Dice(random.Random):
+    """What the drawn clusters are made with: Hypothesis draws their sizes and one seed, which is
+    much faster than drawing each field, and shrinks the sizes."""
+
+    def load(self):
+        """Mostly alike, sometimes nothing, sometimes a giant."""
+        return self.choice((self.randint(0, 100), self.randint(90, 110), self.randint(0, 5000)))
+
+    def some(self, of, most):
+        """Up to ``most`` of these, distinct."""
+        return tuple(self.sample(of, self.randint(0, min(most, len(of)))))
 
 
 @st.composite
-def clusters(draw, states=(ALIVE, ALIVE, ALIVE, ALIVE, DRAINING, MAINTENANCE, DEAD)):
+def clusters(draw, states=MIXED):
     """Any small cluster that ``checked`` accepts."""
-    count = draw(st.integers(1, 8))
-    racks = draw(st.integers(1, 5))
-    rows = tuple(NodeRow(
-        node, f"r{draw(st.integers(0, racks - 1))}", draw(st.sampled_from([0, 50, 100, 100, 300])),
-        draw(st.sampled_from(states)), draw(st.sampled_from([0, 0, 2000, 20_000])))
-        for node in range(1, count + 1))
-    factor = draw(st.integers(1, min(3, count)))
-    pool = draw(st.integers(1, 12))
-    partitions = []
-    sums = [[0, 0] for _ in range(pool + 1)]
-    for incarnation in range(1, draw(st.integers(0, 24)) + 1):
-        row = PartitionRow(
-            incarnation, f"t{incarnation % 5}", 0, draw(st.integers(1, pool)),
-            epoch=draw(st.integers(1, 3)), links=draw(st.sampled_from([0, 0, 2, 16])),
-            ingress=draw(LOADS), read=draw(LOADS), bytes=draw(LOADS), copied=draw(st.booleans()),
-            moved_ms=draw(st.sampled_from([0, 0, 0, NOW_MS - 1000])))
-        partitions.append(row)
-        sums[row.group][0] += row.ingress
-        sums[row.group][1] += row.read
-    groups = [_group(draw, group, count, factor, sums[group]) for group in range(pool + 1)]
-    return snapshot(rows, groups, partitions, factor, pool)
+    count, racks = draw(st.integers(1, 8)), draw(st.integers(1, 5))
+    pool, partitions = draw(st.integers(1, 12)), draw(st.integers(0, 24))
+    dice = Dice(draw(st.integers(0, 1 << 32)))
+    rows = [NodeRow(node, f"r{dice.randrange(racks)}", dice.choice((0, 50, 100, 100, 100, 300)),
+                    dice.choice(states), dice.choice((0, 0, 2000, 20_000)))
+            for node in range(1, count + 1)]
+    factor = dice.randint(1, min(3, count))
+    inside = [_partition(dice, incarnation, pool) for incarnation in range(1, partitions + 1)]
+    groups = [_group(dice, group, count, factor, inside) for group in range(pool + 1)]
+    return snapshot(rows, groups, inside, factor, pool)
 
 
-def _group(draw, group, count, factor, loads):
-    voters = draw(st.lists(st.integers(1, count), min_size=1, max_size=min(count, factor + 1),
-                           unique=True))
-    in_joint = draw(st.sampled_from([False] * 9 + [True]))
-    return GroupRow(group, 1, draw(st.integers(1, 99)), tuple(voters),
-                    draw(st.sampled_from([*voters, 0])), in_joint=in_joint,
-                    bytes=draw(LOADS), ingress=loads[0] + draw(st.integers(0, 50)),
-                    read=loads[1], moved_ms=draw(st.sampled_from([0, 0, 0, NOW_MS - 1000])))
+def _partition(dice, incarnation, pool):
+    return PartitionRow(
+        incarnation, f"t{incarnation % 5}", 0, dice.randint(1, pool), epoch=dice.randint(1, 3),
+        links=dice.choice((0, 0, 2, 16)), ingress=dice.load(), read=dice.load(),
+        bytes=dice.load(), copied=dice.random() < 0.3,
+        moved_ms=dice.choice((0, 0, 0, NOW_MS - 1000)))
+
+
+def _group(dice, group, count, factor, inside):
+    voters = dice.sample(range(1, count + 1), min(count, max(1, dice.choice(
+        (factor, factor, factor, factor - 1, factor + 1)))))
+    mine = [row for row in inside if row.group == group]
+    return GroupRow(group, 1, dice.randint(1, 99), tuple(voters),
+                    dice.choice((*voters * 3, 0)), in_joint=dice.random() < 0.1,
+                    bytes=dice.load(), ingress=sum(row.ingress for row in mine) + dice.randint(0, 50),
+                    read=sum(row.read for row in mine),
+                    moved_ms=dice.choice((0, 0, 0, NOW_MS - 1000)))
 
 
 @st.composite
 def policies(draw):
     """Any policy that leaves something to do."""
-    bands = tuple(Band(resource, draw(st.sampled_from([0, 20, 100, 500])),
-                       draw(st.sampled_from([0, 0, 100])))
-                  for resource in RESOURCES if draw(st.sampled_from([True, True, False])))
+    dice = Dice(draw(st.integers(0, 1 << 32)))
+    bands = tuple(Band(resource, dice.choice((0, 20, 100, 500)), dice.choice((0, 0, 100)))
+                  for resource in RESOURCES if dice.random() < 0.7)
     return Policy(
-        bands=bands, moves_max=draw(st.sampled_from([3, 10_000])),
-        switches_max=draw(st.sampled_from([2, 5000])),
-        cool_down_ms=draw(st.sampled_from([0, 60_000])), switch_copied=draw(st.booleans()),
-        exceptions_max=draw(st.sampled_from([0, 3, 1 << 16])),
-        excluded_topics=tuple(draw(st.lists(st.just("t1"), max_size=1))),
-        excluded_groups=tuple(draw(st.lists(st.just(1), max_size=1))),
-        excluded_nodes=tuple(draw(st.lists(st.just(1), max_size=1))),
-        in_per_node_max=draw(st.integers(1, 2)), out_per_node_max=draw(st.integers(1, 2)))
+        bands=bands, moves_max=dice.choice((3, 10_000, 10_000)),
+        switches_max=dice.choice((2, 5000)), cool_down_ms=dice.choice((0, 60_000)),
+        switch_copied=dice.random() < 0.5, exceptions_max=dice.choice((0, 3, 1 << 16)),
+        excluded_topics=dice.some(("t1",), 1), excluded_groups=dice.some((1,), 1),
+        excluded_nodes=dice.some((1,), 1), in_per_node_max=dice.randint(1, 2),
+        out_per_node_max=dice.randint(1, 2))
 
 
 @st.composite
 def asked(draw, of):
     """Options that name nodes of the snapshot."""
     scope = draw(st.sampled_from(["all", "all", "repair", "leaders", "node", "drain"]))
-    some = st.sampled_from([row.id for row in of.nodes])
-    return Options(scope, draw(some) if scope == "node" else 0,
-                   tuple(draw(st.lists(some, max_size=2, unique=True)))
-                   if scope in ("all", "drain") else (),
-                   draw(st.sampled_from([0, 0, 500])), fewer_racks=draw(st.booleans()))
+    dice = Dice(draw(st.integers(0, 1 << 32)))
+    known = [row.id for row in of.nodes]
+    return Options(scope, dice.choice(known) if scope == "node" else 0,
+                   dice.some(known, 2) if scope in ("all", "drain") else (),
+                   dice.choice((0, 0, 500)), fewer_racks=dice.random() < 0.5)
