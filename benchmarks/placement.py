@@ -162,8 +162,13 @@ def groups_part(distribution: str, size: Size, seed: int) -> list[Row]:
     loads = drawn(distribution, size.items, seed)
     start = OF_GROUPS["hash"](loads, size.bins, BAND)
     began = time.perf_counter()
-    made = make_plan(of_groups(loads, start, size.bins), policy_for(GROUP_INGRESS))
-    rows = [_ours("partitions", distribution, made.resources[0], time.perf_counter() - began)]
+    before = of_groups(loads, start, size.bins)
+    made = make_plan(before, policy_for(GROUP_INGRESS))
+    seconds = time.perf_counter() - began
+    ours = [row.group for row in planned(before, made).partitions]
+    rows = [_ours("partitions", distribution, made.resources[0],
+                  worst_group(loads, ours, size.bins), moved_partitions(loads, start, ours),
+                  seconds)]
     for way, place in OF_GROUPS.items():
         began = time.perf_counter()
         after = place(loads, size.bins, BAND)
@@ -184,8 +189,12 @@ def nodes_part(part: str, nodes: Sequence[NodePlace], joining: Sequence[NodePlac
     start = OF_NODES["hash"](nodes, loads, FACTOR, BAND)
     everybody = [*nodes, *joining]
     began = time.perf_counter()
-    made = make_plan(of_nodes(everybody, loads, start), policy_for(DISK))
-    rows = [_ours(part, distribution, made.resources[0], time.perf_counter() - began)]
+    before = of_nodes(everybody, loads, start)
+    made = make_plan(before, policy_for(DISK))
+    seconds = time.perf_counter() - began
+    ours = [row.voters for row in planned(before, made).groups]
+    rows = [_ours(part, distribution, made.resources[0], worst_node(everybody, loads, ours),
+                  moved_replicas(loads, start, ours), seconds)]
     for way, place in OF_NODES.items():
         began = time.perf_counter()
         after = place(everybody, loads, FACTOR, BAND)
@@ -195,9 +204,11 @@ def nodes_part(part: str, nodes: Sequence[NodePlace], joining: Sequence[NodePlac
     return rows
 
 
-def _ours(part: str, distribution: str, outcome: ResourceOutcome, seconds: float) -> Row:
-    return Row(part, distribution, "planner", outcome.after_ppm / 1e6, outcome.bound_ppm / 1e6,
-               outcome.moved / outcome.total, outcome.moved_bound / outcome.total, seconds)
+def _ours(part: str, distribution: str, outcome: ResourceOutcome, worst: float, moved: float,
+          seconds: float) -> Row:
+    """The bounds are the plan's; worst and moved are measured like everybody's."""
+    return Row(part, distribution, "planner", worst, outcome.bound_ppm / 1e6, moved,
+               outcome.moved_bound / outcome.total, seconds)
 
 
 def node_rows(count: int, racks: int, weights: Sequence[int]) -> list[NodePlace]:
