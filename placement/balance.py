@@ -172,8 +172,8 @@ class _Balance:
             if other != NOBODY:
                 more -= self.state.replica_load(other, position)
             load = self.state.load[target][position] + more
-            if more > 0 and load > shares.high[target] and load * shares.unit[source] \
-                    >= self.state.load[source][position] * shares.unit[target]:
+            if more > 0 and load > shares.high[target] \
+                    and not self.state.is_emptier(target, load, source, position):
                 return False
         return True
 

@@ -30,7 +30,7 @@ from placement.policy import (
     Options,
     Policy,
 )
-from placement.shares import POSITION, PPM, Shares, group_shares, node_shares
+from placement.shares import POSITION, Shares, group_shares, node_shares
 from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
 
 

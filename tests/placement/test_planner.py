@@ -45,7 +45,10 @@ RATES = [MIB + 1000 * number for number in range(400)]
 SIX = cluster(nodes(6, racks=3), 64, RATES)
 
 
-def checked_plan(before, policy=STRICT, options=Options()):
+ALL = Options()
+
+
+def checked_plan(before, policy=STRICT, options=ALL):
     """A plan that keeps every invariant and leaves nothing to do."""
     made = make_plan(before, policy, options)
     assert verify(made, before, before.taken_ms) == ()
