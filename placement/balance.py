@@ -442,6 +442,8 @@ def explain_nodes(ledger: Ledger) -> list[Skipped]:
     balance = _Balance(ledger)
     skipped = []
     for _, node, position in balance.overloaded():
+        if balance.one_node and ledger.state.ids[node] != ledger.options.node:
+            continue  # it was not asked for
         largest_room = max((balance.room(target, position) for target in range(len(balance.takes))
                             if balance.takes[target] and target != node), default=0)
         groups = sorted(ledger.state.held[node],

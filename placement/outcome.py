@@ -103,7 +103,7 @@ def touched(state: State, move: Move) -> list[int]:
         return sorted({*state.voters[move.from_group], *state.voters[move.to_group]})
     if isinstance(move, LeaderTransfer):
         return sorted((state.index[move.from_node], state.index[move.to_node]))
-    return sorted(state.index[node] for node in {*move.old_voters, *move.new_voters})
+    return sorted(state.index[node] for node in (*move.old_voters, *move.joining))
 
 
 def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
@@ -152,7 +152,9 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
         _worst(shares, (load[position] for load in start.load), weights, at_first),
         _worst(shares, (load[position] for load in end.load), weights, judged),
         shares.bound_ppm, shares.bound, shares.level_ppm, _moved(start, end, before, position),
-        _moved_bound(held, shares, [node.leaves for node in end.nodes], judged, options))
+        _moved_bound(held, shares, [node.leaves for node in end.nodes],
+                     [counts and options.node in (0, node.id)
+                      for counts, node in zip(judged, end.nodes, strict=True)], options))
 
 
 def _replicas_held(start: State, end: State, position: int) -> list[list[int]]:
