@@ -15,8 +15,8 @@ BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench-first-light bench-node bench-placement ops-machines wheels lint fix sim soak
-.PHONY: chaos clean fuzz asan machine missing
+.PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
+.PHONY: bench-placement chaos clean fuzz asan machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
