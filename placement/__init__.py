@@ -14,10 +14,12 @@ function.  Placement *proposes*: the metadata state machine and the Raft members
 
 Moving what is placed (docs/placement.md), modules to import by name:
 
-    cluster      the snapshot that a plan is made from     policy     bands, limits, what is asked
-    planner      makes a plan                              plan       the plan, its file, differences
-    verify       every invariant of a plan, and how its    outcome    the planned cluster, figures
-                 moves stand
+    cluster      the snapshot that a plan is made from
+    policy       bands, limits, and what is asked for
+    planner      makes a plan
+    plan         the plan, its file, differences between two
+    verify       every invariant of a plan, and how its moves stand
+    outcome      the planned cluster, and the figures before and after
 
 and what the planner consists of: state (who holds what), shares (who should, and bounds), shedding
 (the core of balancing), switches, ledger, repair, balance, leaders (the levers), sequence (the

@@ -31,8 +31,7 @@ def describe_counts(counts: Sequence[int]) -> str:
 
 
 def describe_move(move: Move) -> str:
-    """One line: ``3 wave 1: replicas:g8 n3 -> n4 (1048576 bytes) OVERLOAD disk of n3 130% -> 102%``.
-    """
+    """One line: ``3 wave 1: replicas:g8 n3 -> n4 (9 bytes) OVERLOAD disk of n3 130% -> 102%``."""
     if isinstance(move, LeaderTransfer):
         way = f"n{move.from_node} -> n{move.to_node}"
     elif isinstance(move, TopicSwitch):

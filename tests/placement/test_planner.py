@@ -302,6 +302,7 @@ def test_compacted_partitions_are_switched_only_when_asked_for_and_then_cost_byt
     (STRICT, Options("node"), "named with the scope"),
     (STRICT, Options("everything"), "everything"),
     (STRICT, Options(drain=(1, 1)), "twice"),
+    (STRICT, Options("leaders", drain=(1,)), "scopes 'all' and 'drain'"),
     (STRICT, Options(budget_bytes=-1), "budget_bytes"),
     (STRICT, Options(copy_rate=0), "copy_rate"),
     (STRICT._replace(bands=(Band("colour", 5),)), Options(), "colour"),
