@@ -11,6 +11,7 @@ from typing import NamedTuple
 from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.places import Place, unknown
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.types import Configuration, Entry, HardState
 
@@ -61,7 +62,7 @@ class GroupLog:
         self.lifted = 0  # lane position of the last LIFT
         #: (begin, end) of the lane: damage there concerns this group no more.  What is damaged
         #: later, elsewhere, does.
-        self.settled: tuple[tuple[int, int], ...] = ()
+        self.settled: tuple[Place, ...] = ()
         self.since = 0  # lane position: segments that begin before it say nothing of this log
         self.broken = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
@@ -139,9 +140,10 @@ class GroupLog:
         self.quarantine(why)
         self.lasting = True
 
-    def has_settled(self, begin: int, end: int) -> bool:
-        """Whether damage of that place of the lane was settled for this group."""
-        return any(first <= begin and max(begin, end) <= last for first, last in self.settled)
+    def has_settled(self, places: list[Place]) -> bool:
+        """Whether damage of those places of the lane was settled for this group, in one go or
+        piece by piece."""
+        return not any(unknown(*place, self.settled) for place in places)
 
     def lift(self) -> None:
         """Nothing is wrong any more."""

@@ -61,6 +61,10 @@ class Extend(NamedTuple):
     plan: ReadPlan
 
 
+def _nothing() -> None:
+    """What follows from a record that nobody waits for."""
+
+
 class Repairer:
     """One node's."""
 
@@ -77,9 +81,13 @@ class Repairer:
 
     def created(self, group: int) -> None:
         """There is a new replica: in a lane with damage it begins in doubt, as what stood there may
-        have been its."""
-        if self._store.repair.quarantined(group) is not None:
+        have been its.  Of damage that was found with every log in memory it is known that nothing
+        there was its: that is written before anything else, as the next start could not tell."""
+        repair = self._store.repair
+        if repair.quarantined(group) is not None:
             self.groups.add(group)
+        elif repair.knows_damage:
+            self._submit(repair.stage_lift(group, _nothing))
 
     # ---- damage --------------------------------------------------------------------------------
 

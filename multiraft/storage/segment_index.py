@@ -69,6 +69,11 @@ REPAIR_STRUCT = struct.Struct("<QQ")
 HOLE_STRUCT = struct.Struct("<QQ")
 
 
+def void(copies: list[Copy], first_gone: int = 0) -> list[Copy]:
+    """Copies of what is dropped from an index on: what their places held is known all the same."""
+    return [copy._replace(index=0) if copy.index >= first_gone else copy for copy in copies]
+
+
 @dataclass(slots=True)
 class GroupRun:
     """One group's part of a segment."""
@@ -146,14 +151,13 @@ class GroupRun:
             partition.cut(first_gone)
         while self.tail_entries and self.tail_entries[-1].index >= first_gone:
             self.tail_entries.pop()
-        # What their places held is settled all the same.
-        self.copies = [copy._replace(index=0) if copy.index >= first_gone else copy
-                       for copy in self.copies]
+        self.copies = void(self.copies, first_gone)
 
     def bury(self, left: Tombstone, position: int) -> None:
         """A tombstone in lane order: nothing before it is the log's any more."""
         self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
-                      settled=((0, position),), buried=left, buried_at=position, removed=True)
+                      settled=((0, position),), buried=left, buried_at=position, removed=True,
+                      copies=void(self.copies))
 
     def repair(self, copy: Copy, entry: Entry) -> None:
         """A copy in lane order; of an entry of this segment, or of an earlier one.  One that is not
@@ -260,7 +264,8 @@ class _Scanner:
         """The group's run; None for an entry of an earlier life of the group."""
         run = self._runs.get(found.group)
         if run is None or found.incarnation > run.incarnation:
-            run = self._runs[found.group] = GroupRun(found.group, found.incarnation)
+            copies = void(run.copies) if run is not None else []
+            run = self._runs[found.group] = GroupRun(found.group, found.incarnation, copies=copies)
         return run if run.incarnation == found.incarnation else None
 
     def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
@@ -280,8 +285,8 @@ class _Scanner:
             repair, self._repair = self._repair, None
             if repair is not None and _is_copy(repair, found):
                 damaged = REPAIR_STRUCT.unpack_from(self._data, repair.at + _HEADER_BYTES)
+                copy = Copy(found.index, found.term, position, size, *damaged)
                 if found.payload_intact:
-                    copy = Copy(found.index, found.term, position, size, *damaged)
                     if entry.batch is not None:
                         copy = copy._replace(partition=entry.partition,
                                              base_offset=entry.base_offset,
@@ -289,6 +294,7 @@ class _Scanner:
                                              max_timestamp_ms=entry.batch.max_timestamp_ms)
                     run.repair(copy, entry)
                 else:
+                    run.copies += void([copy])
                     run.missing[found.index] = position
                     self._breaks.append(Break(position, "payload", found.group, found.index,
                                               position + size))

@@ -15,6 +15,7 @@ from tests.storage.damage import (
     DIRECTORY,
     FIRST,
     Disk,
+    flipped,
     flips,
     long_lane,
     model_position,
@@ -111,12 +112,6 @@ def test_any_damage_of_a_lane_can_be_repaired_for_good():
         assert {group: found[group] for group in expected} == expected
         store.close()
     assert repaired > 700
-
-
-def flipped(data: bytes, at: int) -> bytes:
-    damaged = bytearray(data)
-    damaged[at] ^= 4
-    return bytes(damaged)
 
 
 def test_a_repaired_batch_is_served_again_also_from_its_index_file():
@@ -312,7 +307,8 @@ def test_damage_of_unknown_ownership_is_nothing_to_a_replica_that_was_removed():
     buried(Rounds(store), 2)
     core = Core({1: VOTERS})
     repairer = Repairer(1, store, core, lambda staged: None)
-    repairer.damaged(CorruptPlace(64, 128, "found by the scrub"))
+    at = model_position(disk, 2)  # a hard state
+    repairer.damaged(CorruptPlace(at, at + 72, "found by the scrub"))
     assert core.quarantined == [1]
     assert repairer.groups == {1}
 
