@@ -17,6 +17,7 @@ from multiraft.types import Configuration, Entry, HardState
 
 NO_HARD_STATE = HardState(0, 0)
 NO_CONFIGURATION = Configuration(())
+_NONE_TAKEN: dict[int, int] = {}
 
 
 class CachedEntry(NamedTuple):
@@ -150,13 +151,15 @@ class GroupLog:
         self.quarantined = ""
         self.doubtful = self.lasting = False
 
-    def fits(self, index: int, term: int) -> bool:
+    def fits(self, index: int, term: int, taken: dict[int, int] = _NONE_TAKEN) -> bool:
         """Whether a missing entry may be of that term.  Those whose term is unknown are repaired in
-        ascending order, so that the terms never fall in between."""
+        ascending order, so that the terms never fall in between; ``taken``: terms of those that
+        will be known by then.  O(lost)."""
         if index not in self.unsure:
             return self.index.holds(index, term)
         behind = self._sure_behind(index)
-        return (index == min(self.unsure) and self.index.term(index - 1) <= term
+        before = taken.get(index - 1) or self.index.term(index - 1)
+        return (index == min(self.unsure - taken.keys(), default=0) and before <= term
                 and (behind > self.index.last_index or term <= self.index.term(behind)))
 
     def _sure_behind(self, index: int) -> int:

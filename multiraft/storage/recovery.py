@@ -410,17 +410,20 @@ class _Recovery:
         if run.cut_from:
             if run.cut_from <= log.index.last_index + 1:
                 log.broken = ""
-            log.cut(run.cut_from)
-            self._early[run.group] = [item for item in self._early.get(run.group, ())
-                                      if item[0].index < run.cut_from]
-            while tail_entries and tail_entries[-1].index >= run.cut_from:
-                tail_entries.pop()
+            self._drop(log, run.cut_from, tail_entries)
         if run.index is not None and run.last_index >= run.index.first_index and not log.broken:
             self._extend(segment, log, run, tail_entries)
         for copy in run.copies:
             self._take_copy(log, copy, run.copied.get(copy.index), tail_entries)
         if run.broken:
             self._note_log(segment, log, run.broken)
+
+    def _drop(self, log: GroupLog, first_gone: int, tail_entries: list[Entry]) -> None:
+        log.cut(first_gone)
+        self._early[log.group] = [item for item in self._early.get(log.group, ())
+                                  if item[0].index < first_gone]
+        while tail_entries and tail_entries[-1].index >= first_gone:
+            tail_entries.pop()
 
     def _join_marks(self, log: GroupLog, run: GroupRun) -> None:
         """The end of the replica's life, and the group's new one, if the checkpoint has it not."""
@@ -478,6 +481,8 @@ class _Recovery:
         if index.first_index != last + 1 or first_term < log.index.last_term:
             self._note_log(segment, log, f"index {index.first_index}, term {first_term} after "
                            f"index {last}, term {log.index.last_term}")
+            if index.first_index <= last:  # they were written behind a drop, which is lost
+                self._drop(log, index.first_index, tail_entries)
             return
         log.index.extend(index)
         log.missing.update(run.missing)

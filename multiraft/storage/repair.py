@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from multiraft.storage.group_log import GroupLog
-from multiraft.storage.index import Copy, PartitionIndex
+from multiraft.storage.index import NOWHERE, Copy, PartitionIndex
 from multiraft.storage.lane import Part
 from multiraft.storage.places import Place, merged, unknown
 from multiraft.storage.plans import ReadPlan, StagedWrite
@@ -152,10 +152,12 @@ class Repair:
         log = self._store._log(group)
         parts: list[Part] = []
         copies: list[tuple[Copy, Entry]] = []
+        taken: dict[int, int] = {}
         for entry in entries:
             if (entry.index not in log.missing or entry.incarnation != log.incarnation
-                    or not log.fits(entry.index, entry.term)):
+                    or not log.fits(entry.index, entry.term, taken)):
                 continue
+            taken[entry.index] = entry.term
             damaged = log.missing[entry.index]
             size = log.index.size(entry.index) if damaged else 0
             mark = Entry(EntryKind.REPAIR, group, log.incarnation, entry.term, entry.index,
@@ -167,6 +169,21 @@ class Repair:
         if not parts:
             return None
         return self._stage_records(parts, lambda: self._use(log, copies, then))
+
+    def stage_needless(self, group: int, index: int) -> StagedWrite | None:
+        """Write that a damaged place held an entry of which nobody needs a copy: it is compacted.
+        None when that is known, or the place is not."""
+        log, copied = self._store._log(group), self._store.recovered.copied
+        if not log.index.first_index <= index <= log.index.last_index:
+            return None
+        position, size = log.index.position(index), log.index.size(index)
+        if position == NOWHERE or position in copied:
+            return None
+        copied[position] = size
+        mark = Entry(EntryKind.REPAIR, group, log.incarnation, log.index.term(index), index,
+                     payload=REPAIR_STRUCT.pack(position, size))
+        placed = self._store._lane.place_whole([mark])
+        return self._stage_records(placed.parts, lambda: None)
 
     def _use(self, log: GroupLog, copies: list[tuple[Copy, Entry]],
              then: Callable[[], None]) -> None:
@@ -191,12 +208,15 @@ class Repair:
         store = self._store
         return StagedWrite(store._staged_sequence, store._filesystem, store._lane, parts, then)
 
-    def forget_below(self, group: int, first_index: int) -> None:
-        """Nobody needs the entries below any more: what is missing of them is not missed."""
+    def forget_below(self, group: int, first_index: int) -> list[int]:
+        """Nobody needs the entries below any more: what is missing of them is not missed.  Which
+        were."""
         log = self._store._log(group)
-        for index in [index for index in log.missing if index < first_index]:
+        forgotten = [index for index in log.missing if index < first_index]
+        for index in forgotten:
             del log.missing[index]
             log.unsure.discard(index)
+        return forgotten
 
     def tail_plan(self, group: int) -> ReadPlan | None:
         """Entries that the tail could not be moved over because one of them was missing, a bounded

@@ -100,10 +100,17 @@ class Repairer:
                 self.groups.add(group)
             return
         if error.index < self._core.status(error.group).first_index:
-            return  # compacted: neither the group nor a peer reads it again
+            # Compacted: neither the group nor a peer reads it again.
+            self._write_needless(error.group, error.index)
+            return
         if self._store.repair.damaged(error.group, error.index, error.why):
             self._core.quarantine(error.group, str(error))
             self.groups.add(error.group)
+
+    def _write_needless(self, group: int, index: int) -> None:
+        staged = self._store.repair.stage_needless(group, index)
+        if staged is not None:
+            self._submit(staged)
 
     # ---- repair --------------------------------------------------------------------------------
 
@@ -117,7 +124,8 @@ class Repairer:
         if group in self._writing:
             return None
         if log.missing:
-            repair.forget_below(group, core.status(group).first_index)
+            for index in repair.forget_below(group, core.status(group).first_index):
+                self._write_needless(group, index)
         if log.missing:
             return self._ask(group)
         plan = repair.tail_plan(group)

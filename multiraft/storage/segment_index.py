@@ -88,6 +88,8 @@ class GroupRun:
     tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
     missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
     unsure: set[int] = field(default_factory=set)  # of the missing: those of unknown term; not kept
+    #: In lane order, of entries of this segment or of earlier ones; what is not in the log (any
+    #: more) is of no use, and does no harm.
     copies: list[Copy] = field(default_factory=list)
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
     lifted: int = 0  # lane position of the last LIFT
@@ -120,8 +122,11 @@ class GroupRun:
                 self.unsure.update(lost)
             index.fill(entry.index)
         elif entry.index != index.last_index + 1 or entry.term < index.last_term:
-            self.broken = (f"index {entry.index}, term {entry.term} after index "
-                           f"{index.last_index}, term {index.last_term}")
+            why = (f"index {entry.index}, term {entry.term} after index "
+                   f"{index.last_index}, term {index.last_term}")
+            if entry.index <= index.last_index:
+                self.drop(entry.index)  # it was written behind a drop, which is lost
+            self.broken = why
             return
         index.append(entry.index, entry.term, position, size)
         if entry.kind == EntryKind.DATA:
@@ -135,12 +140,13 @@ class GroupRun:
             self.tail_entries.append(entry)
 
     def drop(self, first_gone: int) -> None:
-        """A suffix drop in lane order.  What is appended behind it follows again, whatever was
-        found before."""
+        """A suffix drop in lane order.  What is appended behind it follows again, unless it lies
+        behind what did not follow: a later entry was there then."""
         if self.index is None or first_gone < self.index.first_index:
+            if not self.broken or first_gone <= (self.cut_from or first_gone):
+                self.broken = ""
             self.cut_from = min(self.cut_from or first_gone, first_gone)
             self.index = None
-            self.broken = ""
         elif first_gone <= self.index.last_index + 1:
             self.index.cut(first_gone)
             self.broken = ""
@@ -158,12 +164,6 @@ class GroupRun:
         self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
                       settled=((0, position),), buried=left, buried_at=position, removed=True,
                       copies=void(self.copies))
-
-    def repair(self, copy: Copy, entry: Entry) -> None:
-        """A copy in lane order; of an entry of this segment, or of an earlier one.  One that is not
-        in the log (any more) is of no use, and does no harm."""
-        self.copies.append(copy)
-        self.copied[copy.index] = entry
 
 
 @dataclass(slots=True)
@@ -285,16 +285,16 @@ class _Scanner:
             repair, self._repair = self._repair, None
             if repair is not None and _is_copy(repair, found):
                 damaged = REPAIR_STRUCT.unpack_from(self._data, repair.at + _HEADER_BYTES)
-                copy = Copy(found.index, found.term, position, size, *damaged)
                 if found.payload_intact:
+                    copy = Copy(found.index, found.term, position, size, *damaged)
                     if entry.batch is not None:
                         copy = copy._replace(partition=entry.partition,
                                              base_offset=entry.base_offset,
                                              count=entry.batch.count,
                                              max_timestamp_ms=entry.batch.max_timestamp_ms)
-                    run.repair(copy, entry)
+                    run.copies[-1] = copy
+                    run.copied[copy.index] = entry
                 else:
-                    run.copies += void([copy])
                     run.missing[found.index] = position
                     self._breaks.append(Break(position, "payload", found.group, found.index,
                                               position + size))
@@ -311,6 +311,8 @@ class _Scanner:
             run.hard_state = HardState(found.term, self._vote(found))
         elif kind == EntryKind.REPAIR:
             self._repair = found
+            damaged = REPAIR_STRUCT.unpack_from(self._data, found.at + _HEADER_BYTES)
+            run.copies += void([Copy(found.index, found.term, 0, 0, *damaged)])
         elif kind == EntryKind.LIFT:
             run.lifted = self._start + found.at
             run.settled = tuple(HOLE_STRUCT.iter_unpack(

@@ -216,3 +216,63 @@ def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
     assert store.repair.quarantined(1) is not None
     put(store, store.repair.stage_lift(1, lambda: None))
     assert store.repair.quarantined(1) is None
+
+
+def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
+    """The record of the drop is lost; what was dropped and what replaced it stand there."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    rounds.run(write(1, *[noop_entry(1, index, 1) for index in (1, 2)]))
+    rounds.run(write(1, *[noop_entry(1, index, 2) for index in (3, 4, 5)]))
+    at = store._lane.position
+    rounds.run(write(1, noop_entry(1, 3, 3), drop_from=3, hard_state=HardState(3, 2)))
+    rounds.run(write(1, hard_state=HardState(4, 2)))
+    disk.filesystem.overwrite(FIRST, at, bytes(64))
+    found, = scrubbed(store)
+    assert store.repair.doubt_all(found.begin, found.end, found.why) == [1]
+    rounds.run(write(1, drop_from=4))  # as whoever doubts does, behind its last entry
+    put(store, store.repair.stage_lift(1, lambda: None))
+    rounds.run(write(1, noop_entry(1, 4, 4)))
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert again.groups[1].doubtful
+    assert again.groups[1].bounds.last_index == 2, "and its leader has what follows"
+    rounds = Rounds(again)
+    rounds.run(write(1, noop_entry(1, 3, 3), noop_entry(1, 4, 4), drop_from=3))
+    put(again, again.repair.stage_lift(1, lambda: None))
+    again.close()
+    once_more = open_store(disk.filesystem, DIRECTORY)
+    assert not once_more.groups[1].quarantined
+    assert once_more.groups[1].term_runs == ((1, 1), (3, 3), (4, 4))
+
+
+def test_damage_of_compacted_entries_is_nothing_to_any_later_start():
+    disk, store, rounds, _ = two_groups()
+    position = store._logs[1].index.position(2)
+    disk.put(FIRST, flipped(disk.read(FIRST), position + 20))
+    named, = scrubbed(store)
+    written = []
+
+    def submit(staged) -> None:
+        written.append(staged)
+        put(store, staged)
+
+    repairer = Repairer(1, store, Compacted(3), submit)
+    repairer.damaged(named)
+    repairer.damaged(named)
+    assert len(written) == 1, "it is told once"
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert not again.groups[2].quarantined
+
+
+class Compacted:
+    """A core whose groups have forgotten what is below an index."""
+
+    def __init__(self, first_index: int):
+        self.first_index = first_index
+
+    def status(self, group: int) -> Compacted:
+        return self
