@@ -54,7 +54,7 @@ class Sessions:
     # ---- appends ---------------------------------------------------------------------------
 
     def append(self, request: AppendRequest) -> None:
-        if self._room.full:
+        if self._room.full and self._raft.is_leader(request.group):
             self._room.refused += 1
             self._reply(request, Reply(request.attempt, "StorageFull"))
             return
