@@ -24,6 +24,9 @@ RESERVED_BYTES = 8 << 20
 STORAGE = f"\n[storage]\nreserved_bytes = {RESERVED_BYTES}\n"
 
 
+TOPICS = ("a", "b", "c", "d", "e", "f")
+
+
 @contextlib.contextmanager
 def small_disk(directory: Path) -> Iterator[Path]:
     """A filesystem of its own, in memory."""
@@ -56,8 +59,23 @@ def lonely(tmp_path) -> Iterator[World]:
             world.dev.down()
 
 
+@pytest.fixture
+def three(tmp_path) -> Iterator[World]:
+    """Three nodes, the data of the first on a small disk."""
+    world = World(tmp_path / "dev", 3, 4, 3)
+    with open(world.config(1), "a", encoding="utf-8") as config:
+        config.write(STORAGE)
+    with small_disk(data_of(world)):
+        try:
+            world.dev.up(UP_S)
+            yield world
+        finally:
+            print(world.logs())
+            world.dev.down()
+
+
 def data_of(world: World) -> Path:
-    """Where the node keeps its data."""
+    """Where node 1 keeps its data."""
     return dev_state.node_directory(world.dev.directory, 1) / "data"
 
 
@@ -124,3 +142,31 @@ def test_filling_up_under_load_loses_nothing_that_was_acknowledged(lonely):
     world.dev.kill(1)
     world.dev.start(1)
     assert read_all(world, "load") == sorted(acknowledged)
+
+
+def lead_all(world: World, node: int) -> None:
+    """The node leads all groups that the topics are in."""
+    with blocking.Client(list(world.addresses)) as client:
+        for group in {client.describe_topic(topic).partitions[0].group for topic in TOPICS}:
+            client.group_transfer(group, node)
+    wait_for(lambda: all(world.leader_of(topic) == node for topic in TOPICS), "one leads all",
+             UP_S)
+
+
+def test_a_node_whose_disk_is_full_leaves_the_leading_to_others(three):
+    world = three
+    for topic in TOPICS:
+        world.create(topic)
+    lead_all(world, 1)
+    ballast = data_of(world) / "ballast"
+    fill(ballast)
+    wait_for(lambda: all(world.leader_of(topic) in (2, 3) for topic in TOPICS),
+             "the others lead", UP_S)
+    with blocking.Client(list(world.addresses)) as client, client.producer() as producer:
+        for topic in TOPICS:
+            producer.send(Record(topic, b"taken", partition=0))
+    assert log_events(world, 1, "making way")
+    ballast.unlink()
+    wait_for(lambda: log_events(world, 1, "there is room again"), "there is room", UP_S)
+    for topic in TOPICS:
+        assert read_all(world, topic) == [b"taken"]
