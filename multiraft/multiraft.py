@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import changes, doubt, election, neighbours, reads, replication, snapshot
+from multiraft import changes, doubt, election, membership, neighbours, reads, replication, snapshot
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -321,6 +321,14 @@ class MultiRaft(Repairing):
         if leading.transferee:
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
         election.transfer(leading, to)
+
+    def records_fit(self, group: int) -> bool:
+        """Whether a majority of the voters of a group led here may have room for records: all but
+        those that said that they have none.  This node counts as one that has; it knows better
+        itself."""
+        full = self._host.support.full
+        return not full or membership.supported(self._leading(group).configuration,
+                                                lambda node: node not in full)
 
     def make_way(self, group: int) -> bool:
         """The disk here has no room for records: hand the group to a voter whose disk has, if with

@@ -86,6 +86,9 @@ class Producing:
         if self._space is not None and self._space.full:
             self._space.refused += 1
             raise NoRoom(self._space.describe())
+        if not self._core.records_fit(group):
+            raise NoRoom(f"the disks of too many voters of group {group} are full: no majority "
+                         f"could store the records")
         info = check_batch(batch)
         if not tail.is_open(partition):
             self._core.propose(group, EntryKind.PARTITION_OPEN,

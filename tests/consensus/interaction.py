@@ -228,6 +228,10 @@ class Interaction(MemberVerbs, SnapshotVerbs):
                 other.core.peer_full(node.id, full)
                 self.drain(other)
 
+    def do_fits(self, command: Command) -> list[str]:
+        """fits n1 g1: whether n1 would take records for g1."""
+        return [str(self.nodes[command.node()].core.records_fit(command.group())).lower()]
+
     def do_make_way(self, command: Command) -> list[str] | None:
         """make-way n1 g1: the disk of n1 has no room for records."""
         node = self.nodes[command.node()]

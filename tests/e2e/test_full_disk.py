@@ -61,11 +61,12 @@ def lonely(tmp_path) -> Iterator[World]:
 
 @pytest.fixture
 def three(tmp_path) -> Iterator[World]:
-    """Three nodes, the data of the first on a small disk."""
+    """Three nodes, the data of the first two on small disks."""
     world = World(tmp_path / "dev", 3, 4, 3)
-    with open(world.config(1), "a", encoding="utf-8") as config:
-        config.write(STORAGE)
-    with small_disk(data_of(world)):
+    for node in (1, 2):
+        with open(world.config(node), "a", encoding="utf-8") as config:
+            config.write(STORAGE)
+    with small_disk(data_of(world)), small_disk(data_of(world, 2)):
         try:
             world.dev.up(UP_S)
             yield world
@@ -74,9 +75,9 @@ def three(tmp_path) -> Iterator[World]:
             world.dev.down()
 
 
-def data_of(world: World) -> Path:
-    """Where node 1 keeps its data."""
-    return dev_state.node_directory(world.dev.directory, 1) / "data"
+def data_of(world: World, node: int = 1) -> Path:
+    """Where a node keeps its data."""
+    return dev_state.node_directory(world.dev.directory, node) / "data"
 
 
 def fill(path: Path) -> None:
@@ -86,9 +87,9 @@ def fill(path: Path) -> None:
             file.write(bytes(1 << 16))
 
 
-def produce_once(world: World, topic: str) -> int:
+def produce_once(world: World, topic: str, node: int = 1) -> int:
     """The code that one batch is answered with."""
-    with world.session(1) as session:
+    with world.session(node) as session:
         incarnation = session.partition(topic).incarnation
         return session.produce(incarnation, batch(b"one more")).code
 
@@ -170,3 +171,21 @@ def test_a_node_whose_disk_is_full_leaves_the_leading_to_others(three):
     wait_for(lambda: log_events(world, 1, "there is room again"), "there is room", UP_S)
     for topic in TOPICS:
         assert read_all(world, topic) == [b"taken"]
+
+
+def test_a_leader_with_room_refuses_what_no_majority_could_store(three):
+    """Else the records would wait, and nobody would know what became of them."""
+    world = three
+    for topic in TOPICS:
+        world.create(topic)
+    lead_all(world, 3)
+    ballasts = [data_of(world, node) / "ballast" for node in (1, 2)]
+    for ballast in ballasts:
+        fill(ballast)
+    wait_for(lambda: {tuple(said["fields"]) for said in log_events(world, 3, "room")}
+             == {(1, True), (2, True)}, "node 3 has heard of it", UP_S)
+    assert {produce_once(world, topic, 3) for topic in TOPICS for _ in range(20)} == {
+        Code.STORAGE_FULL}
+    assert {world.leader_of(topic) for topic in TOPICS} == {3}, "there is nobody to leave them to"
+    ballasts[0].unlink()
+    wait_for(lambda: produce_once(world, "a", 3) == Code.OK, "two of three have room", UP_S)
