@@ -202,7 +202,7 @@ def test_a_full_disk_leaves_the_leading_to_others():
     assert not full.led_groups()
     assert made.workload.acked > acked
     waiting = [append for stream in made.workload._streams.values() for append in stream.open]
-    assert not [append.last_error for append in waiting], "nobody waits for room any more"
+    assert not any(append.last_error for append in waiting), "nobody waits for room any more"
     full.free_disk()
     finish(made)
 
