@@ -20,7 +20,11 @@ FAULT_KINDS = (
     "members", "return",
     "eio-write", "eio-sync", "disk-full", "disk-hung", "majorities-ring", "bridge", "client-cut",
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
+    "wipe",
 )
+
+#: Those that are drawn beside the others, so that they shift nothing.
+LIFETIME_KINDS = frozenset(("wipe",))
 
 #: A run plays with at least so many.
 KINDS_MIN = 8
@@ -140,7 +144,7 @@ class Parameters:
             groups=groups if groups is not None else drawn_groups,
             partitions_per_group=rng.choice((1, 1, 2, 3)),
             safety_ms=safety_ms if safety_ms is not None else SAFETY_MS,
-            faults=_draw_faults(rng),
+            faults=_draw_lifetimes(seed, _draw_faults(rng)),
             fault_interval_ms=max(interval_ms, duration_ms),  # about one at a time
             fault_duration_ms=duration_ms,
             commands_per_second=state_rng.choice((2.0, 5.0, 20.0)),
@@ -171,7 +175,7 @@ class Parameters:
 
 #: Kinds that change the members of groups, and kinds after which a node may have lost what it
 #: cannot name.
-MEMBER_KINDS = frozenset(("members", "return"))
+MEMBER_KINDS = frozenset(("members", "return", "wipe"))
 ROT_KINDS = frozenset(("bit-rot", "misdirected"))
 #: Kinds that a seed does not draw by itself: not all worlds survive them yet (docs/simulator.md).
 OPEN_KINDS = frozenset(("misdirected",))
@@ -179,14 +183,23 @@ OPEN_KINDS = frozenset(("misdirected",))
 
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
-    odds = {kind: rng.random() for kind in FAULT_KINDS}
+    odds = {kind: rng.random() for kind in FAULT_KINDS if kind not in LIFETIME_KINDS}
     least = sorted(odds.values())[KINDS_MIN - 1]
-    chosen = tuple(kind for kind in FAULT_KINDS if odds[kind] <= max(share, least))
+    chosen = tuple(kind for kind in odds if odds[kind] <= max(share, least))
     gone = rng.choice((MEMBER_KINDS, ROT_KINDS))
     if {*chosen} & MEMBER_KINDS and {*chosen} & ROT_KINDS:
         # Open (docs/simulator.md): minutes of both end in groups that wait for an operator.
         chosen = tuple(kind for kind in chosen if kind not in gone)
     return tuple(kind for kind in chosen if kind not in OPEN_KINDS)
+
+
+def _draw_lifetimes(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
+    """With the kinds that end the life of a node or a topic, each in every third seed."""
+    rng = random.Random(f"{seed}/parameters of lifetimes")
+    more = [kind for kind in FAULT_KINDS if kind in LIFETIME_KINDS and rng.random() < 0.33]
+    if {*chosen} & ROT_KINDS:
+        more = [kind for kind in more if kind not in MEMBER_KINDS]  # as ``_draw_faults`` has it
+    return (*chosen, *more)
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:

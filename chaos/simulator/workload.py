@@ -148,6 +148,12 @@ class Workload:
         self.reads = 0
         self.records_read = 0
 
+    def replace_node(self, old: int, new: int) -> None:
+        """Clients hear of a node in the place of another one."""
+        voters = self._cluster.voters
+        for group, nodes in voters.items():
+            voters[group] = tuple(new if node == old else node for node in nodes)
+
     # ---- pace ------------------------------------------------------------------------------
 
     def start(self) -> None:

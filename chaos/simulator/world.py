@@ -30,6 +30,7 @@ from chaos.simulator.recording import Recording
 from chaos.simulator.rot import Atlas
 from chaos.simulator.state_group import StateTruth
 from chaos.simulator.trace import Trace
+from chaos.simulator.wipes import Wipes
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import Cluster, Workload
 from multiraft.errors import MultiRaftError
@@ -96,8 +97,12 @@ class World:
             self.workload.history, history.queue = history, self.queue
         self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
                       for node in range(1, parameters.nodes + 1)}
-        receivers.update({number: node.receive_request for number, node in self.nodes.items()})
+        #: Those that lost their directory, too: what is sent to them goes nowhere.
+        self.everyone = dict(self.nodes)
+        self._receivers = receivers
+        self._introduce()
         self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
+        self.wipes = Wipes(self, self._rng("wipes"))
         self.nemesis = Nemesis(self, self._rng("nemesis"))
         self._voters = voters
         self._commands = self._rng("commands")
@@ -106,6 +111,22 @@ class World:
     def _rng(self, part: str) -> random.Random:
         """A stream of its own for each part: more draws in one do not shift the others."""
         return random.Random(f"{self.parameters.seed}/{part}")
+
+    def _introduce(self) -> None:
+        """The first hour is over: each node knows the directories of the others."""
+        rng = self._rng("incarnations")
+        for node in self.nodes.values():
+            node.incarnation = rng.getrandbits(62) + 1
+        for number, node in self.nodes.items():
+            node.know({other: self.nodes[other].incarnation for other in self.nodes})
+            self._receivers[number] = node.receive_request
+
+    def add_node(self, number: int) -> SimulatedNode:
+        """A node without replicas, not started."""
+        node = SimulatedNode(number, self, {}, self._rng(f"node {number}"))
+        self.nodes[number] = self.everyone[number] = node
+        self._receivers[number] = node.receive_request
+        return node
 
     def run_for(self, duration_ms: int) -> None:
         self.queue.run_until(self.queue.now_us + duration_ms * 1000)
@@ -183,6 +204,7 @@ class World:
         deadline_ms = self.queue.now_ms + CONVERGE_MS
         self._until(deadline_ms, lambda: not self._broken(live),
                     lambda: f"replicas that are not repaired: {self._broken(live)[:8]}")
+        self._until(deadline_ms, lambda: self.wipes.is_done, self.wipes.describe)
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"{self.workload.open_appends} appends are never acknowledged: "
                             f"{self.workload.open_summary()}")
