@@ -11,7 +11,7 @@ the real node keeps it in ``known_nodes.json``, which has tests of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from chaos.simulator.filesystem import SimulatedFilesystem
@@ -76,6 +76,10 @@ class Acquainted:
         """Take over what is registered of others."""
         self._known |= incarnations
         self._removed -= {*incarnations}
+
+    def knows(self, nodes: Iterable[int]) -> bool:
+        """Whether it has heard of all of these."""
+        return {*nodes} <= {self.node, *self._peers}
 
     def meet(self, peer: int, incarnation: int) -> None:
         """A node was registered: it is a peer from now on."""

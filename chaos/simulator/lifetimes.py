@@ -26,3 +26,18 @@ class Lifetimes:
             self._world.wipes.wipe(self._rng.choice(nodes))
         else:
             self._world.faults["wipe"] -= 1
+
+    def cause_topic_create(self) -> None:
+        """One more topic, if there is room."""
+        if not self._world.topics.create():
+            self._world.faults["topic-create"] -= 1
+
+    def cause_topic_delete(self) -> None:
+        """A topic ends while clients append to it."""
+        if not self._world.topics.delete():
+            self._world.faults["topic-delete"] -= 1
+
+    def cause_topic_recreate(self) -> None:
+        """A topic ends, and another one takes its name at once."""
+        if not self._world.topics.recreate():
+            self._world.faults["topic-recreate"] -= 1

@@ -21,6 +21,7 @@ from chaos.simulator.network import Link, Network
 from chaos.simulator.node import RECOVERY_US, SimulatedNode
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.rot import Atlas
+from chaos.simulator.topics import Topics
 from chaos.simulator.trace import Trace
 from chaos.simulator.wipes import Wipes
 from chaos.simulator.witness import Witness
@@ -53,6 +54,7 @@ class World(Protocol):
     witness: Witness
     atlas: Atlas
     wipes: Wipes
+    topics: Topics
 
 
 class Nemesis(Lifetimes):

@@ -29,6 +29,7 @@ from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
 from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
+from chaos.simulator.metadata import MetadataState
 from chaos.simulator.readback import ReadBack
 from chaos.simulator.sending import Sending
 from chaos.simulator.sessions import Sessions
@@ -116,7 +117,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         self._repairer: Repairer | None = None
         self._repairing = False
         self._unscrubbed = True
-        self.state = State()
+        self.state, self.metadata = State(), MetadataState()
         self._image = self._download = None
         self._installing = False
 
@@ -198,7 +199,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         self._restore_state()
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
-                                  self.node, self._damaged, self._room)
+                                  self.node, self._damaged, self._room, self._place_for)
         self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
         self._liveness.wake(self.now_ms)
         for peer in self._peers:

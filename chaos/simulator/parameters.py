@@ -20,11 +20,12 @@ FAULT_KINDS = (
     "members", "return",
     "eio-write", "eio-sync", "disk-full", "disk-hung", "majorities-ring", "bridge", "client-cut",
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
-    "wipe",
+    "wipe", "topic-create", "topic-delete", "topic-recreate",
 )
 
 #: Those that are drawn beside the others, so that they shift nothing.
-LIFETIME_KINDS = frozenset(("wipe",))
+TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate"))
+LIFETIME_KINDS = TOPIC_KINDS | {"wipe"}
 
 #: A run plays with at least so many.
 KINDS_MIN = 8
