@@ -23,7 +23,7 @@ from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
 from node.clock import monotonic_ns
 from node.histogram import Histogram
 from node.pending import PendingAppends, ProduceRequest
-from node.refusals import REFUSALS, refusal
+from node.refusals import REFUSALS, NoRoom, refusal
 
 
 class Producing:
@@ -62,9 +62,6 @@ class Producing:
         if not request.batches:
             answer(ProduceReply(()))
             return
-        if self._space is not None and self._space.full:
-            self._refuse_all(request, answer)
-            return
         self._pending.open(produce)
         at = 0
         for slot, part in enumerate(request.batches):
@@ -77,14 +74,6 @@ class Producing:
                 self.refusals[code] = self.refusals.get(code, 0) + 1
                 produce.complete(slot, ProduceResult(code, -1, detail))
 
-    def _refuse_all(self, request: Produce, answer) -> None:
-        """There is no room for records."""
-        self._space.refused += len(request.batches)
-        refused = self.refusals.get(Code.STORAGE_FULL, 0)
-        self.refusals[Code.STORAGE_FULL] = refused + len(request.batches)
-        full = ProduceResult(Code.STORAGE_FULL, -1, ErrorDetail(text=self._space.describe()))
-        answer(ProduceReply((full,) * len(request.batches)))
-
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
                 slot: int, seen_index: int) -> None:
         place = self._directory.place_of(partition)
@@ -94,6 +83,12 @@ class Producing:
         tail = self._tails.get(group)
         if tail is None or not self._core.is_leader(group):
             raise NotLeader(group, self._core.leader_hint(group)[0])
+        if self._space is not None and self._space.full:
+            self._space.refused += 1
+            raise NoRoom(self._space.describe())
+        if not self._core.records_fit(group):
+            raise NoRoom(f"the disks of too many voters of group {group} are full: no majority "
+                         f"could store the records")
         info = check_batch(batch)
         if not tail.is_open(partition):
             self._core.propose(group, EntryKind.PARTITION_OPEN,

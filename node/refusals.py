@@ -15,6 +15,10 @@ class StaleMetadata(e.ProposalError):
     """The client has seen newer metadata than this node has applied: what it names may exist."""
 
 
+class NoRoom(e.ProposalError):
+    """The disk here has no room for records."""
+
+
 #: What a handler catches: definite refusals.
 REFUSALS = (e.ProposalError, e.CodecError)
 
@@ -29,6 +33,7 @@ _CODES: dict[type, Code] = {
     e.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE,
     e.PartitionSealed: Code.STALE_METADATA,
     StaleMetadata: Code.STALE_METADATA,
+    NoRoom: Code.STORAGE_FULL,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,
     e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE,

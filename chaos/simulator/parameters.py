@@ -26,6 +26,7 @@ FAULT_KINDS = (
 #: Those that are drawn beside the others, so that they shift nothing.
 TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate"))
 LIFETIME_KINDS = TOPIC_KINDS | {"wipe"}
+LIFETIME_ODDS = 0.33  # of each
 
 #: A run plays with at least so many.
 KINDS_MIN = 8
@@ -178,31 +179,18 @@ class Parameters:
         return lines
 
 
-#: Kinds that change the members of groups, and kinds after which a node may have lost what it
-#: cannot name.
-MEMBER_KINDS = frozenset(("members", "return", "wipe"))
-ROT_KINDS = frozenset(("bit-rot", "misdirected"))
-
-
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
     odds = {kind: rng.random() for kind in FAULT_KINDS if kind not in LIFETIME_KINDS}
     least = sorted(odds.values())[KINDS_MIN - 1]
-    chosen = tuple(kind for kind in odds if odds[kind] <= max(share, least))
-    gone = rng.choice((MEMBER_KINDS, ROT_KINDS))
-    if {*chosen} & MEMBER_KINDS and {*chosen} & ROT_KINDS:
-        # Open (docs/simulator.md): minutes of both end in groups that wait for an operator.
-        chosen = tuple(kind for kind in chosen if kind not in gone)
-    return chosen
+    return tuple(kind for kind in odds if odds[kind] <= max(share, least))
 
 
 def _draw_lifetimes(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """With the kinds that end the life of a node or a topic, each in every third seed."""
+    """With the kinds that end the life of a node or a topic."""
     rng = random.Random(f"{seed}/parameters of lifetimes")
-    more = [kind for kind in FAULT_KINDS if kind in LIFETIME_KINDS and rng.random() < 0.33]
-    if {*chosen} & ROT_KINDS:
-        more = [kind for kind in more if kind not in MEMBER_KINDS]  # as ``_draw_faults`` has it
-    return (*chosen, *more)
+    return (*chosen, *(kind for kind in FAULT_KINDS
+                       if kind in LIFETIME_KINDS and rng.random() < LIFETIME_ODDS))
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:
