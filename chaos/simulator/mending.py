@@ -142,7 +142,7 @@ class Mending:
     def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk) -> None:
         if to in self._connected:
             self._network.send(self.node, to, "bulk", (item,),
-                               self._world.nodes[to].receive_bulk)
+                               self._world.everyone[to].receive_bulk)
 
     def receive_bulk(self, sender: int, frame: tuple) -> None:
         self._arrived(self._take_bulk, sender, frame)
