@@ -385,8 +385,7 @@ class PartitionTail:
     def applied_state(self, partition: int) -> PartitionState:
         """What may be served.  Raises ``UnknownPartition``, also while the opening entry is not yet
         applied."""
-        behind = self._behind
-        state = behind[partition] if partition in behind else self._states.get(partition)
+        state = self.applied(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
         return state
@@ -403,16 +402,9 @@ class PartitionTail:
         """First offset still readable (applied).  Raises ``UnknownPartition``."""
         return self.applied_state(partition).log_start
 
-    def span(self, partition: int, start_offset: int = 0) -> tuple[int, int, int]:
-        """(applied log start, applied high watermark, tail's next offset) of a partition that may
-        not be opened here yet: it is empty at ``start_offset`` until its opening is applied."""
-        tail_state = self._states.get(partition)
-        if tail_state is None:
-            return start_offset, start_offset, start_offset
-        state = self._behind.get(partition, tail_state)
-        if state is None:
-            return start_offset, start_offset, tail_state.next_offset
-        return state.log_start, state.next_offset, tail_state.next_offset
+    def applied(self, partition: int) -> PartitionState | None:
+        """What may be served; None = its opening is not applied here (yet)."""
+        return self._behind.get(partition, self._states.get(partition))
 
     def is_open(self, partition: int) -> bool:
         """Whether the tail takes batches for this partition."""
@@ -424,15 +416,10 @@ class PartitionTail:
         state = self._states.get(partition)
         return 0 if state is None else state.epoch
 
-    def applied_epoch(self, partition: int) -> int:
-        """The same of what is applied."""
-        state = self._behind.get(partition, self._states.get(partition))
-        return 0 if state is None else state.epoch
-
     def sealed(self, partition: int) -> Sealed | None:
         """What the partition's *applied* seal says; None = it is not sealed.  It is final: every
         replica that has applied it says the same.  O(producers + pending entries)."""
-        state = self._behind.get(partition, self._states.get(partition))
+        state = self.applied(partition)
         if state is None or not state.sealed:
             return None
         return Sealed(state.epoch, state.next_offset, state.log_start, state.leader_epoch,

@@ -301,6 +301,8 @@ class Operations:
                 location = self._core.metadata.locations.get(bad.incarnation)
                 if bad.code == Code.NOT_LEADER and location is not None:
                     self._core.metadata.leader_refused(bad.incarnation, location.leader, bad.error)
+                elif bad.code == Code.MOVED:
+                    self._core.metadata.moved(bad.incarnation, bad.error)
         return found
 
     def _ask(self, request: messages.Request, repeatable: bool = True,

@@ -101,18 +101,18 @@ def test_high_watermark_follows_apply_and_not_append():
     assert (tail.high_watermark(P), tail.next_offset(P)) == (3, 5)
 
 
-def test_a_partition_is_empty_until_its_opening_is_applied():
+def test_a_partition_is_not_known_until_its_opening_is_applied():
     tail = PartitionTail(3)
-    assert tail.span(P) == (0, 0, 0)
+    assert tail.applied(P) is None
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(1))
     put(tail, info(4))
-    assert tail.span(P) == (0, 0, 4)
+    assert tail.applied(P) is None and tail.epoch_of(P) == 1
     tail.apply(2)
-    assert tail.span(P) == (0, 4, 4)
+    assert tail.applied(P)[:6] == (1, 0, 4, 0, False, 0)
     seal(tail)
     tail.apply(3)
-    assert tail.span(P) == (0, 4, 4)
-    assert tail.span(99, start_offset=7) == (7, 7, 7)
+    assert tail.applied(P).sealed
+    assert tail.applied(99) is None and tail.epoch_of(99) == 0
 
 
 def test_entries_without_partition_take_an_index_and_nothing_else():
