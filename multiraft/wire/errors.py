@@ -11,7 +11,7 @@
     |     UnknownPartition TopicExists InvalidTopicName InvalidRequest Unsupported CorruptBatch
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
-    |     WrongIncarnation NodeRemoved StaleLife NodeRuns
+    |     WrongIncarnation NodeRemoved StaleLife NodeRuns Moved StaleEpoch
     +- AmbiguousOutcome          nobody knows whether the request had an effect
 
 Contract.  ``RequestError`` promises that nothing happened, so a caller may do it again or give up;
