@@ -173,8 +173,6 @@ class Parameters:
 #: cannot name.
 MEMBER_KINDS = frozenset(("members", "return"))
 ROT_KINDS = frozenset(("bit-rot", "misdirected"))
-#: Kinds that a seed does not draw by itself: not all worlds survive them yet (docs/simulator.md).
-OPEN_KINDS = frozenset(("misdirected",))
 
 
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
@@ -186,7 +184,7 @@ def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     if {*chosen} & MEMBER_KINDS and {*chosen} & ROT_KINDS:
         # Open (docs/simulator.md): minutes of both end in groups that wait for an operator.
         chosen = tuple(kind for kind in chosen if kind not in gone)
-    return tuple(kind for kind in chosen if kind not in OPEN_KINDS)
+    return chosen
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:
