@@ -79,6 +79,18 @@ class GroupIndex:
         ends.append(ends[-1] + size if ends else size)
         positions.append(position)
 
+    def append_next(self, index: int, term: int, position: int, size: int) -> bool:
+        """As ``append``; False, and nothing happens, if the entry does not follow the last one."""
+        positions, ends, terms = self._positions, self._ends, self._run_terms
+        if not terms or index != self.first_index + len(positions) or term < terms[-1]:
+            return False
+        if term != terms[-1]:
+            self._run_starts.append(index)
+            terms.append(term)
+        ends.append(ends[-1] + size)
+        positions.append(position)
+        return True
+
     def fill(self, first: int) -> None:
         """Entries up to ``first`` (exclusive) existed and are lost: they have the term of the last
         one, an unknown place, and for now the size of an empty entry."""
