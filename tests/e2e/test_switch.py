@@ -12,6 +12,7 @@ from chaos import replicas
 from chaos.checkers import check
 from chaos.history import END, FINAL, HEAL, key_of
 from multiraft.client import Record, Timestamp
+from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import InvalidRequest, LimitExceeded, StaleEpoch, UnknownPartition
 from tests.e2e.test_checked import RUN, Recorded
 from tests.e2e.world import wait_for
@@ -63,7 +64,7 @@ class Tail(threading.Thread):
                         self.values.append(record.value)
                     if self.end is not None and len(self.offsets) >= self.end:
                         return
-        except Exception as error:  # told by ``finish``
+        except MultiRaftError as error:  # told by ``finish``
             self.error = error
 
     def finish(self, end: int) -> None:
@@ -95,7 +96,7 @@ class Pump(threading.Thread):
                     self._handful(producer, 1)
                     while not self._over.is_set():
                         self._handful(producer)
-        except Exception as error:
+        except MultiRaftError as error:
             self.error = error
 
     def _handful(self, producer, count: int = 60) -> None:
