@@ -72,6 +72,7 @@ from node.life import SERVING, STOPPING, Life
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
 from node.log import LineWriter, logger, tell_left_out, tell_suppressed
+from node.making_way import MakingWay
 from node.member_reports import MemberReports
 from node.metadata import FIRST_GROUP_INCARNATION, MetadataState
 from node.metadata_log import MetadataLog
@@ -235,7 +236,7 @@ class Node:
         self.liveness = LivenessThread(
             Liveness(node, boot_epoch, config.raft.lease_ms, config.raft.liveness_interval_ms),
             self._introduction("liveness"), config.limits.loop_stall_ms_max,
-            config.limits.disk_stall_ms_max, self.disk)
+            config.limits.disk_stall_ms_max, self.disk, self.space)
         self.peering = Peering(self.known, self.peers, self.liveness, self._link, self.log)
         self.probe_file = open_probe(config.data_dir, self.space)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
@@ -258,6 +259,7 @@ class Node:
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
         self.replicas.made = self.repairs.created
         self.scrub = Scrub(self.store, self.disk, self._damaged, config.data_dir, config.storage)
+        self.making_way = MakingWay(core, self.space, self.roles, self.request_round, self.log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
@@ -347,6 +349,7 @@ class Node:
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
                 nursery.start_soon(self.space.run)
+                nursery.start_soon(self.making_way.run)
                 nursery.start_soon(self.scrub.run)
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)

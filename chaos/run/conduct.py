@@ -26,7 +26,7 @@ import trio
 
 from chaos.backends.backend import Backend, BackendError
 from chaos.checkers.verdict import Anomaly
-from chaos.history import END, FAULT, FAULTS, FINAL, HEAL, WARM_UP, HistoryWriter
+from chaos.history import END, FAULTS, FINAL, HEAL, WARM_UP, HistoryWriter
 from chaos.run.crashes import Crashes, leaves
 from chaos.run.endings import judged
 from chaos.run.final_reads import Unreadable, read_everything
@@ -175,8 +175,7 @@ async def _with_load(stage: Stage, torment: Torment) -> None:
         await survive("faults", _or_anomaly, stage, "faults could not be healed", torment, stage)
         found.acknowledged_during_faults = setting.recorder.acknowledged[FAULTS]
         found.leader_changes = stage.leadership.changes
-        found.faults = {name: count for (name, kind), count in setting.recorder.counts.items()
-                        if kind == FAULT}
+        found.faults = dict(setting.recorder.faults)
         stage.phase(HEAL)
         await _heal(stage)
         await trio.sleep(RECOVERY_S)

@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from chaos.commit import commit_of
 from chaos.planted.bug import planted
 from chaos.planted.catalogue import BUGS
 from chaos.simulator import campaign, counters, world
@@ -120,8 +121,8 @@ def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | 
                     break
     click.echo("\n".join(totals.lines()))
     if record:
-        counters.record(counters.entry_of(totals, first, counters.commit_of(
-            counters.SOAK_FILE.parent)))
+        counters.record(counters.entry_of(totals, first,
+                                          commit_of(counters.SOAK_FILE.parent)))
     return failures
 
 

@@ -8,7 +8,6 @@ changes is marked so.
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -17,22 +16,6 @@ from pathlib import Path
 from chaos.simulator.counting import Totals
 
 SOAK_FILE = Path(__file__).parents[1] / "soak.jsonl"
-
-
-def commit_of(directory: Path) -> str:
-    """The commit that is checked out, with ``+`` when the tree differs from it; ``unknown`` where
-    there is none."""
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True,
-                              text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--",
-                      ".", f":!{SOAK_FILE.name}", f":!chaos/{SOAK_FILE.name}")
-        return git("rev-parse", "--short=12", "HEAD") + "+" * bool(changed)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def entry_of(totals: Totals, first: int, commit: str) -> dict:

@@ -173,22 +173,11 @@ class Parameters:
         return lines
 
 
-#: Kinds that change the members of groups, and kinds after which a node may have lost what it
-#: cannot name.
-MEMBER_KINDS = frozenset(("members", "return"))
-ROT_KINDS = frozenset(("bit-rot", "misdirected"))
-
-
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
     odds = {kind: rng.random() for kind in FAULT_KINDS}
     least = sorted(odds.values())[KINDS_MIN - 1]
-    chosen = tuple(kind for kind in FAULT_KINDS if odds[kind] <= max(share, least))
-    gone = rng.choice((MEMBER_KINDS, ROT_KINDS))
-    if {*chosen} & MEMBER_KINDS and {*chosen} & ROT_KINDS:
-        # Open (docs/simulator.md): minutes of both end in groups that wait for an operator.
-        chosen = tuple(kind for kind in chosen if kind not in gone)
-    return chosen
+    return tuple(kind for kind in FAULT_KINDS if odds[kind] <= max(share, least))
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:

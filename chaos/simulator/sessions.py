@@ -54,7 +54,8 @@ class Sessions:
     # ---- appends ---------------------------------------------------------------------------
 
     def append(self, request: AppendRequest) -> None:
-        if self._room.full:
+        if self._raft.is_leader(request.group) and (
+                self._room.full or not self._raft.records_fit(request.group)):
             self._room.refused += 1
             self._reply(request, Reply(request.attempt, "StorageFull"))
             return

@@ -175,6 +175,7 @@ class Store:
             if log is not None:
                 log.cached.clear()
             log = self._logs[group] = GroupLog(group, incarnation, configuration)
+            log.settled = ((0, self._lane.position),)  # what stands there was never its
             if self._lane_damage:
                 log.doubt(self._lane_damage)
             self.tails[group] = PartitionTail(group)

@@ -201,6 +201,21 @@ def test_latencies_are_spread_over_pieces_of_time():
     assert p99[2] == most[2] == 9.0
 
 
+def test_the_names_of_phases_do_not_cover_each_other(folder: Path):
+    found = series.read(folder / "history.jsonl")
+    found.phases[:] = [("warm-up", 0.0), ("faults", 2.0), ("heal", 50.0), ("final", 50.5),
+                       ("end", 59.0)]
+    labels = charts.Canvas(found).phase_labels()
+    assert labels == [("warm-up", 0.0, 0), ("faults", 2.0, 1), ("heal", 50.0, 0),
+                      ("final", 50.5, 1), ("end", 59.0, 0)]
+
+
+def test_nodes_in_a_row_are_a_range():
+    assert charts.ranges([5, 1, 2, 3]) == "1-3, 5"
+    assert charts.ranges([4, 3]) == "3, 4"
+    assert charts.ranges([]) == ""
+
+
 def test_numbers_have_units():
     assert [duration(each) for each in (0, 0.0004, 0.0123, 0.25, 12.34)] == [
         "-", "400 µs", "12.3 ms", "250 ms", "12.3 s"]

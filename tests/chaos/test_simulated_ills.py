@@ -192,12 +192,28 @@ def test_idle_node_notices_that_its_disk_hangs():
     finish(made)
 
 
+def test_a_full_disk_leaves_the_leading_to_others():
+    made = running(7)
+    full = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
+    groups = full.led_groups()
+    full.fill_disk(0)
+    made.run_for(2000)
+    assert full.disk_is_full and made.marks["made way for records"] >= len(groups)
+    assert not full.led_groups()
+    acked, refused = made.workload.acked, made.workload.refused
+    made.run_for(3000)
+    assert made.workload.acked > acked
+    assert made.workload.refused == refused, "nobody is refused for lack of room any more"
+    full.free_disk()
+    finish(made)
+
+
 def test_full_disks_refuse_records_and_keep_their_leaders():
     made = running(7)
-    changes, acked = made.witness.leader_changes, made.workload.acked
     for node in made.nodes.values():
         node.fill_disk(0)
-    made.run_for(500)
+    made.run_for(2000)  # until each has heard that the others are full as well
+    changes = made.witness.leader_changes
     refused, acked = made.workload.refused, made.workload.acked
     made.run_for(5000)
     assert made.marks["disk full"] == 3

@@ -64,7 +64,7 @@ LAYERS = (
           ("admin_cli.**", "spark.**", "pyspark_multiraft.**", "multiraft.client.**",
            "multiraft.wire.**", *CODEC, "placement.**"), ("click", "rich", "pyspark"), (), {}),
     Layer("`chaos`", ("chaos/**.py",),
-          ("chaos.**", "multiraft.**", "placement.**"),
+          ("chaos.**", "multiraft.**", "placement.**", "admin_cli.process_table"),
           ("sortedcontainers", "click", "rich", "trio"), (),
           {"chaos/backends/containers.py": ("docker", "testcontainers"),
            "chaos/report/build.py": ("jinja2",),
@@ -74,7 +74,8 @@ LAYERS = (
 )
 
 #: Only the simulator of ``chaos`` opens the box; everything else there sees a client's view.
-CHAOS_OUTSIDE = ("chaos.**", "multiraft.client.**", "multiraft.wire.**", *CODEC)
+CHAOS_OUTSIDE = ("chaos.**", "multiraft.client.**", "multiraft.wire.**", *CODEC,
+                 "admin_cli.process_table")
 
 #: What to do instead, for the failure's text.
 INSTEAD = {
