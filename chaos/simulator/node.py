@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from chaos.simulator.acquainted import Acquainted
 from chaos.simulator.ailing import Ailing, Clock
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
@@ -28,6 +29,7 @@ from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
 from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
+from chaos.simulator.metadata import MetadataState
 from chaos.simulator.readback import ReadBack
 from chaos.simulator.sending import Sending
 from chaos.simulator.sessions import Sessions
@@ -50,8 +52,8 @@ if TYPE_CHECKING:
     from chaos.simulator.world import World
 
 CLUSTER_ID = b"simulated-------"
-#: A round begins this long after the first thing arrived: what comes meanwhile is in it.
-ROUND_US = 100
+#: A process notices so late that a peer's is gone.
+HANG_UP_US = 100
 #: From a peer's start to an append connection with it.
 CONNECT_US = 2_000
 #: A node that was started answers after this long: recovery reads the disk.
@@ -62,7 +64,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
                            "removed", "wanted"})
 
 
-class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
+class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -76,6 +78,8 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self.crashes = 0
         self.peer_frames = 0
         self.rotten = self._unmet = False  # bits of its disk have changed
+        self.is_lost = False  # its directory, for ever
+        self._know_nobody()
         self._world = world
         self._queue = world.queue
         self._witness: Witness = world.witness
@@ -83,11 +87,14 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self._network = world.network
         self._rng = rng
         self._voters = {group: members for group, members in voters.items() if node in members}
-        self._peers = tuple(peer for peer in range(1, world.parameters.nodes + 1) if peer != node)
+        first = range(1, world.parameters.nodes + 1)  # whoever comes later is told of the others
+        self._peers = tuple(peer for peer in first if peer != node and node in first)
         self._marks = world.marks
         self._filesystem = SimulatedFilesystem()
         self._read_back = ReadBack()
         self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
+        #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
+        self._round_us = world.parameters.round_us
         self._life = 0
         self._effects_left = 0
         self._crash_power = True
@@ -103,6 +110,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self._sessions: Sessions | None = None
         self._liveness: LivenessExchange | None = None
         self._inbox: list[tuple[Callable[[int, tuple], None], int, tuple]] = []
+        self._answers: dict[int, list[tuple]] = {}  # by client
         self._round_due = False
         self._wake_ms: int | None = None
         self._disk: DiskWorker | None = None
@@ -112,7 +120,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self._repairer: Repairer | None = None
         self._repairing = False
         self._unscrubbed = True
-        self.state = State()
+        self.state, self.metadata = State(), MetadataState()
         self._image = self._download = None
         self._installing = False
 
@@ -165,12 +173,14 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
             self._recovery_waits = True
             return
         parameters = self._world.parameters
-        identity = Identity(CLUSTER_ID, self.node, self._rng.getrandbits(62) + 1)
+        identity = Identity(CLUSTER_ID, self.node, self.incarnation)
         store = self._open_store(lambda: Store.open(DIRECTORY, self._filesystem, identity,
                                                     storage_config(parameters)))
         if store is None:
             return
-        self._store = store
+        self._store, self.incarnation = store, store.incarnation
+        if not self._may_take_part():
+            return
         store.relaxed = parameters.disk.flush_interval_ms > 0
         if store.damage and not self.rotten:
             raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
@@ -192,12 +202,12 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self._restore_state()
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
-                                  self.node, self._damaged, self._room)
+                                  self.node, self._damaged, self._room, self._place_for)
         self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
         self._liveness.wake(self.now_ms)
         for peer in self._peers:
-            self._world.nodes[peer].peer_up(self.node)
-            if self._world.nodes[peer].is_up:
+            self._world.everyone[peer].peer_up(self.node)
+            if self._world.everyone[peer].is_up:
                 self._connect(peer)
         self._unscrubbed, self._unmet = self.rotten, False
         if self.rotten:
@@ -222,7 +232,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
             self._filesystem.process_death(self._rng)
         self._begin_life()
         for peer in self._peers:
-            self._world.nodes[peer].peer_down(self.node)
+            self._world.everyone[peer].peer_down(self.node)
 
     def arm_crash(self, effects: int, power: bool) -> None:
         """Crash after this many effects, of this life or of the next recovery."""
@@ -270,12 +280,12 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
     def reconnect(self, peer: int) -> None:
         """The append connection broke and is up again, if there is a peer."""
         self.later(0, self._disconnect, peer)
-        if self._world.nodes[peer].is_up:
+        if self._world.everyone[peer].is_up:
             self.later(0, self._connect, peer)
 
     def peer_down(self, peer: int) -> None:
         """The peer's process is gone: its side of the connection is closed."""
-        self.later(ROUND_US, self._disconnect, peer)
+        self.later(HANG_UP_US, self._disconnect, peer)
 
     def peer_up(self, peer: int) -> None:
         """The peer takes connections (again)."""
@@ -288,7 +298,8 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
             self.request_round()
 
     def _connect(self, peer: int) -> None:
-        if self._raft is not None and self._world.nodes[peer].is_up:
+        if (self._raft is not None and self._world.everyone[peer].is_up
+                and self._is_let_in(peer)):
             self._connected[peer] = None
             self._raft.connected(peer)
             self.request_round()
@@ -305,7 +316,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
 
     def send_liveness(self, peer: int, item: tuple) -> None:
         self._network.send(self.node, peer, "liveness", (item,),
-                           self._world.nodes[peer].receive_liveness)
+                           self._world.everyone[peer].receive_liveness)
 
     def _liveness_arrived(self, sender: int, frame: tuple) -> None:
         if self._liveness is not None:
@@ -344,15 +355,25 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
                 self._ask_index(request.group)
 
     def _answer(self, client: int, reply: tuple) -> None:
-        self._effect()
-        self._network.send(self.node, client, "client", (reply,), self._world.workload.receive)
+        """With the client's next frame, before the round or what follows a write is over."""
+        self._answers.setdefault(client, []).append(reply)
+
+    def _send_answers(self) -> None:
+        """One frame for each client."""
+        if not self._answers:
+            return
+        answers, self._answers = self._answers, {}
+        for client, replies in answers.items():
+            self._effect()
+            self._network.send(self.node, client, "client", tuple(replies),
+                               self._world.workload.receive)
 
     # ---- rounds ----------------------------------------------------------------------------
 
     def request_round(self) -> None:
         if not self._round_due:
             self._round_due = True
-            self.later(ROUND_US, self._round)
+            self.later(self._round_us, self._round)
 
     def _round(self) -> None:
         self._round_due = False
@@ -371,6 +392,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
                 break  # what is left waits for the disk
             changed = changed or bool(ready.events)
             self._obey(ready)
+        self._send_answers()
         self._rest()
         if changed:
             self._liveness.publish()
@@ -477,6 +499,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         for flight in flights:
             self._send_all(flight.messages_after)
         self._sessions.written()
+        self._send_answers()
         if self._raft.has_work:
             self.request_round()
 

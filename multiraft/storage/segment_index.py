@@ -29,7 +29,7 @@ from multiraft.storage.lane import Segment, index_path
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 
 _HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 _ALIGN = _layout.ENTRY_ALIGNMENT - 1
@@ -37,6 +37,9 @@ _ZEROS = bytes(1 << 20)
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _NEVER = 1 << 64  # above every index
+_DATA, _HARD_STATE = EntryKind.DATA, EntryKind.HARD_STATE
+#: Kinds of entries that have an index and mean nothing else here.
+_FOLLOWING = frozenset(kind for kind in EntryKind if kind <= LAST_INDEXED_KIND)
 
 #: What takes the place of a batch's fields when its bytes are damaged: its group is quarantined,
 #: this only keeps its place.
@@ -69,6 +72,11 @@ REPAIR_STRUCT = struct.Struct("<QQ")
 HOLE_STRUCT = struct.Struct("<QQ")
 
 
+def void(copies: list[Copy], first_gone: int = 0) -> list[Copy]:
+    """Copies of what is dropped from an index on: what their places held is known all the same."""
+    return [copy._replace(index=0) if copy.index >= first_gone else copy for copy in copies]
+
+
 @dataclass(slots=True)
 class GroupRun:
     """One group's part of a segment."""
@@ -83,6 +91,8 @@ class GroupRun:
     tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
     missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
     unsure: set[int] = field(default_factory=set)  # of the missing: those of unknown term; not kept
+    #: In lane order, of entries of this segment or of earlier ones; what is not in the log (any
+    #: more) is of no use, and does no harm.
     copies: list[Copy] = field(default_factory=list)
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
     lifted: int = 0  # lane position of the last LIFT
@@ -115,27 +125,33 @@ class GroupRun:
                 self.unsure.update(lost)
             index.fill(entry.index)
         elif entry.index != index.last_index + 1 or entry.term < index.last_term:
-            self.broken = (f"index {entry.index}, term {entry.term} after index "
-                           f"{index.last_index}, term {index.last_term}")
+            why = (f"index {entry.index}, term {entry.term} after index "
+                   f"{index.last_index}, term {index.last_term}")
+            if entry.index <= index.last_index:
+                self.drop(entry.index)  # it was written behind a drop, which is lost
+            self.broken = why
             return
         index.append(entry.index, entry.term, position, size)
         if entry.kind == EntryKind.DATA:
-            partition = self.partitions.get(entry.partition)
-            if partition is None:
-                partition = PartitionIndex(entry.partition, self.group)
-                self.partitions[entry.partition] = partition
-            partition.append(entry.base_offset, entry.batch.count, entry.index,
-                             entry.batch.max_timestamp_ms)
+            self.note_batch(entry.partition, entry.base_offset, entry.index, entry.batch)
         if entry.index > applied:
             self.tail_entries.append(entry)
 
+    def note_batch(self, partition: int, base_offset: int, index: int, batch: BatchInfo) -> None:
+        """A batch of the run, in its partition's index."""
+        known = self.partitions.get(partition)
+        if known is None:
+            known = self.partitions[partition] = PartitionIndex(partition, self.group)
+        known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
+
     def drop(self, first_gone: int) -> None:
-        """A suffix drop in lane order.  What is appended behind it follows again, whatever was
-        found before."""
+        """A suffix drop in lane order.  What is appended behind it follows again, unless it lies
+        behind what did not follow: a later entry was there then."""
         if self.index is None or first_gone < self.index.first_index:
+            if not self.broken or first_gone <= (self.cut_from or first_gone):
+                self.broken = ""
             self.cut_from = min(self.cut_from or first_gone, first_gone)
             self.index = None
-            self.broken = ""
         elif first_gone <= self.index.last_index + 1:
             self.index.cut(first_gone)
             self.broken = ""
@@ -146,20 +162,13 @@ class GroupRun:
             partition.cut(first_gone)
         while self.tail_entries and self.tail_entries[-1].index >= first_gone:
             self.tail_entries.pop()
-        # What their places held is settled all the same.
-        self.copies = [copy._replace(index=0) if copy.index >= first_gone else copy
-                       for copy in self.copies]
+        self.copies = void(self.copies, first_gone)
 
     def bury(self, left: Tombstone, position: int) -> None:
         """A tombstone in lane order: nothing before it is the log's any more."""
         self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
-                      settled=((0, position),), buried=left, buried_at=position, removed=True)
-
-    def repair(self, copy: Copy, entry: Entry) -> None:
-        """A copy in lane order; of an entry of this segment, or of an earlier one.  One that is not
-        in the log (any more) is of no use, and does no harm."""
-        self.copies.append(copy)
-        self.copied[copy.index] = entry
+                      settled=((0, position),), buried=left, buried_at=position, removed=True,
+                      copies=void(self.copies))
 
 
 @dataclass(slots=True)
@@ -241,26 +250,61 @@ class _Scanner:
         self._start = start
         self._applied = applied
         self._runs: dict[int, GroupRun] = {}
+        self._hard_states: dict[int, core.ScannedEntry] = {}  # the last of each group's life
         self._breaks: list[Break] = []
         self._first_durable = -1
         self._durable = 0  # of the last entry: marks never fall along a lane
         self._repair: core.ScannedEntry | None = None  # its copy comes next
 
     def take(self, entries: list[core.ScannedEntry]) -> None:
+        """Entries in lane order.  Nearly all are the next of their group, or its hard state; those
+        are dealt with here, a start has millions of them."""
+        runs = self._runs
         for found in entries:
+            kind, durable = found.kind, found.durable
+            if durable > self._durable:
+                self._durable = durable
             if self._first_durable < 0:
-                self._first_durable = found.durable
-            if found.durable > self._durable:
-                self._durable = found.durable
-            run = self._run(found)
-            if run is not None:
+                self._first_durable = durable
+            run = runs.get(found.group)
+            if run is None or run.incarnation != found.incarnation:
+                run = self._run(found)
+                if run is None:
+                    continue
+            if kind is _HARD_STATE:
+                run.removed = False
+                self._hard_states[found.group] = found
+            elif kind not in _FOLLOWING or not self._follow(run, found):
                 self._add(run, found)
+
+    def _follow(self, run: GroupRun, found: core.ScannedEntry) -> bool:
+        """Take an intact entry that is the next of its group; whether it was one."""
+        at, length, kind, group, incarnation, term, index, partition, base_offset, _, intact = found
+        if (not intact or self._repair is not None or run.broken or run.index is None
+                or not run.index.append_next(index, term, self._start + at,
+                                             (length + _ALIGN) & ~_ALIGN)):
+            return False
+        run.removed = False
+        applied = self._applied
+        wanted = applied is not None and index > applied.get((group, incarnation), 0)
+        if kind is _DATA:
+            batch = core.batch_info(self._view[at + _HEADER_BYTES:at + length])
+            run.note_batch(partition, base_offset, index, batch)
+            if wanted:
+                run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
+                                              base_offset, b"", batch))
+        elif wanted:
+            run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
+                                          base_offset, self._data[at + _HEADER_BYTES:at + length]))
+        return True
 
     def _run(self, found: core.ScannedEntry) -> GroupRun | None:
         """The group's run; None for an entry of an earlier life of the group."""
         run = self._runs.get(found.group)
         if run is None or found.incarnation > run.incarnation:
-            run = self._runs[found.group] = GroupRun(found.group, found.incarnation)
+            copies = void(run.copies) if run is not None else []
+            run = self._runs[found.group] = GroupRun(found.group, found.incarnation, copies=copies)
+            self._hard_states.pop(found.group, None)
         return run if run.incarnation == found.incarnation else None
 
     def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
@@ -268,9 +312,8 @@ class _Scanner:
         if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
             self._take_mark(run, found)
             return
-        if kind <= LAST_INDEXED_KIND or kind == EntryKind.HARD_STATE:
-            run.removed = False
         if kind <= LAST_INDEXED_KIND:
+            run.removed = False
             applied = _NEVER
             if self._applied is not None:
                 applied = self._applied.get((found.group, found.incarnation), 0)
@@ -287,7 +330,8 @@ class _Scanner:
                                              base_offset=entry.base_offset,
                                              count=entry.batch.count,
                                              max_timestamp_ms=entry.batch.max_timestamp_ms)
-                    run.repair(copy, entry)
+                    run.copies[-1] = copy
+                    run.copied[copy.index] = entry
                 else:
                     run.missing[found.index] = position
                     self._breaks.append(Break(position, "payload", found.group, found.index,
@@ -301,10 +345,10 @@ class _Scanner:
                     run.missing[found.index] = position
         elif kind == EntryKind.SUFFIX_DROP:
             run.drop(found.index)
-        elif kind == EntryKind.HARD_STATE:
-            run.hard_state = HardState(found.term, self._vote(found))
         elif kind == EntryKind.REPAIR:
             self._repair = found
+            damaged = REPAIR_STRUCT.unpack_from(self._data, found.at + _HEADER_BYTES)
+            run.copies += void([Copy(found.index, found.term, 0, 0, *damaged)])
         elif kind == EntryKind.LIFT:
             run.lifted = self._start + found.at
             run.settled = tuple(HOLE_STRUCT.iter_unpack(
@@ -316,6 +360,7 @@ class _Scanner:
         payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
         try:
             if found.kind == EntryKind.TOMBSTONE:
+                self._hard_states.pop(found.group, None)
                 run.bury(parse_tombstone(found.index, payload), position)
                 if self._applied is not None and position >= self._known_to:
                     self._applied.pop((found.group, found.incarnation), None)
@@ -383,6 +428,8 @@ class _Scanner:
         return _U32.unpack_from(self._data, at + _layout.ENTRY_PREV_CRC_AT)[0]
 
     def finish(self, at: int, seed: int, last_crc: int) -> SegmentScan:
+        for group, found in self._hard_states.items():
+            self._runs[group].hard_state = HardState(found.term, self._vote(found))
         index = SegmentIndex(self._start, seed, self._start + at, last_crc, self._first_durable,
                              self._durable, self._runs)
         self._breaks.sort()
@@ -425,7 +472,7 @@ _PAIR = (plain.WHOLE, plain.WHOLE)
 #: Shapes of a group's run and of the whole file.
 _RUN = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
         plain.Optional((plain.WHOLE, plain.BYTES, plain.BYTES, [plain.WHOLE], [plain.WHOLE])),
-        [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES)],
+        [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES, [_PAIR])],
         plain.Optional(_PAIR), [(*[plain.WHOLE] * 7, plain.MARK)], plain.WHOLE, [_PAIR],
         plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
         plain.Optional((plain.WHOLE, plain.BYTES)), _PAIR)
