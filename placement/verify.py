@@ -206,7 +206,8 @@ class _Known:
                 yield Fault(BAD_ORDER, move.move_id, "it leads to where the partition is")
             return
         row = self.groups.get(move.group)
-        named = ((move.to_node,) if isinstance(move, LeaderTransfer) else move.new_voters)
+        named = ((move.from_node, move.to_node) if isinstance(move, LeaderTransfer)
+                 else move.new_voters)
         missing = [node for node in named if node not in self.nodes]
         if row is None or missing:
             yield Fault(UNKNOWN, move.move_id, f"group {move.group} or one of the nodes "
