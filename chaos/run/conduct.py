@@ -33,6 +33,7 @@ from chaos.run.final_reads import Unreadable, read_everything
 from chaos.run.findings import OwnFindings, kept
 from chaos.run.leadership import Leadership
 from chaos.run.liveness import stuck_groups
+from chaos.run.machine import Machine
 from chaos.run.parameters import (
     ALL,
     RECOVERY_S,
@@ -140,14 +141,17 @@ async def _phases(parameters: Parameters, folder: Folder, backend: Backend, torm
         setting = Setting(folder.facts["run"], recorder, Topics(),
                           _node_table(backend), parameters.seed, parameters.pace)
         leadership = Leadership(recorder, leadership_file, setting.leaders)
+        machine = Machine(recorder.now_us)
         crashes = Crashes(folder.crashes, found.anomalies, recorder.now_us)
         stage = Stage(parameters, backend, setting, leadership, folder, found, crashes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(crashes.survive, "leadership", leadership.watch, setting.nodes)
             nursery.start_soon(Progress(stage, say).show)
+            nursery.start_soon(machine.watch)
             await _with_load(stage, torment)
             await _without_load(stage)
             nursery.cancel_scope.cancel()
+        found.notes += machine.notes()
         say("stopping the nodes, collecting their data")
         await _look_at_endings(backend, found)
         await _stop(backend)

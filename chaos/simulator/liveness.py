@@ -35,6 +35,19 @@ class LivenessExchange:
         self._published: tuple[dict[int, int], dict[int, int], int] = ({}, {}, 0)
         self._healthy, self._full = True, False
 
+    def add(self, peer: int) -> None:
+        """There is one more."""
+        self._peers += (peer,) * (peer not in self._peers)
+        self._liveness.add_peer(peer)
+        self.reschedule()
+
+    def remove(self, peer: int) -> None:
+        """It is none any more."""
+        if peer in self._peers:
+            self._peers = tuple(each for each in self._peers if each != peer)
+            self._liveness.remove_peer(peer)
+            self._hand_over()
+
     def publish(self) -> None:
         """What the loop knows, for the thread to compare and to send."""
         raft = self._raft

@@ -484,8 +484,9 @@ class Store:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the lane grew enough since the last one, and none is being written."""
-        grown = self._lane.durable - self._checkpoint_position
+        """Whether the lane grew enough since the last one, and none is being written.  Records that
+        wait for their sync are none of its business yet: it could not speak of them."""
+        grown = self._lane.synced - self._checkpoint_position
         enough = max(self.config.checkpoint_bytes,
                      self.config.checkpoint_growth_factor * self._checkpoint_size)
         return grown >= enough and not self._checkpoint_in_flight
