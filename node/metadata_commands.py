@@ -154,10 +154,38 @@ class RecoverGroup(NamedTuple):
     incarnation: int
 
 
+class DecideSwitch(NamedTuple):
+    """Partition incarnation ``partition`` is to go on in ``to_group``, at ``epoch``, which must be
+    the one after its present one."""
+
+    partition: int
+    epoch: int
+    to_group: int
+
+
+class PublishSwitch(NamedTuple):
+    """The group that was decided on has opened the partition at ``epoch``: offsets from
+    ``start_offset`` on are there."""
+
+    partition: int
+    epoch: int
+    start_offset: int
+    leader_epoch_base: int
+
+
+class TrimChain(NamedTuple):
+    """Nothing of the partition below ``log_start`` can be read any more."""
+
+    partition: int
+    log_start: int
+
+
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
-           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup)
+           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | DecideSwitch
+           | PublishSwitch | TrimChain)
 
 _u64 = schema.integer(0, schema.U64_MAX)
+_offset = schema.integer(0, schema.I64_MAX)
 _node_id = schema.integer(1, NODE_ID_MAX)
 _topic_id = schema.fixed_bytes(TOPIC_ID_BYTES)
 _address = schema.text(ADDRESS_MAX)
@@ -202,6 +230,12 @@ COMMANDS: dict[str, Shape] = {
     "recover_group": Shape(RecoverGroup, {
         "group": schema.integer(0, POOL_SIZE_MAX), "survivor": _node_id,
         "incarnation": schema.integer(1, schema.U32_MAX)}),
+    "decide_switch": Shape(DecideSwitch, {
+        "partition": _u64, "epoch": _u64, "to_group": schema.integer(0, schema.U32_MAX)}),
+    "publish_switch": Shape(PublishSwitch, {
+        "partition": _u64, "epoch": _u64, "start_offset": _offset,
+        "leader_epoch_base": schema.integer(0, schema.I32_MAX)}),
+    "trim_chain": Shape(TrimChain, {"partition": _u64, "log_start": _offset}),
 }
 
 _OPS: dict[type, str] = {shape.kind: op for op, shape in COMMANDS.items()}

@@ -340,7 +340,7 @@ class FakeCluster:
 
     async def _list_offsets(self, node, request):
         results = []
-        for incarnation, position, timestamp_ms in request.partitions:
+        for incarnation, position, timestamp_ms, _epoch in request.partitions:
             part = self.partition(incarnation)
             if part is None:
                 results.append(m.OffsetResult(incarnation, Code.UNKNOWN_PARTITION, -1))

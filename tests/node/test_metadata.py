@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from multiraft.errors import CodecError
 from multiraft.types import Configuration
 from multiraft.wire.errors import Code
-from node import metadata, metadata_commands
+from node import metadata, metadata_chains, metadata_commands
 from node.metadata import (
     AllocateProducerIds,
     Bootstrap,
@@ -230,7 +230,7 @@ def test_an_overflowing_group_makes_exceptions_that_are_stored_found_and_deleted
 
 
 def test_a_full_exception_table_leaves_new_partitions_where_the_hash_puts_them(monkeypatch):
-    monkeypatch.setattr(metadata, "EXCEPTIONS_MAX", 0)
+    monkeypatch.setattr(metadata_chains, "EXCEPTIONS_MAX", 0)
     replica = Replica()
     crowd_one_group(replica, 300)
     state = replica.state

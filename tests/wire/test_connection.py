@@ -10,6 +10,7 @@ from multiraft.wire import PROTOCOL_VERSION
 from multiraft.wire import members as g
 from multiraft.wire import messages as m
 from multiraft.wire import nodes as n
+from multiraft.wire import placements as p
 from multiraft.wire.connection import (
     NEED_DATA,
     PAUSED,
@@ -96,6 +97,10 @@ EXCHANGES = [
     (n.NodeDescribe(4), n.NodeDescribeReply(n.NodeState(NODE, "down", 8, 3), (1, 2), (0,), ())),
     (n.RemoveNode(4), n.RemoveNodeReply()),
     (n.ScrubNode(4, 1 << 24), n.ScrubNodeReply(1 << 30, 1 << 24, 2)),
+    (p.PlacementExplain("a", 5, 10), p.PlacementExplainReply(
+        8, (p.PlacementRow(5, 77, 3, (p.LinkRow(1, 3, 0), p.LinkRow(2, 4, 100)), 3, 3),), True)),
+    (p.PartitionReplicas(77), p.PartitionReplicasReply((p.ReplicaRow(3, True, 1, True, 100),))),
+    (p.SwitchPartition(77, 3, 3), p.SwitchPartitionReply(3, 3)),
     (m.GroupDescribe(3), m.GroupDescribeReply(
         1, 3, 1, "leader", 4, 1, 1, 1, 9, 8, 7, 7, -1, True, (1, 2), (3,), (1, 4), "", False, 2,
         10, 20, 30, (MemberProgress(2, "replicate", 5, 6, 4, 100, 200),))),
