@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import changes, doubt, election, neighbours, reads, replication, snapshot
+from multiraft import catch_up, changes, doubt, election, neighbours, reads, replication, snapshot
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -330,6 +330,15 @@ class MultiRaft(Repairing):
             raise ProposalError(f"group {leading.id} has no other voter that is reached")
         order = leading.configuration.voters
         return max(able, key=lambda member: (member.match, -order.index(member.node))).node
+
+    def pace_catch_up(self, limits: catch_up.Limits) -> None:
+        """From now on these rates for replicas that are being moved (catch_up.py).  O(streams)."""
+        pace = self._host.pace
+        concerned = pace.groups
+        pace.set(limits, self._host.now_ms)
+        for group in dict.fromkeys((*concerned, *pace.groups)):
+            if group in self._groups:
+                self._groups[group].touch()
 
     def resign(self, group: int, why: str) -> None:
         """Give up leadership (append or apply is stuck) and keep out of the next election."""

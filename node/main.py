@@ -84,6 +84,7 @@ from node.peering import Peering
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.placement_admin import PlacementAdmin
+from node.plans.service import Plans
 from node.produce import Producing, acknowledged, ambiguous
 from node.readable import Readable
 from node.registration import Registration
@@ -184,7 +185,9 @@ class Node:
         self.node_admin = NodeAdmin(core, self.metadata_log, self.known, config.node.id,
                                     lambda: self.scrub)
         self.placement_admin = PlacementAdmin(core, store.tails, self.metadata_log)
-        others = {**self.node_admin.handlers, **self.placement_admin.handlers}
+        self.plans = Plans(self)
+        others = {**self.node_admin.handlers, **self.placement_admin.handlers,
+                  **self.plans.handlers}
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
                            self.surveying, config, self.known, others, self.request_round,
                            self.roles)
@@ -268,7 +271,7 @@ class Node:
         record = bootstrap.record_of(config.node, self.store.incarnation, self.store.boot_epoch,
                                      multiraft.__version__, wall_ms())
         handlers = {**self.node_admin.peer_handlers, **self.placement_admin.peer_handlers,
-                    **self.switching.handlers}
+                    **self.switching.handlers, **self.plans.peer_handlers}
         self.peer_requests = PeerRequests(self.control, handlers, self.admin.refusal,
                                           self.bulk.handlers)
         self.requests = MetadataRequests(self.core, handlers, self.peer_requests)
@@ -354,6 +357,7 @@ class Node:
                 nursery.start_soon(self.bulk.close_idle)
                 nursery.start_soon(self.control.close_idle)
                 nursery.start_soon(self.switching.run)
+                nursery.start_soon(self.plans.run)
                 nursery.start_soon(self.watchdog.run)
                 nursery.start_soon(self.known.run)
                 if not self.admission.taking_part.is_set():

@@ -61,7 +61,7 @@ FOLLOWING: dict[str, dict[Phase, tuple[Phase, ...]]] = {
     REPLICA_CHANGE: {_P.PENDING: (_P.LEARNING, *_ENDS),
                      _P.LEARNING: (_P.JOINT, _P.UNDOING, _P.GRACE, *_ENDS),
                      _P.UNDOING: (_P.CANCELLED, _P.FAILED, _P.SKIPPED, _P.DONE),
-                     _P.JOINT: (_P.GRACE, _P.DONE),
+                     _P.JOINT: (_P.GRACE, _P.DONE, _P.FAILED),
                      _P.GRACE: (_P.DONE,)},
 }
 
