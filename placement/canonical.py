@@ -53,6 +53,13 @@ def digest(value: Any) -> str:
     return hashlib.sha256(to_json(value)).hexdigest()
 
 
+def digest_of_rows(value: Any) -> str:
+    """SHA-256 of the same JSON with rows as lists instead of maps: for values of a fixed format
+    with many rows, several times as fast.  O(bytes)."""
+    return hashlib.sha256(json.dumps(value, separators=(",", ":"),
+                                     allow_nan=False).encode()).hexdigest()
+
+
 def parse(data: bytes, bytes_max: int) -> Any:
     """JSON without floats and without keys that stand twice.  Raises ``InvalidDocument``."""
     if len(data) > bytes_max:

@@ -252,7 +252,7 @@ def _once(ids, what: str) -> None:
 
 def digest(snapshot: Snapshot) -> str:
     """SHA-256 of a checked snapshot: the same whatever order its rows came in."""
-    return canonical.digest(snapshot)
+    return canonical.digest_of_rows(snapshot)
 
 
 def save(snapshot: Snapshot) -> bytes:

@@ -35,10 +35,8 @@ from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, Stat
 
 
 class Before(NamedTuple):
-    """Nodes' loads when replicas, and when leaders, began to be moved, and who led then."""
+    """Who led each group when leaders began to be moved for their own sake."""
 
-    replicas: list[list[int]]
-    leaders: list[list[int]]
     leader: dict[int, int]
 
 
@@ -85,17 +83,44 @@ def state_after(snapshot: Snapshot, policy: Policy, options: Options,
                 moves: Iterable[Move]) -> State:
     """The state after these moves."""
     state = State(snapshot, policy, options.drain)
-    rows = {row.incarnation: row for row in snapshot.partitions}
-    for move in moves:
-        if isinstance(move, TopicSwitch):
-            row = rows[move.incarnation]
-            state.switch(row.incarnation, row.ingress, row.read, move.to_group)
-        elif isinstance(move, LeaderTransfer):
-            state.set_members(move.group, state.voters[move.group], state.index[move.to_node])
-        else:
-            state.set_members(move.group, [state.index[node] for node in move.new_voters],
-                              state.index.get(move.to_leader, NOBODY))
+    for _ in walk(state, moves):
+        pass
     return state
+
+
+def walk(state: State, moves: Iterable[Move]) -> Iterator[dict[int, list[int]]]:
+    """Apply the moves one by one; after each, the loads *before* it of the nodes it touched."""
+    rows = {row.incarnation: row for row in state.snapshot.partitions}
+    for move in moves:
+        before = {node: list(state.load[node]) for node in touched(state, move)}
+        apply_move(state, move, rows)
+        yield before
+
+
+def touched(state: State, move: Move) -> list[int]:
+    """Nodes whose loads the move changes, ascending."""
+    if isinstance(move, TopicSwitch):
+        return sorted({*state.voters[move.from_group], *state.voters[move.to_group]})
+    if isinstance(move, LeaderTransfer):
+        return sorted((state.index[move.from_node], state.index[move.to_node]))
+    return sorted(state.index[node] for node in {*move.old_voters, *move.new_voters})
+
+
+def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
+               backwards: bool = False) -> None:
+    """Let the move happen, or undo it.  ``rows`` are the partitions by incarnation."""
+    if isinstance(move, TopicSwitch):
+        row = rows[move.incarnation]
+        state.switch(move.incarnation, row.ingress, row.read,
+                     move.from_group if backwards else move.to_group)
+    elif isinstance(move, LeaderTransfer):
+        leader = move.from_node if backwards else move.to_node
+        state.set_members(move.group, state.voters[move.group], state.index[leader])
+    else:
+        voters, leader = ((move.old_voters, move.from_leader) if backwards
+                          else (move.new_voters, move.to_leader))
+        state.set_members(move.group, [state.index[node] for node in voters],
+                          state.index.get(leader, NOBODY))
 
 
 # ---- figures ------------------------------------------------------------------------------------
@@ -120,15 +145,28 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
     judged = [node.holds and (node.may_lead or position in (R_DISK, R_INGRESS))
               for node in end.nodes]
     at_first = [node.state != DEAD for node in start.nodes]
-    loads = (before.replicas if position in (R_DISK, R_INGRESS) else before.leaders)
-    moved = _moved(start, end, before, position)
+    held = (_replicas_held(start, end, position) if position in (R_DISK, R_INGRESS)
+            else _led(end, before, position))
     return ResourceOutcome(
         band.resource, band.permille, shares.total,
         _worst(shares, (load[position] for load in start.load), weights, at_first),
         _worst(shares, (load[position] for load in end.load), weights, judged),
-        shares.bound_ppm, shares.bound, shares.level_ppm, moved,
-        _moved_bound([load[position] for load in loads], shares,
-                     [node.leaves for node in end.nodes], judged, options))
+        shares.bound_ppm, shares.bound, shares.level_ppm, _moved(start, end, before, position),
+        _moved_bound(held, shares, [node.leaves for node in end.nodes], judged, options))
+
+
+def _replicas_held(start: State, end: State, position: int) -> list[list[int]]:
+    """Items of each node where the plan begins, weighing what they do after its switches."""
+    return [[end.replica_load(group, position) for group in held] for held in start.held]
+
+
+def _led(end: State, before: Before, position: int) -> list[list[int]]:
+    """What each node's leaders cost before leaders were moved."""
+    held: list[list[int]] = [[] for _ in end.nodes]
+    for group, leader in before.leader.items():
+        if leader != NOBODY:
+            held[leader].append(1 if position == R_LEADERS else end.leader_egress(group))
+    return held
 
 
 def _worst(shares: Shares, loads: Iterable[int], weights: Sequence[int],
@@ -147,18 +185,23 @@ def _moved(start: State, end: State, before: Before, position: int) -> int:
                for group, leader in end.leader.items() if leader != before.leader[group])
 
 
-def _moved_bound(loads: Sequence[int], shares: Shares, leaves: Sequence[bool],
+def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence[bool],
                  judged: Sequence[bool], options: Options) -> int:
     """Load that has to change its node so that every node is inside the band: what is on nodes that
-    are left and what is above targets, and at least what is missing elsewhere."""
-    forced = sum(load for load, leaving in zip(loads, leaves, strict=True) if leaving)
+    are left and what is above targets, and at least what is missing elsewhere.  ``held`` are the
+    items of each node; one that is larger than the target may stay, alone, and nothing less than an
+    item can go."""
+    forced = sum(sum(items) for items, leaving in zip(held, leaves, strict=True) if leaving)
     if options.scope in (SCOPE_REPAIR, SCOPE_DRAIN):
         return forced
     excess = missing = 0
-    for node, counts in enumerate(judged):
+    for items, high, low, counts in zip(held, shares.high, shares.low, judged, strict=True):
         if counts:
-            excess += max(0, loads[node] - shares.high[node])
-            missing += max(0, shares.low[node] - loads[node])
+            load = sum(items)
+            over = load - max(high, max(items, default=0))
+            if over > 0:
+                excess += max(over, min(filter(None, items)))
+            missing += max(0, low - load)
     return max(forced + excess, missing)
 
 
@@ -166,14 +209,17 @@ def _groups_outcome(start: State, end: State, band: Band, options: Options) -> R
     groups, shares = group_shares(end, band)
     moved = sum(row.ingress for row in end.snapshot.partitions
                 if end.where[row.incarnation] != row.group)
-    excess = sum(max(0, start.ingress[group] - high)
-                 for group, high in zip(groups, shares.high, strict=True))
+    held: dict[int, list[int]] = {group: [start.ingress[group]] for group in groups}
+    for row in end.snapshot.partitions:
+        held[row.group].append(row.ingress)
+        held[row.group][0] -= row.ingress
+    bound = _moved_bound([held[group] for group in groups], shares._replace(
+        low=(0,) * len(groups)), [False] * len(groups), [True] * len(groups), options)
     return ResourceOutcome(
         band.resource, band.permille, shares.total,
         max((shares.ppm(start.ingress[group], 1) for group in groups), default=0),
         max((shares.ppm(end.ingress[group], 1) for group in groups), default=0),
-        shares.bound_ppm, shares.bound, shares.level_ppm, moved,
-        0 if options.scope in (SCOPE_REPAIR, SCOPE_DRAIN) else excess)
+        shares.bound_ppm, shares.bound, shares.level_ppm, moved, bound)
 
 
 def nodes(start: State, end: State, policy: Policy) -> tuple[NodeOutcome, ...]:

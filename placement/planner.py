@@ -136,20 +136,19 @@ def _left_on(state: State, drained: tuple[int, ...]) -> bool:
 
 def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages:
     state = State(snapshot, policy, options.drain)
-    switches = balance_groups(state, policy) if options.scope == SCOPE_ALL else Switches({}, [])
-    before_replicas = [list(load) for load in state.load]
+    switches = balance_groups(state, policy) if options.scope == SCOPE_ALL else Switches(
+        {}, [], True)
     ledger = Ledger(state, policy, options)
     complete = _replica_stages(ledger, options.scope)
     if options.scope in (SCOPE_ALL, SCOPE_NODE):
         ledger.skipped += explain_nodes(ledger)
-    before_leaders = [list(load) for load in state.load]
     leader_before = dict(state.leader)
     led = balance_leaders(state, policy, options) if options.scope in (
         SCOPE_ALL, SCOPE_LEADERS, SCOPE_NODE) else {}
     reasons = Reasons(ledger.why, led, switches.why)
-    return _Stages(state, outcome.Before(before_replicas, before_leaders, leader_before), reasons,
+    return _Stages(state, outcome.Before(leader_before), reasons,
                    [*switches.skipped, *ledger.skipped], ledger.infeasible,
-                   complete and not ledger.cut_by_budget)
+                   complete and switches.complete and not ledger.cut_by_budget)
 
 
 def _replica_stages(ledger: Ledger, scope: str) -> bool:
@@ -180,8 +179,7 @@ def _refused(snapshot: Snapshot, policy: Policy, options: Options,
              faults: list[Infeasible]) -> Plan:
     """A plan that moves nothing because what was asked for cannot be done."""
     state = State(snapshot, policy)
-    loads = [list(load) for load in state.load]
-    stages = _Stages(state, outcome.Before(loads, loads, dict(state.leader)),
+    stages = _Stages(state, outcome.Before(dict(state.leader)),
                      Reasons({}, {}, {}), [], faults, True)
     return _assemble(snapshot, policy, options, stages, state, Sequence([], [], 0, 0))
 

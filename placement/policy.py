@@ -56,10 +56,11 @@ class Band(NamedTuple):
     floor: int = 0
 
 
-#: What a cluster has when nobody said anything.  Bands: 5 % for nodes; 10 % and at least 1 MiB/s
-#: for groups, because each switched partition costs a chain until retention drops it.
+#: What a cluster has when nobody said anything.  Bands: 5 % for nodes; half as much again for
+#: groups, of which a node holds a hundred, so that one of them is never much of a node, and
+#: because each switched partition costs a chain until retention drops it.
 BANDS = (Band(DISK, 50, 1 << 30), Band(INGRESS, 50, 1 << 20), Band(EGRESS, 50, 1 << 20),
-         Band(LEADERS, 100, 4), Band(GROUP_INGRESS, 100, 1 << 20))
+         Band(LEADERS, 100, 4), Band(GROUP_INGRESS, 500, 1 << 20))
 
 
 class Policy(NamedTuple):
@@ -68,6 +69,7 @@ class Policy(NamedTuple):
     bands: tuple[Band, ...] = BANDS
     disk_cap_permille: int = 900  # of a node's disk: never planned above it
     moves_max: int = 10_000
+    switches_max: int = 5_000  # of these; the heaviest partitions first
     in_per_node_max: int = 2  # replicas a node receives at once
     out_per_node_max: int = 2  # replicas a leader's node sends at once
     at_once_max: int = 50  # replica changes of the cluster at once
@@ -114,6 +116,7 @@ def check_policy(policy: Policy) -> None:
         _within(f"the floor of {band.resource}", band.floor, 0, 1 << 62)
     _within("disk_cap_permille", policy.disk_cap_permille, 1, PERMILLE)
     _within("moves_max", policy.moves_max, 1, MOVES_MAX)
+    _within("switches_max", policy.switches_max, 0, MOVES_MAX)
     _within("chain_links_max", policy.chain_links_max, 1, 1 << 10)
     _within("exceptions_max", policy.exceptions_max, 0, EXCEPTIONS_MAX)
     for name in ("in_per_node_max", "out_per_node_max", "at_once_max", "transfers_per_wave_max"):

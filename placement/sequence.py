@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from placement.outcome import apply_move, touched
 from placement.plan import (
     DISK_HARD,
     DRAIN,
@@ -97,44 +98,27 @@ class _Sequencer:
         self.wave_of: list[int] = [0]
         self.ms = 0
 
+    def priority(self, move: Move) -> tuple:
+        """Repairs, then what costs nothing, the heaviest first, then what is copied."""
+        kind = (LEADER_TRANSFER, TOPIC_SWITCH, REPLICA_CHANGE).index(move.kind)
+        urgent = isinstance(move, ReplicaChange) and move.why.reason in _URGENT
+        size = -move.bytes if move.why.reason == DRAIN else move.bytes
+        if isinstance(move, TopicSwitch):
+            size -= self.rows[move.incarnation].ingress
+        return (not urgent, kind, size, move.move_id)
+
     # ---- one move -------------------------------------------------------------------------------
-
-    def apply(self, move: Move, backwards: bool = False) -> None:
-        """Let the move happen, or undo it."""
-        state = self.state
-        if isinstance(move, TopicSwitch):
-            row = self.rows[move.incarnation]
-            state.switch(move.incarnation, row.ingress, row.read,
-                         move.from_group if backwards else move.to_group)
-            return
-        if isinstance(move, LeaderTransfer):
-            leader = move.from_node if backwards else move.to_node
-            state.set_members(move.group, state.voters[move.group], state.index[leader])
-            return
-        voters, leader = ((move.old_voters, move.from_leader) if backwards
-                          else (move.new_voters, move.to_leader))
-        state.set_members(move.group, [state.index[node] for node in voters],
-                          state.index[leader] if leader else NOBODY)
-
-    def touched(self, move: Move) -> list[int]:
-        """Nodes whose loads the move changes, ascending."""
-        state = self.state
-        if isinstance(move, TopicSwitch):
-            return sorted({*state.voters[move.from_group], *state.voters[move.to_group]})
-        if isinstance(move, LeaderTransfer):
-            return sorted((state.index[move.from_node], state.index[move.to_node]))
-        return sorted(state.index[node] for node in {*move.old_voters, *move.new_voters})
 
     def admits(self, move: Move, relaxed: bool) -> bool:
         """Would no node or group be above its limit afterwards?  ``relaxed``: none that was above
         it before becomes fuller, so that the limit is exceeded by one move's load at most."""
-        nodes = self.touched(move)
+        nodes = touched(self.state, move)
         before = [list(self.state.load[node]) for node in nodes]
         ingress = self.state.ingress.get(getattr(move, "to_group", NOBODY), 0)
-        self.apply(move)
+        apply_move(self.state, move, self.rows)
         after = [list(self.state.load[node]) for node in nodes]
         ingress_after = self.state.ingress.get(getattr(move, "to_group", NOBODY), 0)
-        self.apply(move, backwards=True)
+        apply_move(self.state, move, self.rows, backwards=True)
         if ingress_after > self.group_limit and not (relaxed and ingress <= self.group_limit):
             return False
         for place, node in enumerate(nodes):
@@ -191,7 +175,7 @@ class _Sequencer:
             self._account(move, seq, depends_on)
         else:
             self.wave.others += 1
-        self.apply(move)
+        apply_move(self.state, move, self.rows)
         self.moves.append(move._replace(seq=seq, wave=self.wave.number, depends_on=depends_on))
         self.wave_of.append(self.wave.number)
 
@@ -226,8 +210,8 @@ def sequenced(start: State, end: State, reasons: Reasons, policy: Policy,
 
     O(moves * waves) at worst, near O(moves) when nothing has to wait.
     """
-    pending = sorted(_moves_between(start, end, reasons), key=_priority)
     sequencer = _Sequencer(start, end, policy, options)
+    pending = sorted(_moves_between(start, end, reasons), key=sequencer.priority)
     while pending:
         before = len(pending)
         pending = _pass(sequencer, pending, relaxed=False)
@@ -273,13 +257,6 @@ def _limits(start: State, end: State, resource: int) -> list[int]:
     return [worst[0] * node.weight // worst[1] if node.weight
             else max(start.load[place][resource], end.load[place][resource])
             for place, node in enumerate(end.nodes)]
-
-
-def _priority(move: Move) -> tuple:
-    kind = (LEADER_TRANSFER, TOPIC_SWITCH, REPLICA_CHANGE).index(move.kind)
-    urgent = isinstance(move, ReplicaChange) and move.why.reason in _URGENT
-    size = -move.bytes if move.why.reason == DRAIN else move.bytes
-    return (not urgent, kind, size, move.move_id)
 
 
 def _moves_between(start: State, end: State, reasons: Reasons) -> Iterable[Move]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from placement.policy import DISK, EGRESS, INGRESS, LEADERS, PERMILLE, Band
-from placement.state import R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
+from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
 
 PPM = 1_000_000
 
@@ -32,12 +32,9 @@ POSITION = {DISK: R_DISK, INGRESS: R_INGRESS, EGRESS: R_EGRESS, LEADERS: R_LEADE
 #: Loads per weight are compared with this many fraction bits.
 _WEIGHT_BITS = 40
 
-
-class Piece(NamedTuple):
-    """An item and the bin that it is in; -1 = it has to leave its bin anyhow."""
-
-    load: int
-    bin: int
+#: Items below this part of a bin's mean share are no giants and bind no bound: were they giants,
+#: the others would have to hold fifteen sixteenths of everything.
+_SMALL_PART = 16
 
 
 class Bins(NamedTuple):
@@ -68,13 +65,17 @@ class Shares(NamedTuple):
         return -(-load * self.weight * PPM // (self.total * weight))
 
 
-def shares_of(bins: Bins, pieces: Sequence[Piece], fixed: int, band: Band) -> Shares:
-    """Shares of ``bins`` for these pieces and ``fixed`` load that is not worth listing."""
-    total = sum(piece.load for piece in pieces) + fixed
+def shares_of(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int], fixed: int,
+              band: Band) -> Shares:
+    """Shares of ``bins`` that hold items of these loads; ``homeless`` ones have to leave their bin
+    anyhow, and ``fixed`` load is not worth listing.  Items in bins of weight 0 do not count."""
+    counted = [items if weight else () for items, weight in zip(held, bins.weights, strict=True)]
+    total = sum(map(sum, counted)) + sum(homeless) + fixed
     weight = sum(bins.weights)
     if not total or not weight:
         zero = (0,) * len(bins.weights)
         return Shares(total, weight, zero, (band.floor,) * len(zero), zero, 0, 0, MEAN)
+    pieces = _large_pieces(bins, counted, homeless, total, weight)
     bound, bound_ppm = _bound(bins, pieces, total, weight)
     levels = _levels(bins, pieces, total)
     share = tuple(levels[rack][0] * heavy // levels[rack][1]
@@ -87,6 +88,20 @@ def shares_of(bins: Bins, pieces: Sequence[Piece], fixed: int, band: Band) -> Sh
     return Shares(total, weight, share, high, low, level_ppm, bound_ppm, bound)
 
 
+def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int], total: int,
+                  weight: int) -> list[tuple[int, int]]:
+    """(load, bin) of the items that may be giants, largest per weight of their bin first; a
+    homeless one counts for the heaviest bin.  At most _SMALL_PART times as many as bins."""
+    heaviest = max(range(len(bins.weights)), key=lambda each: (bins.weights[each], -each))
+    found = []
+    for bin_, items in ((heaviest, homeless), *enumerate(held)):
+        least = total * bins.weights[bin_] // (_SMALL_PART * weight)
+        found += [(load, bin_) for load in items if load > least]
+    found.sort(key=lambda piece: (-(piece[0] << _WEIGHT_BITS) // max(1, bins.weights[piece[1]]),
+                                  -piece[0], piece[1]))
+    return found
+
+
 def _high(level: tuple[int, int], weight: int, band: Band) -> int:
     load, heavy = level
     target = load * weight * (PERMILLE + band.permille) // (heavy * PERMILLE)
@@ -97,11 +112,12 @@ def _high(level: tuple[int, int], weight: int, band: Band) -> int:
 
 # ---- bounds -------------------------------------------------------------------------------------
 
-def _bound(bins: Bins, pieces: Sequence[Piece], total: int, weight: int) -> tuple[str, int]:
+def _bound(bins: Bins, pieces: Sequence[tuple[int, int]], total: int,
+           weight: int) -> tuple[str, int]:
     """The best of the lower bounds and its name."""
     heaviest = max(bins.weights)
     count = sum(heavy > 0 for heavy in bins.weights)
-    largest = heapq.nlargest(count + 1, (piece.load for piece in pieces))
+    largest = heapq.nlargest(count + 1, (load for load, _ in pieces))
     found = [(MEAN, total, weight)]
     found += [(RACKS, *level) for level in _fill(bins, bins.weights, total, bins.rack_caps)]
     if largest:
@@ -145,20 +161,19 @@ def _fill(bins: Bins, weights: Sequence[int], total: int,
 
 # ---- giants -------------------------------------------------------------------------------------
 
-def _levels(bins: Bins, pieces: Sequence[Piece], total: int) -> list[tuple[int, int]]:
+def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[tuple[int, int]]:
     """(load, weight) of each rack for the bins without giants."""
     weights = list(bins.weights)
     caps = list(bins.rack_caps)
     rest = total
     levels = _fill(bins, weights, rest, caps)
-    for piece in _candidates(bins, pieces):
-        bin_ = piece.bin if piece.bin >= 0 else max(
-            range(len(weights)), key=lambda each: (weights[each], -each))
-        load, heavy = levels[bins.racks[bin_]]
-        if piece.load * heavy <= load * bins.weights[bin_]:
+    for piece, bin_ in pieces:
+        rack = bins.racks[bin_]
+        load, heavy = levels[rack]
+        if piece * heavy <= load * bins.weights[bin_]:
             break
-        rest -= piece.load
-        caps[bins.racks[bin_]] -= min(piece.load, caps[bins.racks[bin_]])
+        rest -= piece
+        caps[rack] -= min(piece, caps[rack])
         weights[bin_] = 0
         if not any(weights):
             break
@@ -170,67 +185,48 @@ def _levels(bins: Bins, pieces: Sequence[Piece], total: int) -> list[tuple[int, 
     return [level if level != (0, 1) else highest for level in levels]
 
 
-def _candidates(bins: Bins, pieces: Sequence[Piece]) -> list[Piece]:
-    """Pieces that may be giants: largest per weight of their bin first."""
-    heaviest = max(bins.weights)
-
-    def per_weight(piece: Piece) -> tuple[int, int, int]:
-        weight = bins.weights[piece.bin] if piece.bin >= 0 else heaviest
-        return ((piece.load << _WEIGHT_BITS) // weight, piece.load, -piece.bin)
-
-    return heapq.nlargest(2 * len(bins.weights) + 2, pieces, key=per_weight)
-
-
 # ---- the two levels -----------------------------------------------------------------------------
 
 def node_shares(state: State, band: Band) -> Shares:
     """Shares of the nodes that have one.  O(replicas)."""
     position = POSITION[band.resource]
-    if position in (R_DISK, R_INGRESS):
-        bins = tuple(node.weight if node.holds else 0 for node in state.nodes)
-        pieces, caps = _replicas(state, position)
-    else:
-        bins = tuple(node.weight if node.holds and node.may_lead else 0 for node in state.nodes)
-        pieces, caps = _leaderships(state, position, bins)
     racks = tuple(node.rack for node in state.nodes)
-    return shares_of(Bins(bins, racks, tuple(caps)), pieces, 0, band)
+    if position in (R_DISK, R_INGRESS):
+        weights = tuple(node.weight if node.holds else 0 for node in state.nodes)
+        held = [[state.replica_load(group, position) for group in groups] for groups in state.held]
+        cap = sum(state.replica_load(group, position) * state.rack_limit[len(voters)]
+                  for group, voters in state.voters.items())
+        homeless = [load for node, loads in zip(state.nodes, held, strict=True) if node.leaves
+                    for load in loads]
+    else:  # leaders may all be in one rack: racks have no cap
+        weights = tuple(node.weight if node.holds and node.may_lead else 0 for node in state.nodes)
+        held, homeless = _leaderships(state, position)
+        cap = sum(map(sum, held)) + sum(homeless)
+    return shares_of(Bins(weights, racks, (cap,) * len(state.racks)), held, homeless, 0, band)
 
 
-def _replicas(state: State, position: int) -> tuple[list[Piece], list[int]]:
-    pieces = []
-    cap = 0
-    for group, voters in state.voters.items():
-        load = state.replica_load(group, position)
-        if not load:
-            continue
-        cap += load * state.rack_limit[len(voters)]
-        for node in voters:
-            if state.nodes[node].holds:
-                pieces.append(Piece(load, node))
-            elif state.nodes[node].leaves:
-                pieces.append(Piece(load, -1))
-    return pieces, [cap] * len(state.racks)
-
-
-def _leaderships(state: State, position: int,
-                 weights: Sequence[int]) -> tuple[list[Piece], list[int]]:
-    """Leaders may all be in one rack: racks have no cap."""
-    pieces = []
+def _leaderships(state: State, position: int) -> tuple[list[list[int]], list[int]]:
+    """What each node's leaders cost, and those of nodes that may not lead."""
+    held: list[list[int]] = [[] for _ in state.nodes]
+    homeless = []
     for group, leader in state.leader.items():
         load = 1 if position == R_LEADERS else state.leader_egress(group)
-        if leader >= 0 and load and (weights[leader] or not state.nodes[leader].may_lead):
-            pieces.append(Piece(load, leader if weights[leader] else -1))
-    whole = sum(piece.load for piece in pieces)
-    return pieces, [whole] * len(state.racks)
+        if leader == NOBODY:
+            continue
+        if state.nodes[leader].may_lead:
+            held[leader].append(load)
+        else:
+            homeless.append(load)
+    return held, homeless
 
 
 def group_shares(state: State, band: Band) -> tuple[list[int], Shares]:
     """The pool's groups and their shares, which are equal but for giants.  O(partitions)."""
     groups = sorted(group for group in state.groups if group)
-    place = {group: index for index, group in enumerate(groups)}
-    pieces = [Piece(row.ingress, place[state.where[row.incarnation]])
-              for row in state.snapshot.partitions if row.ingress]
+    items: dict[int, list[int]] = {group: [] for group in groups}
+    for row in state.snapshot.partitions:
+        items[state.where[row.incarnation]].append(row.ingress)
     whole = sum(state.ingress[group] for group in groups)
-    fixed = whole - sum(piece.load for piece in pieces)
+    fixed = whole - sum(map(sum, items.values()))
     bins = Bins((1,) * len(groups), (0,) * len(groups), (whole,))
-    return groups, shares_of(bins, pieces, fixed, band)
+    return groups, shares_of(bins, list(items.values()), (), fixed, band)

@@ -23,6 +23,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
+#: Exchanges that ``shed`` tries for each bin: the surplus is tiny after a few.
+EXCHANGES_MAX = 16
+
+
 class Item(NamedTuple):
     """Something with a load that is in one bin and cannot be divided."""
 
@@ -47,7 +51,8 @@ def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     ``cap`` can take.  ``items`` are in the order of ``by_load``.  O(items).
 
     Of two ways the one that moves less is taken: the largest items that still fit into the excess,
-    the rest covered by the smallest item that does it; or one item that covers all of it.
+    the rest covered by the smallest item that does it, and then exchanged for smaller ones as far
+    as the excess allows; or one item that covers all of it.
     """
     if excess <= 0:
         return []
@@ -70,7 +75,31 @@ def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     alone = _smallest_of_at_least(spare, excess)
     if alone is not None and alone.load <= excess - rest + cover.load:
         return [alone]
-    return [*_without_needless(chosen, cover.load - rest), cover]
+    kept, surplus = _without_needless(chosen, cover.load - rest)
+    return _exchanged([*kept, cover], [item for item in items if 0 < item.load <= cap], surplus)
+
+
+def _exchanged(chosen: list[Item], items: Sequence[Item], surplus: int) -> list[Item]:
+    """Exchange items for smaller ones until the surplus is as small as single exchanges make it.
+
+    ``items`` are all that may be chosen, in the order of ``by_load``.  O(items) per exchange.
+    """
+    taken = {item: None for item in chosen}
+    for _ in range(EXCHANGES_MAX):
+        spare = [item for item in items if item not in taken]
+        best: tuple[tuple[int, int], Item, Item] | None = None
+        for item in taken:
+            other = _smallest_of_at_least(spare, max(1, item.load - surplus))
+            if other is not None and other.load < item.load \
+                    and (best is None or (item.load - other.load, -item.id) > best[0]):
+                best = ((item.load - other.load, -item.id), item, other)
+        if best is None:
+            break
+        (less, _), item, other = best
+        surplus -= less
+        del taken[item]
+        taken[other] = None
+    return list(taken)
 
 
 def _smallest_of_at_least(items: Sequence[Item], load: int) -> Item | None:
@@ -82,15 +111,15 @@ def _smallest_of_at_least(items: Sequence[Item], load: int) -> Item | None:
     return items[bisect_left(items, -smallest, key=lambda item: -item.load)]
 
 
-def _without_needless(chosen: list[Item], surplus: int) -> list[Item]:
-    """Keep what the covering item made superfluous, largest first."""
+def _without_needless(chosen: list[Item], surplus: int) -> tuple[list[Item], int]:
+    """Leave out what the covering item made superfluous, largest first; and the surplus left."""
     kept = []
     for item in chosen:
         if item.load <= surplus:
             surplus -= item.load
         else:
             kept.append(item)
-    return kept
+    return kept, surplus
 
 
 def assign(items: Iterable[Item], rooms: dict[int, int]) -> list[tuple[Item, int]]:

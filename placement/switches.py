@@ -13,6 +13,7 @@ then leaders, which depend on both.  None of the later ones changes what an earl
 from __future__ import annotations
 
 from bisect import insort
+from operator import itemgetter
 from typing import NamedTuple
 
 from placement.cluster import PartitionRow
@@ -23,6 +24,7 @@ from placement.plan import (
     EXCEPTIONS_FULL,
     EXCLUDED,
     IN_CHANGE,
+    MOVES_LIMIT,
     NO_QUORUM,
     NO_SLACK,
     OVERLOAD,
@@ -45,6 +47,7 @@ class Switches(NamedTuple):
 
     why: dict[int, Why]
     skipped: list[Skipped]
+    complete: bool
 
 
 class _Pool:
@@ -56,7 +59,12 @@ class _Pool:
         self.band = band
         self.rows = {row.incarnation: row for row in state.snapshot.partitions}
         self.exceptions = state.snapshot.exceptions
+        self.switched = 0
+        self.cut = False  # by the number of switches
         self.why: dict[int, Why] = {}
+        self.movable = [Item(row.ingress, row.incarnation) for row in state.snapshot.partitions
+                        if row.ingress and not self._fixed(row)]
+        self.closed = {group: self._closed(group) for group in state.groups}
         self.reckon()
 
     def reckon(self) -> None:
@@ -64,12 +72,13 @@ class _Pool:
         self.groups, self.shares = group_shares(self.state, self.band)
         self.high = dict(zip(self.groups, self.shares.high, strict=True))
         self.items: dict[int, list[Item]] = {group: [] for group in self.groups}
-        for row in self.state.snapshot.partitions:
-            if row.ingress and not self.refusal(row):
-                self.items[self.state.where[row.incarnation]].append(
-                    Item(row.ingress, row.incarnation))
-        for items in self.items.values():
-            items.sort(key=by_load)
+        where = self.state.where
+        for item in self.movable:
+            self.items[where[item.id]].append(item)
+        for group, items in self.items.items():
+            if self.closed[group]:
+                items.clear()
+            items.sort(key=itemgetter(0), reverse=True)  # stable: the order of by_load
 
     def excess(self, group: int) -> int:
         """Load above the target; 0 below it."""
@@ -82,6 +91,13 @@ class _Pool:
 
     def refusal(self, row: PartitionRow) -> str:
         """Why the partition stays where it is; empty when it need not."""
+        full = (not row.links and self.exceptions >= self.policy.exceptions_max
+                and self.state.where[row.incarnation] == row.group)
+        return (self._fixed(row) or (EXCEPTIONS_FULL if full else "")
+                or self.closed[self.state.where[row.incarnation]])
+
+    def _fixed(self, row: PartitionRow) -> str:
+        """The same as far as it is the partition's own."""
         policy = self.policy
         if row.topic in policy.excluded_topics:
             return EXCLUDED
@@ -89,14 +105,9 @@ class _Pool:
             return COOL_DOWN
         if row.copied and not policy.switch_copied:
             return COPIED
-        if row.links >= policy.chain_links_max:
-            return CHAIN_FULL
-        if not row.links and self.exceptions >= policy.exceptions_max:
-            moved = self.state.where[row.incarnation] != row.group
-            return "" if moved else EXCEPTIONS_FULL
-        return self.group_refusal(self.state.where[row.incarnation])
+        return CHAIN_FULL if row.links >= policy.chain_links_max else ""
 
-    def group_refusal(self, group: int) -> str:
+    def _closed(self, group: int) -> str:
         """Why a group neither gives nor takes partitions; empty when it does."""
         if group in self.policy.excluded_groups:
             return EXCLUDED
@@ -107,20 +118,24 @@ class _Pool:
     def rooms(self) -> dict[int, int]:
         """What each group that takes partitions can take up to its target."""
         return {group: self.high[group] - self.state.ingress[group] for group in self.groups
-                if self.state.ingress[group] < self.high[group] and not self.group_refusal(group)}
+                if self.state.ingress[group] < self.high[group] and not self.closed[group]}
 
     def ppm(self, group: int) -> int:
         """A group's load in millionths of the mean."""
         return self.shares.ppm(self.state.ingress[group], 1)
 
     def move(self, item: Item, to_group: int) -> bool:
-        """Switch a partition; False when the table of exceptions is full."""
+        """Switch a partition; False when the table of exceptions, or the plan, is full."""
         row = self.rows[item.id]
         from_group = self.state.where[item.id]
-        if not row.links and from_group == row.group:
-            if self.exceptions >= self.policy.exceptions_max:
+        if from_group == row.group:
+            if self.switched >= self.policy.switches_max:
+                self.cut = True
                 return False
-            self.exceptions += 1
+            if not row.links and self.exceptions >= self.policy.exceptions_max:
+                return False
+            self.switched += 1
+            self.exceptions += not row.links
         before = self.ppm(from_group)
         self.state.switch(item.id, row.ingress, row.read, to_group)
         self.items[from_group].remove(item)
@@ -137,12 +152,12 @@ def balance_groups(state: State, policy: Policy) -> Switches:
     """
     band = policy.band(GROUP_INGRESS)
     if band is None or not any(group for group in state.groups):
-        return Switches({}, [])
+        return Switches({}, [], True)
     pool = _Pool(state, policy, band)
     while _shed_round(pool) or _descent(pool):
         pool.reckon()
     return Switches({id_: why for id_, why in pool.why.items()
-                     if state.where[id_] != pool.rows[id_].group}, _explain(pool))
+                     if state.where[id_] != pool.rows[id_].group}, _explain(pool), not pool.cut)
 
 
 def _shed_round(pool: _Pool) -> bool:
@@ -210,7 +225,8 @@ def _non_move(pool: _Pool, group: int, row: PartitionRow, largest_room: int) -> 
         text = (f"{name} alone takes {share / 10_000:.0f} % of a group's share: give the topic "
                 f"more partitions, moving it helps nobody")
     else:
-        reason = pool.refusal(row) or (TOO_LARGE if row.ingress > largest_room else NO_SLACK)
+        reason = pool.refusal(row) or (MOVES_LIMIT if pool.cut else TOO_LARGE
+                                       if row.ingress > largest_room else NO_SLACK)
         text = f"{name} stays in group {group}: {_WORDS[reason]}"
     return Skipped(reason, f"p{row.incarnation}", group, GROUP_INGRESS, row.ingress, text)
 
@@ -223,6 +239,7 @@ _WORDS = {
     EXCEPTIONS_FULL: "the table of exceptions is full",
     IN_CHANGE: "the group's members are changing",
     NO_QUORUM: "the group has no majority",
+    MOVES_LIMIT: "the plan has as many switches as it may; plan again after this one",
     TOO_LARGE: "it is larger than the room of any group",
     NO_SLACK: "what room there is, is taken by others",
 }
