@@ -280,7 +280,7 @@ class GroupLoad(NamedTuple):
 
 class GroupLoadsReply(NamedTuple):
     """``taken_ms``: the answering node's monotonic time.  ``disk_used`` and ``disk_total`` in
-    bytes, of its data directory."""
+    bytes: what its data directory has, and what it could have with all that is free."""
 
     node: int
     taken_ms: int
@@ -331,7 +331,8 @@ class LookedGroup(NamedTuple):
 
 
 class PlanLookReply(NamedTuple):
-    """``groups``: those of the ones asked for that it leads.  ``commit_ms``: 99 of 100 appends
+    """``groups``: those of the ones asked for that it leads.  Disk: as in ``GroupLoadsReply``;
+    ``damaged``: replicas that are quarantined.  ``commit_ms``: 99 of 100 appends
     lately took less, -1 = there were too few."""
 
     groups: tuple[LookedGroup, ...]

@@ -56,7 +56,8 @@ class Looking:
                 groups.append(self._looked(self._core.status(group)))
         survey = await self._surveying.fresh()
         return wire.PlanLookReply(
-            tuple(groups), survey.disk_used_bytes, survey.disk_total_bytes, self._space.full,
+            tuple(groups), survey.disk_used_bytes,
+            survey.disk_used_bytes + survey.disk_free_bytes, self._space.full,
             survey.quarantined.count, self._latency.recent_ms(monotonic_ms()))
 
     def _looked(self, status: GroupStatus) -> wire.LookedGroup:
@@ -125,8 +126,8 @@ class Looking:
                 log_bytes(self._store, status, status.first_index), status.last_index))
         survey = await self._surveying.fresh()
         return wire.GroupLoadsReply(
-            self._core.node, monotonic_ms(), survey.disk_used_bytes, survey.disk_total_bytes,
-            tuple(rows), len(led) > request.count_max)
+            self._core.node, monotonic_ms(), survey.disk_used_bytes,
+            survey.disk_used_bytes + survey.disk_free_bytes, tuple(rows), len(led) > request.count_max)
 
     async def partition_loads(self, request: wire.PartitionLoads) -> wire.PartitionLoadsReply:
         """Partitions whose appends go to these groups, as far as they are led here, by
