@@ -24,6 +24,7 @@ from admin_cli.output import clear_screen, note, print_json
 from admin_cli.session import Session
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
+from placement import canonical
 from placement import plan as plans
 from placement.errors import EditedPlan, PlacementError
 from placement.planner import make_plan
@@ -33,6 +34,8 @@ from placement.verify import verify as find_faults
 #: How often a plan that is watched is looked at, in seconds.
 LOOK_S = 1.0
 _OVER = ("done", "cancelled")
+#: A policy that names a thousand topics has some 100 KB.
+POLICY_BYTES_MAX = 1 << 20
 
 
 class PlanExit(enum.IntEnum):
@@ -107,6 +110,8 @@ plan_argument = click.argument("path", metavar="PLAN",
               help="Bytes per second and node, for the estimate and as the plan's throttle.")
 @click.option("--window", type=click.FloatRange(min=0.2, max=600), default=plan_input.WINDOW_S,
               metavar="SECONDS", help="Measure loads over so long.")
+@click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Bands, limits and exclusions as JSON; what it leaves out is as always.")
 @click.option("--output", "output", type=click.Path(path_type=Path, dir_okay=False),
               metavar="PLAN", help="Write the plan to this file.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
@@ -114,8 +119,8 @@ plan_argument = click.argument("path", metavar="PLAN",
 @servers_option
 @click.pass_obj
 def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
-         budget: int | None, rate: int | None, window: float, output: Path | None,
-         all_moves: bool, as_json: bool) -> None:
+         budget: int | None, rate: int | None, window: float, policy: Path | None,
+         output: Path | None, all_moves: bool, as_json: bool) -> None:
     """Make a plan from the cluster as it is now. Changes nothing.
 
     It starts from where everything is and moves only what is too much. `--output` keeps it, for
@@ -123,7 +128,7 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
     """
     options = options_of(scope, node, drain, budget, rate)
     with connection.open_session(session) as client:
-        made = make(client, options, window, session)
+        made = make(client, options, read_policy(policy), window, session)
     if output is not None:
         output.write_bytes(plans.save(made))
     if as_json:
@@ -147,7 +152,24 @@ def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int
     return Options(scope, node or 0, drain, budget or 0, rate or default.copy_rate)
 
 
-def make(client: Any, options: Options, window_s: float, session: Session) -> plans.Plan:
+def read_policy(path: Path | None) -> Policy:
+    """The policy of a file, on top of the default one.  Raises ``CommandFailed``."""
+    default = Policy(moves_max=wire.MOVES_MAX)
+    if path is None:
+        return default
+    try:
+        told = canonical.parse(path.read_bytes(), POLICY_BYTES_MAX)
+        if not isinstance(told, dict):
+            raise CommandFailed(f"{path} is no policy: it is no map.")
+        return canonical.from_plain(Policy, {**canonical.to_plain(default), **told}, "policy")
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
+    except PlacementError as error:
+        raise CommandFailed(f"{path} is no policy: {error}.") from error
+
+
+def make(client: Any, options: Options, policy: Policy, window_s: float,
+         session: Session) -> plans.Plan:
     """A plan for the cluster as it is."""
     try:
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
@@ -155,7 +177,7 @@ def make(client: Any, options: Options, window_s: float, session: Session) -> pl
         if gathered.active_plan and options.scope != SCOPE_REPAIR:
             note(f"Plan {gathered.active_plan[:12]} is being carried out: what it still moves is "
                  f"not in this one.")
-        return make_plan(gathered.snapshot, Policy(moves_max=wire.MOVES_MAX), options)
+        return make_plan(gathered.snapshot, policy, options)
     except PlacementError as error:
         raise CommandFailed(f"no plan can be made: {error}.") from error
 

@@ -12,6 +12,7 @@ of grace, in step with the group, so that there is something to go back to.
 
 from __future__ import annotations
 
+from multiraft.types import METADATA_GROUP
 from multiraft.wire.plans import LookedGroup, PlannedMove
 from node.plans.actions import Change, Next, StepTo, Transfer
 from node.plans.moves import ATTEMPTS_MAX, Phase
@@ -41,8 +42,12 @@ def go_on(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     found = _PHASES[record.phase](plan, move, record, world, seen)
     if isinstance(found, str):
         result.waits[move.seq] = found
-    else:
-        result.actions.append(found)
+        return
+    result.actions.append(found)
+    if isinstance(found, Change):
+        result.waits[move.seq] = "a change of its members is asked for"
+    elif isinstance(found, Transfer):
+        result.waits[move.seq] = f"node {found.to} is asked to lead"
 
 
 def _to(move: PlannedMove, record: Record, phase: Phase, reason: str = "") -> StepTo:
@@ -99,8 +104,9 @@ def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
         if member is None:
             return f"node {node} is not fed yet"
         entries = seen.last_index - member.match
+        # What stood in the log when it became a learner has to be there: it votes for nobody before.
         if (entries > LAG_ENTRIES_MAX or member.bytes_left > LAG_BYTES_MAX
-                or member.state != "replicate"):
+                or member.match < seen.conf_index or member.state != "replicate"):
             return (f"node {node} lacks {member.bytes_left:,} bytes in {entries:,} entries "
                     f"({member.state})")
     return ""
@@ -167,7 +173,7 @@ def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
             and elapsed_ms < HAND_OVER_MS):
         return Transfer(move.seq, move.subject, leader, move.leader)
     kept = [node for node in seen.learners if node in move.leaving]
-    if not kept:
+    if not kept or move.subject == METADATA_GROUP:  # every node is at least a learner of that
         return _to(move, record, Phase.DONE)
     if elapsed_ms < plan.limits.grace_ms and plan.state != CANCELLING:
         return (f"{_nodes(kept)} kept in step for another "
@@ -185,7 +191,7 @@ def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     if seen.is_open or seen.outgoing:
         return f"the change of members at index {seen.conf_index} is not committed yet"
     added = [node for node in seen.learners if node in move.joining]
-    if added:
+    if added and move.subject != METADATA_GROUP:
         return _change(move, world, seen, seen.voters,
                        (node for node in seen.learners if node not in added))
     if plan.state == CANCELLING:
