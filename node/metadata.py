@@ -95,8 +95,8 @@ __all__ = [
     "topic_name_fault",
 ]
 
-#: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no plans
-#: and no states of nodes; they are read.
+#: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no
+#: plans and no states of nodes; they are read.
 SNAPSHOT_VERSION = 4
 SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4)
 
@@ -176,8 +176,8 @@ class MetadataState:
     """
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
-                 "partitions_count", "table", "placed", "plans", "_group_counts", "_next_incarnation",
-                 "_next_producer_id", "_topics", "_by_incarnation", "_producer_epochs",
+                 "partitions_count", "table", "placed", "plans", "_group_counts",
+                 "_next_incarnation", "_next_producer_id", "_topics", "_by_incarnation", "_producer_epochs",
                  "_recovered")
 
     def __init__(self) -> None:

@@ -127,7 +127,8 @@ class Looking:
         survey = await self._surveying.fresh()
         return wire.GroupLoadsReply(
             self._core.node, monotonic_ms(), survey.disk_used_bytes,
-            survey.disk_used_bytes + survey.disk_free_bytes, tuple(rows), len(led) > request.count_max)
+            survey.disk_used_bytes + survey.disk_free_bytes, tuple(rows),
+            len(led) > request.count_max)
 
     async def partition_loads(self, request: wire.PartitionLoads) -> wire.PartitionLoadsReply:
         """Partitions whose appends go to these groups, as far as they are led here, by

@@ -104,7 +104,8 @@ def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
         if member is None:
             return f"node {node} is not fed yet"
         entries = seen.last_index - member.match
-        # What stood in the log when it became a learner has to be there: it votes for nobody before.
+        # What stood in the log when it became a learner has to be there: it votes for nobody
+        # before.
         if (entries > LAG_ENTRIES_MAX or member.bytes_left > LAG_BYTES_MAX
                 or member.match < seen.conf_index or member.state != "replicate"):
             return (f"node {node} lacks {member.bytes_left:,} bytes in {entries:,} entries "
