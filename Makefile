@@ -6,6 +6,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
+# Test processes at a time.  Most tests wait for nodes and clocks, so two keep two cores busy.
+JOBS ?= 2
 
 # What the extension is made of; a change to any of these rebuilds it.
 SOURCES := setup.py pyproject.toml $(wildcard multiraft/*.pyx multiraft/*.pxd multiraft/*.h)
@@ -27,7 +29,7 @@ build: $(VENV)/.built-dev  ## create .venv, install in place with the extras dev
 
 test: $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m ruff check .
-	$(PY) -m pytest --import-mode=importlib $(ARGS)
+	$(PY) -m pytest --import-mode=importlib -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 demo: $(VENV)/.built-demo  ## three nodes, a real data set, a killed leader, nothing lost
 	$(PY) demo/flights.py $(ARGS)

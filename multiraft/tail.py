@@ -50,7 +50,6 @@ from multiraft.windows import (
     put_back,
     repeated,
     settled,
-    window_batches,
     window_epoch,
 )
 

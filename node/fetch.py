@@ -200,8 +200,8 @@ class Fetching:
 
     def _taken(self, part, span: Range, bytes_max: int):
         try:
-            return self._store.fetch(span.group, part.incarnation, part.offset, min(part.bytes_max, bytes_max),
-                                     span.high_watermark)
+            return self._store.fetch(span.group, part.incarnation, part.offset,
+                                     min(part.bytes_max, bytes_max), span.high_watermark)
         except OffsetTooLow as error:  # this replica lacks what the partition has
             raise Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(text=str(error))) from error
 

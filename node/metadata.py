@@ -10,10 +10,11 @@ Invariants.  Incarnations come from one counter and are never used twice.  A top
 consecutive incarnations, the first of which is the topic's own.  The counts per group are kept up
 to date at each change, no command walks all topics.  Group 0 holds no partitions.
 
-Theory.  The hash proposes, the metadata decides: a partition without an entry in ``_chains`` is
-where ``placement.default_group`` puts it for the pool size recorded with its topic, at epoch 1 from
-offset 0.  Only exceptions are stored (``metadata_chains.py``), so a topic costs one tuple, two map entries and no object per
-partition.  Topics are tuples of plain values, which the garbage collector stops visiting.
+Theory.  The hash proposes, the metadata decides: a partition without a stored chain is where
+``placement.default_group`` puts it for the pool size recorded with its topic, at epoch 1 from
+offset 0.  Only exceptions are stored (``metadata_chains.py``), so a topic costs one tuple, two map
+entries and no object per partition.  Topics are tuples of plain values, which the garbage collector
+stops visiting.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import TOPIC_NAME_MAX
 from multiraft.wire.schema import I16_MAX, I64_MAX
+from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
 from node.metadata_commands import (
     PARTITIONS_PER_TOPIC_MAX,
     AllocateProducerIds,
@@ -55,7 +57,6 @@ from node.metadata_commands import (
     encode_command,
     plan_bootstrap,
 )
-from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
 from node.metadata_nodes import NodeTable
 from node.metadata_result import Result, over, refused
 from node.plans.state import PlanTable

@@ -22,11 +22,11 @@ from collections.abc import Callable
 
 import trio
 
-from multiraft.errors import MultiRaftError, NotLeader, ProposalError, UnknownPartition
+from multiraft.errors import MultiRaftError, NotLeader, UnknownPartition
 from multiraft.openings import Sealed, continue_payload, seal_payload
 from multiraft.types import EntryKind
 from multiraft.wire import placements as wire
-from multiraft.wire.errors import LeaderUnknown, RequestError, StaleEpoch, StaleMetadata, TimedOut
+from multiraft.wire.errors import LeaderUnknown, StaleEpoch, StaleMetadata, TimedOut
 from node.applied import AppliedEntries
 from node.behind import METADATA_WAIT_S
 from node.metadata import Location

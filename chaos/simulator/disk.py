@@ -33,6 +33,8 @@ DISK_STALL_MS_MAX = 1000
 PROBE_MS = 500
 #: Nor is a checkpoint tried for so long after one for which there was no room.
 NO_ROOM_MS = 5000
+#: And so long after any other: what is not synced yet may make the next one due at once.
+CHECKPOINT_PAUSE_MS = 100
 PROBE_FILE = "/data/probe"
 PROBE = b"\0" * 512
 #: A disk that is busy when a sync is due is asked again after so long.
@@ -120,6 +122,7 @@ class DiskWorker:
 
     def _checkpointed(self, plan: CheckpointPlan, applied: int) -> None:
         self._store.checkpointed(plan)
+        self._no_checkpoint_before_ms = self._node.now_ms + CHECKPOINT_PAUSE_MS
         self._node.compact(applied)
 
     def _no_checkpoint(self) -> None:

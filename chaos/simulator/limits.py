@@ -5,6 +5,10 @@ from __future__ import annotations
 from multiraft.config import RaftConfig
 from multiraft.storage.config import StorageConfig
 
+#: As the defaults have it.
+QUESTIONS_PER_LEASE = 4
+LIVENESS_INTERVAL_MS_MIN = 150
+
 
 def raft_config(parameters) -> RaftConfig:
     """The seed's overrides on the defaults."""
@@ -16,6 +20,7 @@ def raft_config(parameters) -> RaftConfig:
         uncommitted_bytes_max=raft.uncommitted_bytes_max,
         uncommitted_entries_max=raft.uncommitted_entries_max,
         reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
+        liveness_interval_ms=max(LIVENESS_INTERVAL_MS_MIN, raft.lease_ms // QUESTIONS_PER_LEASE),
         retransmit_ms=raft.retransmit_ms,
         promotion_lag_entries_max=raft.promotion_lag_entries_max).validate()
 

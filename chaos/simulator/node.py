@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from chaos.simulator.world import World
 
 CLUSTER_ID = b"simulated-------"
-#: A round begins this long after the first thing arrived: what comes meanwhile is in it.
-ROUND_US = 100
+#: A process notices so late that a peer's is gone.
+HANG_UP_US = 100
 #: From a peer's start to an append connection with it.
 CONNECT_US = 2_000
 #: A node that was started answers after this long: recovery reads the disk.
@@ -88,6 +88,8 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self._filesystem = SimulatedFilesystem()
         self._read_back = ReadBack()
         self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
+        #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
+        self._round_us = world.parameters.round_us
         self._life = 0
         self._effects_left = 0
         self._crash_power = True
@@ -103,6 +105,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self._sessions: Sessions | None = None
         self._liveness: LivenessExchange | None = None
         self._inbox: list[tuple[Callable[[int, tuple], None], int, tuple]] = []
+        self._answers: dict[int, list[tuple]] = {}  # by client
         self._round_due = False
         self._wake_ms: int | None = None
         self._disk: DiskWorker | None = None
@@ -275,7 +278,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
 
     def peer_down(self, peer: int) -> None:
         """The peer's process is gone: its side of the connection is closed."""
-        self.later(ROUND_US, self._disconnect, peer)
+        self.later(HANG_UP_US, self._disconnect, peer)
 
     def peer_up(self, peer: int) -> None:
         """The peer takes connections (again)."""
@@ -344,15 +347,25 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
                 self._ask_index(request.group)
 
     def _answer(self, client: int, reply: tuple) -> None:
-        self._effect()
-        self._network.send(self.node, client, "client", (reply,), self._world.workload.receive)
+        """With the client's next frame, before the round or what follows a write is over."""
+        self._answers.setdefault(client, []).append(reply)
+
+    def _send_answers(self) -> None:
+        """One frame for each client."""
+        if not self._answers:
+            return
+        answers, self._answers = self._answers, {}
+        for client, replies in answers.items():
+            self._effect()
+            self._network.send(self.node, client, "client", tuple(replies),
+                               self._world.workload.receive)
 
     # ---- rounds ----------------------------------------------------------------------------
 
     def request_round(self) -> None:
         if not self._round_due:
             self._round_due = True
-            self.later(ROUND_US, self._round)
+            self.later(self._round_us, self._round)
 
     def _round(self) -> None:
         self._round_due = False
@@ -371,6 +384,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
                 break  # what is left waits for the disk
             changed = changed or bool(ready.events)
             self._obey(ready)
+        self._send_answers()
         self._rest()
         if changed:
             self._liveness.publish()
@@ -477,6 +491,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         for flight in flights:
             self._send_all(flight.messages_after)
         self._sessions.written()
+        self._send_answers()
         if self._raft.has_work:
             self.request_round()
 

@@ -5,8 +5,14 @@ network and believe only replies.  A producer keeps a batch until it is acknowle
 lost reply and an ambiguous answer all end in a retry of the very same bytes, at any replica.
 Sometimes a producer gives up, takes a higher epoch and leaves its open batches to fate.
 
+Appends come in bursts, each as large as is missing for ``appends_per_second`` to be acknowledged
+over the run: what was refused or lost while the cluster could not work is made up for.
+
 Invariants.  From the oldest open batch of a producer and partition to its newest are at most
 ``in_flight_max`` (<= 5, the server's window) batches.  Each value is unique and names its append.
+
+Theory.  As real producers do, one sends what it has for a node in one frame, waits longer from
+retry to retry, and sends again together what waits.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.history import FAIL, INFO, OK
-from chaos.simulator.events import Event, EventQueue
+from chaos.simulator.events import EventQueue
 from chaos.simulator.network import Network
 from chaos.simulator.operations import (
     ACKS_COMMIT,
@@ -41,7 +47,13 @@ READER_BASE = CLIENT_BASE + 500
 #: Refusals of the batch that is next in line before the producer is stuck for good: each is at
 #: least one backoff apart, and a leader that just took over may need a few.
 OUT_OF_ORDER_REFUSALS_MAX = 200
+#: Before the first retry; doubled with each more of the same batch, so many times.
 BACKOFF_US = (20_000, 80_000)
+BACKOFF_DOUBLINGS_MAX = 4
+#: Batches of one burst; what is missing beyond comes with the next.
+BURST_APPENDS_MAX = 100
+#: Odds that a producer starts anew before it appends to a partition.
+GIVE_UP = 0.003
 READ_BYTES_MAX = 2000
 
 
@@ -128,8 +140,10 @@ class Workload:
         self._parameters = parameters
         self._rng = rng
         self._running = False
-        self._attempts: dict[int, tuple[AppendOperation, Event]] = {}
+        self._started_us = 0
+        self._attempts: dict[int, AppendOperation] = {}
         self._attempt_count = 0
+        self._waiting: dict[int, list[AppendOperation]] = {}  # producer -> what it sends again
         self._value_count = 0
         self._epochs = dict.fromkeys(range(1, parameters.producers + 1), 0)
         self._streams: dict[tuple[int, int], Stream] = {}
@@ -142,6 +156,7 @@ class Workload:
         self._positions: dict[tuple[int, int], int] = {}
         #: Told of every operation, when somebody wants a history (``recording.Recording``).
         self.history: Recording | None = None
+        self.open_appends = 0  # idempotent batches not yet acknowledged
         self.acked = 0
         self.ambiguous = 0
         self.refused = 0
@@ -152,7 +167,8 @@ class Workload:
 
     def start(self) -> None:
         self._running = True
-        self._pace(self._append_some, self._parameters.appends_per_second)
+        self._started_us = self._cluster.queue.now_us
+        self._pace(self._append_some, 1000 / self._parameters.burst_interval_ms)
         self._pace(self._read_some, self._parameters.reads_per_second)
 
     def stop(self) -> None:
@@ -168,11 +184,6 @@ class Workload:
             action()
             self._pace(action, per_second)
 
-    @property
-    def open_appends(self) -> int:
-        """Idempotent batches not yet acknowledged.  O(streams)."""
-        return sum(len(stream.open) for stream in self._streams.values())
-
     def open_summary(self) -> str:
         """The first few open batches."""
         opened = [append for stream in self._streams.values() for append in stream.open]
@@ -183,18 +194,32 @@ class Workload:
     # ---- producers -------------------------------------------------------------------------
 
     def _append_some(self) -> None:
-        rng = self._rng
-        partition = self._some_partition()
-        draw = rng.random()
-        if draw < self._parameters.acks_leader:
-            self._append_plain(partition)
-            return
-        producer = rng.randrange(1, self._parameters.producers + 1)
-        if rng.random() < 0.002:
-            self._give_up(producer)
-        burst = 1 if rng.random() < 0.8 else self._parameters.in_flight_max
-        for _ in range(burst):
-            self.append(producer, partition)
+        """A burst: runs of batches, each of one producer to one partition."""
+        rng, parameters = self._rng, self._parameters
+        left = self._missing_appends()
+        appends: list[AppendOperation] = []
+        while left > 0:
+            partition = self._some_partition()
+            left -= 1
+            if rng.random() < parameters.acks_leader:
+                appends.append(self._build_plain(partition))
+                continue
+            producer = rng.randrange(1, parameters.producers + 1)
+            if rng.random() < GIVE_UP:
+                self._give_up(producer)
+            for _ in range(rng.randrange(1, parameters.in_flight_max + 1)):
+                append = self._next_batch(producer, partition)
+                if append is None:
+                    break
+                appends.append(append)
+                left -= 1
+        self._send([append for append in appends if not append.done])
+
+    def _missing_appends(self) -> int:
+        """How many are lacking for the pace that is wanted; those under way are not."""
+        elapsed_us = self._cluster.queue.now_us - self._started_us
+        wanted = int(self._parameters.appends_per_second * elapsed_us / 1e6)
+        return min(wanted - self.acked - self.open_appends, BURST_APPENDS_MAX)
 
     def _some_partition(self) -> int:
         """A few partitions are hot: a power of a uniform number."""
@@ -202,9 +227,11 @@ class Workload:
         group = groups[int(self._rng.random() ** self._parameters.skew * len(groups))]
         return self._rng.choice(self._cluster.partitions[group])
 
-    def append(self, producer: int, partition: int) -> AppendOperation | None:
+    def _next_batch(self, producer: int, partition: int) -> AppendOperation | None:
         """A new batch of an idempotent producer; None when its window is full."""
-        stream = self._streams.setdefault((producer, partition), Stream())
+        stream = self._streams.get((producer, partition))
+        if stream is None:
+            stream = self._streams[producer, partition] = Stream()
         if stream.span >= self._parameters.in_flight_max:
             return None
         append = self._build(producer, self._epochs[producer], stream.next_sequence, partition,
@@ -213,19 +240,20 @@ class Workload:
         stream.next_number += 1
         stream.next_sequence += append.count
         stream.open.append(append)
-        self._send(append)
+        self.open_appends += 1
         return append
 
-    def append_final(self, partition: int) -> None:
-        """One more batch, of whichever producer has room: the group must still commit."""
-        for producer in self._epochs:
-            if self.append(producer, partition) is not None:
-                return
+    def append_final(self) -> None:
+        """One more batch for each group, of whichever producer has room: it must still commit."""
+        appends = []
+        for _, partitions in sorted(self.partitions.items()):
+            batches = (self._next_batch(producer, partitions[0]) for producer in self._epochs)
+            appends += [next(batch for batch in batches if batch is not None)]
+        self._send(appends)
 
-    def _append_plain(self, partition: int) -> None:
+    def _build_plain(self, partition: int) -> AppendOperation:
         """Without a producer id, and without a retry: it may be lost, it may not be doubled."""
-        acks = self._rng.choice((ACKS_LEADER, ACKS_NONE))
-        self._send(self._build(-1, -1, -1, partition, acks))
+        return self._build(-1, -1, -1, partition, self._rng.choice((ACKS_LEADER, ACKS_NONE)))
 
     def _build(self, producer: int, epoch: int, sequence: int, partition: int,
                acks: int) -> AppendOperation:
@@ -255,63 +283,85 @@ class Workload:
                     append.ambiguous = append.done = True
                     self._ended(append, INFO)
                     self.ambiguous += 1
+                self.open_appends -= len(stream.open)
                 stream.open.clear()
                 stream.next_sequence = 0
 
     # ---- attempts --------------------------------------------------------------------------
 
-    def _send(self, append: AppendOperation) -> None:
-        group = self._group_of[append.partition]
+    def _send(self, appends: list[AppendOperation]) -> None:
+        """One frame for each client and node; plain appends go alone."""
+        frames: dict[tuple[int, int], list[AppendRequest]] = {}
+        attempts = []
+        for append in appends:
+            self._attempt_count += 1
+            attempt = self._attempt_count
+            self._attempts[attempt] = append
+            attempts.append(attempt)
+            group = self._group_of[append.partition]
+            node = self._node_for(append, group)
+            client = CLIENT_BASE + max(append.producer, 0)
+            request = AppendRequest(client, attempt, group, append.partition, append.payload,
+                                    append.acks)
+            if append.producer < 0:
+                self._deliver(client, node, (request,), once=True)
+            else:
+                frames.setdefault((client, node), []).append(request)
+        for (client, node), requests in frames.items():
+            self._deliver(client, node, tuple(requests))
+        if attempts:
+            self._cluster.queue.after(self._parameters.timeout_ms * 1000, self._timed_out, attempts)
+
+    def _node_for(self, append: AppendOperation, group: int) -> int:
+        """Whom to ask: who is said to lead, or anybody."""
         node = self._hints.get(group, 0)
         if not node or append.attempts % 3 == 2:
             node = self._rng.choice(self._cluster.voters[group])
         append.attempts += 1
-        self._attempt_count += 1
-        attempt = self._attempt_count
-        client = CLIENT_BASE + max(append.producer, 0)
-        timeout_us = self._parameters.timeout_ms * 1000
-        timer = self._cluster.queue.timer(timeout_us, self._timed_out, attempt)
-        self._attempts[attempt] = (append, timer)
-        request = AppendRequest(client, attempt, group, append.partition, append.payload,
-                                append.acks)
-        self._deliver(client, node, request, once=append.producer < 0)
+        return node
 
-    def _deliver(self, client: int, node: int, request: tuple, once: bool = False) -> None:
+    def _deliver(self, client: int, node: int, frame: tuple, once: bool = False) -> None:
         """``once``: the network may not double it.  A connection doubles nothing; what arrives
         twice stands for a retry, and a plain append is not retried."""
         receive = self._cluster.receivers[node]
         if once:
             receive = _Once(receive)
-        self._cluster.network.send(client, node, "client", (request,), receive)
+        self._cluster.network.send(client, node, "client", frame, receive)
 
-    def _timed_out(self, attempt: int) -> None:
-        append, _ = self._attempts.pop(attempt)
-        self._hints.pop(self._group_of[append.partition], None)
-        self._retry(append)
+    def _timed_out(self, attempts: list[int]) -> None:
+        """Those of the attempts that were not answered."""
+        for attempt in attempts:
+            append = self._attempts.pop(attempt, None)
+            if append is not None:
+                self._hints.pop(self._group_of[append.partition], None)
+                self._retry(append)
 
     def _retry(self, append: AppendOperation) -> None:
+        """With the producer's next frame; after a while, if it waits for none yet."""
         if append.done:
             return
         if append.producer < 0:
             append.done = append.ambiguous = True
             self._ended(append, FAIL if append.last_error not in ("", AMBIGUOUS) else INFO)
             return
-        delay_us = self._rng.randrange(*BACKOFF_US)
-        self._cluster.queue.after(delay_us, self._send_again, append)
+        waiting = self._waiting.get(append.producer)
+        if waiting is not None:
+            waiting.append(append)
+            return
+        self._waiting[append.producer] = [append]
+        delay_us = self._rng.randrange(*BACKOFF_US) << min(append.attempts - 1,
+                                                           BACKOFF_DOUBLINGS_MAX)
+        self._cluster.queue.after(delay_us, self._send_again, append.producer)
 
-    def _send_again(self, append: AppendOperation) -> None:
-        if not append.done:
-            self._send(append)
+    def _send_again(self, producer: int) -> None:
+        self._send([append for append in self._waiting.pop(producer) if not append.done])
 
     def receive(self, sender: int, frame: tuple) -> None:
         """A node answers."""
         for reply in frame:
-            open_attempt = self._attempts.pop(reply.attempt, None)
-            if open_attempt is None:
-                continue  # too late: the attempt has timed out, and was sent again
-            append, timer = open_attempt
-            timer.cancel()
-            self._answered(append, reply, sender)
+            append = self._attempts.pop(reply.attempt, None)
+            if append is not None:  # else too late: it has timed out, and was sent again
+                self._answered(append, reply, sender)
 
     def _answered(self, append: AppendOperation, reply: Reply, sender: int) -> None:
         group = self._group_of[append.partition]
@@ -344,6 +394,7 @@ class Workload:
         self._acked_offsets[append.partition] = max(
             last, self._acked_offsets.get(append.partition, -1))
         self._streams[append.producer, append.partition].open.remove(append)
+        self.open_appends -= 1
 
     def _ended(self, append: AppendOperation, kind: str) -> None:
         if self.history is not None:
@@ -369,8 +420,8 @@ class Workload:
             offset = rng.randrange(offset)
         node = rng.choice(self._cluster.voters[group])
         client = READER_BASE + reader
-        self._deliver(client, node, FetchRequest(client, reader, group, partition, offset,
-                                                 READ_BYTES_MAX))
+        self._deliver(client, node, (FetchRequest(client, reader, group, partition, offset,
+                                                  READ_BYTES_MAX),))
 
     def was_read(self, group: int, read: ReadOperation) -> None:
         """A node serves a fetch: judged at the moment it is served."""

@@ -186,8 +186,7 @@ class World:
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"{self.workload.open_appends} appends are never acknowledged: "
                             f"{self.workload.open_summary()}")
-        for _, partitions in sorted(self.workload.partitions.items()):
-            self.workload.append_final(partitions[0])
+        self.workload.append_final()
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"groups that commit nothing after healing: "
                             f"{self.workload.open_summary()}")

@@ -100,7 +100,7 @@ def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
             if code == Code.OK:
                 return outcome.reply
             why = detail.text
-            location = core.metadata.location(part.incarnation)
+            location = core.metadata.locations.get(part.incarnation)
             if code == Code.MOVED:
                 moves += 1
                 is_end = core.metadata.moved(part.incarnation, detail)

@@ -153,10 +153,16 @@ class GroupLog:
         ascending order, so that the terms never fall in between."""
         if index not in self.unsure:
             return self.index.holds(index, term)
-        last = self.index.last_index
+        behind = self._sure_behind(index)
         return (index == min(self.unsure) and self.index.term(index - 1) <= term
-                and (index == last or index + 1 in self.unsure
-                     or term <= self.index.term(index + 1)))
+                and (behind > self.index.last_index or term <= self.index.term(behind)))
+
+    def _sure_behind(self, index: int) -> int:
+        """The next entry whose term is known, or the one behind the log's end.  O(lost)."""
+        index += 1
+        while index in self.unsure:
+            index += 1
+        return index
 
     def lose(self, first: int) -> None:
         """Everything up to ``first`` (exclusive) was applied here, and is lost."""
@@ -168,10 +174,10 @@ class GroupLog:
     def repair(self, copy: Copy) -> bool:
         """Take the entry from its copy, if it is in the log at all; whether it is."""
         if copy.index in self.unsure and self.fits(copy.index, copy.term):
-            self.index.retag(copy.index, copy.term)
-            self.unsure.discard(copy.index)
+            self.index.retag(copy.index, copy.term, self._sure_behind(copy.index))
         if not self.index.holds(copy.index, copy.term):
             return False
+        self.unsure.discard(copy.index)
         self.index.replace(copy.index, copy.position, copy.size)
         self.missing.pop(copy.index, None)
         return True

@@ -79,6 +79,18 @@ class GroupIndex:
         ends.append(ends[-1] + size if ends else size)
         positions.append(position)
 
+    def append_next(self, index: int, term: int, position: int, size: int) -> bool:
+        """As ``append``; False, and nothing happens, if the entry does not follow the last one."""
+        positions, ends, terms = self._positions, self._ends, self._run_terms
+        if not terms or index != self.first_index + len(positions) or term < terms[-1]:
+            return False
+        if term != terms[-1]:
+            self._run_starts.append(index)
+            terms.append(term)
+        ends.append(ends[-1] + size)
+        positions.append(position)
+        return True
+
     def fill(self, first: int) -> None:
         """Entries up to ``first`` (exclusive) existed and are lost: they have the term of the last
         one, an unknown place, and for now the size of an empty entry."""
@@ -94,22 +106,16 @@ class GroupIndex:
             for at in range(slot, len(ends)):
                 ends[at] += change
 
-    def retag(self, index: int, term: int) -> None:
-        """The term of a lost entry became known; it lies between those of its neighbours.
-        O(elections)."""
-        terms = [self.term(at) for at in self._run_starts]
-        starts = [*self._run_starts]
-        for start, value in ((index, term), (index + 1, self.term(index + 1)
-                                             if index < self.last_index else 0)):
-            if value:
-                at = bisect_left(starts, start)
-                if at < len(starts) and starts[at] == start:
-                    terms[at] = value
-                else:
-                    starts.insert(at, start)
-                    terms.insert(at, value)
-        runs = [(start, value) for place, (start, value) in enumerate(zip(starts, terms))
-                if not place or value != terms[place - 1]]
+    def retag(self, index: int, term: int, until: int) -> None:
+        """The term of a lost entry became known.  Those behind it, up to ``until`` (exclusive), are
+        lost too and were a guess: they have at least that term.  O(elections)."""
+        runs = [(start, value) for start, value in self.term_runs() if not index <= start <= until]
+        at = bisect_left(runs, (index, 0))
+        if not at or runs[at - 1][1] != term:
+            runs.insert(at, (index, term))
+            at += 1
+        if until <= self.last_index and (behind := self.term(until)) != term:
+            runs.insert(at, (until, behind))
         self._run_starts, self._run_terms = map(list, zip(*runs))
 
     def within(self, begin: int, end: int) -> list[int]:

@@ -37,6 +37,9 @@ _ZEROS = bytes(1 << 20)
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _NEVER = 1 << 64  # above every index
+_DATA, _HARD_STATE = EntryKind.DATA, EntryKind.HARD_STATE
+#: Kinds of entries that have an index and mean nothing else here.
+_FOLLOWING = frozenset(kind for kind in EntryKind if kind <= LAST_INDEXED_KIND)
 
 #: What takes the place of a batch's fields when its bytes are damaged: its group is quarantined,
 #: this only keeps its place.
@@ -120,14 +123,16 @@ class GroupRun:
             return
         index.append(entry.index, entry.term, position, size)
         if entry.kind == EntryKind.DATA:
-            partition = self.partitions.get(entry.partition)
-            if partition is None:
-                partition = PartitionIndex(entry.partition, self.group)
-                self.partitions[entry.partition] = partition
-            partition.append(entry.base_offset, entry.batch.count, entry.index,
-                             entry.batch.max_timestamp_ms)
+            self.note_batch(entry.partition, entry.base_offset, entry.index, entry.batch)
         if entry.index > applied:
             self.tail_entries.append(entry)
+
+    def note_batch(self, partition: int, base_offset: int, index: int, batch: BatchInfo) -> None:
+        """A batch of the run, in its partition's index."""
+        known = self.partitions.get(partition)
+        if known is None:
+            known = self.partitions[partition] = PartitionIndex(partition, self.group)
+        known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
     def drop(self, first_gone: int) -> None:
         """A suffix drop in lane order.  What is appended behind it follows again, whatever was
@@ -241,26 +246,60 @@ class _Scanner:
         self._start = start
         self._applied = applied
         self._runs: dict[int, GroupRun] = {}
+        self._hard_states: dict[int, core.ScannedEntry] = {}  # the last of each group's life
         self._breaks: list[Break] = []
         self._first_durable = -1
         self._durable = 0  # of the last entry: marks never fall along a lane
         self._repair: core.ScannedEntry | None = None  # its copy comes next
 
     def take(self, entries: list[core.ScannedEntry]) -> None:
+        """Entries in lane order.  Nearly all are the next of their group, or its hard state; those
+        are dealt with here, a start has millions of them."""
+        runs = self._runs
         for found in entries:
+            kind, durable = found.kind, found.durable
+            if durable > self._durable:
+                self._durable = durable
             if self._first_durable < 0:
-                self._first_durable = found.durable
-            if found.durable > self._durable:
-                self._durable = found.durable
-            run = self._run(found)
-            if run is not None:
+                self._first_durable = durable
+            run = runs.get(found.group)
+            if run is None or run.incarnation != found.incarnation:
+                run = self._run(found)
+                if run is None:
+                    continue
+            if kind is _HARD_STATE:
+                run.removed = False
+                self._hard_states[found.group] = found
+            elif kind not in _FOLLOWING or not self._follow(run, found):
                 self._add(run, found)
+
+    def _follow(self, run: GroupRun, found: core.ScannedEntry) -> bool:
+        """Take an intact entry that is the next of its group; whether it was one."""
+        at, length, kind, group, incarnation, term, index, partition, base_offset, _, intact = found
+        if (not intact or self._repair is not None or run.broken or run.index is None
+                or not run.index.append_next(index, term, self._start + at,
+                                             (length + _ALIGN) & ~_ALIGN)):
+            return False
+        run.removed = False
+        applied = self._applied
+        wanted = applied is not None and index > applied.get((group, incarnation), 0)
+        if kind is _DATA:
+            batch = core.batch_info(self._view[at + _HEADER_BYTES:at + length])
+            run.note_batch(partition, base_offset, index, batch)
+            if wanted:
+                run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
+                                              base_offset, b"", batch))
+        elif wanted:
+            run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
+                                          base_offset, self._data[at + _HEADER_BYTES:at + length]))
+        return True
 
     def _run(self, found: core.ScannedEntry) -> GroupRun | None:
         """The group's run; None for an entry of an earlier life of the group."""
         run = self._runs.get(found.group)
         if run is None or found.incarnation > run.incarnation:
             run = self._runs[found.group] = GroupRun(found.group, found.incarnation)
+            self._hard_states.pop(found.group, None)
         return run if run.incarnation == found.incarnation else None
 
     def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
@@ -268,9 +307,8 @@ class _Scanner:
         if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
             self._take_mark(run, found)
             return
-        if kind <= LAST_INDEXED_KIND or kind == EntryKind.HARD_STATE:
-            run.removed = False
         if kind <= LAST_INDEXED_KIND:
+            run.removed = False
             applied = _NEVER
             if self._applied is not None:
                 applied = self._applied.get((found.group, found.incarnation), 0)
@@ -301,8 +339,6 @@ class _Scanner:
                     run.missing[found.index] = position
         elif kind == EntryKind.SUFFIX_DROP:
             run.drop(found.index)
-        elif kind == EntryKind.HARD_STATE:
-            run.hard_state = HardState(found.term, self._vote(found))
         elif kind == EntryKind.REPAIR:
             self._repair = found
         elif kind == EntryKind.LIFT:
@@ -316,6 +352,7 @@ class _Scanner:
         payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
         try:
             if found.kind == EntryKind.TOMBSTONE:
+                self._hard_states.pop(found.group, None)
                 run.bury(parse_tombstone(found.index, payload), position)
                 if self._applied is not None and position >= self._known_to:
                     self._applied.pop((found.group, found.incarnation), None)
@@ -383,6 +420,8 @@ class _Scanner:
         return _U32.unpack_from(self._data, at + _layout.ENTRY_PREV_CRC_AT)[0]
 
     def finish(self, at: int, seed: int, last_crc: int) -> SegmentScan:
+        for group, found in self._hard_states.items():
+            self._runs[group].hard_state = HardState(found.term, self._vote(found))
         index = SegmentIndex(self._start, seed, self._start + at, last_crc, self._first_durable,
                              self._durable, self._runs)
         self._breaks.sort()

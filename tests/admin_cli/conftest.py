@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from admin_cli.dev_cluster import DevCluster
 from admin_cli.main import cli
 from admin_cli.session import Session
 from tests.admin_cli.fakes import FakeCluster
+from tests.ports import free_base_port
 
 FAKE_NODE = Path(__file__).with_name("fake_node.py")
 
@@ -50,26 +49,6 @@ def run(cluster, environ):
         return CliRunner().invoke(cli, arguments, input=input, obj=session,
                                   prog_name="multiraft")
     return run
-
-
-def free_base_port(count: int) -> int:
-    """A base port above which ``count`` client and peer ports are free now."""
-    # At random, so that two suites on one machine seldom try the same ones.
-    for base in random.sample(range(21_000, 29_000, 210), k=20):
-        ports = [base + distance + node for distance in (0, 100) for node in range(1, count + 1)]
-        if all(_is_free(port) for port in ports):
-            return base
-    raise AssertionError("no free ports")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def fake_node_command(config: Path, action: str = "start", *options: str) -> list[str]:

@@ -13,7 +13,7 @@ from admin_cli.failures import ExitCode
 from admin_cli.main import cli
 from admin_cli.servers import find_servers
 from admin_cli.session import Session
-from tests.admin_cli.conftest import free_base_port
+from tests.ports import free_base_port
 
 
 @pytest.fixture

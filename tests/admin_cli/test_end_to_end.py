@@ -12,7 +12,8 @@ from admin_cli.dev_cluster import DevCluster
 from admin_cli.failures import ExitCode
 from admin_cli.main import cli
 from admin_cli.session import Session
-from tests.admin_cli.conftest import end, free_base_port
+from tests.admin_cli.conftest import end
+from tests.ports import free_base_port
 
 LINES = b"".join(b"line %d\n" % number for number in range(5_000))
 

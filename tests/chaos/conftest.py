@@ -6,20 +6,23 @@ from __future__ import annotations
 import pytest
 
 NOT_TRIED = "NOT TRIED: "
-_SAID: list[str] = []
+SAID = "said"
 
 
 @pytest.fixture
-def say():
-    """Lines for the summary of the whole run."""
-    return _SAID.append
+def say(request):
+    """Lines for the summary of the whole run, which another process than the test's may write."""
+    return lambda line: request.node.user_properties.append((SAID, line))
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
     """A block of its own for seeds, and one for skipped runs."""
-    if _SAID:
+    said = [line for outcome in ("passed", "failed")
+            for report in terminalreporter.stats.get(outcome, []) if report.when == "call"
+            for name, line in report.user_properties if name == SAID]
+    if said:
         terminalreporter.section("fresh seeds")
-        for line in _SAID:
+        for line in said:
             terminalreporter.line(line)
     skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])
                if isinstance(report.longrepr, tuple) and NOT_TRIED in report.longrepr[2]]

@@ -18,7 +18,7 @@ PINNED = [int(line.split()[0]) for line in (Path(__file__).parent / "seeds.txt")
 #: Simulated time with faults of a smoke seed and of a pinned one; the command's default is 300 s.
 SMOKE_SAFETY_MS = 8_000
 PINNED_SAFETY_MS = 60_000
-SMOKE_SEEDS = range(1, 17)
+SMOKE_SEEDS = range(1, 26)
 
 
 def test_marks_and_faults_of_the_smoke_seeds_are_real():

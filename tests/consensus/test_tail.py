@@ -14,16 +14,12 @@ from multiraft.errors import (
     OutOfOrderSequence,
     PartitionSealed,
     ProducerFenced,
-    ProposalError,
     UnknownPartition,
 )
 from multiraft.openings import (
-    LEADER_EPOCH_MAX,
     OPEN_STRUCT,
     SEAL_STRUCT,
     Opening,
-    Sealed,
-    continue_payload,
     open_payload,
     parse_open,
     parse_seal,
@@ -31,7 +27,7 @@ from multiraft.openings import (
 )
 from multiraft.tail import PRODUCERS_PER_PARTITION_MAX, PartitionTail
 from multiraft.types import BatchInfo, Entry, EntryKind
-from multiraft.windows import BATCHES_PER_WINDOW, carried, extended, settled, window_batches
+from multiraft.windows import BATCHES_PER_WINDOW, carried, extended, window_batches
 
 P = 7  # a partition incarnation
 
@@ -251,140 +247,6 @@ def test_log_start_never_moves_back():
         control(tail, EntryKind.LOG_START, base_offset=start)
     tail.apply(tail.last_index)
     assert tail.log_start(P) == 4
-
-
-# ---- moving to another group --------------------------------------------------------------------
-
-
-def moved(old, group=4, term=1):
-    """The partition goes on in another group, as the applied seal of ``old`` says."""
-    seal(old)
-    old.apply(old.last_index)
-    new = PartitionTail(group)
-    payload = continue_payload(old.sealed(P), term)
-    made = entry(new, EntryKind.PARTITION_OPEN, P, payload=payload)
-    made.term = term
-    assert new.verify(made) == ""
-    new.append(made)
-    return new
-
-
-def test_only_an_applied_seal_says_where_a_partition_ended():
-    tail = opened()
-    put(tail, info(3))
-    seal(tail)
-    tail.apply(2)
-    assert tail.sealed(P) is None and tail.sealed(99) is None
-    tail.apply(3)
-    assert tail.sealed(P) == Sealed(1, 3, 0, 1, b"")
-
-
-def test_offsets_go_on_in_the_next_group_and_what_is_below_the_log_start_stays_gone():
-    tail = opened()
-    put(tail, info(7))
-    control(tail, EntryKind.LOG_START, base_offset=4)
-    new = moved(tail)
-    assert new.tail_state(P)[:6] == (2, 1, 7, 4, False, 7)
-    assert put(new, info(2)).base_offset == 7
-
-
-def test_a_retry_of_what_was_carried_is_answered_once_the_opening_is_committed():
-    tail = opened()
-    batches = [info(2, producer=5, sequence=2 * n) for n in range(6)]
-    for batch in batches:
-        put(tail, batch)
-    new = moved(tail)
-    for n, batch in enumerate(batches[1:], start=1):
-        assert new.admit(P, batch) == (2 * n, 1, True, 1)
-    with pytest.raises(OutOfOrderSequence):
-        new.admit(P, batches[0])
-    assert put(new, info(1, producer=5, sequence=12)) == (12, 1, False, 0)
-
-
-def test_the_order_of_use_is_carried():
-    tail = opened()
-    for producer in (7, 3, 9, 1):
-        put(tail, info(1, producer=producer))
-    put(tail, info(1, producer=3, sequence=1))
-    new = moved(tail)
-    put(new, info(1, producer=8))
-    assert list(new._windows[P]) == [7, 9, 1, 3, 8]
-    first_gone = new.last_index + 1
-    put(new, info(1, producer=9, sequence=1))
-    new.truncate(first_gone)
-    assert list(new._windows[P]) == [7, 9, 1, 3, 8]
-    new._check()
-
-
-@pytest.mark.parametrize("terms", [(9, 1), (1, 9), (4, 4)])
-def test_stamped_leader_epochs_stay_above_all_earlier_ones(terms):
-    before, after = terms
-    tail = opened(base=40)
-    made = entry(tail, EntryKind.PARTITION_SEAL, P, payload=seal_payload(1))
-    made.term = before
-    tail.append(made)
-    tail.apply(tail.last_index)
-    assert tail.sealed(P).leader_epoch == 40 + before
-    payload = continue_payload(tail.sealed(P), after)
-    assert parse_open(payload).leader_epoch_base + after > 40 + before
-
-
-def test_leader_epochs_that_are_used_up_are_a_typed_refusal():
-    with pytest.raises(ProposalError, match="limit of 2147483647"):
-        continue_payload(Sealed(1, 0, 0, LEADER_EPOCH_MAX, b""), 1)
-
-
-def test_a_sealed_partition_judges_no_sequences():
-    """Its producers go on elsewhere: what is new to this group is not out of order."""
-    tail = opened()
-    put(tail, info(1, producer=5))
-    seal(tail)
-    for late in (info(1, producer=5, sequence=7), info(1, producer=6, sequence=3),
-                 info(1, producer=5, epoch=3, sequence=2), info(1)):
-        with pytest.raises(PartitionSealed):
-            tail.admit(P, late)
-
-
-def test_a_partition_that_comes_back_knows_what_happened_elsewhere_and_truncate_forgets_it():
-    tail = opened()
-    put(tail, info(1, producer=5))
-    other = moved(tail)
-    put(other, info(2, producer=5, sequence=1))
-    put(other, info(1, producer=6))
-    seal(other)
-    other.apply(other.last_index)
-    before = dict(tail._windows[P])
-    control(tail, EntryKind.PARTITION_OPEN, payload=continue_payload(other.sealed(P), 1))
-    assert tail.tail_state(P).epoch == 3 and tail.next_offset(P) == 4
-    assert tail.admit(P, info(2, producer=5, sequence=1)).base_offset == 1
-    assert tail.admit(P, info(1, producer=6)).base_offset == 3
-    tail.truncate(tail.last_index)
-    assert tail._windows[P] == before and not tail.is_open(P)
-    tail._check()
-
-
-@pytest.mark.parametrize("damage", [
-    lambda data: data[:-1], lambda data: data + b"x", lambda data: data + data,
-    lambda data: b"\xff" * 8 + data[8:], lambda data: data[:10] + b"\6" + data[11:],
-    lambda data: data[:10] + b"\0" + data[11:]])
-def test_damaged_carried_windows_are_refused(damage):
-    window = extended(None, info(1, producer=5), 0, 1)
-    data = carried({5: window})
-    assert settled(data, 1) == {5: window}
-    with pytest.raises(CorruptEntry):
-        settled(damage(data), 1)
-    tail = opened()
-    payload = open_payload(2, 9, 0, 0, damage(data))
-    assert "carried window" in tail.verify(entry(tail, EntryKind.PARTITION_OPEN, P, -1, payload))
-
-
-def test_more_carried_windows_than_a_partition_may_have_are_refused(monkeypatch):
-    monkeypatch.setattr(tail_module, "PRODUCERS_PER_PARTITION_MAX", 1)
-    data = carried({producer: extended(None, info(1, producer=producer), producer, 1)
-                    for producer in (1, 2)})
-    tail = opened()
-    made = entry(tail, EntryKind.PARTITION_OPEN, P, -1, open_payload(2, 9, 0, 0, data))
-    assert "limit of 1" in tail.verify(made)
 
 
 # ---- idempotence --------------------------------------------------------------------------------

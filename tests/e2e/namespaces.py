@@ -23,7 +23,8 @@ from pathlib import Path
 from admin_cli import dev_process, dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
-from tests.e2e.world import UP_S, free_base_port
+from tests.e2e.world import UP_S
+from tests.ports import free_base_port
 
 NODES = 3
 SUBNET = "10.213.78"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.page import blocks
-from tests.e2e.world import free_base_port
+from tests.ports import free_base_port
 
 #: Nodes 1 to 5 exist while the page is followed.
 NODES = 5

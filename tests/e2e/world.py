@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +26,7 @@ from multiraft.client import blocking
 from multiraft.wire.errors import Code, UnknownTopic
 from multiraft.wire.messages import GroupList, GroupSummary
 from tests.e2e.raw import Session
+from tests.ports import free_base_port
 
 ROOT = Path(__file__).resolve().parents[2]
 UP_S = 60.0
@@ -157,20 +156,6 @@ def node_command(config: Path, action: str = "start", *options: str) -> list[str
         return dev_process.node_command(config, action, *options)
     return launcher.command_line(["node", action, "--config", str(config), *options],
                                  plugin.active())
-
-
-def free_base_port(nodes: int) -> int:
-    """A base above which the ports of ``multiraft dev`` are free, below the kernel's own range."""
-    for base in random.sample(range(15_000, 30_000, dev_state.PORTS), k=20):
-        with contextlib.ExitStack() as stack:
-            try:
-                for port in (base + number + role for role in range(0, dev_state.PORTS, 100)
-                             for number in range(1, nodes + 1)):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return base
-    raise AssertionError("20 ranges of ports were tried and none is free")
 
 
 @contextlib.contextmanager

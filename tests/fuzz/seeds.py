@@ -28,9 +28,12 @@ from node.metadata import MetadataState
 from node.metadata_commands import (
     AllocateProducerIds,
     CreateTopic,
+    DecideSwitch,
     NodeRecord,
+    PublishSwitch,
     RecordMembers,
     RegisterNode,
+    TrimChain,
     encode_command,
     plan_bootstrap,
 )
@@ -45,7 +48,7 @@ from tests.storage.world import (
 )
 
 GOLDEN = Path(__file__).parents[1] / "core" / "golden"
-IMAGE_INDEX = 7
+IMAGE_INDEX = 17
 NODES = tuple(NodeRecord(number, 70 + number, 1, f"127.0.0.1:910{number}",
                          f"127.0.0.1:920{number}", "rack", 100, "0.1.0", 0)
               for number in (1, 2, 3))
@@ -202,7 +205,9 @@ def partial_images() -> list[bytes]:
 def _commands() -> list:
     return [plan_bootstrap(bytes(16), NODES, 2, 3, 1), RegisterNode(NODES[0]),
             CreateTopic("t", bytes(range(16)), 2), AllocateProducerIds(10),
-            RecordMembers(1, 1, 5, (1, 2, 3))]
+            RecordMembers(1, 1, 5, (1, 2, 3)), DecideSwitch(1, 2, 1), DecideSwitch(1, 2, 2),
+            PublishSwitch(1, 2, 5, 3), DecideSwitch(2, 2, 1), DecideSwitch(2, 2, 2),
+            TrimChain(1, 4)]
 
 
 def commands() -> list[bytes]:

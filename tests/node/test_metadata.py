@@ -17,13 +17,16 @@ from node.metadata import (
     BumpProducerEpoch,
     ChainLink,
     CreateTopic,
+    DecideSwitch,
     DeleteTopic,
     InvalidCommand,
     MetadataState,
     NodeRecord,
+    PublishSwitch,
     RecordMembers,
     RegisterNode,
     RemoveNode,
+    TrimChain,
     decode_command,
     encode_command,
     plan_bootstrap,
@@ -292,7 +295,8 @@ def test_a_bump_of_a_known_id_forgets_nobody(monkeypatch):
 
 @pytest.mark.parametrize("command", [
     bootstrap(nodes=5), RegisterNode(node(1, rack="r")), create("a"), DeleteTopic("a", uuid(1)),
-    AllocateProducerIds(1), BumpProducerEpoch(3, -1)], ids=lambda command: type(command).__name__)
+    AllocateProducerIds(1), BumpProducerEpoch(3, -1), DecideSwitch(3, 2, 7),
+    PublishSwitch(3, 2, 100, 5), TrimChain(3, 50)], ids=lambda command: type(command).__name__)
 def test_commands_come_back_from_bytes(command):
     assert decode_command(encode_command(command)) == command
     assert decode_command(memoryview(encode_command(command))) == command
@@ -340,6 +344,9 @@ commands = st.lists(st.one_of(
     st.builds(lambda number, boot: RegisterNode(node(number, boot_epoch=boot)),
               st.integers(0, 5), st.integers(0, 3)),
     st.builds(RemoveNode, st.integers(1, 6)),
+    st.builds(DecideSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9)),
+    st.builds(PublishSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9), st.just(1)),
+    st.builds(TrimChain, st.integers(1, 9), st.integers(0, 9)),
     st.builds(lambda group, at, order: RecordMembers(group, 1, at, tuple(order[:3])),
               st.integers(0, 9), st.integers(0, 3), st.permutations([1, 2, 3, 4]))), max_size=40)
 

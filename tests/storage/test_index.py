@@ -61,6 +61,25 @@ def test_a_group_index_joined_from_two_parts_is_the_whole(script, at):
     assert parts[0].pack() == whole.pack()
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=20))
+def test_terms_of_lost_entries_ascend_while_they_become_known_one_by_one(script):
+    index, terms, lost, term = GroupIndex(), [], [], 1
+    for number, (more, is_lost) in enumerate(script, 1):
+        term += more
+        terms.append(term)
+        if is_lost:
+            lost.append(number)
+        index.append(number, index.last_term if is_lost else term, 64 * number, 64)
+    while lost:
+        number = until = lost.pop(0)
+        while (until := until + 1) in lost:
+            pass
+        index.retag(number, terms[number - 1], until)
+        index._check()
+        known = [at for at in range(1, len(terms) + 1) if at not in lost]
+        assert [index.term(at) for at in known] == [terms[at - 1] for at in known]
+
+
 def test_below_the_first_index_is_compacted():
     index = GroupIndex(first_index=10, prev_term=3)
     index.append(10, 4, 64, 64)

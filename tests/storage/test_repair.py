@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from multiraft.log import GroupLog
 from multiraft.marks import Tombstone, tombstone
 from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace, CorruptRange
@@ -167,6 +168,35 @@ def test_copies_of_another_term_are_refused():
     other = Entry(2, 1, 1, 9, missing)
     assert store.repair.stage_copies(1, [other], lambda: None) is None
     assert [*store.repair.quarantined(1).missing] == [missing]
+
+
+def test_terms_never_fall_while_entries_of_unknown_term_come_back_one_by_one():
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    originals = [noop_entry(1, index, term)
+                 for index, term in enumerate((1, 1, 2, 2, 3, 3, 4, 4), 1)]
+    for entry in originals:
+        store.tails[1].append(entry)
+        rounds.run(write(1, entry))
+    store.tails[1].apply(len(originals))
+    checkpoint(store, {1: len(originals)}, len(originals))
+    lost = range(store._logs[1].index.position(3), store._logs[1].index.position(7))
+    store.close()
+    disk.filesystem.overwrite(FIRST, lost.start, bytes(len(lost)))
+    for lost_index in (3, 4, 5, 6):
+        store = open_store(disk.filesystem, DIRECTORY)
+        restored = store.create_group(1, 1, VOTERS)
+        GroupLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
+        log = store.repair.quarantined(1)
+        copy = originals[lost_index - 1]
+        put(store, store.repair.stage_copies(1, [copy], lambda: None))
+        log.index._check()
+        assert log.index.term(lost_index) == copy.term
+        store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert entries_of(again, 1) == originals
 
 
 def test_a_lift_is_void_while_an_entry_is_missing():

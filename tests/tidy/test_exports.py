@@ -72,7 +72,7 @@ def test_all_is_what_the_module_offers(name):
 
 def test_every_public_module_imports_alone():
     done = subprocess.run([sys.executable, "-c", ALONE, ",".join(OPTIONAL), *public_modules()],
-                          cwd=tree.ROOT, capture_output=True, text=True, timeout=120,
+                          cwd=tree.ROOT, capture_output=True, text=True, timeout=300,
                           env={**os.environ, "PYTHONPATH": str(tree.ROOT)})
     assert done.returncode == 0, done.stderr
     tree.complain("modules that cannot be imported alone:", done.stdout.splitlines())
