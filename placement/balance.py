@@ -35,6 +35,9 @@ from placement.shares import PPM
 from placement.shedding import Item, by_load, fitting_cap, shed
 from placement.state import NOBODY, R_DISK
 
+#: Shares are reckoned anew when giants have moved; two rounds are usual.
+ROUNDS_MAX = 64
+
 #: Targets that ``descend`` looks at for each replica: those with most room.
 DESCENT_TARGETS = 8
 
@@ -109,7 +112,7 @@ class _Balance:
                 load -= sign * self.state.replica_load(other, position)
             beyond = max(load - shares.high[node], shares.low[node] - load, 0)
             if beyond:
-                whole += (beyond * PPM // max(1, shares.share[node])) ** 2
+                whole += (beyond * PPM // shares.unit[node]) ** 2
         return whole
 
     def gain(self, group: int, source: int, target: int) -> int:
@@ -144,8 +147,23 @@ class _Balance:
         """May the replica move there, and does it help?"""
         return (self.ledger.may_take(group, target, source)
                 and self.gain(group, source, target) > 0
+                and self.spares(target, source, group)
                 and self.affordable(group, source, target)
                 and not (self.one_node and self._undershoots(group, source)))
+
+    def spares(self, target: int, source: int, group: int, other: int = NOBODY) -> bool:
+        """Is the target in each resource below its target, or less full than the source was, with
+        a replica of ``group`` (for one of ``other``)?  So the fullest node never becomes fuller."""
+        for position in self.positions:
+            shares = self.ledger.shares[position]
+            more = self.state.replica_load(group, position)
+            if other != NOBODY:
+                more -= self.state.replica_load(other, position)
+            load = self.state.load[target][position] + more
+            if more > 0 and load > shares.high[target] and load * shares.unit[source] \
+                    >= self.state.load[source][position] * shares.unit[target]:
+                return False
+        return True
 
     def _undershoots(self, group: int, source: int) -> bool:
         """Would the node be below the band without the replica?  A plan for one node goes one way
@@ -188,7 +206,7 @@ class _Balance:
 
     def overloaded(self) -> list[Excess]:
         """Nodes above a target, worst first."""
-        found = [Excess(over * PPM // max(1, self.ledger.shares[position].share[node]), node,
+        found = [Excess(over * PPM // self.ledger.shares[position].unit[node], node,
                         position)
                  for node in range(len(self.gives)) for position in self.positions
                  if (over := self.over(node, position))]
@@ -196,18 +214,19 @@ class _Balance:
 
 
 def balance_replicas(ledger: Ledger) -> bool:
-    """Balance what the ledger's shares are of.  Did anything move?
+    """Balance what the ledger's shares are of.  Is nothing left to do?
 
     O(steps * (replicas of a node) * nodes).
     """
-    moved = False
-    while True:
+    for _ in range(ROUNDS_MAX):
         ledger.reckon()
         balance = _Balance(ledger)
-        if not (_shed(balance) or _fill(balance) or _descend(balance)):
-            break
-        moved = True
-    return moved
+        moved = False
+        while _shed(balance) or _fill(balance) or _descend(balance):
+            moved = True
+        if not moved:
+            return True
+    return False
 
 
 def _shed(balance: _Balance) -> bool:
@@ -231,7 +250,7 @@ def _place(balance: _Balance, item: Item, node: int, position: int) -> bool:
     ranked = sorted((target for target in range(len(balance.takes)) if balance.takes[target]
                      and balance.room(target, position) >= item.load),
                     key=lambda target: (-(balance.room(target, position) * PPM
-                                          // max(1, shares.share[target])),
+                                          // shares.unit[target]),
                                         balance.ledger.preference(item.id, target)))
     for target in ranked:
         if balance.fits(item.id, target) and balance.permits(item.id, node, target):
@@ -296,7 +315,7 @@ def _best_move(balance: _Balance, node: int, targets: list[int], position: int) 
                    and balance.affordable(item.id, node, target))
         for target, _ in zip(allowed, range(DESCENT_TARGETS), strict=False):
             gain = balance.gain(item.id, node, target)
-            if gain > best[0]:
+            if gain > best[0] and balance.spares(target, node, item.id):
                 best = (gain, item.id, target)
     if best[0]:
         balance.move(best[1], node, best[2], position, OVERLOAD)
@@ -332,6 +351,9 @@ def _best_exchange(balance: _Balance, node: int, targets: list[int], position: i
 def _may_exchange(balance: _Balance, group: int, node: int, other: int, target: int) -> bool:
     """Hard rules of both moves, each judged with the room that the other one frees."""
     state, ledger = balance.state, balance.ledger
+    if not (balance.spares(target, node, group, other)
+            and balance.spares(node, target, other, group)):
+        return False
     for one, two, source, goal in ((group, other, node, target), (other, group, target, node)):
         freed = state.groups[two].bytes
         if state.load[goal][R_DISK] + state.groups[one].bytes - freed \

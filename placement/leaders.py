@@ -2,8 +2,8 @@
 
 Contract.  ``balance_leaders`` changes the state; why is recorded per group.  Leaders leave nodes
 that may not lead (draining, in maintenance); then nodes above their target of egress or of leaders
-hand some over, each step making the sum of squared excesses smaller, so it ends, and beginning
-again where it ended does nothing.  A dead node's groups have elected somebody already, or cannot.
+hand some over, each step making the sum of squared excesses smaller, so that beginning again where
+it ended does nothing.  A dead node's groups have elected somebody already, or cannot.
 
 Theory.  Who can lead is restricted to a group's voters, so the best single transfer may lead to a
 node that is full itself.  A chain of two transfers, over a node between, reaches further; longer
@@ -22,6 +22,9 @@ from placement.state import NOBODY, R_EGRESS, R_LEADERS, State
 LEADER_RESOURCES = ((EGRESS, R_EGRESS), (LEADERS, R_LEADERS))
 _NAMES = {position: name for name, position in LEADER_RESOURCES}
 
+#: Shares are reckoned anew when giants have moved; two rounds are usual.
+ROUNDS_MAX = 64
+
 #: Groups per node that a chain of two transfers looks at on each side.
 CHAIN_GROUPS = 16
 
@@ -34,13 +37,18 @@ class _Leaders:
         self.policy = policy
         self.only = state.index[options.node] if options.scope == SCOPE_NODE else NOBODY
         self.why: dict[int, Why] = {}
-        self.shares: dict[int, Shares] = {
-            position: node_shares(state, band) for name, position in LEADER_RESOURCES
-            if (band := policy.band(name)) is not None}
+        self.shares: dict[int, Shares] = {}
+        self.reckon()
         self.led: list[dict[int, None]] = [{} for _ in state.nodes]
         for group in sorted(state.leader):
             if state.leader[group] != NOBODY:
                 self.led[state.leader[group]][group] = None
+
+    def reckon(self) -> None:
+        """Shares as things are now: where the giants are matters.  O(groups)."""
+        self.shares = {position: node_shares(self.state, band)
+                       for name, position in LEADER_RESOURCES
+                       if (band := self.policy.band(name)) is not None}
 
     def cost(self, node: int, egress: int = 0, leaders: int = 0) -> int:
         """The node's squared excesses with so much more."""
@@ -53,7 +61,7 @@ class _Leaders:
                 continue
             beyond = self.state.load[node][position] + more - shares.high[node]
             if beyond > 0:
-                whole += (beyond * PPM // max(1, shares.share[node])) ** 2
+                whole += (beyond * PPM // shares.unit[node]) ** 2
         return whole
 
     def ppm(self, node: int, position: int) -> int:
@@ -78,7 +86,24 @@ class _Leaders:
         node = self.state.nodes[target]
         if not node.takes or node.id in self.policy.excluded_nodes:
             return False
-        return self.only in (NOBODY, target, source)
+        if self.only == target:  # filled up to its target only, or a next plan would go back
+            return all(self.state.load[target][position] + more <= shares.high[target]
+                       for position, more in ((R_EGRESS, self.state.leader_egress(group)),
+                                              (R_LEADERS, 1))
+                       if (shares := self.shares.get(position)) is not None)
+        return self.only == NOBODY or self.only == source == self.state.initial_leader(group)
+
+    def spares(self, target: int, source: int, egress: int, leaders: int) -> bool:
+        """Is the target with so much more below its target, or less full than the source was?"""
+        for position, more in ((R_EGRESS, egress), (R_LEADERS, leaders)):
+            shares = self.shares.get(position)
+            if shares is None or more <= 0:
+                continue
+            load = self.state.load[target][position] + more
+            if load > shares.high[target] and load * shares.unit[source] \
+                    >= self.state.load[source][position] * shares.unit[target]:
+                return False
+        return True
 
     def lead(self, group: int, target: int, reason: str) -> None:
         """Let ``target`` lead the group."""
@@ -98,28 +123,35 @@ class _Leaders:
                 - self.cost(source, -egress, -1) - self.cost(target, egress, 1))
 
 
-def balance_leaders(state: State, policy: Policy, options: Options) -> dict[int, Why]:
-    """Transfers, by group, with their reasons.  O(groups * replicas) per step at worst."""
+def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dict[int, Why], bool]:
+    """Reasons of the transfers by group, and whether nothing is left to do.
+
+    O(groups * replicas) per step at worst.
+    """
     leaders = _Leaders(state, policy, options)
     leave_nodes(leaders)
-    moved = True
-    while moved:
-        moved = _hand_over(leaders) or _hand_over_by_two(leaders)
-    return leaders.why
+    for _ in range(ROUNDS_MAX):
+        leaders.reckon()
+        moved = False
+        while _hand_over(leaders) or _hand_over_by_two(leaders):
+            moved = True
+        if not moved:
+            return leaders.why, True
+    return leaders.why, False
 
 
 def leave_nodes(leaders: _Leaders) -> None:
     """Leaders off the nodes that may not lead."""
     state = leaders.state
     for place, node in enumerate(state.nodes):
-        if node.may_lead or node.state == DEAD:
+        if node.may_lead or node.state == DEAD or leaders.only not in (NOBODY, place):
             continue
         for group in sorted(leaders.led[place], key=lambda each: (-state.leader_egress(each),
                                                                   each)):
             if state.groups[group].in_joint or not state.has_quorum(group):
                 continue
             targets = [voter for voter in state.voters[group] if state.nodes[voter].may_lead]
-            if targets and leaders.only in (NOBODY, place, *targets):
+            if targets:
                 target = min(targets, key=lambda voter: (
                     leaders.cost(voter, state.leader_egress(group), 1),
                     leaders.ppm(voter, R_EGRESS), leaders.ppm(voter, R_LEADERS), voter))
@@ -154,7 +186,8 @@ def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:
         for target in leaders.state.voters[group]:
             if target != node and leaders.may_get(group, target, node):
                 gain = leaders.gain(group, node, target)
-                if gain > best[0]:
+                if gain > best[0] and leaders.spares(target, node, leaders.state.leader_egress(
+                        group), 1):
                     best = (gain, group, target)
     return best
 
@@ -192,7 +225,8 @@ def _pass_on(leaders: _Leaders, node: int, group: int, between: int) -> bool:
             if target in (node, between) or not leaders.may_get(other, target, between):
                 continue
             gain = kept + leaders.cost(target) - leaders.cost(target, passed, 1)
-            if gain > best[0]:
+            if gain > best[0] and leaders.spares(target, node, passed, 1) \
+                    and leaders.spares(between, node, egress - passed, 0):
                 best = (gain, other, target)
     if best[0] > 0:
         leaders.lead(best[1], best[2], LEADER_SKEW)

@@ -82,11 +82,14 @@ class Ledger:
 
     def next_leader(self, group: int, voters: list[int]) -> int:
         """Who should lead: the present leader if it stays and may, else the voter whose node sends
-        least for its weight; ``NOBODY`` when none may."""
+        least for its weight; ``NOBODY`` when none may, or when the group has no leader now."""
         state = self.state
-        present = state.leader[group]
-        if present in voters and state.nodes[present].may_lead:
-            return present
+        first, present = state.initial_leader(group), state.leader[group]
+        if first == NOBODY or sorted(voters) == list(state.initial(group)):
+            return first  # nobody to ask, or back to where it was
+        for leader in (first, present):
+            if leader in voters and state.nodes[leader].may_lead:
+                return leader
         return min((node for node in voters if state.nodes[node].may_lead), default=NOBODY,
                    key=lambda node: ((state.load[node][R_EGRESS] + state.leader_egress(group)) * PPM
                                      // max(1, state.nodes[node].weight), state.ids[node]))

@@ -143,12 +143,12 @@ def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages
     if options.scope in (SCOPE_ALL, SCOPE_NODE):
         ledger.skipped += explain_nodes(ledger)
     leader_before = dict(state.leader)
-    led = balance_leaders(state, policy, options) if options.scope in (
-        SCOPE_ALL, SCOPE_LEADERS, SCOPE_NODE) else {}
+    led, balanced = balance_leaders(state, policy, options) if options.scope in (
+        SCOPE_ALL, SCOPE_LEADERS, SCOPE_NODE) else ({}, True)
     reasons = Reasons(ledger.why, led, switches.why)
     return _Stages(state, outcome.Before(leader_before), reasons,
                    [*switches.skipped, *ledger.skipped], ledger.infeasible,
-                   complete and switches.complete and not ledger.cut_by_budget)
+                   complete and switches.complete and balanced and not ledger.cut_by_budget)
 
 
 def _replica_stages(ledger: Ledger, scope: str) -> bool:
@@ -158,6 +158,7 @@ def _replica_stages(ledger: Ledger, scope: str) -> bool:
     for _ in range(ROUNDS_MAX):
         before = {group: tuple(voters) for group, voters in ledger.state.voters.items()}
         ledger.infeasible.clear()
+        settled = True
         ledger.reckon()
         if scope in (SCOPE_ALL, SCOPE_REPAIR):
             repair_dead(ledger)
@@ -167,9 +168,9 @@ def _replica_stages(ledger: Ledger, scope: str) -> bool:
             spread_over_racks(ledger)
             empty_full_disks(ledger)
         if scope in (SCOPE_ALL, SCOPE_NODE):
-            balance_replicas(ledger)
+            settled = balance_replicas(ledger)
         if before == {group: tuple(voters) for group, voters in ledger.state.voters.items()}:
-            return True
+            return settled
     return False
 
 

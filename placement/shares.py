@@ -47,13 +47,15 @@ class Bins(NamedTuple):
 
 class Shares(NamedTuple):
     """See the module's docstring.  ``share``, ``high`` and ``low`` are loads per bin: its share,
-    the target that it should not exceed, and the one below which it should not stay."""
+    the target that it should not exceed, and the one below which it should not stay.  ``unit`` is
+    its share by weight alone, at least 1, in which deviations are compared between bins."""
 
     total: int
     weight: int
     share: tuple[int, ...]
     high: tuple[int, ...]
     low: tuple[int, ...]
+    unit: tuple[int, ...]
     level_ppm: int
     bound_ppm: int
     bound: str
@@ -74,7 +76,8 @@ def shares_of(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int]
     weight = sum(bins.weights)
     if not total or not weight:
         zero = (0,) * len(bins.weights)
-        return Shares(total, weight, zero, (band.floor,) * len(zero), zero, 0, 0, MEAN)
+        one = (1,) * len(zero)
+        return Shares(total, weight, zero, (band.floor,) * len(zero), zero, one, 0, 0, MEAN)
     pieces = _large_pieces(bins, counted, homeless, total, weight)
     bound, bound_ppm = _bound(bins, pieces, total, weight)
     levels = _levels(bins, pieces, total)
@@ -84,8 +87,9 @@ def shares_of(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int]
                  for rack, heavy in zip(bins.racks, bins.weights, strict=True))
     low = tuple(part * max(0, PERMILLE - band.permille) // PERMILLE if part > band.floor else 0
                 for part in share)
+    unit = tuple(max(1, total * heavy // weight) for heavy in bins.weights)
     level_ppm = max(-(-load * weight * PPM // (heavy * total)) for load, heavy in levels)
-    return Shares(total, weight, share, high, low, level_ppm, bound_ppm, bound)
+    return Shares(total, weight, share, high, low, unit, level_ppm, bound_ppm, bound)
 
 
 def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int], total: int,

@@ -62,7 +62,8 @@ class State:
     """See the module's docstring."""
 
     __slots__ = ("snapshot", "nodes", "ids", "index", "racks", "groups", "voters", "leader",
-                 "ingress", "read", "load", "held", "where", "rack_limit", "_initial")
+                 "ingress", "read", "load", "held", "where", "rack_limit", "_initial",
+                 "_initial_leader")
 
     def __init__(self, snapshot: Snapshot, policy: Policy, drain: Iterable[int] = ()):
         self.snapshot = snapshot
@@ -87,6 +88,7 @@ class State:
             self.leader[group.id] = leader if leader in self.voters[group.id] else NOBODY
             self._add(group.id, 1)
         self._initial = {group: tuple(voters) for group, voters in self.voters.items()}
+        self._initial_leader = dict(self.leader)
         self.rack_limit = self._rack_limits()
 
     # ---- changes --------------------------------------------------------------------------------
@@ -153,6 +155,10 @@ class State:
     def initial(self, group: int) -> tuple[int, ...]:
         """The voters that the group had in the snapshot."""
         return self._initial[group]
+
+    def initial_leader(self, group: int) -> int:
+        """Who led the group in the snapshot."""
+        return self._initial_leader[group]
 
     def _rack_limits(self) -> list[int]:
         """For each number of voters, how many of them one rack may have: as few as the racks'

@@ -38,6 +38,9 @@ from placement.shares import Shares, group_shares
 from placement.shedding import Item, assign, by_load, fitting_cap, shed
 from placement.state import State
 
+#: Skewed loads take two or three rounds.
+ROUNDS_MAX = 64
+
 #: Non-moves that are told per overloaded group.
 SKIPPED_PER_GROUP = 3
 
@@ -124,6 +127,13 @@ class _Pool:
         """A group's load in millionths of the mean."""
         return self.shares.ppm(self.state.ingress[group], 1)
 
+    def may_switch(self, count: int) -> bool:
+        """Do the plan and the table of exceptions have room for so many more?"""
+        fits = (self.switched + count <= self.policy.switches_max
+                and self.exceptions + count <= self.policy.exceptions_max)
+        self.cut = self.cut or self.switched + count > self.policy.switches_max
+        return fits
+
     def move(self, item: Item, to_group: int) -> bool:
         """Switch a partition; False when the table of exceptions, or the plan, is full."""
         row = self.rows[item.id]
@@ -154,10 +164,15 @@ def balance_groups(state: State, policy: Policy) -> Switches:
     if band is None or not any(group for group in state.groups):
         return Switches({}, [], True)
     pool = _Pool(state, policy, band)
-    while _shed_round(pool) or _descent(pool):
+    settled = False
+    for _ in range(ROUNDS_MAX):
+        if not (_shed_round(pool) or _make_room(pool) or _descent(pool)):
+            settled = True
+            break
         pool.reckon()
     return Switches({id_: why for id_, why in pool.why.items()
-                     if state.where[id_] != pool.rows[id_].group}, _explain(pool), not pool.cut)
+                     if state.where[id_] != pool.rows[id_].group}, _explain(pool),
+                    settled and not pool.cut)
 
 
 def _shed_round(pool: _Pool) -> bool:
@@ -170,6 +185,36 @@ def _shed_round(pool: _Pool) -> bool:
     for item, group in assign(leaving, rooms):
         moved = pool.move(item, group) or moved
     return moved
+
+
+def _make_room(pool: _Pool) -> bool:
+    """Large partitions that fit nowhere, where the group with most room can pass small ones on to
+    the others.  Did anything move?  O(groups + items of two groups) per move."""
+    moved = False
+    for group in pool.overloaded():
+        while pool.excess(group):
+            leaving = shed(pool.items[group], pool.excess(group), pool.high[group])
+            if not any(_displace(pool, item) for item in sorted(leaving, key=by_load)):
+                break
+            moved = True
+    return moved
+
+
+def _displace(pool: _Pool, item: Item) -> bool:
+    """Put a partition where most room is, if what is too much there then fits elsewhere."""
+    rooms = pool.rooms()
+    if not rooms:
+        return False
+    roomiest = max(rooms, key=lambda group: (rooms[group], -group))
+    need = item.load - rooms.pop(roomiest)
+    passed_on = shed(pool.items[roomiest], need, fitting_cap(rooms.values()))
+    placed = assign(passed_on, rooms)
+    if sum(small.load for small, _ in placed) < need \
+            or not pool.may_switch(len(placed) + 1):
+        return False
+    for small, group in placed:
+        pool.move(small, group)
+    return pool.move(item, roomiest)
 
 
 def _descent(pool: _Pool) -> bool:
