@@ -178,8 +178,8 @@ class MetadataState:
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
                  "partitions_count", "table", "placed", "plans", "_group_counts",
-                 "_next_incarnation", "_next_producer_id", "_topics", "_by_incarnation", "_producer_epochs",
-                 "_recovered")
+                 "_next_incarnation", "_next_producer_id", "_topics", "_by_incarnation",
+                 "_producer_epochs", "_recovered")
 
     def __init__(self) -> None:
         self.version = 0

@@ -2,7 +2,8 @@
 
 Contract.  Every node runs the task, which paces what that node sends; only the metadata leader does
 more, and nobody anything while there is no plan.  A look gathers a ``World``, decides, writes steps
-down and asks leaders of groups.  What cannot be done now is tried at the next look; nothing here remembers what was done.
+down and asks leaders of groups.  What cannot be done now is tried at the next look; nothing here
+remembers what was done.
 
 Theory.  Two controllers can overlap while a leader does not know yet that it is none: their steps
 are commands of the metadata group, of which only one leader's are committed, and what they ask of

@@ -2,7 +2,8 @@
 
 Contract.  Functions of state and command (``metadata.py``): no clock, no randomness, no I/O.  What
 was asked for wrongly is a ``Result`` with a code and changes nothing.  Every command may come
-twice, late, or after others: a step that has happened or was overtaken is answered with OK and False.
+twice, late, or after others: a step that has happened or was overtaken is answered with OK and
+False.
 
 Invariants.  At most one plan is under way, and one repair waits for it to end.  No move starts but
 in a running plan, after the moves it depends on have ended, and within the plan's limits per node

@@ -70,7 +70,8 @@ class Pair:
 
 
 LIMITS = w.PlanLimits(1 << 20)
-MOVES = (w.PlannedMove(1, w.REPLICA_CHANGE, 7, 1, 40, (1, 2, 3), (1, 2, 4), 4, 1 << 30, "DRAIN", ()),
+MOVES = (w.PlannedMove(1, w.REPLICA_CHANGE, 7, 1, 40, (1, 2, 3), (1, 2, 4), 4, 1 << 30, "DRAIN",
+                       ()),
          w.PlannedMove(2, w.TOPIC_SWITCH, 1042, 0, 1, (7,), (9,), 0, 0, "OVERLOAD", (1,)))
 NODE = n.NodeRow(4, 1 << 62, 3, "h:1", "h:2", "r1", 100, "0.1.0", 1_700_000_000_000)
 EXCHANGES = [
