@@ -13,7 +13,7 @@ dead only when the caller says so (``--scope repair``): a node that restarts is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from admin_cli.failures import CommandFailed
@@ -72,6 +72,12 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
         cluster.SNAPSHOT_FORMAT, facts.cluster_id, facts.metadata_version, now_ms, HASH_VERSION,
         facts.hash_seed, facts.pool_size, facts.replication_factor, facts.exceptions, rows,
         tuple(groups.values()), tuple(partitions))), facts.plan_id)
+
+
+def intended(snapshot: cluster.Snapshot, intents: Mapping[int, str]) -> cluster.Snapshot:
+    """The snapshot as if these states of nodes were wanted."""
+    return snapshot._replace(nodes=tuple(
+        row._replace(state=intents.get(row.id, row.state)) for row in snapshot.nodes))
 
 
 def _ask_all(client: Any, addresses: dict[int, str]) -> dict[int, _Told]:

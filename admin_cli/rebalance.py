@@ -9,8 +9,10 @@ plan has paused itself, 1 anything else that went wrong, 64 a wrong command line
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +50,36 @@ class PlanExit(enum.IntEnum):
     USAGE = 64  # 2 is taken here
 
 
+@contextlib.contextmanager
+def _plan_exits() -> Iterator[None]:
+    """Exit codes that speak of plans: other failures are 1, wrong command lines 64."""
+    try:
+        yield
+    except CommandFailed as error:
+        if not isinstance(error, PlanEnded):
+            error.exit_code = int(ExitCode.FAILED)
+        raise
+    except click.UsageError as error:
+        error.exit_code = int(PlanExit.USAGE)
+        raise
+
+
 class RebalanceGroup(HelpfulGroup):
-    """Commands whose exit codes speak of plans: other failures are 1, wrong command lines 64."""
+    """Commands whose exit codes speak of plans."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """click's, but for the codes."""
-        try:
+        with _plan_exits():
             return super().invoke(ctx)
-        except CommandFailed as error:
-            if not isinstance(error, PlanEnded):
-                error.exit_code = int(ExitCode.FAILED)
-            raise
-        except click.UsageError as error:
-            error.exit_code = int(PlanExit.USAGE)
-            raise
+
+
+class PlanCommand(click.Command):
+    """One such command in another group."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """click's, but for the codes."""
+        with _plan_exits():
+            return super().invoke(ctx)
 
 
 class PlanEnded(CommandFailed):
@@ -169,15 +187,15 @@ def read_policy(path: Path | None) -> Policy:
 
 
 def make(client: Any, options: Options, policy: Policy, window_s: float,
-         session: Session) -> plans.Plan:
-    """A plan for the cluster as it is."""
+         session: Session, intents: Mapping[int, str] | None = None) -> plans.Plan:
+    """A plan for the cluster as it is; ``intents``: as if these were wanted of nodes."""
     try:
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
                                       pause=session.pause)
         if gathered.active_plan and options.scope != SCOPE_REPAIR:
             note(f"Plan {gathered.active_plan[:12]} is being carried out: what it still moves is "
                  f"not in this one.")
-        return make_plan(gathered.snapshot, policy, options)
+        return make_plan(plan_input.intended(gathered.snapshot, intents or {}), policy, options)
     except PlacementError as error:
         raise CommandFailed(f"no plan can be made: {error}.") from error
 

@@ -14,7 +14,11 @@ large enough that a round trip does not starve the stream.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from multiraft.group import Group
+    from multiraft.host import Host
 
 #: A bucket holds what comes in so many milliseconds.
 BURST_MS = 100
@@ -106,3 +110,19 @@ class Pace:
         assert self._out is not None
         due = [self._out.due_ms(), self._into[group, node].due_ms()]
         return None if None in due else max(each for each in due if each is not None)
+
+
+class Paced:
+    """Part of ``MultiRaft``, which has the groups and what they share."""
+
+    _host: Host
+    _groups: dict[int, Group]
+
+    def pace_catch_up(self, limits: Limits) -> None:
+        """From now on these rates for replicas that are being moved.  O(streams)."""
+        pace = self._host.pace
+        concerned = pace.groups
+        pace.set(limits, self._host.now_ms)
+        for group in dict.fromkeys((*concerned, *pace.groups)):
+            if group in self._groups:
+                self._groups[group].touch()

@@ -164,6 +164,6 @@ class Applying:
 
 #: Events an operator wants to read about, and how loud they are.  Those of whole nodes have the
 #: node as their first field.
-LOGGED_EVENTS = {"lease": logging.INFO, "restarted": logging.INFO, "discredited": logging.WARNING,
-                 "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR,
-                 "doubt": logging.WARNING, "repaired": logging.INFO}
+LOGGED_EVENTS = {"lease": logging.INFO, "room": logging.INFO, "restarted": logging.INFO,
+                 "discredited": logging.WARNING, "needs_snapshot": logging.WARNING,
+                 "quarantine": logging.ERROR, "doubt": logging.WARNING, "repaired": logging.INFO}

@@ -72,6 +72,7 @@ from node.life import SERVING, STOPPING, Life
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
 from node.log import LineWriter, logger, tell_left_out, tell_suppressed
+from node.making_way import MakingWay
 from node.member_reports import MemberReports
 from node.metadata import FIRST_GROUP_INCARNATION, MetadataState
 from node.metadata_log import MetadataLog
@@ -238,7 +239,7 @@ class Node:
         self.liveness = LivenessThread(
             Liveness(node, boot_epoch, config.raft.lease_ms, config.raft.liveness_interval_ms),
             self._introduction("liveness"), config.limits.loop_stall_ms_max,
-            config.limits.disk_stall_ms_max, self.disk)
+            config.limits.disk_stall_ms_max, self.disk, self.space)
         self.peering = Peering(self.known, self.peers, self.liveness, self._link, self.log)
         self.probe_file = open_probe(config.data_dir, self.space)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
@@ -261,6 +262,7 @@ class Node:
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
         self.replicas.made = self.repairs.created
         self.scrub = Scrub(self.store, self.disk, self._damaged, config.data_dir, config.storage)
+        self.making_way = MakingWay(core, self.space, self.roles, self.request_round, self.log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
@@ -350,16 +352,13 @@ class Node:
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
                 nursery.start_soon(self.space.run)
+                nursery.start_soon(self.making_way.run)
                 nursery.start_soon(self.scrub.run)
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)
-                nursery.start_soon(self.snapshots.run)
-                nursery.start_soon(self.bulk.close_idle)
-                nursery.start_soon(self.control.close_idle)
-                nursery.start_soon(self.switching.run)
-                nursery.start_soon(self.plans.run)
-                nursery.start_soon(self.watchdog.run)
-                nursery.start_soon(self.known.run)
+                for task in (self.snapshots.run, self.bulk.close_idle, self.control.close_idle,
+                             self.switching.run, self.plans.run, self.watchdog.run, self.known.run):
+                    nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)
                 nursery.start_soon(self.registration.run)

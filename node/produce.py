@@ -29,7 +29,7 @@ from node.histogram import Histogram
 from node.metadata import Location
 from node.openings import opening_of
 from node.pending import PendingAppends, ProduceRequest
-from node.refusals import REFUSALS, Elsewhere, refusal
+from node.refusals import REFUSALS, Elsewhere, NoRoom, refusal
 
 
 class Producing:
@@ -68,9 +68,6 @@ class Producing:
         if not request.batches:
             answer(ProduceReply(()))
             return
-        if self._space is not None and self._space.full:
-            self._refuse_all(request, answer)
-            return
         self._pending.open(produce)
         at = 0
         for slot, part in enumerate(request.batches):
@@ -83,14 +80,6 @@ class Producing:
                 self.refusals[code] = self.refusals.get(code, 0) + 1
                 produce.complete(slot, ProduceResult(code, -1, detail))
 
-    def _refuse_all(self, request: Produce, answer) -> None:
-        """There is no room for records."""
-        self._space.refused += len(request.batches)
-        refused = self.refusals.get(Code.STORAGE_FULL, 0)
-        self.refusals[Code.STORAGE_FULL] = refused + len(request.batches)
-        full = ProduceResult(Code.STORAGE_FULL, -1, ErrorDetail(text=self._space.describe()))
-        answer(ProduceReply((full,) * len(request.batches)))
-
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
                 slot: int, seen_index: int) -> None:
         place = self._directory.place_of(partition)
@@ -99,6 +88,12 @@ class Producing:
         group, tail = place.group, self._tails.get(place.group)
         if place.switch is not None or tail is None or not self._core.is_leader(group):
             group, tail = self._leading(place, partition)
+        if self._space is not None and self._space.full:
+            self._space.refused += 1
+            raise NoRoom(self._space.describe())
+        if not self._core.records_fit(group):
+            raise NoRoom(f"the disks of too many voters of group {group} are full: no majority "
+                         f"could store the records")
         info = check_batch(batch)
         if tail.epoch_of(partition) < place.epoch:
             self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place),

@@ -24,6 +24,10 @@ class Elsewhere(e.ProposalError):
         self.detail = detail
 
 
+class NoRoom(e.ProposalError):
+    """The disk here has no room for records."""
+
+
 #: What a handler catches: definite refusals.
 REFUSALS = (e.ProposalError, e.CodecError)
 
@@ -38,6 +42,7 @@ _CODES: dict[type, Code] = {
     e.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE,
     e.PartitionSealed: Code.STALE_METADATA,
     StaleMetadata: Code.STALE_METADATA,
+    NoRoom: Code.STORAGE_FULL,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,
     e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE,

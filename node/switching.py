@@ -207,6 +207,8 @@ class Switching:
         if not self._core.is_settled(group):
             raise LeaderUnknown(f"the leader of group {group} is new")
         if request.prepare:
+            if not self._core.records_fit(group):
+                raise TimedOut(f"the disks of too many voters of group {group} are full")
             return wire.OpenPartitionReply()
         if tail.epoch_of(request.incarnation) < request.epoch:
             self._open(request)

@@ -5,11 +5,12 @@ and only so that the sum of squared deviations from the band, over all nodes and
 becomes smaller with each move.  So it ends, it cannot go round in circles, and beginning again
 where it ended does nothing.  Hard rules are the ledger's.
 
-Three steps, repeated until none does anything:
+Four steps, repeated until none does anything:
 
-    shed     the excess of each overloaded node, largest replicas first among those that fit
-    fill     nodes below the band, which are new or were emptied, from the fullest ones
-    descend  single moves, then exchanges, that fit nowhere and still make things better
+    shed       the excess of each overloaded node, largest replicas first among those that fit
+    fill       nodes below the band, which are new or were emptied, from the fullest ones
+    make room  large replicas that fit nowhere, where small ones can be passed on to others
+    descend    single moves, then exchanges, that fit nowhere and still make things better
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ ROUNDS_MAX = 64
 #: Targets that ``descend`` looks at for each replica: those with most room.
 DESCENT_TARGETS = 8
 
+#: Large replicas of an overloaded node for which ``make room`` is tried.
+DISPLACED_MAX = 4
+
 #: Replicas of either side that ``descend`` looks at for an exchange.
 EXCHANGE_ITEMS = 24
 
@@ -58,6 +62,13 @@ class Excess(NamedTuple):
     position: int
 
 
+class Mark(NamedTuple):
+    """Where the ledger stood."""
+
+    why: dict[int, Why]
+    spent_bytes: int
+
+
 class _Balance:
     """The ledger with what balancing adds: targets, who gives and takes, the budget."""
 
@@ -68,6 +79,7 @@ class _Balance:
         excluded = ledger.policy.excluded_nodes
         self.gives = [node.holds and node.id not in excluded for node in self.state.nodes]
         self.takes = [node.takes and node.id not in excluded for node in self.state.nodes]
+        self.journal: list[tuple[int, list[int], int]] = []
         self.one_node = ledger.options.scope == SCOPE_NODE
         if self.one_node:
             self._only(self.state.index[ledger.options.node])
@@ -196,6 +208,7 @@ class _Balance:
     def move(self, group: int, source: int, target: int, position: int, reason: str) -> None:
         """Move a replica that all rules allow."""
         ledger = self.ledger
+        self.journal.append((group, self.state.voters[group], self.state.leader[group]))
         ledger.spent_bytes += self.price(group, source, target)
         relieved = source if reason == OVERLOAD else target
         before = ledger.ppm(relieved, position)
@@ -203,6 +216,18 @@ class _Balance:
         after = ledger.ppm(relieved, position, -load if relieved == source else load)
         ledger.replace(group, source, target, Why(reason, NAMES[position],
                                                   self.state.ids[relieved], before, after))
+
+    def mark(self) -> Mark:
+        """To come back to."""
+        self.journal.clear()
+        return Mark(dict(self.ledger.why), self.ledger.spent_bytes)
+
+    def back_to(self, mark: Mark) -> None:
+        """Undo all moves since the mark."""
+        for group, voters, leader in reversed(self.journal):
+            self.state.set_members(group, voters, leader)
+        self.journal.clear()
+        self.ledger.why, self.ledger.spent_bytes = mark
 
     def overloaded(self) -> list[Excess]:
         """Nodes above a target, worst first."""
@@ -222,7 +247,8 @@ def balance_replicas(ledger: Ledger) -> bool:
         ledger.reckon()
         balance = _Balance(ledger)
         moved = False
-        while _shed(balance) or _fill(balance) or _descend(balance):
+        while (_shed(balance) or _fill(balance) or _make_room(balance)
+               or _descend(balance)):
             moved = True
         if not moved:
             return True
@@ -290,6 +316,51 @@ def _pull(balance: _Balance, source: int, target: int, position: int) -> bool:
             balance.move(item.id, source, target, position, NEW_NODE)
             return True
     return False
+
+
+def _make_room(balance: _Balance) -> bool:
+    """Move a large replica to where most room is, and small ones from there to wherever they fit.
+    Did anything move?"""
+    if balance.one_node:
+        return False
+    for _, node, position in balance.overloaded():
+        if not balance.gives[node]:
+            continue
+        targets = sorted((target for target in range(len(balance.takes)) if balance.takes[target]
+                          and balance.gives[target] and target != node),
+                         key=lambda target: (-balance.room(target, position), target))
+        items = balance.items(node, position)
+        whole = max((item.load for item in items), default=0)
+        for item in sorted(shed(items, balance.over(node, position), whole),
+                           key=by_load)[:DISPLACED_MAX]:
+            allowed = (target for target in targets
+                       if balance.ledger.may_take(item.id, target, node))
+            for target, _ in zip(allowed, range(DESCENT_TARGETS), strict=False):
+                if _displace(balance, item, node, target, position):
+                    return True
+    return False
+
+
+def _displace(balance: _Balance, item: Item, node: int, target: int, position: int) -> bool:
+    """Try it; everything is as before when the target stays above a target of its own."""
+    if not balance.affordable(item.id, node, target):
+        return False
+    mark = balance.mark()
+    before = balance.cost(node) + balance.cost(target)
+    balance.move(item.id, node, target, position, OVERLOAD)
+    for each in balance.positions:
+        excess = balance.over(target, each)
+        cap = fitting_cap(balance.room(other, each) for other in range(len(balance.takes))
+                          if balance.takes[other] and other != target)
+        small = [other for other in balance.items(target, each) if other.id != item.id]
+        for other in sorted(shed(small, excess, cap), key=by_load):
+            if balance.over(target, each):
+                _place(balance, other, target, each)
+    if any(balance.over(target, each) for each in balance.positions) \
+            or balance.cost(node) + balance.cost(target) >= before:
+        balance.back_to(mark)
+        return False
+    return True
 
 
 def _descend(balance: _Balance) -> bool:

@@ -5,7 +5,7 @@ in whole numbers, O(items + bins log bins).  A share is by weight, corrected in 
 
 * A rack takes at most its even part of each group, so racks with little weight per replica are full
   before the others are, and the rest is shared by the others (water filling).
-* A bin with a *giant*, an item larger than the share of its bin, holds nothing else; the others
+* A bin with a *giant*, an item larger than the share of any bin, holds nothing else; the others
   share what is left.  Without that, "the worst node is at the lower bound" would be said of any
   placement as soon as one partition is hot.
 
@@ -94,15 +94,14 @@ def shares_of(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int]
 
 def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int], total: int,
                   weight: int) -> list[tuple[int, int]]:
-    """(load, bin) of the items that may be giants, largest per weight of their bin first; a
+    """(load, bin) of the items that may be giants, largest first; a
     homeless one counts for the heaviest bin.  At most _SMALL_PART times as many as bins."""
     heaviest = max(range(len(bins.weights)), key=lambda each: (bins.weights[each], -each))
     found = []
     for bin_, items in ((heaviest, homeless), *enumerate(held)):
         least = total * bins.weights[bin_] // (_SMALL_PART * weight)
         found += [(load, bin_) for load in items if load > least]
-    found.sort(key=lambda piece: (-(piece[0] << _WEIGHT_BITS) // max(1, bins.weights[piece[1]]),
-                                  -piece[0], piece[1]))
+    found.sort(key=lambda piece: (-piece[0], piece[1]))
     return found
 
 
@@ -170,12 +169,13 @@ def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[t
     weights = list(bins.weights)
     caps = list(bins.rack_caps)
     rest = total
+    heaviest = max(weights)
     levels = _fill(bins, weights, rest, caps)
     for piece, bin_ in pieces:
         rack = bins.racks[bin_]
         load, heavy = levels[rack]
-        if piece * heavy <= load * bins.weights[bin_]:
-            break
+        if piece * heavy <= load * heaviest:
+            continue  # there are bins that it fits into
         rest -= piece
         caps[rack] -= min(piece, caps[rack])
         weights[bin_] = 0

@@ -108,6 +108,7 @@ class Ailing:
     start: Callable[[], None]
     faulty: bool
     _recover: Callable[[], None]
+    led_groups: Callable[[], list[int]]
     _world: World
     _queue: EventQueue
     _trace: Trace
@@ -251,7 +252,21 @@ class Ailing:
         if was_full != self._room.full:
             self._marks["disk full" if self._room.full else "room again"] += 1
             self._trace.line(self.node, -1, "room", "none" if self._room.full else "again")
+        if self._room.full:
+            self.later(0, self._make_way)
         self.request_round()
+
+    def _make_way(self) -> None:
+        """As the real node: groups led here go to nodes that take records."""
+        for group in self.led_groups():
+            if self._raft.make_way(group):
+                self._marks["made way for records"] += 1
+        self.request_round()
+
+    @property
+    def disk_is_full(self) -> bool:
+        """Whether records are refused here."""
+        return self._room.full
 
     def _keep_looking(self) -> None:
         """As long as this life lasts."""

@@ -112,7 +112,7 @@ class DiskWorker:
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
             tail = store.tails.get(METADATA_GROUP)
             applied = tail.applied_index if tail is not None else 0
-            plan = store.checkpoint_plan(self._node.commits(), list(self._node.state))
+            plan = store.checkpoint_plan(self._node.commits(), self._node.extra())
             self._begin(plan.execute, (), lambda: self._checkpointed(plan, applied),
                         self._no_checkpoint)
         elif (prepare := store.prepare_plan()) is not None:

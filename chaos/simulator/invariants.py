@@ -22,10 +22,13 @@ from chaos.simulator.model import (
     ReplicaModel,
 )
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
-from multiraft import core
+from multiraft import _layout, core
 from multiraft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
 from multiraft.store import GroupRestored
 from multiraft.types import Entry, EntryKind
+
+#: A batch's first value begins within so many bytes of its records.
+FIRST_VALUE_BYTES = 48
 
 HOOKS = ("on_stage", "on_send", "on_leader", "on_commit", "on_apply", "on_recover", "on_ack",
          "on_read", "on_converged")
@@ -261,6 +264,8 @@ class OffsetsDense(Invariant):
         if partition is None:
             partition = group.partitions[entry.partition] = PartitionModel(entry.partition)
         batch = group.batch_of(entry)
+        self.require(sent_to(batch.payload, entry.partition), "partition {}: a batch is committed "
+                     "that was sent to another one", entry.partition)
         self.require(batch.base_offset == partition.next_offset,
                      "partition {}: committed batch at offset {}, expected {}", entry.partition,
                      batch.base_offset, partition.next_offset)
@@ -269,6 +274,12 @@ class OffsetsDense(Invariant):
                      batch.base_offset)
         partition.batches[batch.base_offset] = batch
         partition.next_offset += batch.count
+
+
+def sent_to(payload: bytes, partition: int) -> bool:
+    """Whether the first record of a batch names this partition: values say where they were sent."""
+    head = _layout.BATCH_HEADER_BYTES
+    return payload.find(b"%d/" % partition, head, head + FIRST_VALUE_BYTES) >= 0
 
 
 class RetriesExactlyOnce(Invariant):

@@ -106,8 +106,7 @@ class Mending:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is whole after a start that met the damage: it sees other limits of a hole
-        than a scrub, and may doubt once more."""
+        """Whether it is whole after a start that met the damage: nobody doubts it from then on."""
         return self.is_whole and not self._unmet
 
     def under_repair(self) -> list[str]:
@@ -143,7 +142,7 @@ class Mending:
     def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk) -> None:
         if to in self._connected:
             self._network.send(self.node, to, "bulk", (item,),
-                               self._world.nodes[to].receive_bulk)
+                               self._world.everyone[to].receive_bulk)
 
     def receive_bulk(self, sender: int, frame: tuple) -> None:
         self._arrived(self._take_bulk, sender, frame)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from chaos.simulator.invariants import ALL, HOOKS, Invariant, Violation
-from chaos.simulator.model import GroupModel, LogModel, ReplicaModel
+from chaos.simulator.model import NO_HARD_STATE, GroupModel, LogModel, ReplicaModel
 from chaos.simulator.operations import AppendOperation, ReadOperation
 from multiraft.messages import Append, GroupMessage, Message
 from multiraft.ready import Writes
@@ -158,6 +158,18 @@ class Witness:
             if used and not any(known):
                 raise Violation("DurableSurvives", f"{replica} is gone, and nobody removed it")
             replica.restart_buried()
+
+    def wiped(self, node: int) -> None:
+        """Its disk is gone for good.  What it held counts as held: it was, when it was said."""
+        for group in self.groups.values():
+            if node in group.replicas:
+                group.replicas[node].buried = True
+
+    def forgotten(self, node: int) -> None:
+        """It goes on under its id with an empty directory, which nobody should let it."""
+        for group in self.groups.values():
+            if node in group.replicas:
+                group.replicas[node].restart(LogModel(), NO_HARD_STATE, 0)
 
     @property
     def first_leaders(self) -> int:

@@ -486,7 +486,11 @@ class ConsumerState:
         """One partition was refused (``code`` None: no answer at all)."""
         error = (exception_for(code, detail) if code is not None
                  else TimedOut(f"no answer: {detail.text}"))
-        if code == Code.MOVED and self._went(reader, error.detail, now_ms):
+        if code == Code.MOVED and self._knows_where(reader, error.detail):
+            if reader.moves <= MOVES_MAX:
+                self._later(now_ms)
+            else:  # nodes that send it to each other: some of them are behind
+                self._pause(reader, error, now_ms)
             return
         elsewhere, reader.part, reader.ends = reader.part is not None, None, None
         if reader.resolved and code != Code.OFFSET_OUT_OF_RANGE and not elsewhere:
@@ -502,17 +506,14 @@ class ConsumerState:
             self.error = error
         self._pause(reader, error, now_ms)
 
-    def _went(self, reader: _Reader, detail: ErrorDetail, now_ms: int) -> bool:
-        """What was asked for is elsewhere: go there at once; False = pause first."""
+    def _knows_where(self, reader: _Reader, detail: ErrorDetail) -> bool:
+        """What was asked for is elsewhere; whether it is known whom to ask there."""
         is_end = self._metadata.moved(reader.incarnation, detail)
+        reader.moves += 1
         reader.part = None
         if detail.leader in self._metadata.nodes and (not is_end or reader.asks == SEARCH):
             reader.part = Part(detail.leader, detail.epoch, detail.end_offset)
-        reader.moves += 1
-        if reader.moves > MOVES_MAX or not (reader.part or (is_end and reader.asks != SEARCH)):
-            return False
-        self._later(now_ms)
-        return True
+        return reader.part is not None or (is_end and reader.asks != SEARCH)
 
     def _rewindable(self, reader: _Reader) -> bool:
         """The start was no offset and nothing was read yet: retention overtook us, ask again."""

@@ -175,6 +175,7 @@ class Store:
             if log is not None:
                 log.cached.clear()
             log = self._logs[group] = GroupLog(group, incarnation, configuration)
+            log.settled = ((0, self._lane.position),)  # what stands there was never its
             if self._lane_damage:
                 log.doubt(self._lane_damage)
             self.tails[group] = PartitionTail(group)
@@ -483,8 +484,9 @@ class Store:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the lane grew enough since the last one, and none is being written."""
-        grown = self._lane.durable - self._checkpoint_position
+        """Whether the lane grew enough since the last one, and none is being written.  Records that
+        wait for their sync are none of its business yet: it could not speak of them."""
+        grown = self._lane.synced - self._checkpoint_position
         enough = max(self.config.checkpoint_bytes,
                      self.config.checkpoint_growth_factor * self._checkpoint_size)
         return grown >= enough and not self._checkpoint_in_flight

@@ -220,6 +220,29 @@ class Interaction(MemberVerbs, SnapshotVerbs):
             self.lines.append(f"refused: {error}")
         self.drain(node)
 
+    def do_room(self, command: Command) -> None:
+        """room n1 none|again: all nodes that n1 holds up hear of its disk."""
+        node, full = self.nodes[command.node()], command.arguments[1] == "none"
+        for other in self.alive():
+            if other is not node:
+                other.core.peer_full(node.id, full)
+                self.drain(other)
+
+    def do_fits(self, command: Command) -> list[str]:
+        """fits n1 g1: whether n1 would take records for g1."""
+        return [str(self.nodes[command.node()].core.records_fit(command.group())).lower()]
+
+    def do_make_way(self, command: Command) -> list[str] | None:
+        """make-way n1 g1: the disk of n1 has no room for records."""
+        node = self.nodes[command.node()]
+        try:
+            under_way = node.core.make_way(command.group())
+        except ProposalError as error:
+            self.lines.append(f"refused: {error}")
+            return None
+        self.drain(node)
+        return None if under_way else [f"n{node.id} keeps g{command.group()}"]
+
     def do_resign(self, command: Command) -> None:
         """resign n1 g1 why: give up leadership."""
         node = self.nodes[command.node()]

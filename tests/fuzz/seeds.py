@@ -170,7 +170,7 @@ def handshakes() -> list[bytes]:
 
 def liveness_headers() -> list[bytes]:
     """A question with an answer."""
-    return [cbor2.dumps({"question": [1, 2, 3, 4], "answer": [1, 2, 3]})]
+    return [cbor2.dumps({"question": [1, 2, 3, 4], "answer": [1, 2, 3, 0]})]
 
 
 def repair_frames() -> list[bytes]:

@@ -44,6 +44,7 @@ class Group:
         self.leader = leader
         self.term = number  # they differ, so that stamps have to be kept above each other
         self.settled = True
+        self.has_room = True
 
     def append(self, kind: EntryKind, payload=b"", base_offset=-1, batch=None) -> None:
         entry = Entry(kind, self.tail.group, 1, self.term, self.tail.last_index + 1, P, base_offset,
@@ -79,6 +80,9 @@ class Node:
 
     def is_settled(self, group: int) -> bool:
         return self.is_leader(group) and self.world.groups[group].settled
+
+    def records_fit(self, group: int) -> bool:
+        return self.world.groups[group].has_room
 
     def leader_hint(self, group: int) -> tuple[int, int]:
         return self.world.groups[group].leader, self.world.groups[group].term
@@ -323,15 +327,16 @@ def test_dying_again_and_again_only_delays():
 # ---- what holds it up ---------------------------------------------------------------------------
 
 
-def test_nothing_is_sealed_while_the_next_group_would_not_take_it():
+@pytest.mark.parametrize("lacks", ["settled", "has_room"])
+def test_nothing_is_sealed_while_the_next_group_would_not_take_it(lacks):
     world = World((1, 2))
     world.fill(RECORDS)
-    world.groups[world.there].settled = False
+    setattr(world.groups[world.there], lacks, False)
     world.decide()
     asked = f"ask {world.groups[world.there].leader} to prepare"
     world.run(lambda: sum(asked in line for line in world.trace) > 5)
     assert world.groups[world.here].tail.is_open(P), "appends go on"
-    world.groups[world.there].settled = True
+    setattr(world.groups[world.there], lacks, True)
     check(world.run(lambda: world.published))
 
 
