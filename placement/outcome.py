@@ -198,19 +198,25 @@ def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence
     """Load that has to change its node so that every node is inside the band: what is on nodes that
     are left and what is above targets, and at least what is missing elsewhere.  ``held`` are the
     items of each node; one that is larger than the target may stay, alone, and nothing less than
-    an item can go."""
+    an item can go.  Of two giants in one bin, all but one need a bin that is emptied for them."""
     forced = sum(sum(items) for items, leaving in zip(held, leaves, strict=True) if leaving)
     if not balances:
         return forced
-    excess = missing = 0
+    widest = max((high for high, counts in zip(shares.high, judged, strict=True) if counts),
+                 default=0)
+    excess = missing = giants = 0
+    kept = []  # what each bin may keep
     for items, high, low, counts in zip(held, shares.high, shares.low, judged, strict=True):
         if counts:
             load = sum(items)
             over = load - max(high, max(items, default=0))
-            if over > 0:
-                excess += max(over, min(filter(None, items)))
+            leaving = max(over, min(filter(None, items))) if over > 0 else 0
+            excess += leaving
             missing += max(0, low - load)
-    return max(forced + excess, missing)
+            giants += max(0, sum(item > widest for item in items) - 1)
+            kept.append(load - leaving)
+    emptied = sum(sorted(kept)[:giants])
+    return max(forced + excess + emptied, missing)
 
 
 def _groups_outcome(start: State, end: State, band: Band, options: Options) -> ResourceOutcome:

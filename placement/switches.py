@@ -170,13 +170,30 @@ def balance_groups(state: State, policy: Policy) -> Switches:
     pool = _Pool(state, policy, band)
     settled = False
     for _ in range(ROUNDS_MAX):
-        if not (_shed_round(pool) or _make_room(pool) or _descent(pool) or _exchange(pool)):
+        placed = _large_first(pool)
+        if not (_shed_round(pool) or placed or _make_room(pool) or _descent(pool)
+                or _exchange(pool)):
             settled = True
             break
         pool.reckon()
     return Switches({id_: why for id_, why in pool.why.items()
                      if state.where[id_] != pool.rows[id_].group}, _explain(pool),
                     settled and not pool.cut)
+
+
+def _large_first(pool: _Pool) -> bool:
+    """Large partitions of groups that small ones cannot relieve, while there is most room: later it
+    would have to be made again.  Did anything move?"""
+    cap = fitting_cap(pool.rooms().values())
+    moved = False
+    for group in pool.overloaded():
+        excess, items = pool.excess(group), pool.items[group]
+        if sum(item.load for item in shed(items, excess, cap)) >= excess:
+            continue
+        for item in sorted(shed(items, excess, pool.high[group]), key=by_load):
+            if item.load > cap:
+                moved = _displace(pool, item) or moved
+    return moved
 
 
 def _shed_round(pool: _Pool) -> bool:
