@@ -105,6 +105,11 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
         room = min(config.catch_up_append_bytes, window_bytes - member.inflight_bytes)
     if room <= 0:
         return  # an acknowledgement makes room and looks here again
+    paced = first <= group.log.commit and group.host.pace.is_paced(group.id, member.node)
+    if paced:
+        room = min(room, _paced_room(group, member))
+        if room <= 0:
+            return  # the timer looks here again
     if first < group.log.first_index:
         snapshot.offer(group, member)
         return
@@ -116,8 +121,24 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
             return  # a single entry may exceed the window only when it is alone in it
     _send_append(group, member, first - 1, last)
     member.sent(last, size, group.host.now_ms)
+    if paced:
+        group.host.pace.took(group.id, member.node, size)
     if last < group.log.staged_index and member.inflight_bytes < window_bytes:
         group.touch()
+
+
+def _paced_room(group: Group, member: Progress) -> int:
+    """Bytes that may go to a replica that is being moved; when none may, it is not silent because
+    of that, and the timer is armed for when some may."""
+    host = group.host
+    room = host.pace.room(group.id, member.node, host.now_ms)
+    if room < 1:
+        if not member.inflight:
+            member.progressed_ms = host.now_ms
+        due_ms = host.pace.due_ms(group.id, member.node)
+        if due_ms is not None:
+            host.timers.arm(group.id, max(due_ms, host.now_ms + 1))
+    return room
 
 
 def _range(group: Group, first: int, room: int, fresh: tuple[Entry, ...]) -> tuple[int, int]:

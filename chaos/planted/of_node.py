@@ -47,6 +47,6 @@ BUGS = (
         "sync or file is not last",
         "file is not last",
         "writes are acknowledged out of the page cache (Jepsen: NATS JetStream 2.12.1)",
-        # The power of all nodes goes in each of its first three turns.
-        Run(45, ("power-loss",), 1148)),
+        # The power of all nodes goes in its first turn, and in the second.
+        Run(15, ("power-loss",), 1148)),
 )

@@ -3,8 +3,8 @@
 Contract.  Asked by ``filesystem.SimulatedFilesystem`` before an effect.  A write that fails has
 taken effect up to some sector.  A sync that fails leaves of each unsynced sector some version on
 the disk, and the page cache calls all of them clean: it goes on showing what was written, and the
-next sync of the file succeeds without writing any of it; so with a directory and its names. Room is
-counted in bytes that files own, reserved or written.
+next sync of the file succeeds without writing any of it; so with a directory and its names.  Room
+is counted in bytes that files own, reserved or written.
 
 Theory.  Rebello et al., "Can applications recover from fsync failures?" (ATC 2020): after a failed
 fsync the pages are clean and in most file systems hold what the disk does not.

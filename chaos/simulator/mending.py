@@ -131,8 +131,7 @@ class Mending:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is whole after a start that met the damage: it sees other limits of a hole
-        than a scrub, and may doubt once more."""
+        """Whether it is whole after a start that met the damage: nobody doubts it from then on."""
         return self.is_whole and not self._unmet
 
     def under_repair(self) -> list[str]:

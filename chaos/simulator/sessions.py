@@ -167,7 +167,7 @@ class Sessions:
             high_watermark = self._store.tails[group].high_watermark(partition)
         except UnknownPartition:
             return offset
-        found = self._store.fetch(partition, offset, bytes_max, high_watermark)
+        found = self._store.fetch(group, partition, offset, bytes_max, high_watermark)
         try:
             batches = found.buffers if found.plan is None else found.plan.execute()
         except CorruptRange as error:

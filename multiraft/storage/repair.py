@@ -199,7 +199,6 @@ class Repair:
         partition = log.partitions.get(entry.partition)
         if partition is None:
             partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
-            self._store._partitions.setdefault(entry.partition, []).append(partition)
         partition.repair(entry.base_offset, entry.batch.count, entry.index,
                          entry.batch.max_timestamp_ms)
 

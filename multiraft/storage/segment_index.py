@@ -29,7 +29,7 @@ from multiraft.storage.lane import Segment, index_path
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 
 _HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 _ALIGN = _layout.ENTRY_ALIGNMENT - 1
@@ -472,7 +472,7 @@ _PAIR = (plain.WHOLE, plain.WHOLE)
 #: Shapes of a group's run and of the whole file.
 _RUN = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
         plain.Optional((plain.WHOLE, plain.BYTES, plain.BYTES, [plain.WHOLE], [plain.WHOLE])),
-        [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES)],
+        [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES, [_PAIR])],
         plain.Optional(_PAIR), [(*[plain.WHOLE] * 7, plain.MARK)], plain.WHOLE, [_PAIR],
         plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
         plain.Optional((plain.WHOLE, plain.BYTES)), _PAIR)

@@ -29,6 +29,7 @@ from chaos.history import (
     write_history,
 )
 from chaos.report import NoRun, build, charts, series
+from chaos.report.build import ANOMALIES_OPEN
 from chaos.report.command import report_command, server
 from chaos.report.lanes import LANES_MAX, partition
 from chaos.report.words import count, duration, replay
@@ -90,6 +91,19 @@ def test_a_page_says_what_happened_and_needs_nothing_else(folder: Path):
     assert not re.findall(r"(?:src|href)=\"(?!#|data:|\n?data:)", page), "nothing is fetched"
     assert "multiraft chaos run --backend process" in page
     assert "--nemesis kill" in page
+
+
+def test_the_first_anomalies_stand_above_the_charts_and_the_others_are_a_click_away(folder: Path):
+    path = folder / "verdict.json"
+    verdict = json.loads(path.read_text(encoding="utf-8"))
+    verdict["anomalies"] = [{**verdict["anomalies"][0], "text": f"number {number} is lost"}
+                            for number in range(ANOMALIES_OPEN + 3)]
+    path.write_text(json.dumps(verdict), encoding="utf-8")
+    page = build(folder).read_text(encoding="utf-8")
+    shown, _, hidden = page.partition("3 more that are listed")
+    assert f"number {ANOMALIES_OPEN - 1} is lost" in shown
+    assert f"number {ANOMALIES_OPEN} is lost" not in shown
+    assert f"number {ANOMALIES_OPEN + 2} is lost" in hidden
 
 
 def test_a_run_that_broke_off_is_shown_as_far_as_it_came(tmp_path: Path):

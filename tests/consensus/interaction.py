@@ -136,8 +136,8 @@ class Interaction(MemberVerbs, SnapshotVerbs):
 
     def do_cluster(self, command: Command) -> list[str] | None:
         """cluster nodes=3 groups=1 seed=1 [replicas=R] [append=BYTES] [window=BYTES]
-        [catch_up=BYTES] [uncommitted=BYTES] [reexamine=N] [lag=N] [relaxed=1]: nodes that
-        support and reach each other."""
+        [catch_up=BYTES] [uncommitted=BYTES] [reexamine=N] [lag=N] [relaxed=1]: nodes that support
+        and reach each other."""
         nodes = command.number("nodes", 3)
         self.seed = command.number("seed", 1)
         uncommitted = command.number("uncommitted", 1 << 16)

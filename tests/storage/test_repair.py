@@ -134,7 +134,7 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
     again = open_store(disk.filesystem, DIRECTORY)
     assert not again.groups[1].quarantined
     assert entries_of(again, 1) == originals
-    fetched = again.fetch(100, 3, 1 << 20, 10)
+    fetched = again.fetch(1, 100, 3, 1 << 20, 10)
     assert fetched.plan is not None
     fetched.plan.execute()
 
