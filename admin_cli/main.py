@@ -32,6 +32,8 @@ COMMANDS = {
     "consume": ("admin_cli.consume:consume", "Read the records of a topic."),
     "cluster": ("admin_cli.cluster:cluster", "The nodes and what they lead."),
     "group": ("admin_cli.groups:group", "The Raft groups: who leads, who the members are."),
+    "rebalance": ("admin_cli.rebalance:rebalance",
+                  "Plans that move leaders, partitions and replicas."),
     "placement": ("admin_cli.placements:placement", "Where partitions are, and why; switch one."),
     "node": ("admin_cli.nodes:node", "The nodes of a cluster; run one."),
     "completion": ("admin_cli.completion:completion", "Shell completion for bash, zsh and fish."),

@@ -72,7 +72,7 @@ class Row(NamedTuple):
 
     @property
     def gap(self) -> float:
-        return self.worst / self.bound - 1
+        return round(self.worst / self.bound - 1, 9)  # the edge of the band is inside
 
 
 def drawn(distribution: str, count: int, seed: int) -> list[int]:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from multiraft import changes, doubt, election, membership, neighbours, reads, replication, snapshot
+from multiraft.catch_up import Paced
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -92,7 +93,7 @@ class Proposed(NamedTuple):
     duplicate: bool
 
 
-class MultiRaft(Repairing):
+class MultiRaft(Repairing, Paced):
     """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back."""
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance, now_ms: int):

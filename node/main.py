@@ -85,6 +85,7 @@ from node.peering import Peering
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.placement_admin import PlacementAdmin
+from node.plans.service import Plans
 from node.produce import Producing, acknowledged, ambiguous
 from node.readable import Readable
 from node.registration import Registration
@@ -185,7 +186,9 @@ class Node:
         self.node_admin = NodeAdmin(core, self.metadata_log, self.known, config.node.id,
                                     lambda: self.scrub)
         self.placement_admin = PlacementAdmin(core, store.tails, self.metadata_log)
-        others = {**self.node_admin.handlers, **self.placement_admin.handlers}
+        self.plans = Plans(self)
+        others = {**self.node_admin.handlers, **self.placement_admin.handlers,
+                  **self.plans.handlers}
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
                            self.surveying, config, self.known, others, self.request_round,
                            self.roles)
@@ -270,7 +273,7 @@ class Node:
         record = bootstrap.record_of(config.node, self.store.incarnation, self.store.boot_epoch,
                                      multiraft.__version__, wall_ms())
         handlers = {**self.node_admin.peer_handlers, **self.placement_admin.peer_handlers,
-                    **self.switching.handlers}
+                    **self.switching.handlers, **self.plans.peer_handlers}
         self.peer_requests = PeerRequests(self.control, handlers, self.admin.refusal,
                                           self.bulk.handlers)
         self.requests = MetadataRequests(self.core, handlers, self.peer_requests)
@@ -353,12 +356,9 @@ class Node:
                 nursery.start_soon(self.scrub.run)
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)
-                nursery.start_soon(self.snapshots.run)
-                nursery.start_soon(self.bulk.close_idle)
-                nursery.start_soon(self.control.close_idle)
-                nursery.start_soon(self.switching.run)
-                nursery.start_soon(self.watchdog.run)
-                nursery.start_soon(self.known.run)
+                for task in (self.snapshots.run, self.bulk.close_idle, self.control.close_idle,
+                             self.switching.run, self.plans.run, self.watchdog.run, self.known.run):
+                    nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)
                 nursery.start_soon(self.registration.run)

@@ -35,9 +35,11 @@ from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Swit
 from node.metadata_commands import (
     PARTITIONS_PER_TOPIC_MAX,
     AllocateProducerIds,
+    ApplyPlan,
     Bootstrap,
     BumpProducerEpoch,
     Command,
+    ControlPlan,
     CreateTopic,
     DecideSwitch,
     DeleteTopic,
@@ -48,6 +50,8 @@ from node.metadata_commands import (
     RecoverGroup,
     RegisterNode,
     RemoveNode,
+    SetNodeState,
+    StepMove,
     TrimChain,
     decode_command,
     encode_command,
@@ -55,14 +59,17 @@ from node.metadata_commands import (
 )
 from node.metadata_nodes import NodeTable
 from node.metadata_result import Result, over, refused
+from node.plans.state import PlanTable
 from placement import PlacementError, Topology, assign, default_group
 
 __all__ = [
     "AllocateProducerIds",
+    "ApplyPlan",
     "Bootstrap",
     "BumpProducerEpoch",
     "ChainLink",
     "Command",
+    "ControlPlan",
     "CreateTopic",
     "DecideSwitch",
     "DeleteTopic",
@@ -78,6 +85,8 @@ __all__ = [
     "RegisterNode",
     "RemoveNode",
     "Result",
+    "SetNodeState",
+    "StepMove",
     "Switch",
     "Topic",
     "TrimChain",
@@ -87,9 +96,10 @@ __all__ = [
     "topic_name_fault",
 ]
 
-#: Version 1 knew no removed nodes and no recorded members, version 2 no switches; they are read.
-SNAPSHOT_VERSION = 3
-SNAPSHOT_VERSIONS_READ = (1, 2, 3)
+#: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no
+#: plans and no states of nodes; they are read.
+SNAPSHOT_VERSION = 4
+SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4)
 
 #: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
 TOPICS_MAX = 1 << 21
@@ -167,9 +177,9 @@ class MetadataState:
     """
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
-                 "partitions_count", "table", "placed", "_group_counts", "_next_incarnation",
-                 "_next_producer_id", "_topics", "_by_incarnation", "_producer_epochs",
-                 "_recovered")
+                 "partitions_count", "table", "placed", "plans", "_group_counts",
+                 "_next_incarnation", "_next_producer_id", "_topics", "_by_incarnation",
+                 "_producer_epochs", "_recovered")
 
     def __init__(self) -> None:
         self.version = 0
@@ -180,6 +190,7 @@ class MetadataState:
         self.partitions_count = 0
         self.table = NodeTable()  # nodes and members of groups; changed by commands only
         self.placed = ChainTable()  # partitions that are elsewhere, or going there; likewise
+        self.plans = PlanTable()  # what is being moved; likewise
         self._group_counts: list[int] = []
         self._next_incarnation = 1
         self._next_producer_id = 1
@@ -219,7 +230,22 @@ class MetadataState:
         return self.table.register(self.version, command)
 
     def _remove_node(self, command: RemoveNode) -> Result:
-        return self.table.remove(self.version, command)
+        result = self.table.remove(self.version, command)
+        if result.code == Code.OK:
+            self.plans.forget_node(command.node)
+        return result
+
+    def _set_node_state(self, command: SetNodeState) -> Result:
+        return self.table.set_state(command)
+
+    def _apply_plan(self, command: ApplyPlan) -> Result:
+        return self.plans.apply(command, self.cluster_id.hex())
+
+    def _control_plan(self, command: ControlPlan) -> Result:
+        return self.plans.control(command)
+
+    def _step_move(self, command: StepMove) -> Result:
+        return self.plans.step(command)
 
     def _record_members(self, command: RecordMembers) -> Result:
         return self.table.record(command)
@@ -449,6 +475,7 @@ class MetadataState:
             **self.placed.snapshot(),
             "producer_epochs": list(self._producer_epochs.items()),
             "recovered": list(self._recovered.items()),
+            "plans": self.plans.snapshot(),
         }
 
     @classmethod
@@ -480,6 +507,8 @@ class MetadataState:
         self._by_incarnation = SortedDict((topic.incarnation, topic) for topic in topics)
         self.partitions_count = sum(topic.partitions for topic in topics)
         self.placed.fill(snapshot)
+        if snapshot["version"] > 3:
+            self.plans.fill(snapshot["plans"])
         self._producer_epochs = {producer: epoch
                                  for producer, epoch in snapshot["producer_epochs"]}
         self._recovered = {group: tuple(row) for group, row in snapshot.get("recovered", ())}
@@ -504,6 +533,7 @@ class MetadataState:
         assert chained == len(self.placed.chains), "a chain without a partition"
         assert switched == len(self.placed.switches), "a switch without a partition"
         self.placed._check()
+        self.plans._check()
         assert len(self._producer_epochs) <= PRODUCER_EPOCHS_MAX
         self.table._check()
 
@@ -544,4 +574,8 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     DecideSwitch: MetadataState._decide_switch,
     PublishSwitch: MetadataState._publish_switch,
     TrimChain: MetadataState._trim_chain,
+    SetNodeState: MetadataState._set_node_state,
+    ApplyPlan: MetadataState._apply_plan,
+    ControlPlan: MetadataState._control_plan,
+    StepMove: MetadataState._step_move,
 }

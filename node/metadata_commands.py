@@ -23,6 +23,8 @@ from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import decode_header
 from multiraft.wire.messages import ADDRESS_MAX, PARTITIONS_MAX, TEXT_MAX
 from multiraft.wire.schema import Malformed, Shape, list_of, row
+from node.plans import commands as plan_commands
+from node.plans.commands import ApplyPlan, ControlPlan, SetNodeState, StepMove
 from placement import POOL_SIZE_MAX, NodePlace, Topology, replicas_of_pool
 from placement.rendezvous import REPLICATION_FACTOR_MAX
 from placement.topology import NODE_ID_MAX, NODES_MAX, RACK_BYTES_MAX, WEIGHT_DEFAULT, WEIGHT_MAX
@@ -182,7 +184,7 @@ class TrimChain(NamedTuple):
 
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
            | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | DecideSwitch
-           | PublishSwitch | TrimChain)
+           | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove | SetNodeState)
 
 _u64 = schema.integer(0, schema.U64_MAX)
 _offset = schema.integer(0, schema.I64_MAX)
@@ -236,6 +238,7 @@ COMMANDS: dict[str, Shape] = {
         "partition": _u64, "epoch": _u64, "start_offset": _offset,
         "leader_epoch_base": schema.integer(0, schema.I32_MAX)}),
     "trim_chain": Shape(TrimChain, {"partition": _u64, "log_start": _offset}),
+    **plan_commands.COMMANDS,
 }
 
 _OPS: dict[type, str] = {shape.kind: op for op, shape in COMMANDS.items()}

@@ -147,10 +147,10 @@ class State:
         return sum(self.nodes[node].rack == rack and node != without
                    and not self.nodes[node].leaves for node in self.voters[group])
 
-    def copied(self, group: int) -> int:
-        """Bytes that the group's new replicas copy, compared with the snapshot."""
-        joined = sum(node not in self._initial[group] for node in self.voters[group])
-        return joined * self.groups[group].bytes
+    def is_emptier(self, node: int, load: int, other: int, resource: int) -> bool:
+        """Would ``node`` with this load be less full for its weight than ``other`` is now?"""
+        return load * self.nodes[other].weight < (self.load[other][resource]
+                                                  * self.nodes[node].weight)
 
     def initial(self, group: int) -> tuple[int, ...]:
         """The voters that the group had in the snapshot."""

@@ -34,7 +34,7 @@ from placement.plan import (
     Why,
 )
 from placement.policy import GROUP_INGRESS, Band, Policy
-from placement.shares import Shares, group_shares
+from placement.shares import group_shares
 from placement.shedding import Item, assign, by_load, fitting_cap, shed
 from placement.state import State
 

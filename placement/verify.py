@@ -19,8 +19,12 @@ from placement import cluster, outcome
 from placement.cluster import DEAD, GroupRow, PartitionRow, Snapshot
 from placement.errors import PlacementError
 from placement.plan import (
+    DISK_HARD,
     DRAIN,
+    MAINTENANCE,
+    RACK_VIOLATION,
     REPAIR_DEAD,
+    UNDER_REPLICATED,
     LeaderTransfer,
     Move,
     Plan,
@@ -33,6 +37,7 @@ from placement.policy import (
     SCOPE_DRAIN,
     SCOPE_LEADERS,
     SCOPE_NODE,
+    SCOPE_REPAIR,
     Policy,
     check_options,
     check_policy,
@@ -102,6 +107,8 @@ def verify(made: Plan, snapshot: Snapshot, now_ms: int,
     for move in made.moves:
         faults += _rule_faults(made, state, known, policy, move)
     faults += _limit_faults(made, snapshot, policy)
+    if any(fault.code == BAD_VOTERS for fault in faults):
+        return tuple(faults)  # what follows carries the moves out, in thought
     faults += _disk_faults(made, state)
     faults += _overshoot_faults(made, snapshot, policy)
     if cluster.digest(snapshot) == made.snapshot_digest:
@@ -199,7 +206,8 @@ class _Known:
                 yield Fault(BAD_ORDER, move.move_id, "it leads to where the partition is")
             return
         row = self.groups.get(move.group)
-        named = ((move.to_node,) if isinstance(move, LeaderTransfer) else move.new_voters)
+        named = ((move.from_node, move.to_node) if isinstance(move, LeaderTransfer)
+                 else move.new_voters)
         missing = [node for node in named if node not in self.nodes]
         if row is None or missing:
             yield Fault(UNKNOWN, move.move_id, f"group {move.group} or one of the nodes "
@@ -251,6 +259,8 @@ def standing(move: Move, row: GroupRow | PartitionRow | None) -> str:
 
 def _rule_faults(made: Plan, state: State, known: _Known, policy: Policy,
                  move: Move) -> Iterator[Fault]:
+    if made.options.scope == SCOPE_REPAIR and move.why.reason not in _REPAIRS:
+        yield Fault(OUT_OF_SCOPE, move.move_id, "only repairs were asked for")
     if isinstance(move, TopicSwitch):
         yield from _switch_faults(made, state, known, policy, move)
         return
@@ -269,7 +279,8 @@ def _rule_faults(made: Plan, state: State, known: _Known, policy: Policy,
 
 
 #: Reasons for which exclusions and cool-downs do not hold: data is at stake, or it was asked for.
-_FORCED = (REPAIR_DEAD, DRAIN, "UNDER_REPLICATED", "RACK_VIOLATION", "DISK_HARD", "MAINTENANCE")
+_REPAIRS = (REPAIR_DEAD, UNDER_REPLICATED, RACK_VIOLATION, DISK_HARD)
+_FORCED = (*_REPAIRS, DRAIN, MAINTENANCE)
 
 
 def _switch_faults(made: Plan, state: State, known: _Known, policy: Policy,

@@ -79,6 +79,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         self.peer_frames = 0
         self.rotten = self._unmet = False  # bits of its disk have changed
         self.is_lost = False  # its directory, for ever
+        self.identity_is_rotten = False
         self._know_nobody()
         self._world = world
         self._queue = world.queue

@@ -17,7 +17,7 @@ from multiraft.client import _search
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange, Pause
 from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms
-from multiraft.client._placements import PlacementOperations
+from multiraft.client._plans import PlanOperations
 from multiraft.wire import messages, nodes
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
@@ -95,7 +95,7 @@ class TopicDescription(NamedTuple):
     partitions: tuple[PartitionDescription, ...]
 
 
-class Operations(PlacementOperations):
+class Operations(PlanOperations):
     """See the module docstring."""
 
     def __init__(self, core: ClientCore):

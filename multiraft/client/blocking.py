@@ -36,7 +36,7 @@ from multiraft.client._operations import (
     PartitionDescription,
     TopicDescription,
 )
-from multiraft.client._placements import BlockingPlacements
+from multiraft.client._plans import BlockingPlans
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
@@ -244,7 +244,7 @@ class _SecureSocket(_Socket):
             super()._try_receive()
 
 
-class Client(BlockingPlacements):
+class Client(BlockingPlans):
     """A connection to a cluster, through any of its nodes; use it with ``with``."""
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",

@@ -12,6 +12,7 @@
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
     |     WrongIncarnation NodeRemoved StaleLife NodeRuns Moved StaleEpoch
+    |     StalePlan PlanActive
     +- AmbiguousOutcome          nobody knows whether the request had an effect
 
 Contract.  ``RequestError`` promises that nothing happened, so a caller may do it again or give up;
@@ -82,6 +83,8 @@ class Code(enum.IntEnum):
     TIMED_OUT = 23
     MOVED = 24
     STALE_EPOCH = 25
+    STALE_PLAN = 26
+    PLAN_ACTIVE = 27
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
@@ -283,6 +286,18 @@ class StaleEpoch(RequestError):
     """The partition is at another epoch than the request expects: look before you ask again."""
 
     code = Code.STALE_EPOCH
+
+
+class StalePlan(RequestError):
+    """The plan was made for another state of the cluster, for another cluster, or is over."""
+
+    code = Code.STALE_PLAN
+
+
+class PlanActive(RequestError):
+    """Another plan is being carried out."""
+
+    code = Code.PLAN_ACTIVE
 
 
 class UnknownNode(RequestError):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.wire import members, nodes, placements, schema
+from multiraft.wire import members, nodes, placements, plans, schema
 from multiraft.wire.description import (
     GROUP_DESCRIBE,
     GROUP_DESCRIBE_REPLY,
@@ -379,6 +379,7 @@ REQUESTS: dict[str, Shape] = {
     **members.REQUESTS,
     **nodes.REQUESTS,
     **placements.REQUESTS,
+    **plans.REQUESTS,
 }
 
 #: op -> fields of its response.
@@ -418,6 +419,7 @@ RESPONSES: dict[str, Shape] = {
     **members.RESPONSES,
     **nodes.RESPONSES,
     **placements.RESPONSES,
+    **plans.RESPONSES,
 }
 
 #: type -> op, for both directions.
@@ -426,11 +428,12 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
 
 Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
            | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
-           | GroupDescribe | members.Request | nodes.Request | placements.Request)
+           | GroupDescribe | members.Request | nodes.Request | placements.Request
+           | plans.Request)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
          | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply
-         | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply)
+         | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),
