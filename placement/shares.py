@@ -182,6 +182,9 @@ def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[t
             continue  # there are bins that it fits into
         rest -= piece
         caps[rack] -= min(piece, caps[rack])
+        if not weights[bin_]:  # a second giant there needs a bin of its own, of that rack if it can
+            bin_ = max(range(len(weights)), key=lambda each: (
+                weights[each] > 0, bins.racks[each] == rack, weights[each], -each))
         weights[bin_] = 0
         if not any(weights):
             break

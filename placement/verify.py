@@ -106,7 +106,7 @@ def verify(made: Plan, snapshot: Snapshot, now_ms: int,
     state = State(snapshot, policy, made.options.drain)
     for move in made.moves:
         faults += _rule_faults(made, state, known, policy, move)
-    faults += _limit_faults(made, snapshot, policy)
+    faults += _limit_faults(made, state, policy)
     if any(fault.code == BAD_VOTERS for fault in faults):
         return tuple(faults)  # what follows carries the moves out, in thought
     faults += _disk_faults(made, state)
@@ -154,30 +154,38 @@ def _order_faults(made: Plan) -> Iterator[Fault]:
         subjects[subject] = None
 
 
-def _limit_faults(made: Plan, snapshot: Snapshot, policy: Policy) -> Iterator[Fault]:
+def _limit_faults(made: Plan, state: State, policy: Policy) -> Iterator[Fault]:
     """Numbers that the policy bounds."""
     if len(made.moves) > policy.moves_max:
         yield Fault(LIMITS, "", f"{len(made.moves)} moves, {policy.moves_max} are allowed")
+    snapshot = state.snapshot
     chained = {row.incarnation for row in snapshot.partitions if row.links}
     fresh = sum(isinstance(move, TopicSwitch) and move.incarnation not in chained
                 for move in made.moves)
     if fresh and snapshot.exceptions + fresh > policy.exceptions_max:
         yield Fault(CHAINS, "", f"{snapshot.exceptions} chains and {fresh} more are above the "
                     f"limit of {policy.exceptions_max}")
-    waves: dict[tuple, int] = {}
+    yield from _wave_faults(made, state, policy)
+
+
+def _wave_faults(made: Plan, state: State, policy: Policy) -> Iterator[Fault]:
+    """What is under way at once, per receiving node, sending leader, and in all.  A single change
+    may bring more replicas than a leader sends at once: it has the leader for itself."""
+    under_way: dict[tuple, int] = {}
     for move in made.moves:
-        if isinstance(move, ReplicaChange):
-            for node in move.joining:
-                key = (move.wave, node)
-                waves[key] = waves.get(key, 0) + 1
-                if waves[key] > policy.in_per_node_max:
-                    yield Fault(LIMITS, move.move_id, f"wave {move.wave} brings more than "
-                                f"{policy.in_per_node_max} replicas to node {node}")
-            whole = (move.wave,)
-            waves[whole] = waves.get(whole, 0) + 1
-            if waves[whole] > policy.at_once_max:
-                yield Fault(LIMITS, move.move_id, f"wave {move.wave} has more than "
-                            f"{policy.at_once_max} replica changes")
+        if not isinstance(move, ReplicaChange):
+            continue
+        parts = [((move.wave, "to", node), 1, policy.in_per_node_max) for node in move.joining]
+        parts.append(((move.wave, "in all", 0), 1, policy.at_once_max))
+        if move.joining:
+            parts.append(((move.wave, "from", state.ids[state.sender(move.group)]),
+                          len(move.joining),
+                          max(policy.out_per_node_max, len(move.joining))))
+        for key, more, most in parts:
+            under_way[key] = under_way.get(key, 0) + more
+            if under_way[key] > most:
+                yield Fault(LIMITS, move.move_id, f"wave {move.wave} has {under_way[key]} replica "
+                            f"copies {key[1]} {key[2] or 'the cluster'}, {most} are allowed")
 
 
 # ---- guards -------------------------------------------------------------------------------------

@@ -133,6 +133,7 @@ def test_a_drained_node_that_is_gone_is_unknown():
 @pytest.mark.parametrize("code, policy", [
     ("LIMITS", POLICY._replace(moves_max=1)),
     ("LIMITS", POLICY._replace(in_per_node_max=1)),
+    ("LIMITS", POLICY._replace(out_per_node_max=1)),
     ("LIMITS", POLICY._replace(at_once_max=1)),
     ("CHAINS", POLICY._replace(exceptions_max=0)),
     ("EXCLUDED", POLICY._replace(excluded_nodes=(7,))),
