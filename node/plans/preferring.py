@@ -2,8 +2,8 @@
 
 Contract.  Every node runs the task.  When a node that plans made the preferred leader of groups
 comes up (it was restarted, or this node was), whoever leads those groups hands them back, a few at
-a time, as soon as it has caught up.  Only then: a group that an operator hands to another node
-stays there until the preferred one returns the next time.  Nothing is handed to a node in
+a time, as soon as it has caught up.  Only then, and once: a group that is handed to another node
+afterwards stays there until the preferred one returns the next time.  Nothing is handed to a node in
 maintenance, draining or without room, nor while a plan is under way, which decides by itself.
 
 Theory.  Leaders drift with every restart, and a balance that was planned would last until the first
@@ -40,6 +40,7 @@ class Preferring:
         self._request_round = request_round
         self._log = log
         self._up: dict[int, int] = {}  # node -> since when it is up, of those that are preferred
+        self._led: dict[int, set[int]] = {}  # node -> groups that it has led since
         self.handed_back = 0
 
     async def run(self) -> None:
@@ -54,6 +55,7 @@ class Preferring:
         nodes = dict.fromkeys(plans.preferred.values())
         self._up = {node: self._up.get(node, now_ms) for node in nodes
                     if self._core.node_state(node) == UP}
+        self._led = {node: self._led.get(node, set()) for node in self._up}
         back = {node for node, since_ms in self._up.items()
                 if CALM_MS <= now_ms - since_ms < WINDOW_MS and self._may_lead(node)}
         back.discard(self._core.node)
@@ -61,9 +63,12 @@ class Preferring:
             return
         begun = 0
         for group, node in plans.preferred.items():
-            if begun == AT_ONCE:
-                break
-            if node in back and self._core.is_leader(group) and self._hand_back(group, node):
+            if node not in back:
+                continue
+            if self._core.leader_hint(group)[0] == node:
+                self._led[node].add(group)
+            elif (begun < AT_ONCE and group not in self._led[node]
+                    and self._core.is_leader(group) and self._hand_back(group, node)):
                 begun += 1
         if begun:
             self.handed_back += begun

@@ -237,6 +237,11 @@ def observed(made, moves):
 def test_every_guard_is_compared_before_anything_begins(move, why):
     made = cluster()
     assert why in guards.faults((move,), observed(made, (move,)))[0]
+    made.up.discard(2)
+    gone = (change(1),)  # node 2 leads it
+    world = observed(made, gone)
+    assert guards.faults(gone, world) == [] and "has no leader" in guards.unseen(gone, world)[0]
+    made.up.add(2)
     sound = (change(1), transfer(2, new=3), switch(3, partition=104))
     assert guards.faults(sound, observed(made, sound)) == []
 

@@ -34,6 +34,9 @@ class Core:
     def is_leader(self, group):
         return group not in self.handed
 
+    def leader_hint(self, group):
+        return (2 if group in self.handed else 1), 1
+
     def status(self, group):
         return SimpleNamespace(members=(self.member,), **self.status_fields)
 
@@ -61,6 +64,16 @@ def test_groups_go_back_a_few_at_a_time_once_the_node_is_up_for_a_while(core, ma
     assert len(core.handed) == AT_ONCE
     made.look(CALM_MS + 1_000)
     assert sorted(core.handed) == list(range(1, 11))
+
+
+def test_a_group_that_is_handed_on_after_it_came_back_is_not_taken_back(core, made):
+    made.look(0)
+    for second in range(3):
+        made.look(CALM_MS + 1_000 * second)
+    assert 3 in core.handed
+    core.handed.remove(3)  # an operator hands it to node 1
+    made.look(CALM_MS + 5_000)
+    assert 3 not in core.handed
 
 
 def test_what_is_handed_over_by_hand_stays_until_the_node_returns(core, made):
