@@ -100,8 +100,8 @@ class Observer:
                 unreachable[group] = why
 
     async def _asked(self, node: int, request: PlanLook) -> PlanLookReply | str:
-        """The answer, or why there is none.  Asked twice: a connection that was not used for a while
-        may be that of an earlier life of the node, which shows when it is used."""
+        """The answer, or why there is none.  Asked twice: a connection that was not used for a
+        while may be that of an earlier life of the node, which shows when it is used."""
         with contextlib.suppress(MultiRaftError):
             return await self._ask(node, request)
         try:

@@ -3,8 +3,8 @@
 Contract.  Every node runs the task.  When a node that plans made the preferred leader of groups
 comes up (it was restarted, or this node was), whoever leads those groups hands them back, a few at
 a time, as soon as it has caught up.  Only then, and once: a group that is handed to another node
-afterwards stays there until the preferred one returns the next time.  Nothing is handed to a node in
-maintenance, draining or without room, nor while a plan is under way, which decides by itself.
+afterwards stays there until the preferred one returns the next time.  Nothing is handed to a node
+in maintenance, draining or without room, nor while a plan is under way, which decides by itself.
 
 Theory.  Leaders drift with every restart, and a balance that was planned would last until the first
 one.  The preference is in the metadata (``PlanTable.preferred``); this costs nothing per group

@@ -9,6 +9,7 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
+from admin_cli import connection
 from admin_cli.main import cli
 from multiraft.client import Client, blocking
 from multiraft.wire.plans import (
@@ -158,7 +159,8 @@ def test_a_plan_for_what_has_changed_since_is_refused(world, tmp_path, policy):
             found = client.group_members(group)
             if gone in found.voters and not found.is_open:
                 return True
-            client.group_members(group, (*found.voters, gone), (), found.index)
+            # Not while a change is open, or before it has caught up.
+            connection.try_members(client, found, (*found.voters, gone), ())
             return False
         wait_for(back, "the members are as before")
 
