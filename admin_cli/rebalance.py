@@ -323,6 +323,11 @@ def _judge(status: wire.PlanStatusReply) -> None:
     if failed:
         raise CommandFailed(f"{failed} moves of plan {status.plan_id[:12]} failed.",
                             "`multiraft rebalance status` says why; plan again.")
+    skipped = dict(status.phases).get("skipped", 0)
+    if skipped:
+        raise PlanEnded(f"{skipped} moves of plan {status.plan_id[:12]} were skipped: what they "
+                        f"were planned for had changed.",
+                        "`multiraft rebalance status` says how; plan again.", PlanExit.STALE)
 
 
 @rebalance.command()

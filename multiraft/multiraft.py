@@ -373,6 +373,10 @@ class MultiRaft(Repairing, Paced):
         """``node``, which supports this node, says whether its disk has no room for records."""
         self._neighbours.peer_full(node, full)
 
+    def is_known_full(self, node: int) -> bool:
+        """Whether ``node`` said last that its disk has no room for records."""
+        return node in self._host.support.full
+
     def digest_mismatch(self, node: int) -> None:
         """Two digests of ``node`` in a row differed from ``believed_digest(node)``."""
         self._neighbours.digest_mismatch(node)

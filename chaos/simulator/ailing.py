@@ -180,6 +180,12 @@ class Ailing:
         """The sync of a directory fails, of this life or of the next recovery."""
         self._filesystem.faults.directory_syncs_left = syncs
 
+    def _is_spared(self) -> bool:
+        """Whether the page cache outlives a loss of power: relaxed, one node loses it at a time."""
+        if not self._world.parameters.spares_power:
+            return False
+        return not all(other.is_up for other in self._world.nodes.values() if other is not self)
+
     def disk_failed(self, error: OSError) -> None:
         """The process ends: what the page cache holds is anybody's guess, and it is kept or lost
         with the power."""

@@ -126,8 +126,8 @@ class Parameters:
 
     @property
     def spares_power(self) -> bool:
-        """Whether crashes leave the page cache: relaxed, a power loss may take what is acknowledged
-        (docs/decisions/0010), and nothing else may."""
+        """Relaxed: nodes lose their power one at a time, and then what was not synced
+        (docs/decisions/0010)."""
         return self.disk.flush_interval_ms > 0 and not self.control
 
     @classmethod

@@ -8,5 +8,6 @@
     replicas    the same for one change of replicas
     safety      when a plan pauses itself, and when it goes on
     driver      the task that looks, decides and does, at the metadata leader
+    preferring  hands groups back to the leaders that a plan gave them
     requests    what clients and other nodes ask
 """

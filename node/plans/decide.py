@@ -114,7 +114,7 @@ def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
     seen = world.groups.get(move.subject)
     if seen is None or seen.is_open:
         return None
-    stale = _stale(move, seen, first=record.attempt == 0)
+    stale = _stale(move, seen, first=record.attempt == 0 and not plan.waited)
     if _is_done(move, seen, world):
         return StepTo(move.seq, record.attempt, Phase.DONE, "it was so already")
     return StepTo(move.seq, record.attempt, Phase.SKIPPED, stale) if stale else None
@@ -122,7 +122,8 @@ def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
 
 def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
     """Why the move was planned for something that is not so any more; empty when it is.  A second
-    attempt finds the index that the first one left."""
+    attempt finds the index that the first one left, and a repair that waited for another plan to be
+    undone the one that this left."""
     if seen.incarnation != move.incarnation:
         return (f"group {seen.group} is in incarnation {seen.incarnation}, the plan was made for "
                 f"{move.incarnation}")

@@ -29,6 +29,13 @@ def faults(moves: Iterable[PlannedMove], world: World) -> list[str]:
     return found
 
 
+def unseen(moves: Iterable[PlannedMove], world: World) -> list[str]:
+    """Moves of groups of which nothing can be said now, and why.  O(moves)."""
+    return [f"{move.move_id}: {world.unreachable.get(move.subject, 'its leader did not answer')}"
+            for move in moves if move.kind in (LEADER_TRANSFER, REPLICA_CHANGE)
+            and move.subject not in world.groups]
+
+
 def _fault(move: PlannedMove, world: World) -> str:
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
         place = world.partitions.get(move.subject)
@@ -46,7 +53,7 @@ def _fault(move: PlannedMove, world: World) -> str:
             return f"node {node} is draining and takes nothing"
     seen = world.groups.get(move.subject)
     if seen is None:
-        return world.unreachable.get(move.subject, "its leader did not answer")
+        return ""  # nobody can say: ``unseen``
     if seen.incarnation != move.incarnation:
         return f"it is in incarnation {seen.incarnation}, the plan was made for {move.incarnation}"
     if seen.conf_index != move.guard:

@@ -6,6 +6,7 @@ answer is missing from it.  Times in it are how long *this* observer has seen so
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 
 import trio
@@ -83,20 +84,30 @@ class Observer:
     async def _look_at(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
                        leaders: dict[int, int], unreachable: dict[int, str]) -> None:
         why = f"node {node} did not answer"
-        try:
-            with trio.move_on_after(ASK_S):
-                for at in range(0, max(1, len(wanted)), GROUPS_MAX):
-                    reply = await self._ask(node, PlanLook(tuple(wanted[at:at + GROUPS_MAX])))
-                    self._told[node] = (monotonic_ms(), reply)
-                    for group in reply.groups:
-                        seen[group.group] = group
-                        leaders[group.group] = node
+        with trio.move_on_after(ASK_S):
+            for at in range(0, max(1, len(wanted)), GROUPS_MAX):
+                reply = await self._asked(node, PlanLook(tuple(wanted[at:at + GROUPS_MAX])))
+                if isinstance(reply, str):
+                    why = reply
+                    break
+                self._told[node] = (monotonic_ms(), reply)
+                for group in reply.groups:
+                    seen[group.group] = group
+                    leaders[group.group] = node
                 why = f"node {node} does not lead it any more"
-        except MultiRaftError as error:
-            why = f"node {node}: {error}"
         for group in wanted:
             if group not in seen:
                 unreachable[group] = why
+
+    async def _asked(self, node: int, request: PlanLook) -> PlanLookReply | str:
+        """The answer, or why there is none.  Asked twice: a connection that was not used for a
+        while may be that of an earlier life of the node, which shows when it is used."""
+        with contextlib.suppress(MultiRaftError):
+            return await self._ask(node, request)
+        try:
+            return await self._ask(node, request)
+        except MultiRaftError as error:
+            return f"node {node}: {error}"
 
     def _nodes(self) -> dict[int, SeenNode]:
         table = self._state.table

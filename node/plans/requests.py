@@ -18,12 +18,13 @@ from multiraft.wire.errors import (
     LeaderUnknown,
     LimitExceeded,
     StalePlan,
+    TimedOut,
     exception_for,
 )
 from node.clock import wall_ms
 from node.metadata_commands import ApplyPlan, ControlPlan, SetNodeState
 from node.plans.driver import Driver
-from node.plans.guards import NAMED_MAX, faults, floor
+from node.plans.guards import NAMED_MAX, faults, floor, unseen
 from node.plans.observer import Observer
 from node.plans.world import World
 
@@ -60,7 +61,7 @@ class PlanRequests:
         return wire.PlanApplyReply(request.plan_id, state)
 
     async def _check(self, request: wire.PlanApply) -> None:
-        """Raises ``StalePlan``, ``LimitExceeded``."""
+        """Raises ``StalePlan``, ``LimitExceeded``, ``TimedOut``."""
         state = self._metadata_log.state
         if request.cluster_id != state.cluster_id.hex():
             raise StalePlan(f"the plan is for cluster {request.cluster_id:.40}, this is "
@@ -70,6 +71,10 @@ class PlanRequests:
         if found:
             more = f"; and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
             raise StalePlan(f"{'; '.join(found[:NAMED_MAX])}{more}. Make a new plan")
+        missing = unseen(request.moves, world)
+        if missing:
+            raise TimedOut(f"{len(missing)} moves cannot be compared with the cluster now: "
+                           f"{'; '.join(missing[:NAMED_MAX])}")
         await self._check_throttle(request.moves, request.limits, world)
 
     async def _observe(self, moves: tuple[wire.PlannedMove, ...]) -> World:

@@ -1,16 +1,19 @@
 """All parts of a node that plans concern, wired: for ``main``.
 
-Contract.  ``handlers`` are asked by clients, ``peer_handlers`` by nodes; ``run`` is the task that
-paces this node's streams and, at the metadata leader, carries the plan out.
+Contract.  ``handlers`` are asked by clients, ``peer_handlers`` by nodes; ``run`` paces this node's
+streams, carries the plan out at the metadata leader, and hands groups back to preferred leaders.
 """
 
 from __future__ import annotations
+
+import trio
 
 from node.plans.driver import Driver
 from node.plans.latency import RecentLatency
 from node.plans.looking import Looking
 from node.plans.observer import Observer
 from node.plans.pacing import Pacing
+from node.plans.preferring import Preferring
 from node.plans.requests import PlanRequests
 
 
@@ -29,7 +32,13 @@ class Plans:
                                 lambda: Observer(core, metadata_log, self._ask))
         self.handlers = {**self._looking.handlers, **requests.handlers}
         self.peer_handlers = self._looking.peer_handlers
-        self.run = self.driver.run
+        self.preferring = Preferring(core, metadata_log, node.request_round, node.log)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.driver.run)
+            nursery.start_soon(self.preferring.run)
 
     async def _ask(self, node: int, request):
         """The answer of any node, this one included."""

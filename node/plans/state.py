@@ -54,8 +54,8 @@ _MOVE = (plain.WHOLE, plain.TEXT, plain.WHOLE, plain.WHOLE, plain.WHOLE, [plain.
 _RECORD = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.TEXT)
 _LIMITS = (plain.WHOLE,) * len(PlanLimits._fields)
 _PLAN = {"plan_id": plain.TEXT, "scope": plain.TEXT, "state": plain.TEXT, "reason": plain.TEXT,
-         "by_safety": plain.FLAG, "applied_ms": plain.WHOLE, "limits": _LIMITS,
-         "moves": [_MOVE], "records": [_RECORD]}
+         "by_safety": plain.FLAG, "waited": plain.FLAG, "applied_ms": plain.WHOLE,
+         "limits": _LIMITS, "moves": [_MOVE], "records": [_RECORD]}
 _NEXT = (plain.TEXT, plain.TEXT, plain.TEXT, plain.WHOLE, plain.WHOLE, _LIMITS, [_MOVE])
 _SHAPE = {"plan": plain.Optional(_PLAN), "next": plain.Optional(_NEXT),
           "preferred": [(plain.WHOLE, plain.WHOLE)]}
@@ -80,7 +80,7 @@ class ActivePlan:
     """A plan and how far each of its moves is."""
 
     __slots__ = ("plan_id", "scope", "state", "reason", "by_safety", "applied_ms", "limits",
-                 "moves", "records", "under_way", "left")
+                 "moves", "records", "under_way", "left", "waited")
 
     def __init__(self, plan_id: str, scope: str, applied_ms: int, limits: PlanLimits,
                  moves: tuple[PlannedMove, ...]):
@@ -96,6 +96,9 @@ class ActivePlan:
         #: Moves that have begun and not ended, in the order in which they began.
         self.under_way: dict[int, None] = {}
         self.left = len(moves)  # moves that have not ended
+        #: Another plan was undone first, which changed configurations: its moves are judged by the
+        #: voters that they were planned for.
+        self.waited = False
 
     @property
     def is_over(self) -> bool:
@@ -306,6 +309,7 @@ class PlanTable:
         if self.next is not None:
             waiting, self.next = self.next, None
             self._begin(waiting)
+            self.plan.waited = True
 
     def forget_node(self, node: int) -> None:
         """The node was removed for ever."""
@@ -320,7 +324,7 @@ class PlanTable:
         return {
             "plan": None if plan is None else {
                 "plan_id": plan.plan_id, "scope": plan.scope, "state": plan.state,
-                "reason": plan.reason, "by_safety": plan.by_safety,
+                "reason": plan.reason, "by_safety": plan.by_safety, "waited": plan.waited,
                 "applied_ms": plan.applied_ms, "limits": list(plan.limits),
                 "moves": [list(move) for move in plan.moves.values()],
                 "under_way": list(plan.under_way),
@@ -365,7 +369,7 @@ def _restored(fields: dict) -> ActivePlan:
     plan = ActivePlan(fields["plan_id"], fields["scope"], fields["applied_ms"],
                       PlanLimits(*fields["limits"]), _moves(fields["moves"]))
     plan.state, plan.reason = fields["state"], fields["reason"]
-    plan.by_safety = fields["by_safety"]
+    plan.by_safety, plan.waited = fields["by_safety"], fields["waited"]
     records = [Record(Phase(phase), *rest) for phase, *rest in fields["records"]]
     plan.records = dict(zip(plan.moves, records, strict=True))
     plan.under_way = dict.fromkeys(fields["under_way"])

@@ -9,9 +9,17 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
+from admin_cli import connection
 from admin_cli.main import cli
 from multiraft.client import Client, blocking
-from multiraft.wire.plans import PlanStatus
+from multiraft.wire.plans import (
+    TOPIC_SWITCH,
+    PlacementFacts,
+    PlanApply,
+    PlanLimits,
+    PlannedMove,
+    PlanStatus,
+)
 from tests.e2e.load import Load, verify
 from tests.e2e.world import wait_for
 
@@ -114,6 +122,21 @@ def test_leaders_are_balanced_and_then_nothing_is_left_to_do(world, tmp_path, po
     assert rebalance(world, "pause").exit_code == 2
 
 
+def test_leaders_that_a_plan_placed_come_back_after_a_restart(world):
+    with blocking.Client(world.addresses) as client:
+        wanted = dict(client.plan_request(PlacementFacts()).preferred)
+    assert wanted, "the plan before has preferences"
+    node = next(iter(wanted.values()))
+    theirs = {group for group, leader in wanted.items() if leader == node}
+    world.dev.stop(node)
+    other = next(each for each in world.ids() if each != node)
+    wait_for(lambda: all(row.leader not in (0, node) for row in world.groups(other)),
+             "others lead")
+    world.dev.start(node)
+    wait_for(lambda: all(leaders(world)[group] == node for group in theirs), "they are back",
+             LIMIT_S)
+
+
 def test_a_plan_for_what_has_changed_since_is_refused(world, tmp_path, policy):
     with blocking.Client(world.addresses) as client:
         for group in range(1, 7):
@@ -136,7 +159,8 @@ def test_a_plan_for_what_has_changed_since_is_refused(world, tmp_path, policy):
             found = client.group_members(group)
             if gone in found.voters and not found.is_open:
                 return True
-            client.group_members(group, (*found.voters, gone), (), found.index)
+            # Not while a change is open, or before it has caught up.
+            connection.try_members(client, found, (*found.voters, gone), ())
             return False
         wait_for(back, "the members are as before")
 
@@ -219,6 +243,57 @@ def test_the_throttle_is_kept_and_changed_in_flight_and_too_little_is_refused(wo
     assert over(world).state == "done"
     held = [node for voters, _ in members(world).values() for node in voters]
     assert 4 not in held
+
+
+def test_partitions_are_switched_by_a_plan_and_nothing_is_lost(world):
+    async def main():
+        async with Client(world.addresses) as client:
+            await client.create_topic("switched", 2)
+            load = Load(client, "switched", 2)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(load.run)
+                await load.acknowledged_more(SOME)
+                await trio.to_thread.run_sync(switch_all, world, "switched")
+                await load.acknowledged_more(SOME, partition=0)
+                load.stop()
+            assert not load.account.refused
+            await verify(client, load.account)
+
+    trio.run(main)
+
+
+def switch_all(world, topic: str) -> None:
+    """A plan that moves each partition to the next group."""
+    with blocking.Client(world.addresses) as client:
+        facts = client.plan_request(PlacementFacts())
+        rows = client.explain_placement(topic)
+        moves = tuple(PlannedMove(
+            seq, TOPIC_SWITCH, row.incarnation, 0, row.links[-1].epoch, (row.links[-1].group,),
+            (row.links[-1].group % SHAPE["groups"] + 1,), 0, 0, "USER", ())
+            for seq, row in enumerate(rows, 1))
+        client.plan_request(PlanApply("5e" * 32, facts.cluster_id, "all", 1 << 60,
+                                      PlanLimits(1 << 20), moves))
+        ended = over(world)
+        assert (ended.state, dict(ended.phases)) == ("done", {"done": len(moves)}), ended
+        after = {row.incarnation: row.links[-1] for row in client.explain_placement(topic)}
+    for move in moves:
+        assert (after[move.subject].group, after[move.subject].epoch) == (move.new[0],
+                                                                          move.guard + 1)
+
+
+def test_a_dead_node_is_repaired_by_a_plan_that_goes_first(world, tmp_path, policy):
+    """Node 4 has been drained, so that it can take what node 3 leaves behind."""
+    slow = made(world, tmp_path / "slow.json", "--drain", 2, "--policy", policy)
+    assert rebalance(world, "apply", slow, "--yes", "--throttle", "1MiB").exit_code == 0
+    world.dev.kill(3)
+    wait_for(lambda: status(world).reason.startswith("NODE_DOWN: node 3"), "it pauses by itself")
+    refused = rebalance(world, "plan")
+    assert refused.exit_code == 1 and "node 3 is not up" in refused.output
+    repair = made(world, tmp_path / "repair.json", "--scope", "repair")
+    done = rebalance(world, "apply", repair, "--yes", "--throttle", "512MiB", "--wait")
+    assert done.exit_code == 0, done.output
+    assert all(3 not in (*voters, *learners) for voters, learners in members(world).values())
+    world.dev.start(3)
 
 
 def test_a_throttle_below_what_is_appended_is_refused(world, tmp_path, policy):

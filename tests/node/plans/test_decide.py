@@ -107,6 +107,20 @@ def test_a_move_whose_guard_does_not_hold_is_skipped(spoil, why):
     assert record.phase is Phase.SKIPPED and why in record.reason
 
 
+def test_a_repair_that_waited_is_judged_by_voters_and_not_by_what_undoing_left():
+    made = cluster()
+    made.apply(plan(change(1)))
+    while made.groups[1].learners != (4,):
+        made.look(faults=False)
+    made.groups[1].match[4] = 0
+    repair = change(1, new=(1, 2, 5), guard=made.groups[1].conf_index)
+    assert made.apply(plan(repair, plan_id="fix", scope=REPAIR)).value == "waiting"
+    made.finish()
+    assert made.table.plan.plan_id == "fix"
+    assert made.table.plan.records[1].phase is Phase.DONE
+    assert {*made.groups[1].voters} == {1, 2, 5}
+
+
 def test_a_move_that_somebody_else_made_is_done():
     made = cluster()
     made.groups[1].voters = (2, 3, 4)
@@ -223,6 +237,11 @@ def observed(made, moves):
 def test_every_guard_is_compared_before_anything_begins(move, why):
     made = cluster()
     assert why in guards.faults((move,), observed(made, (move,)))[0]
+    made.up.discard(2)
+    gone = (change(1),)  # node 2 leads it
+    world = observed(made, gone)
+    assert guards.faults(gone, world) == [] and "has no leader" in guards.unseen(gone, world)[0]
+    made.up.add(2)
     sound = (change(1), transfer(2, new=3), switch(3, partition=104))
     assert guards.faults(sound, observed(made, sound)) == []
 
