@@ -297,7 +297,7 @@ def test_a_dead_node_is_repaired_by_a_plan_that_goes_first(world, tmp_path, poli
 
 
 def test_a_throttle_below_what_is_appended_is_refused(world, tmp_path, policy):
-    path = made(world, tmp_path / "plan.json", "--drain", 3, "--policy", policy)
+    path = made(world, tmp_path / "plan.json", "--drain", 1, "--policy", policy)
 
     async def main():
         async with Client(world.addresses) as client:
