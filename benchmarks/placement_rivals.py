@@ -12,6 +12,7 @@ racks apart.
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections.abc import Callable, Sequence
 
@@ -28,7 +29,13 @@ Replicas = list[tuple[int, ...]]  # nodes of each group
 
 def hashed_groups(loads: Sequence[int], pool: int, _band: float) -> Groups:
     """Jump hash alone."""
-    return [default_group(incarnation, pool, SEED) for incarnation in range(1, len(loads) + 1)]
+    return list(_hashed_groups(len(loads), pool))
+
+
+@functools.cache
+def _hashed_groups(count: int, pool: int) -> tuple[int, ...]:
+    """Loads do not matter to it."""
+    return tuple(default_group(incarnation, pool, SEED) for incarnation in range(1, count + 1))
 
 
 def bounded_groups(loads: Sequence[int], pool: int, band: float) -> Groups:
@@ -86,8 +93,14 @@ OF_GROUPS: dict[str, Callable[[Sequence[int], int, float], Groups]] = {
 def hashed_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: int,
                  _band: float) -> Replicas:
     """Weighted rendezvous hashing, racks first."""
+    return list(_hashed_nodes(tuple(nodes), len(loads), factor))
+
+
+@functools.cache
+def _hashed_nodes(nodes: tuple[NodePlace, ...], groups: int,
+                  factor: int) -> tuple[tuple[int, ...], ...]:
     topology = Topology.of(nodes)
-    return [replicas(group, factor, topology, SEED) for group in range(len(loads))]
+    return tuple(replicas(group, factor, topology, SEED) for group in range(groups))
 
 
 def bounded_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: int,

@@ -253,7 +253,12 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
 
     Never below ``match``, which the member has acknowledged as durable: such an answer is an old
     one, or its disk was wiped and its vote and acknowledgements with it (scenario S28f).  Then it
-    gets nothing; the timer asks again, and the event says why the group does not sleep."""
+    gets nothing; the timer asks again, and the event says why the group does not sleep.  With
+    relaxed durability a power loss may have taken it: what is known to match is forgotten as well,
+    which is always safe, for it only counts for less."""
+    if reply.hint_index < member.match and group.host.config.members_may_forget:
+        member.match = member.commit_known = 0
+        group.emit("member", member.node, "forgot")
     if reply.hint_index < member.match:
         group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
         return

@@ -155,7 +155,7 @@ class Fetching:
                 self.replica_bytes += 0 if span.leads else taken.bytes
                 if taken.bytes:
                     fetch.records += taken.next_offset - part.offset
-            results.append(FetchResult(part.incarnation, Code.OK, span.high_watermark,
+            results.append(FetchResult(part.incarnation, Code.OK, span.known_end,
                                        span.log_start, 0))
         if uncertain:
             self._make_sure(fetch, uncertain)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from multiraft.tail import PartitionState
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY
 from node.metadata import Location
@@ -40,6 +41,7 @@ class Range(NamedTuple):
     settled: bool  # ... has committed in its own term, and the end is in this link
     is_last: bool
     sealed: bool  # the link is the last one and about to have a successor
+    known_end: int  # of the partition, as far as any group here has applied it
 
     @property
     def complete(self) -> bool:
@@ -105,35 +107,55 @@ class Readable:
                     text=f"the replica of group {group} on this node is damaged: {why}"))
         if is_last:
             return self._last(place, link, partition, tail, leads)
-        return _earlier(place, link, tail.applied(partition), end, leads)
+        state = tail.applied(partition)
+        log_start = place.chain[0].start_offset
+        if state is not None:
+            log_start = max(log_start, min(state.log_start, end))
+        return Range(group, link.epoch, link.start_offset, log_start,
+                     _applied_end(link, state, end), end, leads, False, False, False,
+                     self._known_end(place, partition))
 
     def _last(self, place: Location, link: ChainLink, partition: int, tail, leads: bool) -> Range:
         state = tail.applied(partition)
         settled = leads and self._core.is_settled(link.group)
-        if state is None or state.epoch != link.epoch:
-            # Not opened yet; or it went on elsewhere and came back, which this node does not know.
+        if state is not None and state.epoch > link.epoch:
+            # It went on elsewhere and came back, which the metadata here do not know yet.
+            raise Refused(Code.STALE_METADATA, ErrorDetail(
+                text=f"this node knows of epoch {link.epoch}, group {link.group} has epoch "
+                     f"{state.epoch}"), passing=True)
+        if state is None or state.epoch != link.epoch:  # not opened yet
             settled = settled and tail.epoch_of(partition) <= link.epoch
             next_offset = link.start_offset
             if tail.epoch_of(partition) == link.epoch:
                 next_offset = tail.next_offset(partition)
             return Range(link.group, link.epoch, link.start_offset, place.chain[0].start_offset,
-                         link.start_offset, next_offset, leads, settled, True, False)
+                         link.start_offset, next_offset, leads, settled, True, False,
+                         link.start_offset)
         return Range(link.group, link.epoch, link.start_offset, state.log_start, state.next_offset,
                      tail.next_offset(partition), leads, settled and not state.sealed, True,
-                     state.sealed)
+                     state.sealed, state.next_offset)
+
+    def _known_end(self, place: Location, partition: int) -> int:
+        """The end of the partition, as the newest link says that this node has a replica of: what
+        it told of that one it must not take back when it serves an earlier one.  O(links)."""
+        for at in range(len(place.chain) - 1, -1, -1):
+            tail, link = self._tails.get(place.chain[at].group), place.chain[at]
+            if tail is None:
+                continue
+            state = tail.applied(partition)
+            if at + 1 < len(place.chain):
+                return _applied_end(link, state, place.chain[at + 1].start_offset)
+            if state is not None and state.epoch >= link.epoch:
+                return state.next_offset
+            return link.start_offset
+        return place.chain[0].start_offset
 
 
-def _earlier(place: Location, link: ChainLink, state, end: int, leads: bool) -> Range:
-    """A link that others follow: all of it, as far as this replica has applied it."""
-    log_start, known = place.chain[0].start_offset, link.start_offset
-    if state is not None:
-        log_start = max(log_start, min(state.log_start, end))
-        if state.epoch == link.epoch:
-            known = min(state.next_offset, end)
-        elif state.epoch > link.epoch:
-            known = end
-    return Range(link.group, link.epoch, link.start_offset, log_start, known, end, leads, False,
-                 False, False)
+def _applied_end(link: ChainLink, state: PartitionState | None, end: int) -> int:
+    """How far a replica has applied a link that ends at ``end``."""
+    if state is None or state.epoch < link.epoch:
+        return link.start_offset
+    return min(state.next_offset, end) if state.epoch == link.epoch else end
 
 
 #: Why a leader does not say where the end is.

@@ -172,8 +172,8 @@ class _Balance:
             if other != NOBODY:
                 more -= self.state.replica_load(other, position)
             load = self.state.load[target][position] + more
-            if more > 0 and load > shares.high[target] and load * shares.unit[source] \
-                    >= self.state.load[source][position] * shares.unit[target]:
+            if more > 0 and load > shares.high[target] \
+                    and not self.state.is_emptier(target, load, source, position):
                 return False
         return True
 
@@ -442,6 +442,8 @@ def explain_nodes(ledger: Ledger) -> list[Skipped]:
     balance = _Balance(ledger)
     skipped = []
     for _, node, position in balance.overloaded():
+        if balance.one_node and ledger.state.ids[node] != ledger.options.node:
+            continue  # it was not asked for
         largest_room = max((balance.room(target, position) for target in range(len(balance.takes))
                             if balance.takes[target] and target != node), default=0)
         groups = sorted(ledger.state.held[node],

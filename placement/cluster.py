@@ -130,6 +130,10 @@ def checked(snapshot: Snapshot) -> Snapshot:
 
     Raises ``InvalidSnapshot``, ``LimitExceeded``.  O(rows log rows).
     """
+    for rows, kind in ((snapshot.nodes, NodeRow), (snapshot.groups, GroupRow),
+                       (snapshot.partitions, PartitionRow)):
+        if any(type(row) is not kind for row in rows):
+            raise InvalidSnapshot(ABSURD, f"a row is no {kind.__name__}")
     try:
         ordered = snapshot._replace(
             nodes=tuple(sorted(snapshot.nodes)),

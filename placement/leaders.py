@@ -100,8 +100,8 @@ class _Leaders:
             if shares is None or more <= 0:
                 continue
             load = self.state.load[target][position] + more
-            if load > shares.high[target] and load * shares.unit[source] \
-                    >= self.state.load[source][position] * shares.unit[target]:
+            if load > shares.high[target] \
+                    and not self.state.is_emptier(target, load, source, position):
                 return False
         return True
 

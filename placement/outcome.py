@@ -24,14 +24,19 @@ from placement.plan import (
 from placement.policy import (
     GROUP_INGRESS,
     NODE_RESOURCES,
-    SCOPE_DRAIN,
-    SCOPE_REPAIR,
+    SCOPE_ALL,
+    SCOPE_LEADERS,
+    SCOPE_NODE,
     Band,
     Options,
     Policy,
 )
-from placement.shares import POSITION, PPM, Shares, group_shares, node_shares
+from placement.shares import POSITION, Shares, group_shares, node_shares
 from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
+
+#: Scopes in which a node's resource is balanced.
+BALANCED_BY = {position: (SCOPE_ALL, SCOPE_NODE) if position in (R_DISK, R_INGRESS)
+               else (SCOPE_ALL, SCOPE_NODE, SCOPE_LEADERS) for position in POSITION.values()}
 
 
 class Before(NamedTuple):
@@ -103,7 +108,7 @@ def touched(state: State, move: Move) -> list[int]:
         return sorted({*state.voters[move.from_group], *state.voters[move.to_group]})
     if isinstance(move, LeaderTransfer):
         return sorted((state.index[move.from_node], state.index[move.to_node]))
-    return sorted(state.index[node] for node in {*move.old_voters, *move.new_voters})
+    return sorted(state.index[node] for node in (*move.old_voters, *move.joining))
 
 
 def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
@@ -152,7 +157,10 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
         _worst(shares, (load[position] for load in start.load), weights, at_first),
         _worst(shares, (load[position] for load in end.load), weights, judged),
         shares.bound_ppm, shares.bound, shares.level_ppm, _moved(start, end, before, position),
-        _moved_bound(held, shares, [node.leaves for node in end.nodes], judged, options))
+        _moved_bound(held, shares, [node.leaves for node in end.nodes],
+                     [counts and options.node in (0, node.id)
+                      for counts, node in zip(judged, end.nodes, strict=True)],
+                     options.scope in BALANCED_BY[position]))
 
 
 def _replicas_held(start: State, end: State, position: int) -> list[list[int]]:
@@ -186,13 +194,13 @@ def _moved(start: State, end: State, before: Before, position: int) -> int:
 
 
 def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence[bool],
-                 judged: Sequence[bool], options: Options) -> int:
+                 judged: Sequence[bool], balances: bool) -> int:
     """Load that has to change its node so that every node is inside the band: what is on nodes that
     are left and what is above targets, and at least what is missing elsewhere.  ``held`` are the
-    items of each node; one that is larger than the target may stay, alone, and nothing less than an
-    item can go."""
+    items of each node; one that is larger than the target may stay, alone, and nothing less than
+    an item can go."""
     forced = sum(sum(items) for items, leaving in zip(held, leaves, strict=True) if leaving)
-    if options.scope in (SCOPE_REPAIR, SCOPE_DRAIN):
+    if not balances:
         return forced
     excess = missing = 0
     for items, high, low, counts in zip(held, shares.high, shares.low, judged, strict=True):
@@ -214,7 +222,8 @@ def _groups_outcome(start: State, end: State, band: Band, options: Options) -> R
         held[row.group].append(row.ingress)
         held[row.group][0] -= row.ingress
     bound = _moved_bound([held[group] for group in groups], shares._replace(
-        low=(0,) * len(groups)), [False] * len(groups), [True] * len(groups), options)
+        low=(0,) * len(groups)), [False] * len(groups), [True] * len(groups),
+        options.scope == SCOPE_ALL)
     return ResourceOutcome(
         band.resource, band.permille, shares.total,
         max((shares.ppm(start.ingress[group], 1) for group in groups), default=0),

@@ -6,8 +6,9 @@ carries it out compares each move's guards with what is true then (``guards`` be
 ``placement.verify`` before the first move.
 
 A subject has at most one move in a plan: a group one ``LeaderTransfer`` *or* one ``ReplicaChange``
-(which names the leader it wants afterwards), a partition one ``TopicSwitch``.  So ``move_id``, which
-is made from the subject, is unique in the plan and the same in the next plan for the same subject.
+(which names the leader it wants afterwards), a partition one ``TopicSwitch``.  So ``move_id``,
+which is made from the subject, is unique in the plan and the same in the next plan for the same
+subject.
 
     seq         1 .. n: the order in which moves are started; every prefix of it is safe
     wave        moves that may be under way together under the policy's limits; for estimates and

@@ -132,6 +132,9 @@ def check_options(options: Options) -> None:
                             f"{', '.join(SCOPES)}")
     if (options.scope == SCOPE_NODE) != (options.node != 0):
         raise InvalidPolicy("a node is named with the scope 'node', and only with it")
+    if options.drain and options.scope not in (SCOPE_ALL, SCOPE_DRAIN):
+        raise InvalidPolicy(f"nodes are drained with the scopes 'all' and 'drain', not with "
+                            f"{options.scope!r}")
     if len(set(options.drain)) != len(options.drain):
         raise InvalidPolicy(f"drain names a node twice: {options.drain!r:.80}")
     _within("budget_bytes", options.budget_bytes, 0, 1 << 62)

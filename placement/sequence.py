@@ -157,16 +157,8 @@ class _Sequencer:
         return (wave.changes < policy.at_once_max
                 and all(wave.arriving.get(node, 0) < policy.in_per_node_max
                         for node in move.joining)
-                and (not move.joining or wave.sending.get(self.sender(move), 0)
+                and (not move.joining or wave.sending.get(self.state.sender(move.group), 0)
                      + len(move.joining) <= max(policy.out_per_node_max, len(move.joining))))
-
-    def sender(self, move: ReplicaChange) -> int:
-        """The node that sends the copies: the group's leader, else its first living voter."""
-        leader = self.state.leader[move.group]
-        if leader == NOBODY or self.state.nodes[leader].state == DEAD:
-            leader = next(node for node in self.state.voters[move.group]
-                          if self.state.nodes[node].state != DEAD)
-        return self.state.ids[leader]
 
     def take(self, move: Move, depends_on: tuple[int, ...]) -> None:
         """Put the move next."""
@@ -182,7 +174,7 @@ class _Sequencer:
     def _account(self, move: ReplicaChange, seq: int, depends_on: tuple[int, ...]) -> None:
         wave, size = self.wave, self.state.groups[move.group].bytes
         wave.changes += 1
-        sender = self.sender(move)
+        sender = self.state.sender(move.group)
         for joining in move.joining:
             node = self.state.index[joining]
             self.filled[node] += size

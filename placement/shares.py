@@ -32,6 +32,9 @@ POSITION = {DISK: R_DISK, INGRESS: R_INGRESS, EGRESS: R_EGRESS, LEADERS: R_LEADE
 #: Loads per weight are compared with this many fraction bits.
 _WEIGHT_BITS = 40
 
+#: The level of a rack without bins.
+NO_WEIGHT = (0, 0)
+
 #: Items below this part of a bin's mean share are no giants and bind no bound: were they giants,
 #: the others would have to hold fifteen sixteenths of everything.
 _SMALL_PART = 16
@@ -122,7 +125,8 @@ def _bound(bins: Bins, pieces: Sequence[tuple[int, int]], total: int,
     count = sum(heavy > 0 for heavy in bins.weights)
     largest = heapq.nlargest(count + 1, (load for load, _ in pieces))
     found = [(MEAN, total, weight)]
-    found += [(RACKS, *level) for level in _fill(bins, bins.weights, total, bins.rack_caps)]
+    found += [(RACKS, *level) for level in _fill(bins, bins.weights, total, bins.rack_caps)
+              if level != NO_WEIGHT]
     if largest:
         found.append((LARGEST, largest[0], heaviest))
     if len(largest) == count + 1:
@@ -148,7 +152,7 @@ def _fill(bins: Bins, weights: Sequence[int], total: int,
     order = sorted((rack for rack in range(len(caps)) if heavy[rack]),
                    key=lambda rack: ((caps[rack] << _WEIGHT_BITS) // heavy[rack], rack))
     rest, open_weight = total, sum(heavy)
-    levels = [(0, 1)] * len(caps)
+    levels = [NO_WEIGHT] * len(caps)
     for place, rack in enumerate(order):
         last = place == len(order) - 1
         if not last and caps[rack] * open_weight < rest * heavy[rack]:
@@ -178,15 +182,18 @@ def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[t
             continue  # there are bins that it fits into
         rest -= piece
         caps[rack] -= min(piece, caps[rack])
+        if not weights[bin_]:  # a second giant there needs a bin of its own, of that rack if it can
+            bin_ = max(range(len(weights)), key=lambda each: (
+                weights[each] > 0, bins.racks[each] == rack, weights[each], -each))
         weights[bin_] = 0
         if not any(weights):
             break
         levels = _fill(bins, weights, rest, caps)
     whole = (total, sum(bins.weights))
-    open_levels = [level for level in levels if level != (0, 1)]
+    open_levels = [level for level in levels if level != NO_WEIGHT]
     highest = max(open_levels, key=lambda level: (level[0] << _WEIGHT_BITS) // level[1],
                   default=whole)
-    return [level if level != (0, 1) else highest for level in levels]
+    return [level if level != NO_WEIGHT else highest for level in levels]
 
 
 # ---- the two levels -----------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-
 #: Exchanges that ``shed`` tries for each bin: the surplus is tiny after a few.
 EXCHANGES_MAX = 16
 

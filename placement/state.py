@@ -147,10 +147,19 @@ class State:
         return sum(self.nodes[node].rack == rack and node != without
                    and not self.nodes[node].leaves for node in self.voters[group])
 
-    def copied(self, group: int) -> int:
-        """Bytes that the group's new replicas copy, compared with the snapshot."""
-        joined = sum(node not in self._initial[group] for node in self.voters[group])
-        return joined * self.groups[group].bytes
+    def sender(self, group: int) -> int:
+        """The node that copies to a new replica: the leader, else the first living voter;
+        ``NOBODY`` when all are dead."""
+        leader = self.leader[group]
+        if leader != NOBODY and self.nodes[leader].state != DEAD:
+            return leader
+        return next((node for node in self.voters[group] if self.nodes[node].state != DEAD),
+                    NOBODY)
+
+    def is_emptier(self, node: int, load: int, other: int, resource: int) -> bool:
+        """Would ``node`` with this load be less full for its weight than ``other`` is now?"""
+        return load * self.nodes[other].weight < (self.load[other][resource]
+                                                  * self.nodes[node].weight)
 
     def initial(self, group: int) -> tuple[int, ...]:
         """The voters that the group had in the snapshot."""

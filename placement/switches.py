@@ -34,12 +34,16 @@ from placement.plan import (
     Why,
 )
 from placement.policy import GROUP_INGRESS, Band, Policy
-from placement.shares import Shares, group_shares
+from placement.shares import group_shares
 from placement.shedding import Item, assign, by_load, fitting_cap, shed
 from placement.state import State
 
-#: Skewed loads take two or three rounds.
-ROUNDS_MAX = 64
+#: Skewed loads take two or three rounds; each exchange is one.
+ROUNDS_MAX = 256
+
+#: Groups with room, and partitions on either side, that an exchange is looked for among.
+EXCHANGE_GROUPS = 8
+EXCHANGE_ITEMS = 24
 
 #: Non-moves that are told per overloaded group.
 SKIPPED_PER_GROUP = 3
@@ -166,7 +170,7 @@ def balance_groups(state: State, policy: Policy) -> Switches:
     pool = _Pool(state, policy, band)
     settled = False
     for _ in range(ROUNDS_MAX):
-        if not (_shed_round(pool) or _make_room(pool) or _descent(pool)):
+        if not (_shed_round(pool) or _make_room(pool) or _descent(pool) or _exchange(pool)):
             settled = True
             break
         pool.reckon()
@@ -241,6 +245,27 @@ def _descend(pool: _Pool) -> bool:
         before = pool.excess(group)
         best = min(pool.items[group], default=None, key=lambda item: (remains(item), item))
         if best is not None and remains(best) < before ** 2 and pool.move(best, emptiest):
+            return True
+    return False
+
+
+def _exchange(pool: _Pool) -> bool:
+    """A partition of an overloaded group against a smaller one of a group with room, where that
+    makes things better: few large partitions leave no other way.  Did anything move?"""
+    rooms = pool.rooms()
+    roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))[:EXCHANGE_GROUPS]
+    for group in pool.overloaded():
+        before = pool.excess(group)
+        pairs = ((max(0, before - item.load + other.load) ** 2
+                  + max(0, item.load - other.load - rooms[target]) ** 2, item, other, target)
+                 for target in roomiest
+                 for item in pool.items[group][:EXCHANGE_ITEMS]
+                 for other in pool.items[target][-EXCHANGE_ITEMS:] if other.load < item.load)
+        best = min(pairs, default=None)
+        if best is not None and best[0] < before ** 2 and pool.may_switch(2):
+            _, item, other, target = best
+            pool.move(other, group)
+            pool.move(item, target)
             return True
     return False
 

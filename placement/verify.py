@@ -19,8 +19,12 @@ from placement import cluster, outcome
 from placement.cluster import DEAD, GroupRow, PartitionRow, Snapshot
 from placement.errors import PlacementError
 from placement.plan import (
+    DISK_HARD,
     DRAIN,
+    MAINTENANCE,
+    RACK_VIOLATION,
     REPAIR_DEAD,
+    UNDER_REPLICATED,
     LeaderTransfer,
     Move,
     Plan,
@@ -33,6 +37,7 @@ from placement.policy import (
     SCOPE_DRAIN,
     SCOPE_LEADERS,
     SCOPE_NODE,
+    SCOPE_REPAIR,
     Policy,
     check_options,
     check_policy,
@@ -101,7 +106,9 @@ def verify(made: Plan, snapshot: Snapshot, now_ms: int,
     state = State(snapshot, policy, made.options.drain)
     for move in made.moves:
         faults += _rule_faults(made, state, known, policy, move)
-    faults += _limit_faults(made, snapshot, policy)
+    faults += _limit_faults(made, state, policy)
+    if any(fault.code == BAD_VOTERS for fault in faults):
+        return tuple(faults)  # what follows carries the moves out, in thought
     faults += _disk_faults(made, state)
     faults += _overshoot_faults(made, snapshot, policy)
     if cluster.digest(snapshot) == made.snapshot_digest:
@@ -147,30 +154,38 @@ def _order_faults(made: Plan) -> Iterator[Fault]:
         subjects[subject] = None
 
 
-def _limit_faults(made: Plan, snapshot: Snapshot, policy: Policy) -> Iterator[Fault]:
+def _limit_faults(made: Plan, state: State, policy: Policy) -> Iterator[Fault]:
     """Numbers that the policy bounds."""
     if len(made.moves) > policy.moves_max:
         yield Fault(LIMITS, "", f"{len(made.moves)} moves, {policy.moves_max} are allowed")
+    snapshot = state.snapshot
     chained = {row.incarnation for row in snapshot.partitions if row.links}
     fresh = sum(isinstance(move, TopicSwitch) and move.incarnation not in chained
                 for move in made.moves)
     if fresh and snapshot.exceptions + fresh > policy.exceptions_max:
         yield Fault(CHAINS, "", f"{snapshot.exceptions} chains and {fresh} more are above the "
                     f"limit of {policy.exceptions_max}")
-    waves: dict[tuple, int] = {}
+    yield from _wave_faults(made, state, policy)
+
+
+def _wave_faults(made: Plan, state: State, policy: Policy) -> Iterator[Fault]:
+    """What is under way at once, per receiving node, sending leader, and in all.  A single change
+    may bring more replicas than a leader sends at once: it has the leader for itself."""
+    under_way: dict[tuple, int] = {}
     for move in made.moves:
-        if isinstance(move, ReplicaChange):
-            for node in move.joining:
-                key = (move.wave, node)
-                waves[key] = waves.get(key, 0) + 1
-                if waves[key] > policy.in_per_node_max:
-                    yield Fault(LIMITS, move.move_id, f"wave {move.wave} brings more than "
-                                f"{policy.in_per_node_max} replicas to node {node}")
-            whole = (move.wave,)
-            waves[whole] = waves.get(whole, 0) + 1
-            if waves[whole] > policy.at_once_max:
-                yield Fault(LIMITS, move.move_id, f"wave {move.wave} has more than "
-                            f"{policy.at_once_max} replica changes")
+        if not isinstance(move, ReplicaChange):
+            continue
+        parts = [((move.wave, "to", node), 1, policy.in_per_node_max) for node in move.joining]
+        parts.append(((move.wave, "in all", 0), 1, policy.at_once_max))
+        if move.joining:
+            parts.append(((move.wave, "from", state.ids[state.sender(move.group)]),
+                          len(move.joining),
+                          max(policy.out_per_node_max, len(move.joining))))
+        for key, more, most in parts:
+            under_way[key] = under_way.get(key, 0) + more
+            if under_way[key] > most:
+                yield Fault(LIMITS, move.move_id, f"wave {move.wave} has {under_way[key]} replica "
+                            f"copies {key[1]} {key[2] or 'the cluster'}, {most} are allowed")
 
 
 # ---- guards -------------------------------------------------------------------------------------
@@ -199,7 +214,8 @@ class _Known:
                 yield Fault(BAD_ORDER, move.move_id, "it leads to where the partition is")
             return
         row = self.groups.get(move.group)
-        named = ((move.to_node,) if isinstance(move, LeaderTransfer) else move.new_voters)
+        named = ((move.from_node, move.to_node) if isinstance(move, LeaderTransfer)
+                 else move.new_voters)
         missing = [node for node in named if node not in self.nodes]
         if row is None or missing:
             yield Fault(UNKNOWN, move.move_id, f"group {move.group} or one of the nodes "
@@ -251,6 +267,8 @@ def standing(move: Move, row: GroupRow | PartitionRow | None) -> str:
 
 def _rule_faults(made: Plan, state: State, known: _Known, policy: Policy,
                  move: Move) -> Iterator[Fault]:
+    if made.options.scope == SCOPE_REPAIR and move.why.reason not in _REPAIRS:
+        yield Fault(OUT_OF_SCOPE, move.move_id, "only repairs were asked for")
     if isinstance(move, TopicSwitch):
         yield from _switch_faults(made, state, known, policy, move)
         return
@@ -269,7 +287,8 @@ def _rule_faults(made: Plan, state: State, known: _Known, policy: Policy,
 
 
 #: Reasons for which exclusions and cool-downs do not hold: data is at stake, or it was asked for.
-_FORCED = (REPAIR_DEAD, DRAIN, "UNDER_REPLICATED", "RACK_VIOLATION", "DISK_HARD", "MAINTENANCE")
+_REPAIRS = (REPAIR_DEAD, UNDER_REPLICATED, RACK_VIOLATION, DISK_HARD)
+_FORCED = (*_REPAIRS, DRAIN, MAINTENANCE)
 
 
 def _switch_faults(made: Plan, state: State, known: _Known, policy: Policy,

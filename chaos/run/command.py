@@ -80,7 +80,7 @@ def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
         status = carry_out(parameters, _printer(), keep_data)
         if recorded and status in (PASSED, ANOMALIES):
             record.record(record.entry_of(Folder(output)))
-    except (BackendError, Impossible, FileExistsError) as error:
+    except (BackendError, Impossible, OSError) as error:
         click.echo(f"\nThe run is not possible here: {error}", err=True)
         status = NOT_HERE
     sys.exit(status)

@@ -3,8 +3,9 @@
 Contract.  ``conduct`` takes a backend that is not up yet and leaves the folder with everything that
 checkers need: history, leadership, what the run saw by itself (also when the run breaks off), logs
 of all nodes and their data collected in ``data``.  It raises ``SetupFailed`` or ``BackendError``
-when the run could not even begin.  A signal ends the phase, heals, and raises ``Interrupted``; who
-opened the backend closes it.  A client that crashes ends nothing but what it did.
+when the run could not even begin, and ``OSError`` when the folder cannot be written.  A signal ends
+the phase, heals, and raises ``Interrupted``; who opened the backend closes it.  A client that
+crashes ends nothing but what it did.
 
 Phases: warm-up (no faults), faults, heal (everything is healed while the load goes on, then each
 group must answer), final reads, end.
@@ -96,7 +97,7 @@ def conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: T
     try:
         return trio.run(_conduct, parameters, folder, backend, torment, data, say)
     except BaseExceptionGroup as group:  # tasks wrap what ends them
-        expected, others = group.split((BackendError, SetupFailed))
+        expected, others = group.split((BackendError, SetupFailed, OSError))
         if expected is None or others is not None:
             raise
         raise next(leaves(expected)) from group

@@ -20,6 +20,7 @@ from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.trace import Trace
 from multiraft.multiraft import MultiRaft
+from multiraft.storage.errors import CorruptFile
 from multiraft.storage.room import Room, is_full
 from multiraft.storage.store import Store
 from multiraft.types import Entry, EntryKind
@@ -102,6 +103,8 @@ class Ailing:
     alive: bool
     clock: Clock
     disk_hangs: bool
+    identity_is_rotten: bool
+    identity_lost: Callable[[], None]
     later: Callable[..., None]
     request_round: Callable[[], None]
     crash: Callable[[bool], None]
@@ -173,6 +176,16 @@ class Ailing:
         """One of the next syncs fails, of this life or of the next recovery."""
         self._filesystem.faults.syncs_left = syncs
 
+    def arm_directory_error(self, syncs: int) -> None:
+        """The sync of a directory fails, of this life or of the next recovery."""
+        self._filesystem.faults.directory_syncs_left = syncs
+
+    def _is_spared(self) -> bool:
+        """Whether the page cache outlives a loss of power: relaxed, one node loses it at a time."""
+        if not self._world.parameters.spares_power:
+            return False
+        return not all(other.is_up for other in self._world.nodes.values() if other is not self)
+
     def disk_failed(self, error: OSError) -> None:
         """The process ends: what the page cache holds is anybody's guess, and it is kept or lost
         with the power."""
@@ -210,6 +223,11 @@ class Ailing:
             if error.errno not in (errno.EIO, errno.ENOSPC):
                 raise
             self.disk_failed(error)
+            return None
+        except CorruptFile:
+            if not self.identity_is_rotten:
+                raise
+            self.identity_lost()
             return None
 
     def _make_probe(self) -> None:

@@ -42,6 +42,10 @@ class Violation(AssertionError):
         self.invariant = invariant
 
 
+class PromisedLoss(Exception):
+    """Relaxed durability lost what it may lose (docs/decisions/0010): the run is over, and held."""
+
+
 class Invariant:
     """Base: a name and a way to fail."""
 
@@ -142,9 +146,24 @@ class LeaderCompleteness(Invariant):
         group = replica.group
         index = group.committed_before_term(term)
         if index:
+            self._or_promised_loss(replica, index)
             self.require(replica.staged.holds(index, group.committed[index - 1]),
                          "{} leads term {} without the committed entry {} (its log ends at {})",
                          replica, term, index, replica.staged.last_index)
+
+
+    @staticmethod
+    def _or_promised_loss(replica: ReplicaModel, index: int) -> None:
+        """Raise ``PromisedLoss`` when each committed entry that the leader lacks was forgotten by a
+        relaxed node that lost its power."""
+        committed, chains = replica.group.committed, replica.staged.chains
+        common = min(index, len(chains))
+        while common and chains[common - 1] != committed[common - 1]:
+            common -= 1
+        forgotten = [each.forgotten for each in replica.group.replicas.values() if each.forgotten]
+        missing = committed[common:index]
+        if missing and all(any(chain in each for each in forgotten) for chain in missing):
+            raise PromisedLoss(f"{replica} leads without the last {len(missing)} of {index}")
 
 
 class CommittedNeverChanges(Invariant):
@@ -231,6 +250,8 @@ class DurableSurvives(Invariant):
     """A restart finds every entry that was durable, and of a write in flight a prefix."""
 
     def on_recover(self, replica: ReplicaModel, log: LogModel, restored: GroupRestored) -> None:
+        if replica.power_lost and self._is_promised_loss(replica, log):
+            return
         candidate = replica.durable.copy()
         allowed = [candidate.last_index]
         if log.chains == candidate.chains:
@@ -247,6 +268,20 @@ class DurableSurvives(Invariant):
             candidate.put(write)
         self.require(False, "{} restarts with {} entries, its disk held {} (in flight up to {})",
                      replica, log.last_index, allowed[0], allowed[-1])
+
+
+    def _is_promised_loss(self, replica: ReplicaModel, log: LogModel) -> bool:
+        """Relaxed, and the power was lost: a prefix is left that has all that was synced, and what
+        is gone are records."""
+        left, held = log.last_index, replica.durable
+        if not replica.synced <= left < held.last_index or log.chains != held.chains[:left]:
+            return False
+        gone = held.chains[left:]
+        kinds = {replica.group.entries[chain].kind for chain in gone}
+        self.require(kinds == {EntryKind.DATA}, "{} lost more than records with its power: {}",
+                     replica, kinds)
+        replica.forgotten.update(gone)
+        return True
 
 
 class OffsetsDense(Invariant):

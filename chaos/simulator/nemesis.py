@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from chaos.simulator.decay import Decay
 from chaos.simulator.events import EventQueue
 from chaos.simulator.lifetimes import Lifetimes
 from chaos.simulator.network import Link, Network
@@ -57,7 +58,7 @@ class World(Protocol):
     topics: Topics
 
 
-class Nemesis(Lifetimes):
+class Nemesis(Decay, Lifetimes):
     """Draws a fault, causes it, schedules its end."""
 
     def __init__(self, world: World, rng: random.Random):

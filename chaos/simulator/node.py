@@ -79,6 +79,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         self.peer_frames = 0
         self.rotten = self._unmet = False  # bits of its disk have changed
         self.is_lost = False  # its directory, for ever
+        self.identity_is_rotten = False
         self._know_nobody()
         self._world = world
         self._queue = world.queue
@@ -90,6 +91,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         first = range(1, world.parameters.nodes + 1)  # whoever comes later is told of the others
         self._peers = tuple(peer for peer in first if peer != node and node in first)
         self._marks = world.marks
+        self._relaxed = world.parameters.disk.flush_interval_ms > 0
         self._filesystem = SimulatedFilesystem()
         self._read_back = ReadBack()
         self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
@@ -220,7 +222,10 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         """End this life, with or without the page cache."""
         if not self.alive:
             return
-        power = power and not self._world.parameters.spares_power
+        power = power and not self._is_spared()
+        if power and self._world.parameters.spares_power:
+            self._witness.power_lost(self.node)
+            self._marks["relaxed power loss"] += 1
         self.alive = False
         self.paused = False
         self.crashes += 1
@@ -486,6 +491,8 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         for flight in flights:
             if flight.writes is not None:
                 self._witness.durable(self.node, flight.writes)
+        if self._relaxed and self._disk.is_synced:
+            self._witness.synced(self.node)
 
     def wrote(self, flights: Sequence[Flight]) -> None:
         """The disk worker says so."""

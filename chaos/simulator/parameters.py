@@ -20,13 +20,15 @@ FAULT_KINDS = (
     "members", "return",
     "eio-write", "eio-sync", "disk-full", "disk-hung", "majorities-ring", "bridge", "client-cut",
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
-    "wipe", "topic-create", "topic-delete", "topic-recreate",
+    "wipe", "topic-create", "topic-delete", "topic-recreate", "rot-checkpoint", "rot-header",
+    "rot-identity", "eio-directory",
 )
 
 #: Those that are drawn beside the others, so that they shift nothing.
 TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate"))
-LIFETIME_KINDS = TOPIC_KINDS | {"wipe"}
-LIFETIME_ODDS = 0.33  # of each
+LATER_KINDS = TOPIC_KINDS | {"wipe", "rot-checkpoint", "rot-header", "rot-identity",
+                             "eio-directory"}
+LATER_ODDS = 0.33  # of each
 
 #: A run plays with at least so many.
 KINDS_MIN = 8
@@ -124,8 +126,8 @@ class Parameters:
 
     @property
     def spares_power(self) -> bool:
-        """Whether crashes leave the page cache: relaxed, a power loss may take what is acknowledged
-        (docs/decisions/0010), and nothing else may."""
+        """Relaxed: nodes lose their power one at a time, and then what was not synced
+        (docs/decisions/0010)."""
         return self.disk.flush_interval_ms > 0 and not self.control
 
     @classmethod
@@ -149,7 +151,7 @@ class Parameters:
             groups=groups if groups is not None else drawn_groups,
             partitions_per_group=rng.choice((1, 1, 2, 3)),
             safety_ms=safety_ms if safety_ms is not None else SAFETY_MS,
-            faults=_draw_lifetimes(seed, _draw_faults(rng)),
+            faults=_draw_later(seed, _draw_faults(rng)),
             fault_interval_ms=max(interval_ms, duration_ms),  # about one at a time
             fault_duration_ms=duration_ms,
             commands_per_second=state_rng.choice((1.0, 2.0, 5.0)),
@@ -181,16 +183,16 @@ class Parameters:
 
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
-    odds = {kind: rng.random() for kind in FAULT_KINDS if kind not in LIFETIME_KINDS}
+    odds = {kind: rng.random() for kind in FAULT_KINDS if kind not in LATER_KINDS}
     least = sorted(odds.values())[KINDS_MIN - 1]
     return tuple(kind for kind in odds if odds[kind] <= max(share, least))
 
 
-def _draw_lifetimes(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """With the kinds that end the life of a node or a topic."""
+def _draw_later(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
+    """With those of the kinds that came later."""
     rng = random.Random(f"{seed}/parameters of lifetimes")
     return (*chosen, *(kind for kind in FAULT_KINDS
-                       if kind in LIFETIME_KINDS and rng.random() < LIFETIME_ODDS))
+                       if kind in LATER_KINDS and rng.random() < LATER_ODDS))
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:

@@ -63,6 +63,7 @@ class Wipes:
         self._rng = rng
         self._lost = self._new = 0  # 0 = nobody is being replaced
         self._out_first = False
+        self._owed: set[int] = set()  # groups in which the new node is to be a voter
 
     @property
     def is_done(self) -> bool:
@@ -73,7 +74,8 @@ class Wipes:
         """What is not done yet, for people."""
         left = [number for number, group in self._world.witness.groups.items()
                 if self._lost in group.configuration().members()]
-        return f"n{self._lost} is not replaced by n{self._new}; it is in groups {left[:8]}"
+        return (f"n{self._lost} is not replaced by n{self._new}: it is in groups {left[:8]}, the "
+                f"new one is no voter of {sorted(self._owed)[:8]}")
 
     def may_wipe(self, node: SimulatedNode) -> bool:
         """Whether the cluster must survive the loss of this node's disk, now."""
@@ -84,6 +86,8 @@ class Wipes:
         world, lost = self._world, node.node
         self._lost, self._new = lost, max(world.everyone) + 1
         self._out_first = self._rng.random() < OUT_FIRST
+        self._owed = {number for number, group in world.witness.groups.items()
+                      if lost in group.configuration().voters}
         world.trace.line(lost, -1, "fault", f"wiped, n{self._new} comes in its place")
         node.crash(power=True)
         node.lose_directory(self._rng.getrandbits(62))
@@ -118,21 +122,25 @@ class Wipes:
             if node.is_up and not node.paused:
                 for group in node.led_groups():
                     present = node.configuration(group)
-                    if lost in present.members() and not present.outgoing:
-                        node.set_members(group, *self._next(present))
-        if self._is_nowhere(lost):
+                    wanted = self._next(group, present)
+                    if wanted != (present.voters, present.learners) and not present.outgoing:
+                        node.set_members(group, *wanted)
+        if not self._owed and self._is_nowhere(lost):
             self._remove(lost)
         else:
             world.queue.after(LOOK_US, self._look)
 
-    def _next(self, present: Configuration) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _next(self, group: int,
+              present: Configuration) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(voters, learners) to ask for: a step that consensus may refuse as too early."""
         lost, new = self._lost, self._new
         voters, learners = present.voters, present.learners
         if lost in learners:
             return voters, tuple(node for node in learners if node != lost)
         left = tuple(node for node in voters if node != lost)
-        if new in voters or (self._out_first and len(left) > 1):
+        if new in self._world.witness.groups[group].configuration().voters:
+            self._owed.discard(group)
+        if group not in self._owed or (lost in voters and self._out_first and len(left) > 1):
             return left, learners
         if new not in learners:
             return voters, (*learners, new)

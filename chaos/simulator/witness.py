@@ -69,6 +69,19 @@ class Witness:
         for write in writes.groups:
             self.replica(node, write.group).settle(writes.sequence)
 
+    def synced(self, node: int) -> None:
+        """Relaxed: all that was written there is on the disk now.  O(groups)."""
+        for group in self.groups.values():
+            replica = group.replicas.get(node)
+            if replica is not None:
+                replica.synced = replica.durable.last_index
+
+    def power_lost(self, node: int) -> None:
+        """Relaxed: records that were not synced may be gone there."""
+        for group in self.groups.values():
+            if node in group.replicas:
+                group.replicas[node].power_lost = True
+
     def recovered(self, node: int, group: int, restored: GroupRestored,
                   entries: Iterable[Entry | tuple[int, int]], damaged: bool = False,
                   known: LogModel | None = None) -> LogModel:

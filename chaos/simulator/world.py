@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from chaos.simulator.events import EventQueue
-from chaos.simulator.invariants import Violation
+from chaos.simulator.invariants import PromisedLoss, Violation
 from chaos.simulator.model import GroupModel, is_majority
 from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.network import Network
@@ -346,6 +346,9 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
     gc.disable()  # a run makes few cycles, and looks for them in all that it remembers
     try:
         world.run()
+    except PromisedLoss as loss:
+        world.trace.line(0, -1, "lost", str(loss))
+        world.marks["promised loss"] += 1
     except DEFECTS as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         result.failure = (f"{type(error).__name__}: {error}\n    at {where.name}, "

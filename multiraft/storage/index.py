@@ -65,6 +65,11 @@ class GroupIndex:
         return self.first_index + len(self._positions) - 1
 
     @property
+    def has_lost(self) -> bool:
+        """Whether the place of an entry is unknown.  O(n)."""
+        return NOWHERE in self._positions
+
+    @property
     def last_term(self) -> int:
         return self._run_terms[-1] if self._run_terms else self.prev_term
 

@@ -65,6 +65,7 @@ from multiraft.storage.segment_index import (
     read_index_file,
     scan_segment,
 )
+from multiraft.storage.segment_tail import entries_above, read_above
 from multiraft.tail import PartitionTail
 from multiraft.types import Entry, EntryKind
 
@@ -154,7 +155,7 @@ class _Recovery:
             seed = self._seed(segment, file.read(_HEADER_BYTES, 0))
             segment.seed = seed or 0
             if not last and seed is not None:
-                index = self._usable_index(segment, size)
+                index = self._usable_index(segment, size, file)
                 if index is not None:
                     segment.end = index.end
                     self._result.indexed_segments += 1
@@ -180,15 +181,18 @@ class _Recovery:
             raise WrongIdentity(segment.path, "node", header.node, self._header.node)
         return header.seed
 
-    def _usable_index(self, segment: Segment, size: int) -> SegmentIndex | None:
+    def _usable_index(self, segment: Segment, size: int, file: File) -> SegmentIndex | None:
+        """The index file's content, with the entries that a tail needs; None = scan the segment."""
         if not self._filesystem.exists(index_path(segment)):
             return None
         try:
             index = read_index_file(self._filesystem, segment)
         except (CorruptFile, UnknownFormat):
             return None  # a cache: scanned and written anew
-        if size < index.end - index.start or index.touches_above(
-                self._applied, self._checkpoint.position):
+        if size < index.end - index.start:
+            return None
+        above = entries_above(index, self._applied, self._checkpoint.position)
+        if above is None or not read_above(index, above, file):
             return None
         return index
 

@@ -183,13 +183,6 @@ class SegmentIndex:
     highest_durable: int = 0
     runs: dict[int, GroupRun] = field(default_factory=dict)
 
-    def touches_above(self, applied: Applied, position: int) -> bool:
-        """Whether a group has entries here above its applied index: its tail needs them.  A life of
-        a replica that began after the checkpoint, which stands at ``position``, needs all."""
-        return any(run.buried_at >= position > 0
-                   or max([run.last_index, *(copy.index for copy in run.copies)])
-                   > applied.get((run.group, run.incarnation), 0) for run in self.runs.values())
-
 
 @dataclass(slots=True)
 class SegmentScan:

@@ -136,8 +136,8 @@ class Interaction(MemberVerbs, SnapshotVerbs):
 
     def do_cluster(self, command: Command) -> list[str] | None:
         """cluster nodes=3 groups=1 seed=1 [replicas=R] [append=BYTES] [window=BYTES]
-        [catch_up=BYTES] [uncommitted=BYTES] [reexamine=N] [lag=N]: nodes that support and
-        reach each other."""
+        [catch_up=BYTES] [uncommitted=BYTES] [reexamine=N] [lag=N] [relaxed=1]: nodes that support
+        and reach each other."""
         nodes = command.number("nodes", 3)
         self.seed = command.number("seed", 1)
         uncommitted = command.number("uncommitted", 1 << 16)
@@ -149,7 +149,8 @@ class Interaction(MemberVerbs, SnapshotVerbs):
             catch_up_window_bytes=command.number("catch_up", window),
             uncommitted_bytes_max=uncommitted,
             reexamine_groups_max=command.number("reexamine", 256),
-            promotion_lag_entries_max=command.number("lag", 2))
+            promotion_lag_entries_max=command.number("lag", 2),
+            members_may_forget=bool(command.number("relaxed", 0)))
         self.nodes = {id_: Node(id_) for id_ in range(1, nodes + 1)}
         replicas = command.number("replicas", nodes)
         for group in range(1, command.number("groups", 1) + 1):

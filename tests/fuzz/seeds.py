@@ -37,6 +37,13 @@ from node.metadata_commands import (
     encode_command,
     plan_bootstrap,
 )
+from placement import cluster, plan
+from placement.cluster import NodeRow
+from placement.planner import make_plan
+from placement.policy import LEADERS, Options
+from tests.placement.clusters import STRICT, grown, only
+from tests.placement.clusters import cluster as placed_cluster
+from tests.placement.clusters import nodes as placement_nodes
 from tests.storage.damage import DIRECTORY, small_lane
 from tests.storage.world import (
     VOTERS,
@@ -318,6 +325,23 @@ def histories() -> list[bytes]:
                   Event(3, "fault", -1, -1, "kill", {"on": True, "nodes": [1]})):
         writer.write(event)
     return ["".join(lines).encode()]
+
+
+#: A small cluster that needs moves of every kind.
+SNAPSHOT = grown(placed_cluster(placement_nodes(4, racks=2), 4, [1 << 20] * 6 + [9 << 20],
+                                factor=2), NodeRow(5, "r1"))
+
+
+def plans() -> list[bytes]:
+    """Plans for it: everything, a drain, and leaders alone."""
+    return [plan.save(made) for made in (
+        make_plan(SNAPSHOT, STRICT), make_plan(SNAPSHOT, STRICT, Options("drain", drain=(1, 2))),
+        make_plan(SNAPSHOT, only(LEADERS, 0), Options("leaders")))]
+
+
+def cluster_snapshots() -> list[bytes]:
+    """The cluster itself."""
+    return [cluster.save(SNAPSHOT)]
 
 
 def configurations() -> list[bytes]:

@@ -116,6 +116,34 @@ async def test_a_partition_comes_back_to_a_group_and_is_read_through_all_its_lin
 
 
 @in_trio
+async def test_the_end_that_is_shown_never_goes_back_whichever_link_is_read(tmp_path):
+    """Found by a run against real nodes that were switched all the time."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        for sequence in range(5):
+            await put(client, topic, sequence, b"x")
+            ends = [result(await client.ask(fetch(topic, offset))).high_watermark
+                    for offset in range(sequence + 2)]
+            assert ends == [sequence + 1] * (sequence + 2)
+            await switch(node, client, topic)
+
+
+@in_trio
+async def test_a_node_behind_two_switches_waits_for_the_metadata(tmp_path, monkeypatch):
+    """Its group has the partition again already, the metadata here know of the first time only."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await put(client, topic, 0, b"x")
+        before = node.directory.place_of(topic)
+        await switch(node, client, topic)
+        await put(client, topic, 1, b"y")
+        await switch(node, client, topic)
+        monkeypatch.setattr(node.directory, "place_of", lambda _partition: before)
+        behind = result(await client.ask(fetch(topic, 0)))
+        assert behind.code == Code.STALE_METADATA and "has epoch 3" in behind.error.text
+
+
+@in_trio
 async def test_a_long_poll_at_the_end_follows_the_switch(tmp_path):
     async with (serving(tmp_path) as node, await Client.open(node) as reader,
                 await Client.open(node) as writer):

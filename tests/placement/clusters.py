@@ -130,7 +130,8 @@ def _group(dice, group, count, factor, inside):
     mine = [row for row in inside if row.group == group]
     return GroupRow(group, 1, dice.randint(1, 99), tuple(voters),
                     dice.choice((*voters * 3, 0)), in_joint=dice.random() < 0.1,
-                    bytes=dice.load(), ingress=sum(row.ingress for row in mine) + dice.randint(0, 50),
+                    bytes=dice.load(),
+                    ingress=sum(row.ingress for row in mine) + dice.randint(0, 50),
                     read=sum(row.read for row in mine),
                     moved_ms=dice.choice((0, 0, 0, NOW_MS - 1000)))
 

@@ -45,7 +45,10 @@ RATES = [MIB + 1000 * number for number in range(400)]
 SIX = cluster(nodes(6, racks=3), 64, RATES)
 
 
-def checked_plan(before, policy=STRICT, options=Options()):
+ALL = Options()
+
+
+def checked_plan(before, policy=STRICT, options=ALL):
     """A plan that keeps every invariant and leaves nothing to do."""
     made = make_plan(before, policy, options)
     assert verify(made, before, before.taken_ms) == ()
@@ -299,6 +302,7 @@ def test_compacted_partitions_are_switched_only_when_asked_for_and_then_cost_byt
     (STRICT, Options("node"), "named with the scope"),
     (STRICT, Options("everything"), "everything"),
     (STRICT, Options(drain=(1, 1)), "twice"),
+    (STRICT, Options("leaders", drain=(1,)), "scopes 'all' and 'drain'"),
     (STRICT, Options(budget_bytes=-1), "budget_bytes"),
     (STRICT, Options(copy_rate=0), "copy_rate"),
     (STRICT._replace(bands=(Band("colour", 5),)), Options(), "colour"),

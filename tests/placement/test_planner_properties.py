@@ -16,7 +16,7 @@ from placement.state import State
 from placement.verify import DONE, standing, verify
 from tests.placement.clusters import asked, clusters, policies
 
-THOROUGH = settings(max_examples=1500, deadline=None,
+THOROUGH = settings(max_examples=100, deadline=None,
                     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
