@@ -143,7 +143,7 @@ def test_a_plan_for_what_has_changed_since_is_refused(world, tmp_path, policy):
             client.group_transfer(group, 2)
     path = made(world, tmp_path / "plan.json", "--scope", "leaders", "--policy", policy)
     edited = tmp_path / "edited.json"
-    edited.write_text(path.read_text().replace('"to_node": 1', '"to_node": 3'))
+    edited.write_text(path.read_text().replace('"to_node": ', '"to_node": 1'))
     refused = rebalance(world, "apply", edited, "--yes")
     assert refused.exit_code == 1 and "edited" in refused.output
     group = json.loads(path.read_text())["moves"][0]["group"]
@@ -297,7 +297,7 @@ def test_a_dead_node_is_repaired_by_a_plan_that_goes_first(world, tmp_path, poli
 
 
 def test_a_throttle_below_what_is_appended_is_refused(world, tmp_path, policy):
-    path = made(world, tmp_path / "plan.json", "--drain", 3, "--policy", policy)
+    path = made(world, tmp_path / "plan.json", "--drain", 1, "--policy", policy)
 
     async def main():
         async with Client(world.addresses) as client:
