@@ -399,6 +399,8 @@ _ADVICE = {
     wire.StorageFull: "Free space on the node's disk; appends resume by themselves.",
     wire.QueueFull: "The node is busy; try again.",
     wire.ShuttingDown: "Another node takes over in a moment; try again.",
+    wire.PlanActive: "`multiraft rebalance status` shows how far it is.",
+    wire.StalePlan: "Make a new plan: multiraft rebalance plan",
     wire.Unsupported: "The node is of another release than this command.",
 }
 

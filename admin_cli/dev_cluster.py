@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin_cli import dev_process, dev_state
+from admin_cli import dev_process, dev_state, process_table
 from admin_cli.connection import (
     leaderless_groups,
     node_answers,
@@ -339,7 +339,7 @@ class DevCluster:
 
     def _quote_log(self, node_id: int) -> str:
         log = dev_state.log_path(self.directory, node_id)
-        tail = dev_process.log_tail(log, self._log_starts.get(node_id, 0))
+        tail = process_table.log_tail(log, self._log_starts.get(node_id, 0))
         quoted = "".join(f"\n| {line}" for line in tail.splitlines())
         said = f"Its log, {log}, ends:{quoted}" if quoted else f"Its log, {log}, is empty."
         return f"{said}\nWhat runs, and ending it: multiraft dev status|down --dir {self.directory}"

@@ -1,8 +1,7 @@
 """Processes of a local cluster: start, recognise, signal, wait.
 
-Contract.  A process is named by `Identity`: pid, start time and boot.  Nothing is ever signalled
-by pid alone: `send_signal` pins the process with a pidfd, compares the identity, then signals the
-pidfd, so a pid that was reused meanwhile cannot be hit.  Linux only (/proc, pidfd).
+Contract.  A process is named by `Identity`: pid, start time and boot; `send_signal` reaches exactly
+that one (`process_table`).  Linux only (/proc, pidfd).
 Theory.  Nodes outlive the command that starts them: own session, no inherited descriptors, output
 to a file.  When the starter lives on (the demo, tests), its dead children stay zombies until they
 are waited for; a zombie counts as gone, and `alive` reaps it.
@@ -21,15 +20,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from admin_cli import process_table
 from admin_cli.failures import CommandFailed
 from admin_cli.packages import distribution_root
 
 #: How often a condition of another process is looked at while waiting for it.
 POLL_INTERVAL_S = 0.05
-#: Log lines that an error message quotes.
-LOG_LINES_SHOWN = 12
-#: How much of a log's end is searched for them.
-LOG_TAIL_BYTES = 64 << 10
 
 # The kernel's table of our children, seen from here: who must be reaped.  Children belong to the
 # process, not to an object in it, hence module level.
@@ -75,7 +71,7 @@ def start(command: Sequence[str], directory: Path, log: Path) -> Identity:
         child = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=output,
                                  stderr=output, start_new_session=True, env=_environment())
     _children[child.pid] = child
-    return Identity(child.pid, _start_time(child.pid) or 0, boot_id())
+    return Identity(child.pid, process_table.start_time(child.pid) or 0, boot_id())
 
 
 def _environment() -> dict[str, str]:
@@ -95,26 +91,10 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def _start_time(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat; None when there is no such process or all of it has ended.
-
-    A killed process shows as a zombie as soon as its first thread has ended.  While another one
-    still is in the kernel, syncing a file say, its ports and files are taken: that is not gone.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The second field, the command in parentheses, may itself hold spaces and parentheses.
-    fields = stat[stat.rindex(")") + 2:].split()
-    threads = int(fields[17])
-    return None if fields[0] in "ZX" and threads <= 1 else int(fields[19])
-
-
 def alive(process: Identity) -> bool:
     """Whether this very process still runs; reaps it when it was our child and has ended."""
     exit_status(process)
-    return process.boot == boot_id() and _start_time(process.pid) == process.start_time
+    return process.boot == boot_id() and process_table.start_time(process.pid) == process.start_time
 
 
 def exit_status(process: Identity) -> int | None:
@@ -125,19 +105,7 @@ def exit_status(process: Identity) -> int | None:
 
 def send_signal(process: Identity, number: signal.Signals) -> bool:
     """Signals exactly this process; False when it no longer runs."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return False
-    try:
-        if not alive(process):
-            return False
-        signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+    return process_table.signal_exactly(process.pid, lambda: alive(process), number)
 
 
 def wait_gone(process: Identity, timeout_s: float) -> bool:
@@ -148,17 +116,6 @@ def wait_gone(process: Identity, timeout_s: float) -> bool:
             return False
         time.sleep(POLL_INTERVAL_S)
     return True
-
-
-def log_tail(log: Path, since: int = 0, lines: int = LOG_LINES_SHOWN) -> str:
-    """The last lines of a log, none from before byte ``since``."""
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(since, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
-            text = file.read().decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
 
 
 def log_size(log: Path) -> int:

@@ -7,6 +7,7 @@ Contract.  The commands that ask a cluster are here; those that work on a node's
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
 import time
 from collections.abc import Callable
@@ -32,18 +33,25 @@ RECORDS_S = 20.0
 SCRUB_LOOK_S = 0.5
 
 
+#: Commands that make plans, which costs an import that the others do not need.
+PLANNED = ("drain", "undrain", "maintenance", "decommission")
+
+
 class NodeGroup(HelpfulGroup):
     """Our subcommands and those of the server's package."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         server = self._server()
-        return sorted({*super().list_commands(ctx),
+        return sorted({*super().list_commands(ctx), *PLANNED,
                        *(server.list_commands(ctx) if server is not None else ())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
+        if cmd_name in PLANNED:
+            module = importlib.import_module("admin_cli.node_plans")
+            return getattr(module, cmd_name)
         server = self._server()
         return None if server is None else server.get_command(ctx, cmd_name)
 
@@ -277,11 +285,11 @@ def _replace(client: Any, old: int, new: int,
                 change_members(client, found, found.voters, tuple(sorted(learners)))
                 moved.append(group)
             bar.advance(groups_done)
-    _await_records(client, old, {one["group"] for one in skipped})
+    await_records(client, old, {one["group"] for one in skipped})
     return moved, skipped
 
 
-def _await_records(client: Any, old: int, skipped: set[int]) -> None:
+def await_records(client: Any, old: int, skipped: set[int]) -> None:
     """The leaders of the groups report who their members are; `node remove` goes by that."""
     end_s = time.monotonic() + RECORDS_S
     while (left := {*_groups_to_move(client, old)} - skipped) and time.monotonic() < end_s:

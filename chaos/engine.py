@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from admin_cli import process_table
 from chaos.backends import host
 from chaos.backends.backend import BackendError
 
@@ -131,7 +132,7 @@ def start(command: Sequence[str] = ("dockerd",), url: str = "",
         child.kill()
         child.wait()
         raise EngineUnavailable(f"dockerd does not start: "
-                                f"{_last_line(host.log_tail(log)) or 'it says nothing'}")
+                                f"{_last_line(process_table.log_tail(log)) or 'it says nothing'}")
     log.unlink()
     return Engine(found.url, found.version, process, child)
 

@@ -59,6 +59,9 @@ class RaftConfig:
     bystander_retry_ms: int = 2000
     #: Linearizable reads of one group that wait for their confirmation.
     reads_waiting_max: int = 4096
+    #: Members may have lost what they acknowledged (``durability = relaxed``, set by it): a leader
+    #: believes one that says so and sends it again, instead of waiting for what will not come.
+    members_may_forget: bool = False
     #: Groups that are re-examined in one round after a node was lost or came back.
     reexamine_groups_max: int = 256
 

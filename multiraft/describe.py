@@ -213,6 +213,8 @@ def event(node: int, value: Event) -> str:
         epoch = f" (life {fields[2]})" if len(fields) > 2 else ""
         side = "to" if fields[1] in ("granted", "withdrawn") else "from"
         return f"{where} lease {side} {node_name(fields[0])} {fields[1]}{epoch}"
+    if value.kind == "room":
+        return f"{where} {node_name(fields[0])} has {'no room' if fields[1] else 'room again'}"
     if value.kind == "installed":
         return f"{where} installs a snapshot at {fields[0]}@{fields[1]}"
     if value.kind == "membership":

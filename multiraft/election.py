@@ -178,6 +178,36 @@ def _become_leader(group: Group) -> None:
 # ---- leadership transfer -----------------------------------------------------------------------
 
 
+def furthest(group: Group) -> int:
+    """The voter that can take over soonest: reached, with room for records if any has, and with the
+    most entries; of equals the one that is preferred, so that a node's groups go to many nodes.  0
+    = nobody is reached.  O(members)."""
+    order = group.configuration.voters
+    able = [member for member in group.progress.values()
+            if member.node in order and _is_reached(group, member.node)]
+    if not able:
+        return 0
+    full = group.host.support.full
+    return max(able, key=lambda member: (member.node not in full, member.match,
+                                         -order.index(member.node))).node
+
+
+def may_make_way(group: Group) -> bool:
+    """Whether records could be committed without the disk of this leader: a majority is reached and
+    has room.  Two majorities meet, so ``furthest`` is one that has room and all that is committed.
+    Without such a majority any leader could only let records wait, and it is better to refuse them
+    here, clearly; it also ends the wandering of a group among disks that fill up."""
+    host = group.host
+    return membership.supported(
+        group.configuration, lambda node: (node != host.node and node not in host.support.full
+                                           and _is_reached(group, node)))
+
+
+def _is_reached(group: Group, node: int) -> bool:
+    support = group.host.support
+    return node in support.held and node in support.connections
+
+
 def transfer(group: Group, to: int) -> None:
     """Begin to hand leadership to ``to`` (thesis 3.10): no proposals until it happened or timed
     out.  The caller has checked that ``to`` can take it."""

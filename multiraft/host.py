@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from multiraft.catch_up import Pace
 from multiraft.config import RaftConfig
 from multiraft.digest import LedSum
 from multiraft.hints import Hints, LedChanges
@@ -32,7 +33,7 @@ class Host:
 
     __slots__ = ("node", "config", "store", "rng", "now_ms", "support", "timers", "led", "believed",
                  "led_changes", "hints", "shared", "digests_version", "dirty", "going", "reads",
-                 "events", "written_sequence")
+                 "events", "written_sequence", "pace")
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance,
                  now_ms: int):
@@ -61,3 +62,5 @@ class Host:
         self.reads: list[ReadReady] = []
         self.events: list[Event] = []
         self.written_sequence = 0
+        #: Of replicas that are being moved.
+        self.pace = Pace()

@@ -43,6 +43,7 @@ class Answer(NamedTuple):
     boot_epoch: int  # of the answerer
     asker_epoch: int  # copied from the question
     sequence: int  # copied from the question
+    full: int  # 1 = the answerer's disk has no room for records, 0 = it has
 
 
 class LeaseEventKind(enum.IntEnum):
@@ -54,6 +55,7 @@ class LeaseEventKind(enum.IntEnum):
     LOST = 3  # lease_lost(node)
     DIGEST_MISMATCH = 4  # digest_mismatch(node)
     LED_VERSION = 5  # peer_led_version(node, value)
+    FULL = 6  # peer_full(node, bool(value))
 
 
 class LeaseEvent(NamedTuple):
@@ -68,7 +70,7 @@ class Peer:
     """One other node, as this exchange sees it."""
 
     __slots__ = ("boot_epoch", "sequence_seen", "sequence_sent", "granted_until_ms",
-                 "held_until_ms", "outstanding", "mismatches", "led_version", "asked_ms")
+                 "held_until_ms", "outstanding", "mismatches", "led_version", "asked_ms", "full")
 
     def __init__(self) -> None:
         #: Highest boot epoch heard of; 0 = none.
@@ -87,6 +89,8 @@ class Peer:
         self.led_version = -1
         #: When it was asked last; None = never.
         self.asked_ms: int | None = None
+        #: What it said last of its disk, while it holds this node up.
+        self.full = False
 
 
 class Liveness:
@@ -104,6 +108,7 @@ class Liveness:
         self._believed_digests: dict[int, int] = {}
         self._led_version = 0
         self._healthy = True
+        self._full = False
 
     def add_peer(self, node: int) -> None:
         """Exchange questions with ``node`` from now on."""
@@ -119,13 +124,15 @@ class Liveness:
         return tuple(self._peers)
 
     def publish(self, led_digests: dict[int, int], believed_digests: dict[int, int],
-                led_version: int, healthy: bool) -> None:
+                led_version: int, healthy: bool, full: bool = False) -> None:
         """What questions carry and are compared with from now on, by peer (absent = 0); the dicts
-        are not changed by either side afterwards.  ``healthy``: loop and disk made progress."""
+        are not changed by either side afterwards.  ``healthy``: loop and disk made progress;
+        ``full``: the disk has no room for records, which answers say."""
         self._led_digests = led_digests
         self._believed_digests = believed_digests
         self._led_version = led_version
         self._healthy = healthy
+        self._full = full
 
     # ---- asking -------------------------------------------------------------------------------
 
@@ -161,7 +168,11 @@ class Liveness:
             return
         if not peer.held_until_ms:
             self._emit(LeaseEventKind.HELD, node, peer.boot_epoch)
+            peer.full = False
         peer.held_until_ms = until_ms
+        if bool(answer.full) != peer.full:
+            peer.full = bool(answer.full)
+            self._emit(LeaseEventKind.FULL, node, int(peer.full))
 
     # ---- answering ----------------------------------------------------------------------------
 
@@ -179,7 +190,7 @@ class Liveness:
             self._emit(LeaseEventKind.GRANTED, node, peer.boot_epoch)
         peer.granted_until_ms = now_ms + self.lease_ms
         self._compare(node, peer, question)  # after the lease: a new life resets what was announced
-        return Answer(self.boot_epoch, question.boot_epoch, question.sequence)
+        return Answer(self.boot_epoch, question.boot_epoch, question.sequence, int(self._full))
 
     def _compare(self, node: int, peer: Peer, question: Question) -> None:
         if question.led_digest == self._believed_digests.get(node, 0):
@@ -273,5 +284,7 @@ def deliver(events: list[LeaseEvent], core) -> None:
             core.lease_lost(node)
         elif kind is LeaseEventKind.DIGEST_MISMATCH:
             core.digest_mismatch(node)
+        elif kind is LeaseEventKind.FULL:
+            core.peer_full(node, bool(value))
         else:
             core.peer_led_version(node, value)

@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import changes, doubt, election, neighbours, reads, replication, snapshot
+from multiraft import changes, doubt, election, membership, neighbours, reads, replication, snapshot
+from multiraft.catch_up import Paced
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -92,7 +93,7 @@ class Proposed(NamedTuple):
     duplicate: bool
 
 
-class MultiRaft(Repairing):
+class MultiRaft(Repairing, Paced):
     """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back."""
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance, now_ms: int):
@@ -304,13 +305,16 @@ class MultiRaft(Repairing):
         reads.read_index(self._leading(group), token)
 
     def transfer(self, group: int, to: int) -> None:
-        """Hand the group to ``to``, 0 = to the voter that is furthest.  Raises ``ProposalError``
-        when this cannot even begin; whether it happened shows in ``leader_hint``."""
+        """Hand the group to ``to``, 0 = to the voter that is furthest, one with room for records
+        before one without.  Raises ``ProposalError`` when this cannot even begin; whether it
+        happened shows in ``leader_hint``."""
         leading = self._leading(group)
         if to == self.node:
             return
         support = self._host.support
-        to = to or self._furthest(leading)
+        to = to or election.furthest(leading)
+        if not to:
+            raise ProposalError(f"group {group} has no other voter that is reached")
         if to not in leading.configuration.voters:
             raise ProposalError(f"node {to} is not a voter of group {group}")
         if to not in support.held or to not in support.connections:
@@ -319,17 +323,22 @@ class MultiRaft(Repairing):
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
         election.transfer(leading, to)
 
-    def _furthest(self, leading: Group) -> int:
-        """The voter that can take over soonest: reached, and with the most entries; of equals the
-        one that is preferred, so that a node's groups go to many nodes.  O(members)."""
-        support = self._host.support
-        able = [member for member in leading.progress.values()
-                if member.node in support.held and member.node in support.connections
-                and member.node in leading.configuration.voters]
-        if not able:
-            raise ProposalError(f"group {leading.id} has no other voter that is reached")
-        order = leading.configuration.voters
-        return max(able, key=lambda member: (member.match, -order.index(member.node))).node
+    def records_fit(self, group: int) -> bool:
+        """Whether a majority of the voters of a group led here may have room for records: all but
+        those that said that they have none.  This node counts as one that has; it knows better
+        itself."""
+        full = self._host.support.full
+        return not full or membership.supported(self._leading(group).configuration,
+                                                lambda node: node not in full)
+
+    def make_way(self, group: int) -> bool:
+        """The disk here has no room for records: hand the group to a voter whose disk has, if with
+        it a majority has.  Whether it is under way; if not, this node goes on leading.  Raises
+        ``ProposalError`` when it does not lead.  O(members)."""
+        leading = self._leading(group)
+        if not leading.transferee and election.may_make_way(leading):
+            election.transfer(leading, election.furthest(leading))
+        return bool(leading.transferee)
 
     def resign(self, group: int, why: str) -> None:
         """Give up leadership (append or apply is stuck) and keep out of the next election."""
@@ -359,6 +368,14 @@ class MultiRaft(Repairing):
     def lease_lost(self, node: int) -> None:
         """The support of ``node`` ended."""
         self._neighbours.lease_lost(node)
+
+    def peer_full(self, node: int, full: bool) -> None:
+        """``node``, which supports this node, says whether its disk has no room for records."""
+        self._neighbours.peer_full(node, full)
+
+    def is_known_full(self, node: int) -> bool:
+        """Whether ``node`` said last that its disk has no room for records."""
+        return node in self._host.support.full
 
     def digest_mismatch(self, node: int) -> None:
         """Two digests of ``node`` in a row differed from ``believed_digest(node)``."""

@@ -111,8 +111,15 @@ class Neighbours:
 
     def lease_lost(self, node: int) -> None:
         if self._host.support.held.pop(node, None) is not None:
+            self._host.support.full.discard(node)
             self._emit("lease", node, "lost")
             self._queue(node)
+
+    def peer_full(self, node: int, full: bool) -> None:
+        known = self._host.support.full
+        if node in self._host.support.held and full != (node in known):
+            (known.add if full else known.discard)(node)
+            self._emit("room", node, full)
 
     def _heard_epoch(self, node: int, boot_epoch: int) -> None:
         if self._host.support.heard_epoch(node, boot_epoch):

@@ -105,6 +105,11 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
         room = min(config.catch_up_append_bytes, window_bytes - member.inflight_bytes)
     if room <= 0:
         return  # an acknowledgement makes room and looks here again
+    paced = first <= group.log.commit and group.host.pace.is_paced(group.id, member.node)
+    if paced:
+        room = min(room, _paced_room(group, member))
+        if room <= 0:
+            return  # the timer looks here again
     if first < group.log.first_index:
         snapshot.offer(group, member)
         return
@@ -116,8 +121,24 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
             return  # a single entry may exceed the window only when it is alone in it
     _send_append(group, member, first - 1, last)
     member.sent(last, size, group.host.now_ms)
+    if paced:
+        group.host.pace.took(group.id, member.node, size)
     if last < group.log.staged_index and member.inflight_bytes < window_bytes:
         group.touch()
+
+
+def _paced_room(group: Group, member: Progress) -> int:
+    """Bytes that may go to a replica that is being moved; when none may, it is not silent because
+    of that, and the timer is armed for when some may."""
+    host = group.host
+    room = host.pace.room(group.id, member.node, host.now_ms)
+    if room < 1:
+        if not member.inflight:
+            member.progressed_ms = host.now_ms
+        due_ms = host.pace.due_ms(group.id, member.node)
+        if due_ms is not None:
+            host.timers.arm(group.id, max(due_ms, host.now_ms + 1))
+    return room
 
 
 def _range(group: Group, first: int, room: int, fresh: tuple[Entry, ...]) -> tuple[int, int]:
@@ -232,7 +253,12 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
 
     Never below ``match``, which the member has acknowledged as durable: such an answer is an old
     one, or its disk was wiped and its vote and acknowledgements with it (scenario S28f).  Then it
-    gets nothing; the timer asks again, and the event says why the group does not sleep."""
+    gets nothing; the timer asks again, and the event says why the group does not sleep.  With
+    relaxed durability a power loss may have taken it: what is known to match is forgotten as well,
+    which is always safe, for it only counts for less."""
+    if reply.hint_index < member.match and group.host.config.members_may_forget:
+        member.match = member.commit_known = 0
+        group.emit("member", member.node, "forgot")
     if reply.hint_index < member.match:
         group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
         return

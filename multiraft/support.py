@@ -15,7 +15,8 @@ from __future__ import annotations
 class Support:
     """Leases, connections and credit of all other nodes."""
 
-    __slots__ = ("node", "held", "granted", "epochs", "credit", "connections", "_connected")
+    __slots__ = ("node", "held", "granted", "epochs", "credit", "connections", "full",
+                 "_connected")
 
     def __init__(self, node: int):
         self.node = node
@@ -28,6 +29,8 @@ class Support:
         self.credit: dict[int, int] = {}
         #: node -> number of the append connection that is up
         self.connections: dict[int, int] = {}
+        #: Nodes that hold this one up and have no room for records.
+        self.full: set[int] = set()
         self._connected = 0
 
     def holds(self, node: int) -> bool:

@@ -22,13 +22,11 @@ and the second be accepted, and a forgotten producer's retry would be taken for 
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from multiraft import plain
-from multiraft._layout import SEQUENCE_MODULUS
 from multiraft.errors import (
     CodecError,
     CorruptEntry,
@@ -37,12 +35,26 @@ from multiraft.errors import (
     ProducerFenced,
     UnknownPartition,
 )
+from multiraft.openings import NO_PAST, Sealed, open_payload, parse_open, parse_seal
 from multiraft.tail_protocol import Admitted
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
+from multiraft.windows import (
+    BATCHES_PER_WINDOW,
+    SEQUENCE_MASK,
+    WindowBatch,
+    carried,
+    checked_window,
+    extended,
+    in_order_of_use,
+    last_sequence,
+    put_back,
+    repeated,
+    settled,
+    window_epoch,
+)
 
-#: Batches remembered per producer and partition.  Kafka's number: clients keep at most this many
-#: in flight, so a retry can only be one of them.
-BATCHES_PER_WINDOW = 5
+__all__ = ["PARTITIONS_PER_GROUP_MAX", "PRODUCERS_PER_PARTITION_MAX", "PartitionState",
+           "PartitionTail", "open_payload"]
 
 #: Producers remembered per partition; the least recently used one is forgotten, and is from then on
 #: an unknown producer: it has to begin a new epoch.  At about 200 bytes each this keeps a partition
@@ -53,18 +65,10 @@ PRODUCERS_PER_PARTITION_MAX = 1024
 #: open of an old epoch is refused).  Keeps a group's checkpoint below 128 MiB.
 PARTITIONS_PER_GROUP_MAX = 1 << 20
 
-#: PARTITION_OPEN payload, little-endian: u32 version, u32 leader epoch base, u64 epoch, i64 start
-#: offset.
-OPEN_STRUCT = struct.Struct("<IIQq")
-OPEN_VERSION = 1
+#: Version of the object that ``snapshot`` returns.  Version 1 knew no seals; it is read.
+SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSIONS_READ = (1, 2)
 
-#: Version of the object that ``snapshot`` returns.
-SNAPSHOT_VERSION = 1
-
-#: The stamped leader epoch is an i32 on the wire: base + term must fit.
-LEADER_EPOCH_MAX = (1 << 31) - 1
-
-_SEQUENCE_MASK = SEQUENCE_MODULUS - 1
 _DATA = int(EntryKind.DATA)
 _OPEN = int(EntryKind.PARTITION_OPEN)
 _SEAL = int(EntryKind.PARTITION_SEAL)
@@ -72,87 +76,21 @@ _LOG_START = int(EntryKind.LOG_START)
 
 #: What ``snapshot`` returns: per partition its state, and (producer, window).
 _SNAPSHOT = {"group": plain.WHOLE, "applied": plain.WHOLE, "partitions": [
-    (*[plain.WHOLE] * 5, plain.FLAG, [(plain.WHOLE, plain.BYTES)])]}
-
-# A window: i16 producer epoch, then 1 to 5 batches, oldest first.
-_WINDOW_EPOCH = struct.Struct("<h")
-_WINDOW_BATCH = struct.Struct("<iiqQ")  # first sequence, last sequence, base offset, raft index
-_WINDOW_FIRST = struct.Struct("<hiiqQ")  # a window of one batch
-_WINDOW_BYTES_MAX = _WINDOW_EPOCH.size + BATCHES_PER_WINDOW * _WINDOW_BATCH.size
+    (*[plain.WHOLE] * 5, plain.FLAG, plain.WHOLE, plain.WHOLE, [(plain.WHOLE, plain.BYTES)])]}
 
 
 class PartitionState(NamedTuple):
-    """One partition in one group.  Offsets below ``next_offset`` are in this group's log, from
-    ``log_start`` on, as far as they are not in an earlier link of the partition's chain."""
+    """One partition in one group.  Offsets from ``start_offset`` up to ``next_offset`` are those of
+    ``epoch``; what is below is in earlier links of the partition's chain, of which this group's log
+    may hold some too.  What is below ``log_start`` is gone, wherever it was."""
 
     epoch: int
     leader_epoch_base: int
     next_offset: int
     log_start: int
     sealed: bool
-
-
-class Opening(NamedTuple):
-    """A parsed PARTITION_OPEN payload."""
-
-    epoch: int
     start_offset: int
-    leader_epoch_base: int
-
-
-class WindowBatch(NamedTuple):
-    """One remembered batch of a producer."""
-
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    index: int
-
-
-def open_payload(epoch: int, start_offset: int = 0, leader_epoch_base: int = 0) -> bytes:
-    """Payload of a PARTITION_OPEN entry.  ``leader_epoch_base`` + term is stamped into batches; the
-    proposer chooses it such that it stays above every earlier stamp of the partition."""
-    assert 0 <= start_offset, f"start offset {start_offset}"
-    assert 0 <= leader_epoch_base <= LEADER_EPOCH_MAX, f"leader epoch base {leader_epoch_base}"
-    return OPEN_STRUCT.pack(OPEN_VERSION, leader_epoch_base, epoch, start_offset)
-
-
-def parse_open(payload: bytes | memoryview) -> Opening:
-    """The fields of a PARTITION_OPEN payload.  Raises ``CorruptEntry``."""
-    if len(payload) != OPEN_STRUCT.size:
-        raise CorruptEntry(f"a PARTITION_OPEN payload has {OPEN_STRUCT.size} bytes, this one "
-                           f"{len(payload)}")
-    version, leader_epoch_base, epoch, start_offset = OPEN_STRUCT.unpack(payload)
-    if version != OPEN_VERSION:
-        raise CorruptEntry(f"PARTITION_OPEN payload of version {version}, known is {OPEN_VERSION}")
-    if start_offset < 0 or leader_epoch_base > LEADER_EPOCH_MAX:
-        raise CorruptEntry(f"PARTITION_OPEN at offset {start_offset} with leader epoch base "
-                           f"{leader_epoch_base}")
-    return Opening(epoch, start_offset, leader_epoch_base)
-
-
-def window_batches(window: bytes) -> tuple[int, list[WindowBatch]]:
-    """(producer epoch, batches oldest first) of a packed window."""
-    epoch, = _WINDOW_EPOCH.unpack_from(window)
-    batches = _WINDOW_BATCH.iter_unpack(memoryview(window)[_WINDOW_EPOCH.size:])
-    return epoch, [WindowBatch(*fields) for fields in batches]
-
-
-def _last_index(window: bytes) -> int:
-    """Raft index of the last batch of a window: its place in the order of use."""
-    return int.from_bytes(window[-8:], "little")
-
-
-def _extend(window: bytes | None, batch: BatchInfo, base_offset: int, index: int) -> bytes:
-    """The window after ``batch``; a new producer epoch starts it afresh."""
-    first = batch.base_sequence
-    last = (first + batch.count - 1) & _SEQUENCE_MASK
-    if window is None or _WINDOW_EPOCH.unpack_from(window)[0] != batch.producer_epoch:
-        return _WINDOW_FIRST.pack(batch.producer_epoch, first, last, base_offset, index)
-    added = _WINDOW_BATCH.pack(first, last, base_offset, index)
-    if len(window) < _WINDOW_BYTES_MAX:
-        return window + added
-    return window[:_WINDOW_EPOCH.size] + window[_WINDOW_EPOCH.size + _WINDOW_BATCH.size:] + added
+    leader_epoch: int  # once sealed: no batch of the partition carries a higher one; else 0
 
 
 class PartitionTail:
@@ -191,14 +129,24 @@ class PartitionTail:
         state = self._states.get(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
-        if info.producer_id >= 0:
-            original = self._original(partition, info)
-            if original is not None:
-                return Admitted(original.base_offset, state.leader_epoch_base, True, original.index)
+        original = None
         if state.sealed:
-            raise PartitionSealed(f"partition {partition} was sealed in group {self.group} at "
-                                  f"offset {state.next_offset}, epoch {state.epoch}")
+            original = self._sealed_original(partition, info)
+            if original is None:
+                raise PartitionSealed(f"partition {partition} was sealed in group {self.group} at "
+                                      f"offset {state.next_offset}, epoch {state.epoch}")
+        elif info.producer_id >= 0:
+            original = self._original(partition, info)
+        if original is not None:
+            return Admitted(original.base_offset, state.leader_epoch_base, True, original.index)
         return Admitted(state.next_offset, state.leader_epoch_base, False, 0)
+
+    def _sealed_original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
+        """The batch that ``info`` repeats, as far as this group knows.  Whatever else its producer
+        did is for the group to judge where the partition went on: here it would seem out of
+        order."""
+        window = self._windows.get(partition, {}).get(info.producer_id)
+        return repeated(window, info) if window is not None else None
 
     def _original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
         """The batch that ``info`` repeats, None when it is the next one; raises when neither."""
@@ -210,11 +158,10 @@ class PartitionTail:
                     f"producer {info.producer_id} is unknown in partition {partition} (new, or "
                     f"forgotten) and sent sequence {info.base_sequence}, not 0")
             return None
-        epoch, = _WINDOW_EPOCH.unpack_from(window)
+        epoch = window_epoch(window)
         first = info.base_sequence
         if info.producer_epoch == epoch:
-            last = _WINDOW_BATCH.unpack_from(window, len(window) - _WINDOW_BATCH.size)[1]
-            if first == (last + 1) & _SEQUENCE_MASK:
+            if first == (last_sequence(window) + 1) & SEQUENCE_MASK:
                 return None
             return self._retried(partition, info, window)
         if info.producer_epoch < epoch:
@@ -228,16 +175,13 @@ class PartitionTail:
 
     def _retried(self, partition: int, info: BatchInfo, window: bytes) -> WindowBatch:
         """The remembered batch with exactly these sequences; raises ``OutOfOrderSequence``."""
-        first = info.base_sequence
-        last = (first + info.count - 1) & _SEQUENCE_MASK
-        batches = window_batches(window)[1]
-        for batch in batches:
-            if batch.first_sequence == first and batch.last_sequence == last:
-                return batch
+        original = repeated(window, info)
+        if original is not None:
+            return original
         raise OutOfOrderSequence(
-            f"producer {info.producer_id} sent sequence {first} to partition {partition}, expected "
-            f"{(batches[-1].last_sequence + 1) & _SEQUENCE_MASK} or a retry of one of the last "
-            f"{BATCHES_PER_WINDOW} batches")
+            f"producer {info.producer_id} sent sequence {info.base_sequence} to partition "
+            f"{partition}, expected {(last_sequence(window) + 1) & SEQUENCE_MASK} or a retry of "
+            f"one of the last {BATCHES_PER_WINDOW} batches")
 
     # ---- what a follower asks, and what both do -------------------------------------------------
 
@@ -276,9 +220,13 @@ class PartitionTail:
     def _verify_open(self, entry: Entry) -> str:
         try:
             opening = parse_open(entry.payload)
+            producers = len(settled(opening.windows, entry.index))
         except CorruptEntry as error:
             return str(error)
         partition, state = entry.partition, self._states.get(entry.partition)
+        if producers > PRODUCERS_PER_PARTITION_MAX:
+            return (f"windows of {producers} producers exceed the partition's limit of "
+                    f"{PRODUCERS_PER_PARTITION_MAX}")
         if partition <= 0:
             return f"{partition} is no partition incarnation"
         if state is None:
@@ -297,9 +245,8 @@ class PartitionTail:
         state = self._states.get(entry.partition)
         if state is None:
             return f"{EntryKind(entry.kind).name} of partition {entry.partition}, which is not open"
-        if entry.kind == _SEAL and entry.base_offset not in (-1, state.next_offset):
-            return (f"partition {entry.partition} sealed at {entry.base_offset}, its end is "
-                    f"{state.next_offset}")
+        if entry.kind == _SEAL:
+            return _seal_fault(entry, state)
         if entry.kind == _LOG_START and not 0 <= entry.base_offset <= state.next_offset:
             return (f"log start {entry.base_offset} of partition {entry.partition}, its end is "
                     f"{state.next_offset}")
@@ -332,7 +279,8 @@ class PartitionTail:
         assert not before.sealed, f"{entry!r} after the seal of partition {partition}"
         assert entry.base_offset == before.next_offset, f"{entry!r} at {entry.base_offset}"
         after = PartitionState(before.epoch, before.leader_epoch_base,
-                               before.next_offset + batch.count, before.log_start, False)
+                               before.next_offset + batch.count, before.log_start, False,
+                               before.start_offset, 0)
         if batch.producer_id < 0:
             return partition, before, after, ()
         return partition, before, after, self._remember(partition, batch, entry)
@@ -348,31 +296,39 @@ class PartitionTail:
         if window is None and len(windows) >= PRODUCERS_PER_PARTITION_MAX:
             oldest = next(iter(windows))
             changed += ((oldest, windows.pop(oldest)),)
-        windows[producer] = _extend(window, batch, entry.base_offset, entry.index)
+        windows[producer] = extended(window, batch, entry.base_offset, entry.index)
         return changed
 
     def _append_open(self, entry: Entry) -> tuple | None:
         opening = parse_open(entry.payload)
         partition, before = entry.partition, self._states.get(entry.partition)
-        log_start = opening.start_offset
-        changed: tuple = ()
         if before is not None:
             assert opening.epoch >= before.epoch, f"{entry!r} opens an old epoch"
             if opening.epoch == before.epoch:
                 return None  # idempotent: this epoch is open already, or even sealed again
-            log_start = before.log_start
-            # The windows are from before the partition moved away: its producers went on elsewhere.
-            changed = tuple(self._windows.pop(partition, {}).items())
+        log_start = opening.start_offset if before is None else before.log_start
+        if opening.log_start != NO_PAST:
+            log_start = max(opening.log_start, 0 if before is None else log_start)
         after = PartitionState(opening.epoch, opening.leader_epoch_base, opening.start_offset,
-                               log_start, False)
-        return partition, before, after, changed
+                               log_start, False, opening.start_offset, 0)
+        # Windows that are here are from before the partition moved away: its producers went on
+        # elsewhere, and what they did there is carried.
+        old = self._windows.pop(partition, {})
+        new = settled(opening.windows, entry.index)
+        if new:
+            self._windows[partition] = new
+        return partition, before, after, tuple([(producer, old.get(producer))
+                                                for producer in {**old, **new}])
 
     def _append_mark(self, entry: Entry) -> tuple | None:
         before = self._states[entry.partition]
-        if entry.kind == _SEAL:
-            after = before._replace(sealed=True)
-        else:
+        if entry.kind != _SEAL:
             after = before._replace(log_start=max(before.log_start, entry.base_offset))
+        elif before.sealed:
+            after = before
+        else:
+            after = before._replace(sealed=True,
+                                    leader_epoch=before.leader_epoch_base + entry.term)
         return None if after == before else (entry.partition, before, after, ())
 
     def truncate(self, first_gone: int) -> None:
@@ -388,7 +344,7 @@ class PartitionTail:
                 if record[3]:
                     reordered[record[0]] = None
         for partition in reordered:
-            self._windows[partition] = _in_order_of_use(self._windows[partition])
+            self._windows[partition] = in_order_of_use(self._windows[partition])
             if not self._windows[partition]:
                 del self._windows[partition]
 
@@ -401,7 +357,7 @@ class PartitionTail:
         if self._behind[partition] is before:
             del self._behind[partition]
         if changed:
-            _put_back(self._windows.setdefault(partition, {}), changed)
+            put_back(self._windows.setdefault(partition, {}), changed)
 
     def apply(self, index: int) -> None:
         """Move applied state up to ``index``.  O(entries applied)."""
@@ -428,8 +384,7 @@ class PartitionTail:
     def applied_state(self, partition: int) -> PartitionState:
         """What may be served.  Raises ``UnknownPartition``, also while the opening entry is not yet
         applied."""
-        behind = self._behind
-        state = behind[partition] if partition in behind else self._states.get(partition)
+        state = self.applied(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
         return state
@@ -446,21 +401,28 @@ class PartitionTail:
         """First offset still readable (applied).  Raises ``UnknownPartition``."""
         return self.applied_state(partition).log_start
 
-    def span(self, partition: int, start_offset: int = 0) -> tuple[int, int, int]:
-        """(applied log start, applied high watermark, tail's next offset) of a partition that may
-        not be opened here yet: it is empty at ``start_offset`` until its opening is applied."""
-        tail_state = self._states.get(partition)
-        if tail_state is None:
-            return start_offset, start_offset, start_offset
-        state = self._behind.get(partition, tail_state)
-        if state is None:
-            return start_offset, start_offset, tail_state.next_offset
-        return state.log_start, state.next_offset, tail_state.next_offset
+    def applied(self, partition: int) -> PartitionState | None:
+        """What may be served; None = its opening is not applied here (yet)."""
+        return self._behind.get(partition, self._states.get(partition))
 
     def is_open(self, partition: int) -> bool:
         """Whether the tail takes batches for this partition."""
         state = self._states.get(partition)
         return state is not None and not state.sealed
+
+    def epoch_of(self, partition: int) -> int:
+        """The partition's latest epoch in this group (tail); 0 = it was never opened here."""
+        state = self._states.get(partition)
+        return 0 if state is None else state.epoch
+
+    def sealed(self, partition: int) -> Sealed | None:
+        """What the partition's *applied* seal says; None = it is not sealed.  It is final: every
+        replica that has applied it says the same.  O(producers + pending entries)."""
+        state = self.applied(partition)
+        if state is None or not state.sealed:
+            return None
+        return Sealed(state.epoch, state.next_offset, state.log_start, state.leader_epoch,
+                      carried(self.windows(partition)))
 
     @property
     def partitions_count(self) -> int:
@@ -477,8 +439,8 @@ class PartitionTail:
         windows = dict(self._windows.get(partition, {}))
         for record in reversed(self._pending):
             if record is not None and record[0] == partition:
-                _put_back(windows, record[3])
-        return _in_order_of_use(windows)
+                put_back(windows, record[3])
+        return in_order_of_use(windows)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
@@ -489,14 +451,14 @@ class PartitionTail:
             if record is not None and record[3]:
                 if record[0] not in undone:
                     undone[record[0]] = dict(self._windows.get(record[0], {}))
-                _put_back(undone[record[0]], record[3])
+                put_back(undone[record[0]], record[3])
         partitions = []
         for partition, tail_state in self._states.items():
             state = self._behind.get(partition, tail_state)
             if state is not None:
                 windows = undone.get(partition)
                 windows = (self._windows.get(partition, {}) if windows is None
-                           else _in_order_of_use(windows))
+                           else in_order_of_use(windows))
                 partitions.append([partition, *state, [list(item) for item in windows.items()]])
         return {"version": SNAPSHOT_VERSION, "group": self.group, "applied": self.applied_index,
                 "partitions": partitions}
@@ -506,9 +468,10 @@ class PartitionTail:
         """A tail whose last entry is the snapshot's applied one.  Raises ``CodecError`` when the
         object is not what ``snapshot`` returns."""
         try:
-            if snapshot["version"] != SNAPSHOT_VERSION:
-                raise CodecError(f"tail state of version {snapshot['version']}, known is "
-                                 f"{SNAPSHOT_VERSION}")
+            if snapshot["version"] not in SNAPSHOT_VERSIONS_READ:
+                raise CodecError(f"tail state of version {snapshot['version']}, known are "
+                                 f"{SNAPSHOT_VERSIONS_READ}")
+            snapshot = _upgraded(snapshot)
             plain.check(snapshot, _SNAPSHOT, "tail state")
             tail = cls(snapshot["group"], snapshot["applied"])
             for partition, *fields, windows in snapshot["partitions"]:
@@ -516,8 +479,8 @@ class PartitionTail:
                 if state.log_start > state.next_offset:
                     raise ValueError(f"partition {partition} begins behind its end: {state}")
                 if windows:
-                    tail._windows[partition] = _in_order_of_use(
-                        {producer: _checked_window(window) for producer, window in windows})
+                    tail._windows[partition] = in_order_of_use(
+                        {producer: checked_window(window) for producer, window in windows})
         except (KeyError, TypeError, ValueError) as error:
             raise CodecError(f"malformed tail state: {error!r}") from error
         return tail
@@ -542,26 +505,26 @@ class PartitionTail:
         for partition, windows in self._windows.items():
             assert 0 < len(windows) <= PRODUCERS_PER_PARTITION_MAX, f"partition {partition}"
             assert partition in self._states, f"windows of unknown partition {partition}"
-            assert list(windows) == list(_in_order_of_use(windows)), f"partition {partition}"
+            assert list(windows) == list(in_order_of_use(windows)), f"partition {partition}"
 
 
-def _checked_window(window: bytes) -> bytes:
-    """``window`` from a snapshot.  Raises ``CodecError`` when it cannot be one."""
-    batches, rest = divmod(len(window) - _WINDOW_EPOCH.size, _WINDOW_BATCH.size)
-    if not isinstance(window, bytes) or rest or not 1 <= batches <= BATCHES_PER_WINDOW:
-        raise CodecError(f"a producer window of {len(window)} bytes")
-    return window
+def _seal_fault(entry: Entry, state: PartitionState) -> str:
+    """Why the partition cannot be sealed so; a seal of an epoch that is over would end another."""
+    try:
+        epoch = parse_seal(entry.payload)
+    except CorruptEntry as error:
+        return str(error)
+    if epoch != state.epoch:
+        return f"partition {entry.partition} is at epoch {state.epoch}, sealed at {epoch}"
+    if entry.base_offset not in (-1, state.next_offset):
+        return (f"partition {entry.partition} sealed at {entry.base_offset}, its end is "
+                f"{state.next_offset}")
+    return ""
 
 
-def _put_back(windows: dict[int, bytes], changed: tuple) -> None:
-    """Undo one entry's change of windows; their order is not restored (``_in_order_of_use``)."""
-    for producer, window in changed:
-        if window is None:
-            del windows[producer]
-        else:
-            windows[producer] = window
-
-
-def _in_order_of_use(windows: dict[int, bytes]) -> dict[int, bytes]:
-    """The windows, least recently used first.  Last indexes differ, so the order is total."""
-    return dict(sorted(windows.items(), key=lambda item: _last_index(item[1])))
+def _upgraded(snapshot: dict) -> dict:
+    """A snapshot of version 1 in the shape of this one: nothing was ever sealed under it."""
+    if snapshot["version"] != 1:
+        return snapshot
+    rows = [[*row[:-1], 0, 0, row[-1]] for row in snapshot["partitions"]]
+    return {**snapshot, "partitions": rows}

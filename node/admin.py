@@ -143,8 +143,8 @@ class Admin:
             # Not ``locate``: the topic may have been deleted since its creation was applied.
             link = self._metadata_log.state.chain(topic, incarnation)[-1]
             leader, term = self._core.leader_hint(link.group)
-            rows.append(wire.PartitionMetadata(number, incarnation, link.group, leader, term,
-                                               link.epoch))
+            rows.append(wire.PartitionMetadata(number, incarnation, link.group, leader,
+                                               link.leader_epoch_base + term, link.epoch))
         return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:

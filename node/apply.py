@@ -17,6 +17,7 @@ import trio
 
 from multiraft.group import Role
 from multiraft.types import METADATA_GROUP
+from node.applied import AppliedEntries
 
 
 class RoleChanges:
@@ -41,7 +42,9 @@ class Applying:
 
     def __init__(self, core, store, metadata_log, pending, fetching, confirmations, sessions,
                  roles: RoleChanges, replicas, log,
-                 members_changed: Callable[[int], None] = lambda _group: None):
+                 members_changed: Callable[[int], None] = lambda _group: None,
+                 applied: AppliedEntries | None = None,
+                 leads_changed: Callable[[], None] = lambda: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -53,6 +56,8 @@ class Applying:
         self._replicas = replicas
         self._log = log
         self._members_changed = members_changed  # who reports the members of groups led here
+        self._applied = applied or AppliedEntries({})
+        self._leads_changed = leads_changed  # who does something for partitions of groups led here
         self.elections = 0
         #: (group, leader): wired when there is a network.
         self.snapshot_offered: Callable[[int, int], None]
@@ -98,6 +103,7 @@ class Applying:
         if leads:
             self.elections += 1
             self._members_changed(group)
+            self._leads_changed()
         else:
             self._pending.lost(group)
             self._confirmations.lost(group)
@@ -116,6 +122,8 @@ class Applying:
                 self._replicas.due = True
             self._pending.committed(group, last)
             self._fetching.committed(group)
+            if self._applied.waiting:
+                self._applied.told(group)
             if self._confirmations.waiting:
                 self._confirmations.committed(group)
 
@@ -156,6 +164,6 @@ class Applying:
 
 #: Events an operator wants to read about, and how loud they are.  Those of whole nodes have the
 #: node as their first field.
-LOGGED_EVENTS = {"lease": logging.INFO, "restarted": logging.INFO, "discredited": logging.WARNING,
-                 "needs_snapshot": logging.WARNING, "quarantine": logging.ERROR,
-                 "doubt": logging.WARNING, "repaired": logging.INFO}
+LOGGED_EVENTS = {"lease": logging.INFO, "room": logging.INFO, "restarted": logging.INFO,
+                 "discredited": logging.WARNING, "needs_snapshot": logging.WARNING,
+                 "quarantine": logging.ERROR, "doubt": logging.WARNING, "repaired": logging.INFO}

@@ -30,6 +30,10 @@ class Behind:
         when all ``partitions`` are known anyway, or too many wait.  Only when it ``lacks`` that."""
         if all(self._directory.place_of(partition) is not None for partition in partitions):
             return False
+        return self.wait_anyway(seen_index, then)
+
+    def wait_anyway(self, seen_index: int, then: Callable[[], None]) -> bool:
+        """The same, whatever is known."""
         return self._background.start(self._wait, seen_index, then)
 
     async def _wait(self, seen_index: int, then: Callable[[], None]) -> None:

@@ -23,5 +23,6 @@ def monotonic_us() -> int:
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970, for people to read: nothing is decided by it."""
+    """Milliseconds since 1970, for people to read: nothing is decided by it, but whether a
+    plan that a person made has expired."""
     return time.time_ns() // 1_000_000

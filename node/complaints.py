@@ -36,8 +36,8 @@ class Complaints:
         """``answer`` is called exactly once."""
         self.received += 1
         try:
-            self._readable.span(request.incarnation, seen_index, ANY)
-            plan = self._store.verify_plan(request.incarnation, request.offset)
+            span = self._readable.span(request.incarnation, seen_index, ANY, request.offset)
+            plan = self._store.verify_plan(span.group, request.incarnation, request.offset)
         except Refused as refused:
             answer.refuse(refused.code, refused.detail)
             return

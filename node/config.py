@@ -7,13 +7,13 @@ carry their reasons; those that bound each other are checked here.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
 from multiraft.storage.config import StorageConfig
-from multiraft.storage.settings import StorageSettings
+from multiraft.storage.settings import RELAXED, StorageSettings
 from node.errors import BadConfig
 from node.limits import Limits
 from node.security import SecurityConfig, require_protection
@@ -130,6 +130,8 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         storage=_section(StorageSettings, table.get("storage", {}), "storage").validate(),
         security=_section(SecurityConfig, table.get("security", {}),
                           "security").validate().relative_to(relative_to))
+    if config.storage.durability == RELAXED:
+        config = replace(config, raft=replace(config.raft, members_may_forget=True))
     config.limits.validate_with(config.raft, StorageConfig())
     require_protection(config.security, node.client_address.host, node.peer_address.host)
     return config

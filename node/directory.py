@@ -13,6 +13,7 @@ from multiraft.errors import ProposalError, UnknownPartition
 from multiraft.wire.errors import Code, ErrorDetail
 from node.known_nodes import KnownNodes
 from node.metadata import Location
+from node.metadata_chains import FIRST_EPOCH, ChainLink, Switch
 from node.refusals import StaleMetadata
 
 #: Places kept: asking the metadata takes microseconds, for each batch.  About 20 MB; when it is
@@ -79,4 +80,24 @@ class Directory:
                      f"on, or the group has lost its majority")
         return Code.NOT_LEADER, ErrorDetail(text=f"group {group} is led by node {leader}",
                                             leader=leader,
-                                            leader_address=self.address_of(leader))
+                                            leader_address=self.address_of(leader), group=group)
+
+    def elsewhere(self, place: Location, link: ChainLink,
+                  end_offset: int = -1) -> tuple[Code, ErrorDetail]:
+        """The refusal that sends a client to where ``link`` of a partition is, up to ``end_offset``
+        (-1 = its end).  One that never moved needs no more than its leader."""
+        if link.epoch == FIRST_EPOCH and len(place.chain) == 1:
+            return self.leader_detail(link.group)
+        return self._moved(link.group, link.epoch, link.start_offset, end_offset)
+
+    def gone_on(self, switch: Switch) -> tuple[Code, ErrorDetail]:
+        """The refusal of appends to a partition that is sealed for good: it goes on there."""
+        return self._moved(switch.to_group, switch.epoch, -1, -1)
+
+    def _moved(self, group: int, epoch: int, start_offset: int,
+               end_offset: int) -> tuple[Code, ErrorDetail]:
+        leader, _term = self._core.leader_hint(group)
+        return Code.MOVED, ErrorDetail(
+            text=f"it is in group {group} since epoch {epoch}, led by node {leader}",
+            leader=leader, leader_address=self.address_of(leader), start_offset=start_offset,
+            end_offset=end_offset, group=group, epoch=epoch)

@@ -28,7 +28,7 @@ class WaitingFetch:
     """A long poll."""
 
     __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
-                 "sure", "doubtful", "asking")
+                 "sure", "doubtful", "asking", "caught_up")
 
     def __init__(self, request: Fetch, answer, deadline_ms: int, number: int, seen_index: int):
         self.request = request
@@ -41,6 +41,7 @@ class WaitingFetch:
         self.doubtful: set[int] = set()  # ... or was not
         self.asking = 0  # confirmations under way
         self.records = 0  # found by the last try
+        self.caught_up = False  # the metadata that its client has seen were waited for
 
 
 class Fetching:
@@ -129,13 +130,15 @@ class Fetching:
         for part in fetch.request.partitions:
             try:
                 span = self._readable.span(part.incarnation, fetch.seen_index,
-                                           fetch.request.replica)
+                                           fetch.request.replica, part.offset)
                 groups.append(span.group)
                 self._check_range(part.offset, span, fetch)
                 taken = None
                 if part.offset < span.high_watermark and (bytes_left > 0 or not found):
                     taken = self._taken(part, span, max(bytes_left, 0))
             except Refused as refused:
+                if refused.elsewhere and self._catch_up(fetch):
+                    return
                 if not refused.passing:
                     final = True
                     self.refusals[refused.code] = self.refusals.get(refused.code, 0) + 1
@@ -152,7 +155,7 @@ class Fetching:
                 self.replica_bytes += 0 if span.leads else taken.bytes
                 if taken.bytes:
                     fetch.records += taken.next_offset - part.offset
-            results.append(FetchResult(part.incarnation, Code.OK, span.high_watermark,
+            results.append(FetchResult(part.incarnation, Code.OK, span.known_end,
                                        span.log_start, 0))
         if uncertain:
             self._make_sure(fetch, uncertain)
@@ -160,6 +163,14 @@ class Fetching:
             self._wait(fetch, groups)
         else:
             self._serve(fetch, results, found)
+
+    def _catch_up(self, fetch: WaitingFetch) -> bool:
+        """Before a client is sent elsewhere by metadata that are older than its own: once, bounded,
+        it is tried again with newer ones.  False = there is nothing to wait for."""
+        if fetch.caught_up or not self._behind.lacks(fetch.seen_index):
+            return False
+        fetch.caught_up = True
+        return self._behind.wait_anyway(fetch.seen_index, lambda: self._try(fetch))
 
     def _check_range(self, offset: int, span: Range, fetch: WaitingFetch) -> None:
         """Raises ``Refused``, or ``_Uncertain`` when a majority has to be asked first."""
@@ -189,8 +200,8 @@ class Fetching:
 
     def _taken(self, part, span: Range, bytes_max: int):
         try:
-            return self._store.fetch(part.incarnation, part.offset, min(part.bytes_max, bytes_max),
-                                     span.high_watermark)
+            return self._store.fetch(span.group, part.incarnation, part.offset,
+                                     min(part.bytes_max, bytes_max), span.high_watermark)
         except OffsetTooLow as error:  # this replica lacks what the partition has
             raise Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(text=str(error))) from error
 

@@ -2,8 +2,8 @@
 
 Contract.  Kept in ``known_nodes.json`` of the data directory, because a node that starts has to
 find the others before it has heard of any metadata.  ``follow`` takes over what the metadata say;
-``judge`` decides about a peer's hello.  What must be durable before it may be acted upon is saved
-by ``save``, off the loop.
+``judge`` decides about a peer's hello, by the rule of ``multiraft.lives``.  What must be durable
+before it may be acted upon is saved by ``save``, off the loop.
 
 Invariants.  The file is never older than what this node has told anybody.  The incarnation of a
 node of the first hour is *bound* when it is first heard of, durably, before its hello is answered;
@@ -26,7 +26,8 @@ from typing import NamedTuple
 
 import trio
 
-from multiraft import plain
+from multiraft import lives, plain
+from multiraft.lives import Life
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import read_signed, write_signed
@@ -86,11 +87,9 @@ class Verdict(NamedTuple):
     text: str
 
 
-class Life(NamedTuple):
-    """The newest life of a peer that was let in."""
-
-    boot_epoch: int
-    process: int
+_CODES = {lives.Refusal.REMOVED: Code.NODE_REMOVED, lives.Refusal.UNKNOWN: Code.UNKNOWN_NODE,
+          lives.Refusal.OTHER_DIRECTORY: Code.WRONG_INCARNATION,
+          lives.Refusal.STALE_LIFE: Code.STALE_LIFE, lives.Refusal.RUNS: Code.NODE_RUNS}
 
 
 class KnownNodes:
@@ -145,32 +144,13 @@ class KnownNodes:
         """Why the peer that says ``hello`` is refused; None = it is let in, once ``bind`` is
         through."""
         facts, id_ = self.facts, hello.node
-        if id_ in facts.removed:
-            return Verdict(Code.NODE_REMOVED, f"node {id_} was removed from the cluster for ever")
         record = facts.nodes.get(id_)
-        if record is None or id_ == self._node:
-            return Verdict(Code.UNKNOWN_NODE, f"node {id_} is no member of this cluster that node "
-                           f"{self._node} knows of")
-        expected = record.incarnation or facts.bound.get(id_, 0)
-        if not hello.incarnation or expected not in (0, hello.incarnation):
-            return Verdict(Code.WRONG_INCARNATION, f"node {id_} is another data directory here: "
-                           f"incarnation {expected:x}, not {hello.incarnation:x}")
-        return self._judge_life(hello, record, is_alive)
-
-    def _judge_life(self, hello: Hello, record: NodeRecord,
-                    is_alive: Callable[[int, Life], bool]) -> Verdict | None:
-        life = self._lives.get(hello.node, Life(0, 0))
-        epoch = max(record.boot_epoch, life.boot_epoch)
-        if hello.boot_epoch < epoch:
-            return Verdict(Code.STALE_LIFE, f"node {hello.node} has started since, with boot epoch "
-                           f"{epoch}; this is {hello.boot_epoch}")
-        if hello.boot_epoch == life.boot_epoch and hello.process != life.process:
-            return Verdict(Code.STALE_LIFE, f"another process has started as node {hello.node} "
-                           f"with the same boot epoch {epoch}")
-        if hello.boot_epoch > life.boot_epoch and is_alive(hello.node, life):
-            return Verdict(Code.NODE_RUNS, f"node {hello.node} runs already, with boot epoch "
-                           f"{life.boot_epoch}; this is {hello.boot_epoch}")
-        return None
+        known = lives.Known(record.incarnation or facts.bound.get(id_, 0), record.boot_epoch,
+                            self._lives.get(id_, lives.NO_LIFE)) if record is not None else None
+        said = lives.Introduction(id_, hello.incarnation, hello.boot_epoch, hello.process)
+        verdict = lives.judge(said, self._node, known, id_ in facts.removed,
+                              lambda life: is_alive(id_, life))
+        return Verdict(_CODES[verdict.refusal], verdict.text) if verdict is not None else None
 
     async def bind(self, hello: Hello,
                    is_alive: Callable[[int, Life], bool]) -> Verdict | None:

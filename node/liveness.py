@@ -68,13 +68,11 @@ class Link:
 
 
 class LivenessThread:
-    """Runs ``Liveness`` against the other nodes.  ``hello``: the first frame of a dialled link."""
-
     """Runs ``Liveness`` against the other nodes.  ``introduction(peer)``: what a dialled link
     begins with."""
 
     def __init__(self, liveness: Liveness, introduction, loop_stall_ms_max: int,
-                 disk_stall_ms_max: int, disk):
+                 disk_stall_ms_max: int, disk, space=None):
         self._liveness = liveness
         self._members: dict[int, tuple[str, int]] = {}  # whom to dial, and where
         self._moves: deque = deque()  # (peer, where or None): from the loop thread
@@ -82,6 +80,7 @@ class LivenessThread:
         self._loop_stall_ms_max = loop_stall_ms_max
         self._disk_stall_ms_max = disk_stall_ms_max
         self._disk = disk
+        self._space = space  # its ``full`` is read here and written by the loop; None = never full
         self._selector = selectors.DefaultSelector()
         self._dialled: dict[int, Link] = {}
         self._adopted: dict[int, Link] = {}
@@ -200,11 +199,12 @@ class LivenessThread:
 
     def _publish(self, now_ms: int) -> None:
         led, believed, led_version = self.published
+        full = self._space is not None and self._space.full
         busy_since_ms = self._disk.busy_since_ms
         healthy = (now_ms - self.loop_seen_ms <= self._loop_stall_ms_max
                    and (busy_since_ms is None
                         or now_ms - busy_since_ms <= self._disk_stall_ms_max))
-        self._liveness.publish(led, believed, led_version, healthy)
+        self._liveness.publish(led, believed, led_version, healthy, full)
 
     def _hand_over(self) -> None:
         events = self._liveness.events()

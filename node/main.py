@@ -12,7 +12,6 @@ tasks end, then a checkpoint is written.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import gc
 import logging
@@ -46,6 +45,7 @@ from multiraft.wire.messages import Hello
 from node import bootstrap, recover, service_manager, setup
 from node.admin import Admin
 from node.admission import Admission
+from node.applied import AppliedEntries
 from node.apply import Applying, RoleChanges
 from node.arrivals import Arrivals
 from node.background import Background
@@ -71,9 +71,10 @@ from node.lease_events import LeaseEvents
 from node.life import SERVING, STOPPING, Life
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
-from node.log import FORMATS, LEVELS, LineWriter, logger, tell_left_out, tell_suppressed
+from node.log import LineWriter, logger, tell_left_out, tell_suppressed
+from node.making_way import MakingWay
 from node.member_reports import MemberReports
-from node.metadata import FIRST_GROUP_INCARNATION
+from node.metadata import FIRST_GROUP_INCARNATION, MetadataState
 from node.metadata_log import MetadataLog
 from node.metadata_requests import MetadataRequests
 from node.node_admin import NodeAdmin
@@ -83,6 +84,8 @@ from node.peer_requests import PeerRequests
 from node.peering import Peering
 from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
+from node.placement_admin import PlacementAdmin
+from node.plans.service import Plans
 from node.produce import Producing, acknowledged, ambiguous
 from node.readable import Readable
 from node.registration import Registration
@@ -96,6 +99,7 @@ from node.snapshots import IMAGE_BYTES_MAX, Snapshots
 from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
 from node.survey import Surveying, measure_space
+from node.switching import Switching
 from node.watchdog import Watchdog
 
 
@@ -161,11 +165,15 @@ class Node:
         config, core, store = self.config, self.core, self.store
         try:
             self.metadata_log = MetadataLog(core, store, self.plan, self.request_round,
-                                            lambda state: self.peering.follow(state))
+                                            self._follow, lambda group:
+                                            self.fetching.committed(group))
         except CodecError as error:
             raise BadDirectory(f"the checkpoint's metadata cannot be read: {error}") from error
         self.known.follow(self.metadata_log.state)
         self.directory = Directory(core, self.metadata_log, self.known)
+        self.applied = AppliedEntries(store.tails)
+        self.switching = Switching(core, store.tails, self.metadata_log, self.applied,
+                                   lambda: self.peer_requests, self.request_round, self.log)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
                                    config.limits.append_timeout_ms_max, self.space)
@@ -177,9 +185,13 @@ class Node:
                                    lambda: measure_space(str(config.data_dir)))
         self.node_admin = NodeAdmin(core, self.metadata_log, self.known, config.node.id,
                                     lambda: self.scrub)
+        self.placement_admin = PlacementAdmin(core, store.tails, self.metadata_log)
+        self.plans = Plans(self)
+        others = {**self.node_admin.handlers, **self.placement_admin.handlers,
+                  **self.plans.handlers}
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
-                           self.surveying, config, self.known, self.node_admin.handlers,
-                           self.request_round, self.roles)
+                           self.surveying, config, self.known, others, self.request_round,
+                           self.roles)
         self.sessions = Sessions(
             producing=self.producing, fetching=self.fetching, offsets=self.offsets,
             complaints=self.complaints, admin=self.admin, directory=self.directory,
@@ -195,7 +207,8 @@ class Node:
         self.replicas.takes_part = self.admission.taking_part.is_set
         self.applying = Applying(core, store, self.metadata_log, self.pending, self.fetching,
                                  self.confirmations, self.sessions, self.roles, self.replicas,
-                                 self.log, self.member_reports.note)
+                                 self.log, self.member_reports.note, self.applied,
+                                 self.switching.look)
 
     def _build_reading(self) -> None:
         """What answers clients that read."""
@@ -220,10 +233,13 @@ class Node:
                            self._damaged)
         self.bulk = Bulk(self.peers.dial, self._introduction("bulk"), config.raft.frame_bytes_max,
                          config.limits.bulk_bytes_per_second)
+        #: Requests are asked on connections of their own: no copy of an image delays them.
+        self.control = Bulk(self.peers.dial, self._introduction("bulk"),
+                            config.raft.frame_bytes_max, config.limits.bulk_bytes_per_second)
         self.liveness = LivenessThread(
             Liveness(node, boot_epoch, config.raft.lease_ms, config.raft.liveness_interval_ms),
             self._introduction("liveness"), config.limits.loop_stall_ms_max,
-            config.limits.disk_stall_ms_max, self.disk)
+            config.limits.disk_stall_ms_max, self.disk, self.space)
         self.peering = Peering(self.known, self.peers, self.liveness, self._link, self.log)
         self.probe_file = open_probe(config.data_dir, self.space)
         self.lease_events = LeaseEvents(core, self.liveness, self.disk, self.request_round,
@@ -246,6 +262,7 @@ class Node:
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
         self.replicas.made = self.repairs.created
         self.scrub = Scrub(self.store, self.disk, self._damaged, config.data_dir, config.storage)
+        self.making_way = MakingWay(core, self.space, self.roles, self.request_round, self.log)
         self.watchdog = Watchdog(core, self._oldest_waiting, self.request_round,
                                  config.limits.group_stall_ms_max, self.log)
 
@@ -255,14 +272,22 @@ class Node:
         self.peering.changed()
         record = bootstrap.record_of(config.node, self.store.incarnation, self.store.boot_epoch,
                                      multiraft.__version__, wall_ms())
-        self.requests = MetadataRequests(
-            self.core, self.node_admin.peer_handlers,
-            PeerRequests(self.bulk, self.node_admin.peer_handlers, self.admin.refusal))
+        handlers = {**self.node_admin.peer_handlers, **self.placement_admin.peer_handlers,
+                    **self.switching.handlers, **self.plans.peer_handlers}
+        self.peer_requests = PeerRequests(self.control, handlers, self.admin.refusal,
+                                          self.bulk.handlers)
+        self.requests = MetadataRequests(self.core, handlers, self.peer_requests)
+        self.switching.metadata_requests = lambda: self.requests
         self.registration = Registration(self.requests, self.known, record, self.admission,
                                          self.peering, self.log)
         for difference in bootstrap.edited(config, self.known.facts):
             self.log.warning("[cluster] differs from the cluster, which wins: the table counts for "
                              "a new cluster only", extra={"difference": difference})
+
+    def _follow(self, state: MetadataState) -> None:
+        """Metadata were applied."""
+        self.peering.follow(state)
+        self.switching.look()
 
     def _link(self, peer: int, where: Address) -> PeerLink:
         return PeerLink(peer, where.host, where.port, self._introduction("append"),
@@ -327,13 +352,13 @@ class Node:
                 nursery.start_soon(self.checkpoints.run)
                 nursery.start_soon(self.repairs.run)
                 nursery.start_soon(self.space.run)
+                nursery.start_soon(self.making_way.run)
                 nursery.start_soon(self.scrub.run)
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)
-                nursery.start_soon(self.snapshots.run)
-                nursery.start_soon(self.bulk.close_idle)
-                nursery.start_soon(self.watchdog.run)
-                nursery.start_soon(self.known.run)
+                for task in (self.snapshots.run, self.bulk.close_idle, self.control.close_idle,
+                             self.switching.run, self.plans.run, self.watchdog.run, self.known.run):
+                    nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)
                 nursery.start_soon(self.registration.run)
@@ -571,21 +596,3 @@ def _leaves(group: BaseExceptionGroup) -> list:
     for error in group.exceptions:
         found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
     return found
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """``python -m node start --config node.toml``."""
-    parser = argparse.ArgumentParser(prog="multiraft node")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("start", "run a node in the foreground"),
-                       ("init", "give a data directory its identity")):
-        command = commands.add_parser(name, help=text)
-        command.add_argument("--config", type=Path, required=True)
-        command.add_argument("--join", default="", metavar="HOST:PORT[,...]")
-        command.add_argument("--log-format", choices=FORMATS, default="json")
-        command.add_argument("--log-level", choices=LEVELS, default="info")
-    chosen = parser.parse_args(arguments)
-    servers = [server for server in chosen.join.split(",") if server]
-    if chosen.command == "init":
-        return init(chosen.config, servers)
-    return run(chosen.config, chosen.log_format, chosen.log_level, servers)

@@ -10,10 +10,11 @@ Invariants.  Incarnations come from one counter and are never used twice.  A top
 consecutive incarnations, the first of which is the topic's own.  The counts per group are kept up
 to date at each change, no command walks all topics.  Group 0 holds no partitions.
 
-Theory.  The hash proposes, the metadata decides: a partition without an entry in ``_chains`` is
-where ``placement.default_group`` puts it for the pool size recorded with its topic, at epoch 1 from
-offset 0.  Only exceptions are stored, so a topic costs one tuple, two map entries and no object per
-partition.  Topics are tuples of plain values, which the garbage collector stops visiting.
+Theory.  The hash proposes, the metadata decides: a partition without a stored chain is where
+``placement.default_group`` puts it for the pool size recorded with its topic, at epoch 1 from
+offset 0.  Only exceptions are stored (``metadata_chains.py``), so a topic costs one tuple, two map
+entries and no object per partition.  Topics are tuples of plain values, which the garbage collector
+stops visiting.
 """
 
 from __future__ import annotations
@@ -30,35 +31,47 @@ from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import TOPIC_NAME_MAX
 from multiraft.wire.schema import I16_MAX, I64_MAX
+from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
 from node.metadata_commands import (
     PARTITIONS_PER_TOPIC_MAX,
     AllocateProducerIds,
+    ApplyPlan,
     Bootstrap,
     BumpProducerEpoch,
     Command,
+    ControlPlan,
     CreateTopic,
+    DecideSwitch,
     DeleteTopic,
     InvalidCommand,
     NodeRecord,
+    PublishSwitch,
     RecordMembers,
     RecoverGroup,
     RegisterNode,
     RemoveNode,
+    SetNodeState,
+    StepMove,
+    TrimChain,
     decode_command,
     encode_command,
     plan_bootstrap,
 )
 from node.metadata_nodes import NodeTable
 from node.metadata_result import Result, over, refused
+from node.plans.state import PlanTable
 from placement import PlacementError, Topology, assign, default_group
 
 __all__ = [
     "AllocateProducerIds",
+    "ApplyPlan",
     "Bootstrap",
     "BumpProducerEpoch",
     "ChainLink",
     "Command",
+    "ControlPlan",
     "CreateTopic",
+    "DecideSwitch",
     "DeleteTopic",
     "InvalidCommand",
     "Location",
@@ -66,21 +79,27 @@ __all__ = [
     "NodeRecord",
     "ProducerIdentity",
     "ProducerIds",
+    "PublishSwitch",
     "RecordMembers",
     "RecoverGroup",
     "RegisterNode",
     "RemoveNode",
     "Result",
+    "SetNodeState",
+    "StepMove",
+    "Switch",
     "Topic",
+    "TrimChain",
     "decode_command",
     "encode_command",
     "plan_bootstrap",
     "topic_name_fault",
 ]
 
-#: Version 1 knew no removed nodes and no recorded members; it is still read.
-SNAPSHOT_VERSION = 2
-SNAPSHOT_VERSIONS_READ = (1, 2)
+#: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no
+#: plans and no states of nodes; they are read.
+SNAPSHOT_VERSION = 4
+SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4)
 
 #: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
 TOPICS_MAX = 1 << 21
@@ -88,17 +107,9 @@ TOPICS_MAX = 1 << 21
 #: Partitions of a cluster, for the same reason: each may take state in its group's replicas.
 PARTITIONS_MAX = 1 << 22
 
-#: Partitions that are elsewhere than the hash says.  Hashing makes them for far less than 1 % of
-#: the partitions; every replica keeps and every checkpoint carries them.  When the table is full,
-#: new partitions go where the hash puts them: balance suffers, creating topics does not.
-EXCEPTIONS_MAX = 1 << 16
-
 #: Producer ids whose epoch was ever bumped; the one bumped longest ago is forgotten.  A producer
 #: that was forgotten still has to name an epoch of its own, and partitions fence by their windows.
 PRODUCER_EPOCHS_MAX = 1 << 16
-
-#: Epoch of a partition's first link; a move to another group makes the next one.
-FIRST_EPOCH = 1
 
 #: Incarnation of the groups that bootstrap creates.
 FIRST_GROUP_INCARNATION = 1
@@ -110,7 +121,6 @@ _SHAPE = {"index": plain.WHOLE, "cluster_id": plain.BYTES, "pool_size": plain.WH
           "group_counts": [plain.WHOLE], "next_incarnation": plain.WHOLE,
           "next_producer_id": plain.WHOLE,
           "topics": [(plain.TEXT, plain.BYTES, plain.WHOLE, plain.WHOLE, plain.WHOLE)],
-          "chains": [(plain.WHOLE, [(plain.WHOLE, plain.WHOLE, plain.WHOLE)])],
           "producer_epochs": [_PAIR], "recovered": [(plain.WHOLE, _PAIR)]}
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,%d}" % TOPIC_NAME_MAX)
@@ -126,22 +136,17 @@ class Topic(NamedTuple):
     pool_size: int
 
 
-class ChainLink(NamedTuple):
-    """Where a partition's offsets from ``start_offset`` on are."""
-
-    epoch: int
-    group: int
-    start_offset: int
-
-
 class Location(NamedTuple):
-    """A partition and the group that takes its appends now."""
+    """A partition, the group that takes its appends now, and those that did before.  ``switch``:
+    where it is about to go on, None = nowhere else."""
 
     topic: Topic
     partition: int
     group: int
     epoch: int
     start_offset: int
+    chain: Chain
+    switch: Switch | None
 
 
 class ProducerIds(NamedTuple):
@@ -172,9 +177,9 @@ class MetadataState:
     """
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
-                 "partitions_count", "table", "_group_counts", "_next_incarnation",
-                 "_next_producer_id", "_topics", "_by_incarnation", "_chains", "_producer_epochs",
-                 "_recovered")
+                 "partitions_count", "table", "placed", "plans", "_group_counts",
+                 "_next_incarnation", "_next_producer_id", "_topics", "_by_incarnation",
+                 "_producer_epochs", "_recovered")
 
     def __init__(self) -> None:
         self.version = 0
@@ -184,13 +189,14 @@ class MetadataState:
         self.hash_seed = 0
         self.partitions_count = 0
         self.table = NodeTable()  # nodes and members of groups; changed by commands only
+        self.placed = ChainTable()  # partitions that are elsewhere, or going there; likewise
+        self.plans = PlanTable()  # what is being moved; likewise
         self._group_counts: list[int] = []
         self._next_incarnation = 1
         self._next_producer_id = 1
         self._topics: SortedDict[str, Topic] = SortedDict()
         #: The same topics by their own incarnation, which is their first partition's.
         self._by_incarnation: SortedDict[int, Topic] = SortedDict()
-        self._chains: dict[int, tuple[ChainLink, ...]] = {}
         #: producer id -> epoch, the one bumped longest ago first
         self._producer_epochs: dict[int, int] = {}
         #: group -> (incarnation, the node whose replica it goes on from), after forced recoveries
@@ -224,7 +230,22 @@ class MetadataState:
         return self.table.register(self.version, command)
 
     def _remove_node(self, command: RemoveNode) -> Result:
-        return self.table.remove(self.version, command)
+        result = self.table.remove(self.version, command)
+        if result.code == Code.OK:
+            self.plans.forget_node(command.node)
+        return result
+
+    def _set_node_state(self, command: SetNodeState) -> Result:
+        return self.table.set_state(command)
+
+    def _apply_plan(self, command: ApplyPlan) -> Result:
+        return self.plans.apply(command, self.cluster_id.hex())
+
+    def _control_plan(self, command: ControlPlan) -> Result:
+        return self.plans.control(command)
+
+    def _step_move(self, command: StepMove) -> Result:
+        return self.plans.step(command)
 
     def _record_members(self, command: RecordMembers) -> Result:
         return self.table.record(command)
@@ -268,11 +289,11 @@ class MetadataState:
         incarnations = range(topic.incarnation, topic.incarnation + topic.partitions)
         groups, exceptions = assign(incarnations, self._group_counts, self.partitions_count,
                                     self.hash_seed)
-        if len(self._chains) + len(exceptions) > EXCEPTIONS_MAX:
+        if len(exceptions) > self.placed.room:
             return tuple(default_group(incarnation, topic.pool_size, self.hash_seed)
                          for incarnation in incarnations)
         for incarnation, group in exceptions:
-            self._chains[incarnation] = (ChainLink(FIRST_EPOCH, group, 0),)
+            self.placed.chains[incarnation] = (ChainLink(FIRST_EPOCH, group, 0),)
         return groups
 
     def _delete_topic(self, command: DeleteTopic) -> Result:
@@ -282,11 +303,35 @@ class MetadataState:
                             f"{command.topic_id.hex()}")
         for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
             self._group_counts[self.chain(topic, incarnation)[-1].group] -= 1
-            self._chains.pop(incarnation, None)
+            self.placed.forget(incarnation)
         del self._topics[topic.name]
         del self._by_incarnation[topic.incarnation]
         self.partitions_count -= topic.partitions
         return Result(Code.OK, topic)
+
+    def _decide_switch(self, command: DecideSwitch) -> Result:
+        location = self.locate(command.partition)
+        if location is None:
+            return _no_partition(command.partition)
+        there = (self._group_counts[command.to_group]
+                 if command.to_group < len(self._group_counts) else 0)
+        return self.placed.decide(command, location.chain, self.pool_size, there)
+
+    def _publish_switch(self, command: PublishSwitch) -> Result:
+        location = self.locate(command.partition)
+        if location is None:
+            return _no_partition(command.partition)
+        result = self.placed.publish(command, location.chain)
+        if result.value is not None:
+            self._group_counts[result.value.group] -= 1
+            self._group_counts[self.placed.chains[command.partition][-1].group] += 1
+        return result
+
+    def _trim_chain(self, command: TrimChain) -> Result:
+        location = self.locate(command.partition)
+        if location is None:
+            return _no_partition(command.partition)
+        return self.placed.trim(command, location.chain)
 
     def _allocate_producer_ids(self, command: AllocateProducerIds) -> Result:
         first = self._next_producer_id
@@ -354,8 +399,8 @@ class MetadataState:
 
     @property
     def exceptions_count(self) -> int:
-        """Partitions that are not where the hash says; at most ``EXCEPTIONS_MAX`` by creation."""
-        return len(self._chains)
+        """Partitions that are not where the hash says; at most ``EXCEPTIONS_MAX``."""
+        return len(self.placed.chains)
 
     def topic(self, name: str) -> Topic | None:
         """The living topic of that name.  O(1)."""
@@ -379,13 +424,14 @@ class MetadataState:
             topic = self._by_incarnation.peekitem(place)[1]
             if incarnation >= topic.incarnation + topic.partitions:
                 return None
-        link = self.chain(topic, incarnation)[-1]
+        chain = self.chain(topic, incarnation)
+        link = chain[-1]
         return Location(topic, incarnation - topic.incarnation, link.group, link.epoch,
-                        link.start_offset)
+                        link.start_offset, chain, self.placed.switches.get(incarnation))
 
-    def chain(self, topic: Topic, incarnation: int) -> tuple[ChainLink, ...]:
+    def chain(self, topic: Topic, incarnation: int) -> Chain:
         """The partition's history, oldest link first; never empty.  O(log pool)."""
-        chain = self._chains.get(incarnation)
+        chain = self.placed.chains.get(incarnation)
         if chain is None:
             group = default_group(incarnation, topic.pool_size, self.hash_seed)
             return (ChainLink(FIRST_EPOCH, group, 0),)
@@ -426,9 +472,10 @@ class MetadataState:
             "next_incarnation": self._next_incarnation,
             "next_producer_id": self._next_producer_id,
             "topics": list(dict.values(self._by_incarnation)),  # in order of creation
-            "chains": list(self._chains.items()),
+            **self.placed.snapshot(),
             "producer_epochs": list(self._producer_epochs.items()),
             "recovered": list(self._recovered.items()),
+            "plans": self.plans.snapshot(),
         }
 
     @classmethod
@@ -459,8 +506,9 @@ class MetadataState:
         self._topics = SortedDict((topic.name, topic) for topic in topics)
         self._by_incarnation = SortedDict((topic.incarnation, topic) for topic in topics)
         self.partitions_count = sum(topic.partitions for topic in topics)
-        self._chains = {incarnation: tuple(map(ChainLink._make, chain))
-                        for incarnation, chain in snapshot["chains"]}
+        self.placed.fill(snapshot)
+        if snapshot["version"] > 3:
+            self.plans.fill(snapshot["plans"])
         self._producer_epochs = {producer: epoch
                                  for producer, epoch in snapshot["producer_epochs"]}
         self._recovered = {group: tuple(row) for group, row in snapshot.get("recovered", ())}
@@ -468,22 +516,30 @@ class MetadataState:
     def _check(self) -> None:
         """Every invariant.  O(partitions); for tests and the simulator."""
         counts = [0] * len(self._group_counts)
-        chained, end = 0, 1
+        chained, switched, end = 0, 0, 1
         for first, topic in self._by_incarnation.items():
             assert topic.incarnation == first >= end, f"{topic} overlaps the one before"
             assert self._topics[topic.name] is topic
             end = first + topic.partitions
             for incarnation in range(first, end):
                 counts[self.chain(topic, incarnation)[-1].group] += 1
-                chained += incarnation in self._chains
+                chained += incarnation in self.placed.chains
+                switched += incarnation in self.placed.switches
         assert end <= self._next_incarnation
         assert len(self._topics) == len(self._by_incarnation) <= TOPICS_MAX
         assert counts == self._group_counts, f"{counts} != {self._group_counts}"
         assert self.partitions_count == sum(counts) <= PARTITIONS_MAX
         assert not counts or counts[METADATA_GROUP] == 0, "the metadata group holds no partitions"
-        assert chained == len(self._chains) <= EXCEPTIONS_MAX, "a chain without a partition"
+        assert chained == len(self.placed.chains), "a chain without a partition"
+        assert switched == len(self.placed.switches), "a switch without a partition"
+        self.placed._check()
+        self.plans._check()
         assert len(self._producer_epochs) <= PRODUCER_EPOCHS_MAX
         self.table._check()
+
+
+def _no_partition(incarnation: int) -> Result:
+    return refused(Code.UNKNOWN_PARTITION, f"no partition has the incarnation {incarnation}")
 
 
 def _bootstrap_fault(command: Bootstrap) -> str:
@@ -515,4 +571,11 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     AllocateProducerIds: MetadataState._allocate_producer_ids,
     BumpProducerEpoch: MetadataState._bump_producer_epoch,
     RecoverGroup: MetadataState._recover_group,
+    DecideSwitch: MetadataState._decide_switch,
+    PublishSwitch: MetadataState._publish_switch,
+    TrimChain: MetadataState._trim_chain,
+    SetNodeState: MetadataState._set_node_state,
+    ApplyPlan: MetadataState._apply_plan,
+    ControlPlan: MetadataState._control_plan,
+    StepMove: MetadataState._step_move,
 }

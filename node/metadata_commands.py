@@ -23,6 +23,8 @@ from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import decode_header
 from multiraft.wire.messages import ADDRESS_MAX, PARTITIONS_MAX, TEXT_MAX
 from multiraft.wire.schema import Malformed, Shape, list_of, row
+from node.plans import commands as plan_commands
+from node.plans.commands import ApplyPlan, ControlPlan, SetNodeState, StepMove
 from placement import POOL_SIZE_MAX, NodePlace, Topology, replicas_of_pool
 from placement.rendezvous import REPLICATION_FACTOR_MAX
 from placement.topology import NODE_ID_MAX, NODES_MAX, RACK_BYTES_MAX, WEIGHT_DEFAULT, WEIGHT_MAX
@@ -154,10 +156,38 @@ class RecoverGroup(NamedTuple):
     incarnation: int
 
 
+class DecideSwitch(NamedTuple):
+    """Partition incarnation ``partition`` is to go on in ``to_group``, at ``epoch``, which must be
+    the one after its present one."""
+
+    partition: int
+    epoch: int
+    to_group: int
+
+
+class PublishSwitch(NamedTuple):
+    """The group that was decided on has opened the partition at ``epoch``: offsets from
+    ``start_offset`` on are there."""
+
+    partition: int
+    epoch: int
+    start_offset: int
+    leader_epoch_base: int
+
+
+class TrimChain(NamedTuple):
+    """Nothing of the partition below ``log_start`` can be read any more."""
+
+    partition: int
+    log_start: int
+
+
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
-           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup)
+           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | DecideSwitch
+           | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove | SetNodeState)
 
 _u64 = schema.integer(0, schema.U64_MAX)
+_offset = schema.integer(0, schema.I64_MAX)
 _node_id = schema.integer(1, NODE_ID_MAX)
 _topic_id = schema.fixed_bytes(TOPIC_ID_BYTES)
 _address = schema.text(ADDRESS_MAX)
@@ -202,6 +232,13 @@ COMMANDS: dict[str, Shape] = {
     "recover_group": Shape(RecoverGroup, {
         "group": schema.integer(0, POOL_SIZE_MAX), "survivor": _node_id,
         "incarnation": schema.integer(1, schema.U32_MAX)}),
+    "decide_switch": Shape(DecideSwitch, {
+        "partition": _u64, "epoch": _u64, "to_group": schema.integer(0, schema.U32_MAX)}),
+    "publish_switch": Shape(PublishSwitch, {
+        "partition": _u64, "epoch": _u64, "start_offset": _offset,
+        "leader_epoch_base": schema.integer(0, schema.I32_MAX)}),
+    "trim_chain": Shape(TrimChain, {"partition": _u64, "log_start": _offset}),
+    **plan_commands.COMMANDS,
 }
 
 _OPS: dict[type, str] = {shape.kind: op for op, shape in COMMANDS.items()}

@@ -41,11 +41,13 @@ class MetadataLog:
     """Owner of this node's ``MetadataState``."""
 
     def __init__(self, core, store, plan: Bootstrap | None, request_round,
-                 follow: Callable[[MetadataState], None] = lambda _state: None):
+                 follow: Callable[[MetadataState], None] = lambda _state: None,
+                 moved: Callable[[int], None] = lambda _group: None):
         self._core = core
         self._store = store
         self._plan = plan  # None: this node has joined, others know what the cluster is
         self._follow = follow  # who acts upon what the metadata say of nodes
+        self._moved_away = moved  # who serves a group that a partition has left
         self._request_round = request_round
         self._waiting: dict[int, _Waiting] = {}
         self._announced_version = 0
@@ -63,7 +65,10 @@ class MetadataLog:
         for entry in entries:
             if entry.kind != EntryKind.METADATA or entry.index <= self.state.version:
                 continue
-            result = self.state.apply(entry.index, metadata.decode_command(entry.payload))
+            command = metadata.decode_command(entry.payload)
+            result = self.state.apply(entry.index, command)
+            if type(command) is metadata.PublishSwitch and result.value is not None:
+                self._moved_away(result.value.group)
             waiting = self._waiting.pop(entry.index, None)
             if waiting is not None:
                 waiting.result = result
@@ -143,6 +148,10 @@ class MetadataLog:
     def oldest_waiting(self) -> int:
         """Lowest index of a command proposed here that is not decided yet; 0 = none."""
         return min(self._waiting, default=0)
+
+    async def changed(self) -> None:
+        """Wait until this node has applied something more."""
+        await self._moved.wait()
 
     async def applied(self, index: int, timeout_s: float) -> bool:
         """Wait until this node has applied ``index``; False when it has not in time."""

@@ -21,14 +21,22 @@ from typing import NamedTuple
 from multiraft import plain
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
-from node.metadata_commands import NODE_SHAPE, NodeRecord, RecordMembers, RegisterNode, RemoveNode
+from multiraft.wire.plans import ALIVE, NODE_STATES
+from node.metadata_commands import (
+    NODE_SHAPE,
+    NodeRecord,
+    RecordMembers,
+    RegisterNode,
+    RemoveNode,
+    SetNodeState,
+)
 from node.metadata_result import Result, over, refused
 from placement import PlacementError
 from placement.topology import NODE_ID_MAX, NODES_MAX, check_node
 
 #: What a snapshot has beside the nodes.
 _SHAPE = {"nodes_version": plain.WHOLE, "removed": [(plain.WHOLE, plain.WHOLE)],
-          "replicas": [[plain.WHOLE]], "members": [
+          "replicas": [[plain.WHOLE]], "states": [(plain.WHOLE, plain.TEXT)], "members": [
               (plain.WHOLE, plain.WHOLE, plain.WHOLE, *[[plain.WHOLE]] * 3)]}
 
 #: Groups that a refusal names; the number is always said.
@@ -48,7 +56,7 @@ class NodeTable:
     """See the module's docstring.  ``version`` is the index of the last command that changed a
     node."""
 
-    __slots__ = ("version", "nodes", "removed", "replicas", "members")
+    __slots__ = ("version", "nodes", "removed", "replicas", "members", "states")
 
     def __init__(self) -> None:
         self.version = 0
@@ -59,6 +67,8 @@ class NodeTable:
         self.replicas: tuple[tuple[int, ...], ...] = ()
         #: Groups whose members are recorded; the others are as they were created.
         self.members: dict[int, Members] = {}
+        #: Nodes that are not simply alive: what the operator wants of them.
+        self.states: dict[int, str] = {}
 
     # ---- commands -------------------------------------------------------------------------------
 
@@ -131,6 +141,7 @@ class NodeTable:
                            f"({named}{', ...' if len(needed) > GROUPS_NAMED else ''}): move them "
                            f"first, with `multiraft node replace {id_} NEW`", value=len(needed))
         del self.nodes[id_]
+        self.states.pop(id_, None)
         self.removed[id_] = known.incarnation
         self.version = index
         return Result(Code.OK, known)
@@ -142,6 +153,16 @@ class NodeTable:
         if group == METADATA_GROUP:
             return node in configuration.voters or node in configuration.outgoing
         return node in configuration.members()
+
+    def set_state(self, command: SetNodeState) -> Result:
+        """What the operator wants of a node; plans go by it."""
+        if command.node not in self.nodes:
+            return refused(Code.UNKNOWN_NODE, f"there is no node {command.node}")
+        if command.state == ALIVE:
+            self.states.pop(command.node, None)
+        else:
+            self.states[command.node] = command.state
+        return Result(Code.OK)
 
     def record(self, command: RecordMembers) -> Result:
         """What the leader of a group says of its members."""
@@ -180,6 +201,7 @@ class NodeTable:
         """CBOR-able values."""
         return {"nodes": list(self.nodes.values()), "nodes_version": self.version,
                 "removed": list(self.removed.items()), "replicas": self.replicas,
+                "states": list(self.states.items()),
                 "members": [[group, *known[:2], *known.configuration]
                             for group, known in self.members.items()]}
 
@@ -188,13 +210,15 @@ class NodeTable:
         Raises ``KeyError``, ``TypeError``, ``ValueError``."""
         nodes = [NodeRecord(*row) for row in snapshot["nodes"]]
         plain.check(nodes, [NODE_SHAPE], "nodes")
-        plain.check({"removed": (), "members": (), "nodes_version": 0, **snapshot}, _SHAPE)
+        plain.check({"removed": (), "members": (), "nodes_version": 0, "states": (), **snapshot},
+                    _SHAPE)
         self.nodes = {node.id: node for node in nodes}
         self.version = snapshot.get("nodes_version", 0)
         self.removed = dict(snapshot.get("removed", ()))
         self.replicas = tuple(map(tuple, snapshot["replicas"]))
         self.members = {group: Members(incarnation, version, Configuration(*map(tuple, sets)))
                         for group, incarnation, version, *sets in snapshot.get("members", ())}
+        self.states = dict(snapshot.get("states", ()))
 
     def _check(self) -> None:
         """Every invariant."""
@@ -203,3 +227,5 @@ class NodeTable:
         for id_, node in self.nodes.items():
             assert id_ == node.id
         assert all(group < len(self.replicas) for group in self.members)
+        assert all(node in self.nodes and state in NODE_STATES
+                   for node, state in self.states.items())

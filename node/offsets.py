@@ -7,7 +7,9 @@ them; every other answer is what the asked replica knows, and it is never ahead 
 
 Theory.  A timestamp is answered with the start of a batch (``Store.first_at``): which record of it
 is the first can only be seen inside, batches may be compressed, and the node never opens one.  The
-reader gets that batch anyway and finds the record there.
+reader gets that batch anyway and finds the record there.  In a partition that was switched the
+groups of its chain are searched in order: as far as they are here, and then the reader is sent to
+the next one, whose epoch it names when it asks again.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
     ANY,
     EARLIEST,
-    LATEST,
     LEADER,
+    TIMESTAMP,
     ListOffsets,
     ListOffsetsReply,
     OffsetQuery,
     OffsetResult,
 )
-from node.readable import NOT_SETTLED, Readable, Refused
+from node.readable import BEING_SWITCHED, NOT_SETTLED, Range, Readable, Refused, not_known_yet
 
 #: Why a leader that still believes in itself does not answer.
 NOT_CONFIRMED = ErrorDetail(text="no majority confirms that this node still leads the group")
@@ -104,15 +106,45 @@ class Offsets:
     def _offset(self, query: OffsetQuery, waiting: _Request) -> int:
         """The offset asked for, -1 = there is none.  Raises ``Refused``."""
         linearizable = waiting.request.linearizable
+        if query.position == TIMESTAMP:
+            return self._time(query, waiting)
+        linearizable = waiting.request.linearizable
         span = self._readable.span(query.incarnation, waiting.seen_index,
                                    LEADER if linearizable else ANY)
         if query.position == EARLIEST:
             return span.log_start
-        if linearizable and span.group not in waiting.confirmed:
-            raise Refused(Code.OFFSET_NOT_AVAILABLE,
-                          NOT_CONFIRMED if span.settled else NOT_SETTLED)
-        if query.position == LATEST:
-            return span.high_watermark
-        found = self._store.first_at(query.incarnation, query.timestamp_ms, span.log_start,
-                                     span.high_watermark)
-        return -1 if found is None else found
+        _check_end(span, waiting)
+        return span.high_watermark
+
+    def _time(self, query: OffsetQuery, waiting: _Request) -> int:
+        """Where the first record at or after a time is, -1 = nowhere.  O(links log n).  Raises
+        ``Refused``."""
+        replica = LEADER if waiting.request.linearizable else ANY
+        place = self._readable.place(query.incarnation, waiting.seen_index)
+        if query.epoch > place.epoch:
+            raise Refused(Code.STALE_METADATA, ErrorDetail(
+                text=f"this node knows of epoch {place.epoch}, not of {query.epoch}"))
+        for at, link in enumerate(place.chain):
+            if link.epoch < query.epoch:
+                continue
+            span = self._readable.link(place, query.incarnation, at, replica)
+            if span.is_last:
+                _check_end(span, waiting)
+            found = self._store.first_at(span.group, query.incarnation, query.timestamp_ms,
+                                         max(span.log_start, span.start_offset),
+                                         span.high_watermark)
+            if found is not None:
+                return found
+            if not span.is_last and not span.complete:
+                raise not_known_yet(span.next_offset, span)
+        return -1
+
+
+def _check_end(span: Range, waiting: _Request) -> None:
+    """Raises ``Refused`` when the end is asked for and not certain."""
+    if not waiting.request.linearizable:
+        return
+    if span.sealed:
+        raise Refused(Code.OFFSET_NOT_AVAILABLE, BEING_SWITCHED)
+    if span.group not in waiting.confirmed or not span.settled:
+        raise Refused(Code.OFFSET_NOT_AVAILABLE, NOT_CONFIRMED if span.settled else NOT_SETTLED)

@@ -1,4 +1,4 @@
-"""What nodes ask each other for the metadata: to be registered, and to record members.
+"""What nodes ask each other: to be registered, to record members, to take a partition over.
 
 Contract.  ``ask(peer, request)`` returns the reply or raises what a client would be told:
 ``RequestError`` for a definite refusal, ``AmbiguousOutcome`` when no answer came.  They travel on
@@ -11,34 +11,41 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from multiraft.wire import nodes as wire
+from multiraft.wire import placements, plans
 from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, exception_for
 from multiraft.wire.schema import Malformed, Shape
 from node.admin import REFUSED
 from node.bulk import Bulk, NoAnswer
+
+REQUESTS = {**wire.PEER_REQUESTS, **placements.PEER_REQUESTS, **plans.PEER_REQUESTS}
+RESPONSES = {**wire.PEER_RESPONSES, **placements.PEER_RESPONSES, **plans.PEER_RESPONSES}
+OPS = {shape.kind: op for op, shape in REQUESTS.items()}
 
 #: Request -> its handler, which raises one of ``REFUSED``.
 Handlers = dict[type, Callable[[object], Awaitable]]
 
 
 class PeerRequests:
-    """Both ends.  ``refusal(error) -> (code, detail)``."""
+    """Both ends.  ``refusal(error) -> (code, detail)``.  ``served``: the handlers of what others
+    ask, if it does not arrive where this node's own questions go out."""
 
-    def __init__(self, bulk: Bulk, handlers: Handlers, refusal: Callable):
+    def __init__(self, bulk: Bulk, handlers: Handlers, refusal: Callable,
+                 served: dict | None = None):
         self._bulk = bulk
         self._handlers = handlers
         self._refusal = refusal
-        for op, shape in wire.PEER_REQUESTS.items():
-            bulk.handlers[op] = self._handler(shape)
+        for op, shape in REQUESTS.items():
+            (bulk.handlers if served is None else served)[op] = self._handler(shape)
 
     async def ask(self, peer: int, request):
         """One question to one node.  Raises ``RequestError``, ``AmbiguousOutcome``."""
-        op = wire.PEER_OPS[type(request)]
+        op = OPS[type(request)]
         try:
             answer = await self._bulk.ask(peer, {"op": op, **request._asdict()})
             fields = dict(answer.header)
             code = fields.pop("code", None)
             if code == Code.OK:
-                return wire.PEER_RESPONSES[op].read(fields)
+                return RESPONSES[op].read(fields)
             refused = _refused(code, fields)
         except (NoAnswer, Malformed) as error:
             raise AmbiguousOutcome(f"{op}: {error}") from error

@@ -7,6 +7,10 @@ in its group by the leader's own entry right before its first batch: an idle top
 
 Theory.  Requests of a connection are handled in the order they arrived, so a producer's five
 batches in flight stay in order; what their sequences say is judged in log order by ``tail.admit``.
+The tail decides where a partition takes appends, the metadata only say where to look: a partition
+that is switched takes them in its new group as soon as that has the opening entry in its log,
+because what follows it is committed with it or not at all.  A producer is sent on only when the
+seal is *applied*: one that a new leader may drop is answered with "try again".
 """
 
 from __future__ import annotations
@@ -15,15 +19,17 @@ from functools import partial
 from itertools import count
 
 from multiraft.core import check_batch
-from multiraft.errors import NotLeader
-from multiraft.tail import open_payload
+from multiraft.errors import PartitionSealed
+from multiraft.tail import PartitionTail
 from multiraft.types import EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
 from node.clock import monotonic_ns
 from node.histogram import Histogram
+from node.metadata import Location
+from node.openings import opening_of
 from node.pending import PendingAppends, ProduceRequest
-from node.refusals import REFUSALS, refusal
+from node.refusals import REFUSALS, Elsewhere, NoRoom, refusal
 
 
 class Producing:
@@ -62,9 +68,6 @@ class Producing:
         if not request.batches:
             answer(ProduceReply(()))
             return
-        if self._space is not None and self._space.full:
-            self._refuse_all(request, answer)
-            return
         self._pending.open(produce)
         at = 0
         for slot, part in enumerate(request.batches):
@@ -77,28 +80,28 @@ class Producing:
                 self.refusals[code] = self.refusals.get(code, 0) + 1
                 produce.complete(slot, ProduceResult(code, -1, detail))
 
-    def _refuse_all(self, request: Produce, answer) -> None:
-        """There is no room for records."""
-        self._space.refused += len(request.batches)
-        refused = self.refusals.get(Code.STORAGE_FULL, 0)
-        self.refusals[Code.STORAGE_FULL] = refused + len(request.batches)
-        full = ProduceResult(Code.STORAGE_FULL, -1, ErrorDetail(text=self._space.describe()))
-        answer(ProduceReply((full,) * len(request.batches)))
-
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
                 slot: int, seen_index: int) -> None:
         place = self._directory.place_of(partition)
         if place is None:
             raise self._directory.unknown(partition, seen_index)
-        group = place.group
-        tail = self._tails.get(group)
-        if tail is None or not self._core.is_leader(group):
-            raise NotLeader(group, self._core.leader_hint(group)[0])
+        group, tail = place.group, self._tails.get(place.group)
+        if place.switch is not None or tail is None or not self._core.is_leader(group):
+            group, tail = self._leading(place, partition)
+        if self._space is not None and self._space.full:
+            self._space.refused += 1
+            raise NoRoom(self._space.describe())
+        if not self._core.records_fit(group):
+            raise NoRoom(f"the disks of too many voters of group {group} are full: no majority "
+                         f"could store the records")
         info = check_batch(batch)
-        if not tail.is_open(partition):
-            self._core.propose(group, EntryKind.PARTITION_OPEN,
-                               open_payload(place.epoch), partition=partition)
-        proposed = self._core.propose_batch(group, partition, batch, info)
+        if tail.epoch_of(partition) < place.epoch:
+            self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place),
+                               partition=partition)
+        try:
+            proposed = self._core.propose_batch(group, partition, batch, info)
+        except PartitionSealed as sealed:
+            raise self._elsewhere(place, partition) or sealed from None
         self.batches += 1
         self.records += info.count
         self.bytes += len(batch)
@@ -108,6 +111,28 @@ class Producing:
             produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
         else:
             self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
+
+    def _leading(self, place: Location, partition: int) -> tuple[int, PartitionTail]:
+        """The group led here that takes the partition's appends.  Raises ``Elsewhere``."""
+        switch = place.switch
+        if switch is not None:
+            tail = self._tails.get(switch.to_group)
+            if (tail is not None and tail.epoch_of(partition) >= switch.epoch
+                    and self._core.is_leader(switch.to_group)):
+                return switch.to_group, tail
+        tail = self._tails.get(place.group)
+        if tail is not None and self._core.is_leader(place.group):
+            return place.group, tail
+        raise (self._elsewhere(place, partition)
+               or Elsewhere(*self._directory.elsewhere(place, place.chain[-1])))
+
+    def _elsewhere(self, place: Location, partition: int) -> Elsewhere | None:
+        """Where a partition goes on whose seal is applied here; None = that is not known here."""
+        tail = self._tails.get(place.group)
+        state = tail.applied(partition) if tail is not None else None
+        if place.switch is None or state is None or not state.sealed or state.epoch != place.epoch:
+            return None
+        return Elsewhere(*self._directory.gone_on(place.switch))
 
     def _covered(self, group: int, acks: str) -> int:
         """Highest index that this ack level already covers here."""

@@ -15,6 +15,19 @@ class StaleMetadata(e.ProposalError):
     """The client has seen newer metadata than this node has applied: what it names may exist."""
 
 
+class Elsewhere(e.ProposalError):
+    """The partition takes no appends here; ``code`` and ``detail`` say where it does."""
+
+    def __init__(self, code: Code, detail: ErrorDetail):
+        super().__init__(detail.text)
+        self.code = code
+        self.detail = detail
+
+
+class NoRoom(e.ProposalError):
+    """The disk here has no room for records."""
+
+
 #: What a handler catches: definite refusals.
 REFUSALS = (e.ProposalError, e.CodecError)
 
@@ -29,6 +42,7 @@ _CODES: dict[type, Code] = {
     e.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE,
     e.PartitionSealed: Code.STALE_METADATA,
     StaleMetadata: Code.STALE_METADATA,
+    NoRoom: Code.STORAGE_FULL,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,
     e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE,
@@ -40,6 +54,8 @@ _CODES: dict[type, Code] = {
 def refusal(error: Exception, leader_detail) -> tuple[Code, ErrorDetail]:
     """Code and detail of one of ``REFUSALS``.  ``leader_detail(group) -> (code, detail)`` knows who
     leads instead."""
+    if isinstance(error, Elsewhere):
+        return error.code, error.detail
     if isinstance(error, e.NotLeader):
         return leader_detail(error.group)
     code = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)

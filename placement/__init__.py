@@ -9,8 +9,21 @@ function.  Placement *proposes*: the metadata state machine and the Raft members
     overflow     partition -> group, with a cap on how full a group may get
     topology     nodes, racks, weights, checked once
     rendezvous   group -> replicas, racks first
-    describe     the same as text
+    describe     placements and plans as text
     errors       what can be wrong with the input
+
+Moving what is placed (docs/placement.md), modules to import by name:
+
+    cluster      the snapshot that a plan is made from
+    policy       bands, limits, and what is asked for
+    planner      makes a plan
+    plan         the plan, its file, differences between two
+    verify       every invariant of a plan, and how its moves stand
+    outcome      the planned cluster, and the figures before and after
+
+and what the planner consists of: state (who holds what), shares (who should, and bounds), shedding
+(the core of balancing), switches, ledger, repair, balance, leaders (the levers), sequence (the
+order), canonical (JSON and digests).
 """
 
 from placement.errors import (

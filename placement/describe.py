@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placement.overflow import group_cap
+from placement.plan import LeaderTransfer, Move, Plan, TopicSwitch
 from placement.topology import Topology
 
 
@@ -27,3 +28,41 @@ def describe_counts(counts: Sequence[int]) -> str:
     total = sum(pool)
     return (f"{total} partitions in {len(pool)} groups: least {min(pool)}, mean "
             f"{total / len(pool):.1f}, most {max(pool)}, cap {group_cap(total, len(pool))}")
+
+
+def describe_move(move: Move) -> str:
+    """One line: ``3 wave 1: replicas:g8 n3 -> n4 (9 bytes) OVERLOAD disk of n3 130% -> 102%``."""
+    if isinstance(move, LeaderTransfer):
+        way = f"n{move.from_node} -> n{move.to_node}"
+    elif isinstance(move, TopicSwitch):
+        way = f"{move.topic}/{move.partition} g{move.from_group} -> g{move.to_group}"
+    else:
+        way = f"{_nodes(move.leaving) or 'nobody'} -> {_nodes(move.joining) or 'nobody'}"
+    copied = f" ({move.bytes} bytes)" if move.bytes else ""
+    after = f" after {' '.join(map(str, move.depends_on))}" if move.depends_on else ""
+    why, letter = move.why, "g" if isinstance(move, TopicSwitch) else "n"
+    share = (f" {why.resource} of {letter}{why.subject} {why.before_ppm // 10_000}% -> "
+             f"{why.after_ppm // 10_000}%") if why.resource else ""
+    return f"{move.seq} wave {move.wave}{after}: {move.move_id} {way}{copied} {why.reason}{share}"
+
+
+def _nodes(nodes: Sequence[int]) -> str:
+    return " ".join(f"n{node}" for node in nodes)
+
+
+def describe_plan(plan: Plan) -> str:
+    """What a plan does, resource by resource and move by move; no digests, no times."""
+    lines = [f"{each.resource}: worst {_percent(each.before_ppm)} -> {_percent(each.after_ppm)}, "
+             f"bound {_percent(each.bound_ppm)} ({each.bound}), moves {each.moved}, has to move "
+             f"{each.moved_bound}" for each in plan.resources]
+    lines += [f"{total.kind}: {total.moves} moves, {total.bytes} bytes" for total in plan.totals]
+    lines += [f"cannot: {each.cause} {each.subject}: {each.text}; {each.way_out}"
+              for each in plan.infeasible]
+    lines += [describe_move(move) for move in plan.moves]
+    lines += [f"not: {each.reason} {each.subject}: {each.text}" for each in plan.skipped]
+    return "\n".join(lines)
+
+
+def _percent(ppm: int) -> str:
+    """A share with one decimal, as whole numbers."""
+    return f"{ppm // 10_000}.{ppm // 1000 % 10}%"

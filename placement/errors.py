@@ -4,6 +4,10 @@
     +- InvalidTopology     a node that cannot be: id, rack, weight, twice
     +- NotEnoughNodes      fewer nodes than replicas, with both numbers
     +- LimitExceeded       a named limit, with limit and value
+    +- InvalidDocument     bytes that are no snapshot, policy or plan
+    +- InvalidSnapshot     a snapshot that contradicts itself
+    +- InvalidPolicy       a policy or option that cannot be followed
+    +- EditedPlan          contents and plan_id differ
 """
 
 from __future__ import annotations
@@ -35,3 +39,29 @@ class LimitExceeded(PlacementError):
         self.name = name
         self.limit = limit
         self.value = value
+
+
+class InvalidDocument(PlacementError):
+    """Bytes or values that are no snapshot, policy or plan of a version known here."""
+
+
+class InvalidSnapshot(PlacementError):
+    """A snapshot that contradicts itself or cannot be: ``code`` is for programs."""
+
+    def __init__(self, code: str, text: str):
+        super().__init__(text)
+        self.code = code
+
+
+class InvalidPolicy(PlacementError):
+    """A policy or an option of a plan that cannot be followed."""
+
+
+class EditedPlan(PlacementError):
+    """A plan whose contents are not what its ``plan_id`` was computed over."""
+
+    def __init__(self, stated: str, computed: str):
+        super().__init__(f"the plan says it is {stated:.16}... and its contents are "
+                         f"{computed:.16}...: it was edited or damaged; make a new one")
+        self.stated = stated
+        self.computed = computed

@@ -44,9 +44,10 @@ FAILED_DISK = "failed-disk"  # writes and syncs return EIO
 BIT_ROT = "bit-rot"  # flipped bits in files of a node
 MEMBERSHIP = "membership"  # nodes come and go, replicas move
 LEADERSHIP = "leadership"  # transfers
+PLACEMENT = "placement"  # partitions go on in other groups
 CLOCK = "clock"  # the node's clocks jump
 KINDS = (KILL, STOP, PAUSE, PARTITION, LOSS, DELAY, RESET, POWER_LOSS, SLOW_DISK, HUNG_DISK,
-         FULL_DISK, FAILED_DISK, BIT_ROT, MEMBERSHIP, LEADERSHIP, CLOCK)
+         FULL_DISK, FAILED_DISK, BIT_ROT, MEMBERSHIP, LEADERSHIP, PLACEMENT, CLOCK)
 
 #: The place of all clients in the network.
 CLIENTS = 0

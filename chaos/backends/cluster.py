@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from admin_cli import process_table
 from chaos.backends import host, layout, ledger, probes, throttle
 from chaos.backends.backend import (
     CLIENTS,
@@ -291,7 +292,7 @@ class Cluster(Backend):
 
     def _complaint(self, node: int) -> str:
         life = self._life(node)
-        said = host.log_tail(life.log, life.log_start)
+        said = process_table.log_tail(life.log, life.log_start)
         return f"its log, {life.log}, ends:\n{said}" if said else f"its log, {life.log}, is empty"
 
     def kill(self, node: int) -> None:

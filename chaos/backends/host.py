@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from admin_cli import process_table
 from chaos.backends.backend import BackendError
 
 #: Commands of the system end at once; a file system on a slow disk may take its time.
@@ -31,7 +32,7 @@ class Process(NamedTuple):
     """One process of this boot, for ever."""
 
     pid: int
-    start_time: int  # clock ticks after boot: field 22 of /proc/PID/stat
+    start_time: int  # clock ticks after boot
 
 
 def run(*command: str, text: str = "", timeout_s: float = COMMAND_S,
@@ -92,42 +93,17 @@ def missing(*commands: str) -> list[str]:
 
 def identify(pid: int) -> Process:
     """A process that lives now; start time 0 when it does not."""
-    return Process(pid, _start_time(pid) or 0)
+    return Process(pid, process_table.start_time(pid) or 0)
 
 
 def alive(process: Process) -> bool:
     """Whether this very process lives; one that only waits to be reaped does not."""
-    return process.start_time != 0 and _start_time(process.pid) == process.start_time
-
-
-def _start_time(pid: int) -> int | None:
-    """None when there is no such process, or all its threads have ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The second field, the command in parentheses, may itself hold spaces and parentheses.
-    fields = stat[stat.rindex(")") + 2:].split()
-    threads = int(fields[17])
-    # Killed, with a thread that still is in the kernel: its files are in use.
-    return None if fields[0] in "ZX" and threads <= 1 else int(fields[19])
+    return process.start_time != 0 and process_table.start_time(process.pid) == process.start_time
 
 
 def send(process: Process, number: signal.Signals) -> bool:
     """Signals exactly this process; False when it does not live."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return False
-    try:
-        if not alive(process):
-            return False
-        signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+    return process_table.signal_exactly(process.pid, lambda: alive(process), number)
 
 
 def is_mounted(directory: Path) -> bool:
@@ -159,15 +135,6 @@ def state_directory() -> Path:
                  else Path(f"/tmp/multiraft-chaos-{os.getuid()}"))
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return directory
-
-
-def log_tail(log: Path, since: int = 0, lines: int = 12) -> str:
-    """The last lines of a log, none from before byte ``since``."""
-    if not log.exists():
-        return ""
-    with log.open("rb") as file:
-        file.seek(since)
-        return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
 
 
 def check(commands: Sequence[str], packages: str) -> None:

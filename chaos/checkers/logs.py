@@ -259,7 +259,8 @@ class LogContents(Checker):
         super().__init__(*shared)
         self._key_of: dict[int, Key] = {}  # partition -> key
         self._partition_of: dict[int, int] = {}  # key -> partition
-        self.ends: dict[int, int] = {}  # key -> end of what a majority holds
+        self.ends: dict[int, int] = {}  # key -> end of what majorities hold
+        self._groups_of: dict[int, set[int]] = {}  # key -> groups that hold a part of it
         self._groups: set[int] = set()
         self._by_crc: dict[int, Key] = {}
         self.entries = 0
@@ -275,8 +276,11 @@ class LogContents(Checker):
             key = self._key(batch)
             if key is None:
                 continue
-            key.group = group.group
-            self.ends[key.number] = batch.base_offset + len(batch.values)
+            groups = self._groups_of.setdefault(key.number, set())
+            groups.add(group.group)
+            key.group = group.group if len(groups) == 1 else -1  # it was switched
+            self.ends[key.number] = max(self.ends.get(key.number, 0),
+                                        batch.base_offset + len(batch.values))
             if batch.index <= committed:
                 self.ledger.place(key, batch.base_offset, list(batch.values), Source(-1, True, -1))
 
@@ -300,8 +304,9 @@ class LogContents(Checker):
         self.found(f"partition {batch.partition} holds {what} at offset {batch.base_offset}", key)
 
     def has_logs_of(self, key: Key) -> bool:
-        """Whether the logs of the key's group say all that there is."""
-        return key.group in self._groups
+        """Whether the logs of the key's groups say all that there is: of several when its partition
+        was switched from one to the next."""
+        return self._groups_of.get(key.number, {key.group}) <= self._groups
 
     def figures(self) -> dict[str, int]:
         if not self._groups:

@@ -1,9 +1,11 @@
-"""Members and leaders that change all the time, as an operator would change them."""
+"""Members, leaders and places of partitions that change all the time, as an operator would change
+them."""
 
 from __future__ import annotations
 
-from chaos.backends.backend import LEADERSHIP, MEMBERSHIP, BackendError
+from chaos.backends.backend import LEADERSHIP, MEMBERSHIP, PLACEMENT, BackendError
 from chaos.nemeses.nemesis import Loop, Strike
+from multiraft.client import blocking
 
 #: Nodes beyond the first ones: groups move there and back.
 EXTRA_NODES = 2
@@ -29,6 +31,30 @@ class LeaderChurn(Loop):
         to = self.rng.choice([node for node in row.voters if node != row.leader])
         if self.field.ask(lambda client: client.group_transfer(row.group, to)) is None:
             raise BackendError(f"group {row.group} is not handed over now")
+
+
+class SwitchChurn(Loop):
+    """Partitions go on in other groups; nobody waits until one is there, whatever else happens."""
+
+    name, kind = "switch-churn", PLACEMENT
+    pause_s = (0.05, 0.5)
+
+    def plan(self) -> Strike:
+        return Strike([], "partitions are switched to other groups")
+
+    def step(self) -> None:
+        if self.field.ask(self._switch) is None:
+            raise BackendError("no partition is switched now")
+
+    def _switch(self, client: blocking.Client) -> bool:
+        topics = client.list_topics()
+        if not topics:
+            return False
+        row = self.rng.choice(client.explain_placement(self.rng.choice(topics).name))
+        last = row.links[-1]
+        others = [group for group in range(1, self.backend.spec.groups + 1) if group != last.group]
+        client.switch_partition(row.incarnation, last.epoch + 1, self.rng.choice(others))
+        return True
 
 
 class MemberChurn(Loop):

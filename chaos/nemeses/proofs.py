@@ -36,6 +36,7 @@ from chaos.backends.backend import (
     MEMBERSHIP,
     PARTITION,
     PAUSE,
+    PLACEMENT,
     POWER_LOSS,
     RESET,
     SLOW_DISK,
@@ -333,12 +334,27 @@ def prove_leadership(cluster: Cluster) -> str:
     return f"group {row.group} went from node {row.leader} to node {to}"
 
 
+def prove_placement(cluster: Cluster) -> str:
+    """A partition in another group."""
+    topic = "placement-proof"
+    with blocking.Client(cluster.servers()) as client:
+        client.create_topic(topic)
+        row = client.explain_placement(topic)[0]
+        group = row.links[-1].group % cluster.spec.groups + 1
+        client.switch_partition(row.incarnation, row.links[-1].epoch + 1, group)
+
+        def there() -> bool:
+            return client.explain_placement(topic)[0].links[-1].group == group
+        require(host.holds(_patient(there), SOON_S), f"{topic}/0 is not in group {group}")
+    return f"a partition went from group {row.links[-1].group} to group {group}"
+
+
 PROOFS: dict[str, Callable[[Cluster], str]] = {
     KILL: prove_kill, STOP: prove_stop, PAUSE: prove_pause, PARTITION: prove_partition,
     LOSS: prove_loss, DELAY: prove_delay, RESET: prove_reset, POWER_LOSS: prove_power_loss,
     SLOW_DISK: prove_slow_disk, HUNG_DISK: prove_hung_disk, FULL_DISK: prove_full_disk,
     FAILED_DISK: prove_failed_disk, BIT_ROT: prove_bit_rot, MEMBERSHIP: prove_membership,
-    LEADERSHIP: prove_leadership, CLOCK: prove_clock}
+    LEADERSHIP: prove_leadership, PLACEMENT: prove_placement, CLOCK: prove_clock}
 
 
 # -- parts ----------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from types import CodeType, FunctionType
 from typing import NamedTuple
 
 #: From the cheapest to the dearest: golden scripts of the consensus core; tests that drive parts,
-#: by name; seeds of the simulator; tests that start real nodes; runs with a nemesis.
+#: by name; seeds of the simulator; tests that start real nodes, or hurt a real disk; runs with a
+#: nemesis.
 SCRIPTS, TESTS, SIMULATOR, PROCESS, DOCKER = LAYERS = (
     "scripts", "tests", "simulator", "process", "docker")
 
@@ -53,7 +54,7 @@ class Tests(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """A bug that tests with real nodes catch."""
+    """A bug that tests with real nodes or real disks catch."""
 
     ids: tuple[str, ...]
 
@@ -75,6 +76,7 @@ class Run(NamedTuple):
 
     seconds: int
     nemeses: tuple[str, ...]
+    seed: int  # of a rotation in which what it takes comes early
 
     layer = DOCKER
 

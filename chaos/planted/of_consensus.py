@@ -178,4 +178,13 @@ BUGS = (
         "checkpoints and snapshots leave the producers out: retries are appended twice (A23)",
         Tests(("tests/consensus/test_tail.py::test_any_detour_ends_in_the_state_of_a_rebuild",)),
         Seeds((2,))),
+    Bug("wiped-node-is-let-in", "multiraft.lives", "judge",
+        "known.incarnation not in (0, said.incarnation):",
+        "False:",
+        "a node that lost its directory goes on under its id: it votes again, and what it "
+        "acknowledged is forgotten (S28f)",
+        Tests(("tests/consensus/test_lives.py::"
+               "test_an_id_belongs_to_one_directory_for_ever",)),
+        Seeds((15, 18), faults=("wipe", "kill", "isolate-leader", "transfer",
+                                "partition-halves"))),
 )

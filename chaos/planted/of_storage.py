@@ -52,8 +52,8 @@ BUGS = (
         "a replica comes back before its leader has cleared it",
         Seeds((7,), faults=ROT)),
     Bug("lift-settles-the-future", "multiraft.storage.group_log", "GroupLog.has_settled",
-        "first <= begin and max(begin, end) <= last",
-        "True",
+        "not any(unknown(*place, self.settled) for place in places)",
+        "bool(self.settled)",
         "damage that comes after a repair is taken for what was repaired",
         Tests(("tests/storage/test_repair.py::"
                "test_a_second_repair_forgets_nothing_that_the_first_has_settled",)),

@@ -162,7 +162,8 @@ def _failed_run(bug: Bug, proof: Run) -> str:
     """The anomaly that a run against real nodes found; empty when it passed."""
     with tempfile.TemporaryDirectory(prefix="multiraft-planted-") as directory:
         command = [sys.executable, "-m", "admin_cli", "chaos", "run", "--planted", bug.name,
-                   "--backend", bug.layer, "--seconds", str(proof.seconds), "--output", directory]
+                   "--backend", bug.layer, "--seconds", str(proof.seconds),
+                   "--seed", str(proof.seed), "--output", directory]
         for nemesis in proof.nemeses:
             command += ["--nemesis", nemesis]
         done = subprocess.run(command, capture_output=True, text=True)

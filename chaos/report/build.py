@@ -21,6 +21,8 @@ from chaos.run.parameters import Folder
 
 #: Operations whose lines are shown below their anomalies.
 LINES_MAX = 400
+#: Anomalies that stand above the charts; what follows from them is one click away.
+ANOMALIES_OPEN = 20
 #: A line of the history is as long as what was read; its ends are what is looked at.
 LINE_LETTERS_MAX = 600
 ERRORS_MAX = 25
@@ -57,6 +59,7 @@ def contents(folder: Folder) -> dict[str, Any]:
         "paragraph": paragraph(run, verdict, found),
         "invalid": verdict.get("invalid", []), "notes": verdict.get("notes", []),
         "anomalies": list(_anomalies(folder, verdict)),
+        "anomalies_open": ANOMALIES_OPEN,
         "anomaly_total": sum(verdict.get("counts", {}).values()),
         "charts": charts.draw(found, _leadership(folder)) if len(found.columns.name) else {},
         "operations": list(_operations(found)), "faults": list(_faults(found)),

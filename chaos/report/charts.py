@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 
 import matplotlib
 import numpy
@@ -24,6 +25,8 @@ from chaos.report.series import OUTCOMES, Columns, Series
 matplotlib.use("svg")
 
 WIDTH_IN, ROW_IN = 13.2, 0.24
+#: Letters of a label that fit beside each other.
+LETTERS = 210
 #: Time is cut into about so many pieces.
 BUCKETS = 240
 BUCKET_S_MIN = 0.5
@@ -63,14 +66,33 @@ class Canvas:
         for fault in self.series.faults:
             axes.axvspan(fault.begin_s, fault.end_s, color=self.colour(fault.kind), alpha=0.16,
                          linewidth=0)
-        for name, at_s in self.series.phases:
+        for _, at_s in self.series.phases:
             axes.axvline(at_s, color="#52606d", linewidth=0.8, linestyle=(0, (4, 3)))
-            if label:
+        if label:
+            for name, at_s, line in self.phase_labels():
                 axes.annotate(name, (at_s, 1.0), xycoords=("data", "axes fraction"),
-                              xytext=(3, 3), textcoords="offset points", fontsize=8,
+                              xytext=(3, 3 + 9 * line), textcoords="offset points", fontsize=8,
                               color="#52606d")
         axes.set_xlim(0, self.end_s)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s"))
+
+    @property
+    def per_letter_s(self) -> float:
+        """How much time a letter of a label covers."""
+        return self.end_s / LETTERS
+
+    def phase_labels(self) -> list[tuple[str, float, int]]:
+        """(name, second, line above the chart): on the lowest line where it covers no other."""
+        placed: list[tuple[str, float, int]] = []
+        free_at_s: list[float] = []  # by line
+        for name, at_s in sorted(self.series.phases, key=lambda phase: phase[1]):
+            line = next((line for line, free_s in enumerate(free_at_s) if free_s <= at_s),
+                        len(free_at_s))
+            if line == len(free_at_s):
+                free_at_s.append(0.0)
+            free_at_s[line] = at_s + (len(name) + 1) * self.per_letter_s
+            placed.append((name, at_s, line))
+        return placed
 
     def figure(self, height_in: float, rows: int, **options) -> tuple[Figure, list[Axes]]:
         """A figure with ``rows`` charts above each other."""
@@ -103,12 +125,12 @@ def faults(canvas: Canvas) -> str:
     figure, (axes,) = canvas.figure(0.75 + ROW_IN * 1.25 * max(1, len(kinds)), 1)
     canvas.dress(axes, label=True)
     free_until = {kind: -1.0 for kind in kinds}
-    per_letter_s = canvas.end_s / 210
+    per_letter_s = canvas.per_letter_s
     for fault in canvas.series.faults:
         row = kinds.index(fault.kind)
         axes.barh(row, max(fault.end_s - fault.begin_s, canvas.end_s / 800), left=fault.begin_s,
                   height=0.72, color=canvas.colour(fault.kind), linewidth=0)
-        text = ", ".join(map(str, fault.nodes)) or "all"
+        text = ranges(fault.nodes) or "all"
         if fault.begin_s >= free_until[fault.kind]:
             axes.text(fault.begin_s + per_letter_s / 2, row, text, fontsize=8, va="center",
                       color="#111827", clip_on=True)
@@ -117,6 +139,18 @@ def faults(canvas: Canvas) -> str:
     axes.set_ylim(len(kinds) - 0.4 if kinds else 0.6, -0.6)
     axes.grid(axis="y", visible=False)
     return svg_of(figure, "faults")
+
+
+def ranges(nodes: Iterable[int]) -> str:
+    """Node ids, three and more in a row as the first and the last of them."""
+    runs: list[list[int]] = []
+    for node in sorted(nodes):
+        if runs and node == runs[-1][-1] + 1:
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+                     for run in runs)
 
 
 def timeline(canvas: Canvas) -> str:

@@ -24,6 +24,7 @@ from chaos.checkers.verdict import Verdict
 from chaos.report.build import build
 from chaos.report.series import read
 from chaos.report.words import paragraph
+from chaos.run import record
 from chaos.run.conduct import Conducted, Interrupted, Torment, conduct
 from chaos.run.controls import CONTROLS, Control
 from chaos.run.judge import judge, unfinished, write_verdict
@@ -60,9 +61,15 @@ SEED_MAX = 1 << 31
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path),
               help="The run's folder; default: chaos-run-TIME-SEED here.")
 @click.option("--keep-data", is_flag=True, help="Keep the nodes' data also when the run passed.")
+@click.option("--record", "recorded", is_flag=True, help="Append the sums to chaos/runs.jsonl.")
+@click.option("--counters", is_flag=True, help="Only print what was recorded, by commit.")
 def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
-                workloads: tuple[str, ...], control: str | None, keep_data: bool, **chosen) -> None:
+                workloads: tuple[str, ...], control: str | None, keep_data: bool, recorded: bool,
+                counters: bool, **chosen) -> None:
     """Start a cluster, use it, break it, and check what it had promised."""
+    if counters:
+        click.echo("\n".join(record.table(record.read())))
+        return
     seed = random.SystemRandom().randrange(SEED_MAX) if seed is None else seed
     output = output or Path(f"chaos-run-{time.strftime('%Y%m%d-%H%M%S')}-{seed}")
     parameters = Parameters(output, seed=seed, nemeses=nemeses or (ALL,),
@@ -71,7 +78,9 @@ def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
     click.echo(f"seed {seed}, folder {output}")
     try:
         status = carry_out(parameters, _printer(), keep_data)
-    except (BackendError, Impossible, FileExistsError) as error:
+        if recorded and status in (PASSED, ANOMALIES):
+            record.record(record.entry_of(Folder(output)))
+    except (BackendError, Impossible, OSError) as error:
         click.echo(f"\nThe run is not possible here: {error}", err=True)
         status = NOT_HERE
     sys.exit(status)

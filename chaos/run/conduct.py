@@ -3,8 +3,9 @@
 Contract.  ``conduct`` takes a backend that is not up yet and leaves the folder with everything that
 checkers need: history, leadership, what the run saw by itself (also when the run breaks off), logs
 of all nodes and their data collected in ``data``.  It raises ``SetupFailed`` or ``BackendError``
-when the run could not even begin.  A signal ends the phase, heals, and raises ``Interrupted``; who
-opened the backend closes it.  A client that crashes ends nothing but what it did.
+when the run could not even begin, and ``OSError`` when the folder cannot be written.  A signal ends
+the phase, heals, and raises ``Interrupted``; who opened the backend closes it.  A client that
+crashes ends nothing but what it did.
 
 Phases: warm-up (no faults), faults, heal (everything is healed while the load goes on, then each
 group must answer), final reads, end.
@@ -26,13 +27,14 @@ import trio
 
 from chaos.backends.backend import Backend, BackendError
 from chaos.checkers.verdict import Anomaly
-from chaos.history import END, FAULT, FAULTS, FINAL, HEAL, WARM_UP, HistoryWriter
+from chaos.history import END, FAULTS, FINAL, HEAL, WARM_UP, HistoryWriter
 from chaos.run.crashes import Crashes, leaves
 from chaos.run.endings import judged
 from chaos.run.final_reads import Unreadable, read_everything
 from chaos.run.findings import OwnFindings, kept
 from chaos.run.leadership import Leadership
 from chaos.run.liveness import stuck_groups
+from chaos.run.machine import Machine
 from chaos.run.parameters import (
     ALL,
     RECOVERY_S,
@@ -95,7 +97,7 @@ def conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: T
     try:
         return trio.run(_conduct, parameters, folder, backend, torment, data, say)
     except BaseExceptionGroup as group:  # tasks wrap what ends them
-        expected, others = group.split((BackendError, SetupFailed))
+        expected, others = group.split((BackendError, SetupFailed, OSError))
         if expected is None or others is not None:
             raise
         raise next(leaves(expected)) from group
@@ -140,14 +142,17 @@ async def _phases(parameters: Parameters, folder: Folder, backend: Backend, torm
         setting = Setting(folder.facts["run"], recorder, Topics(),
                           _node_table(backend), parameters.seed, parameters.pace)
         leadership = Leadership(recorder, leadership_file, setting.leaders)
+        machine = Machine(recorder.now_us)
         crashes = Crashes(folder.crashes, found.anomalies, recorder.now_us)
         stage = Stage(parameters, backend, setting, leadership, folder, found, crashes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(crashes.survive, "leadership", leadership.watch, setting.nodes)
             nursery.start_soon(Progress(stage, say).show)
+            nursery.start_soon(machine.watch)
             await _with_load(stage, torment)
             await _without_load(stage)
             nursery.cancel_scope.cancel()
+        found.notes += machine.notes()
         say("stopping the nodes, collecting their data")
         await _look_at_endings(backend, found)
         await _stop(backend)
@@ -175,8 +180,7 @@ async def _with_load(stage: Stage, torment: Torment) -> None:
         await survive("faults", _or_anomaly, stage, "faults could not be healed", torment, stage)
         found.acknowledged_during_faults = setting.recorder.acknowledged[FAULTS]
         found.leader_changes = stage.leadership.changes
-        found.faults = {name: count for (name, kind), count in setting.recorder.counts.items()
-                        if kind == FAULT}
+        found.faults = dict(setting.recorder.faults)
         stage.phase(HEAL)
         await _heal(stage)
         await trio.sleep(RECOVERY_S)

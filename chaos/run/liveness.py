@@ -16,7 +16,7 @@ import random
 import trio
 
 from chaos.checkers.verdict import Anomaly
-from chaos.workloads.appends import send, settle
+from chaos.workloads.appends import DELIVERY_TIMEOUT_MS, send, settle
 from chaos.workloads.churn import create
 from chaos.workloads.records import Source
 from chaos.workloads.setting import Place, Setting
@@ -65,7 +65,9 @@ async def _append(setting: Setting, place: Place, alive: set[int]) -> None:
             values, records = source.take(place)
             operation = process.invoke("append", key=place.key, values=values, acks="commit",
                                        producer=-1, epoch=-1, sequence=-1)
-            async with client.producer(linger_ms=0) as producer:
+            # It gives up before ``settle`` calls it a client that does not answer.
+            async with client.producer(linger_ms=0,
+                                       delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
                 await settle(setting, operation, place, len(values),
                              send(client, producer, place, records))
             if operation.happened:

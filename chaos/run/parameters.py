@@ -27,6 +27,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from chaos.commit import commit_of
+
 #: Every kind of fault that the backend can cause here.
 ALL = "all"
 #: Fault-free time in which all topics come to life.
@@ -127,6 +129,7 @@ class Folder:
 
 def versions() -> dict[str, str]:
     """What this side of the run is made of."""
-    return {"multiraft": metadata.version("multiraft"), "python": platform.python_version(),
+    return {"commit": commit_of(Path(__file__).parent),
+            "multiraft": metadata.version("multiraft"), "python": platform.python_version(),
             "kernel": platform.release(), "machine": platform.machine(),
             "trio": metadata.version("trio"), "command": " ".join(sys.argv[1:])}

@@ -20,6 +20,7 @@ from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.trace import Trace
 from multiraft.multiraft import MultiRaft
+from multiraft.storage.errors import CorruptFile
 from multiraft.storage.room import Room, is_full
 from multiraft.storage.store import Store
 from multiraft.types import Entry, EntryKind
@@ -102,12 +103,15 @@ class Ailing:
     alive: bool
     clock: Clock
     disk_hangs: bool
+    identity_is_rotten: bool
+    identity_lost: Callable[[], None]
     later: Callable[..., None]
     request_round: Callable[[], None]
     crash: Callable[[bool], None]
     start: Callable[[], None]
     faulty: bool
     _recover: Callable[[], None]
+    led_groups: Callable[[], list[int]]
     _world: World
     _queue: EventQueue
     _trace: Trace
@@ -172,6 +176,16 @@ class Ailing:
         """One of the next syncs fails, of this life or of the next recovery."""
         self._filesystem.faults.syncs_left = syncs
 
+    def arm_directory_error(self, syncs: int) -> None:
+        """The sync of a directory fails, of this life or of the next recovery."""
+        self._filesystem.faults.directory_syncs_left = syncs
+
+    def _is_spared(self) -> bool:
+        """Whether the page cache outlives a loss of power: relaxed, one node loses it at a time."""
+        if not self._world.parameters.spares_power:
+            return False
+        return not all(other.is_up for other in self._world.nodes.values() if other is not self)
+
     def disk_failed(self, error: OSError) -> None:
         """The process ends: what the page cache holds is anybody's guess, and it is kept or lost
         with the power."""
@@ -209,6 +223,11 @@ class Ailing:
             if error.errno not in (errno.EIO, errno.ENOSPC):
                 raise
             self.disk_failed(error)
+            return None
+        except CorruptFile:
+            if not self.identity_is_rotten:
+                raise
+            self.identity_lost()
             return None
 
     def _make_probe(self) -> None:
@@ -251,7 +270,21 @@ class Ailing:
         if was_full != self._room.full:
             self._marks["disk full" if self._room.full else "room again"] += 1
             self._trace.line(self.node, -1, "room", "none" if self._room.full else "again")
+        if self._room.full:
+            self.later(0, self._make_way)
         self.request_round()
+
+    def _make_way(self) -> None:
+        """As the real node: groups led here go to nodes that take records."""
+        for group in self.led_groups():
+            if self._raft.make_way(group):
+                self._marks["made way for records"] += 1
+        self.request_round()
+
+    @property
+    def disk_is_full(self) -> bool:
+        """Whether records are refused here."""
+        return self._room.full
 
     def _keep_looking(self) -> None:
         """As long as this life lasts."""

@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from chaos.commit import commit_of
 from chaos.planted.bug import planted
 from chaos.planted.catalogue import BUGS
 from chaos.simulator import campaign, counters, world
@@ -105,6 +106,7 @@ def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | 
               record: bool) -> list[Result]:
     """Run seeds and print the sums; those that failed."""
     totals, failures = Totals(), []
+    commit = commit_of(counters.SOAK_FILE.parent) if record else ""
     seeds = SEEDS if seeds is None and minutes is None else seeds
     jobs = min(jobs, seeds or jobs)
     click.echo(f"seeds from {first} on, {jobs} at a time")
@@ -120,8 +122,8 @@ def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | 
                     break
     click.echo("\n".join(totals.lines()))
     if record:
-        counters.record(counters.entry_of(totals, first, counters.commit_of(
-            counters.SOAK_FILE.parent)))
+        after = commit_of(counters.SOAK_FILE.parent)
+        counters.record(counters.entry_of(totals, first, counters.commit_of_run(commit, after)))
     return failures
 
 

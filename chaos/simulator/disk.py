@@ -66,6 +66,7 @@ class DiskWorker:
         self._gathering: list[Flight] = []
         self._busy_since_ms = -1
         self._over = False
+        self._failed = False  # the last operation
         self._unsynced: File | None = None  # whose last bytes wait for a sync
         self._unsynced_since_ms = 0
         self._no_checkpoint_before_ms = 0
@@ -80,6 +81,11 @@ class DiskWorker:
     def is_idle(self) -> bool:
         """Whether no blocking call is under way."""
         return self._busy_since_ms < 0
+
+    @property
+    def is_synced(self) -> bool:
+        """Relaxed: whether the operation that settles leaves nothing unsynced."""
+        return self._unsynced is None and not self._failed
 
     def is_stalled(self, now_ms: int) -> bool:
         """Whether the disk has owed an answer for too long."""
@@ -112,7 +118,7 @@ class DiskWorker:
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
             tail = store.tails.get(METADATA_GROUP)
             applied = tail.applied_index if tail is not None else 0
-            plan = store.checkpoint_plan(self._node.commits(), list(self._node.state))
+            plan = store.checkpoint_plan(self._node.commits(), self._node.extra())
             self._begin(plan.execute, (), lambda: self._checkpointed(plan, applied),
                         self._no_checkpoint)
         elif (prepare := store.prepare_plan()) is not None:
@@ -136,11 +142,11 @@ class DiskWorker:
         """``no_room``: what to do instead of ``done`` when it can wait for room."""
         self._busy_since_ms = self._node.now_ms
         self._filesystem.begin(unseen=bool(flights) and self._rng.random() < 0.5)
-        failed = False
+        self._failed = failed = False
         try:
             work()
         except OSError as error:
-            failed = True
+            self._failed = failed = True
             done = self._ending(error, no_room)
         latency_us = self._latency_us()
         self._node.disk_began(latency_us)

@@ -3,8 +3,8 @@
 Contract.  Asked by ``filesystem.SimulatedFilesystem`` before an effect.  A write that fails has
 taken effect up to some sector.  A sync that fails leaves of each unsynced sector some version on
 the disk, and the page cache calls all of them clean: it goes on showing what was written, and the
-next sync of the file succeeds without writing any of it.  Room is counted in bytes that files own,
-reserved or written.
+next sync of the file succeeds without writing any of it; so with a directory and its names.  Room
+is counted in bytes that files own, reserved or written.
 
 Theory.  Rebello et al., "Can applications recover from fsync failures?" (ATC 2020): after a failed
 fsync the pages are clean and in most file systems hold what the disk does not.
@@ -23,8 +23,8 @@ UNLIMITED_BYTES = 1 << 60
 class DiskFaults:
     """Of one disk, over all lives of its node."""
 
-    __slots__ = ("capacity_bytes", "used_bytes", "writes_left", "syncs_left", "write_errors",
-                 "sync_errors", "refusals", "rng")
+    __slots__ = ("capacity_bytes", "used_bytes", "writes_left", "syncs_left",
+                 "directory_syncs_left", "write_errors", "sync_errors", "refusals", "rng")
 
     def __init__(self) -> None:
         self.capacity_bytes = UNLIMITED_BYTES
@@ -32,6 +32,7 @@ class DiskFaults:
         #: Operations until one of them fails; 0 = none will.
         self.writes_left = 0
         self.syncs_left = 0
+        self.directory_syncs_left = 0
         #: How often they did.
         self.write_errors = 0
         self.sync_errors = 0
@@ -68,9 +69,17 @@ class DiskFaults:
         self.sync_errors += not self.syncs_left
         return not self.syncs_left
 
+    def directory_sync_fails(self) -> bool:
+        """Whether this sync of a directory does."""
+        if not self.directory_syncs_left:
+            return False
+        self.directory_syncs_left -= 1
+        self.sync_errors += not self.directory_syncs_left
+        return not self.directory_syncs_left
+
     def heal(self) -> None:
         """No error any more, and all the room there can be."""
-        self.writes_left = self.syncs_left = 0
+        self.writes_left = self.syncs_left = self.directory_syncs_left = 0
         self.capacity_bytes = UNLIMITED_BYTES
 
 

@@ -217,6 +217,8 @@ class SimulatedFilesystem:
         self._disk_names: dict[str, dict[str, Inode]] = {"/": {}}
         #: Unsynced name changes per directory; a rename is one item of several changes.
         self._dirty_names: dict[str, list[tuple[NameChange, ...]]] = {}
+        #: directory -> names that the cache shows so and calls clean, and the disk does not.
+        self._lost_names: dict[str, dict[str, Inode | None]] = {}
         self._journal: list[tuple[Callable[..., None], tuple]] | None = None
         self._unseen = False
 
@@ -260,6 +262,7 @@ class SimulatedFilesystem:
                 if rng.random() < keep:
                     _rename(names, change)
         self._dirty_names.clear()
+        self._lost_names.clear()
         seen: dict[int, Inode] = {}
         for names in self._disk_names.values():
             for inode in names.values():
@@ -273,6 +276,9 @@ class SimulatedFilesystem:
         """The page cache outlives the process: all it wrote can be read, nothing more is synced."""
         self._cut_journal(rng)
         self._directories = {path: dict(names) for path, names in self._disk_names.items()}
+        for directory, names in self._lost_names.items():
+            _rename(self._directories[directory],
+                    tuple((directory, name, inode) for name, inode in names.items()))
         for directory, changes in self._dirty_names.items():
             for change in changes:
                 _rename(self._directories[directory], change)
@@ -368,8 +374,24 @@ class SimulatedFilesystem:
         self._dirty_names.setdefault(directory, []).append(changes)
 
     def _flush_names(self, directory: str) -> None:
+        lost = self._lost_names.get(directory)
         for change in self._dirty_names.pop(directory, ()):
             _rename(self._disk_names[directory], change)
+            if lost:
+                for _, name, _ in change:
+                    lost.pop(name, None)
+
+    def _fail_names(self, directory: str) -> None:
+        """Some are on the disk; the others count as clean, and are not."""
+        lost = self._lost_names.setdefault(directory, {})
+        for change in self._dirty_names.pop(directory, ()):
+            kept = self.faults.rng.random() < 0.5
+            if kept:
+                _rename(self._disk_names[directory], change)
+            for _, name, inode in change:
+                lost.pop(name, None)
+                if not kept:
+                    lost[name] = inode
 
     # ---- the Filesystem protocol -----------------------------------------------------------
 
@@ -383,7 +405,11 @@ class SimulatedFilesystem:
 
     def sync_directory(self, path: str) -> None:
         self._names(path)
-        self._effect(self._flush_names, path.rstrip("/") or "/")
+        path = path.rstrip("/") or "/"
+        if self.faults.directory_syncs_left and self.faults.directory_sync_fails():
+            self._effect(self._fail_names, path)
+            raise io_error(path)
+        self._effect(self._flush_names, path)
 
     def list(self, path: str) -> list[str]:
         path = path.rstrip("/") or "/"

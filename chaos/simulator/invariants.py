@@ -22,10 +22,13 @@ from chaos.simulator.model import (
     ReplicaModel,
 )
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
-from multiraft import core
+from multiraft import _layout, core
 from multiraft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
 from multiraft.store import GroupRestored
 from multiraft.types import Entry, EntryKind
+
+#: A batch's first value begins within so many bytes of its records.
+FIRST_VALUE_BYTES = 48
 
 HOOKS = ("on_stage", "on_send", "on_leader", "on_commit", "on_apply", "on_recover", "on_ack",
          "on_read", "on_converged")
@@ -37,6 +40,10 @@ class Violation(AssertionError):
     def __init__(self, invariant: str, text: str):
         super().__init__(f"{invariant}: {text}")
         self.invariant = invariant
+
+
+class PromisedLoss(Exception):
+    """Relaxed durability lost what it may lose (docs/decisions/0010): the run is over, and held."""
 
 
 class Invariant:
@@ -139,9 +146,24 @@ class LeaderCompleteness(Invariant):
         group = replica.group
         index = group.committed_before_term(term)
         if index:
+            self._or_promised_loss(replica, index)
             self.require(replica.staged.holds(index, group.committed[index - 1]),
                          "{} leads term {} without the committed entry {} (its log ends at {})",
                          replica, term, index, replica.staged.last_index)
+
+
+    @staticmethod
+    def _or_promised_loss(replica: ReplicaModel, index: int) -> None:
+        """Raise ``PromisedLoss`` when each committed entry that the leader lacks was forgotten by a
+        relaxed node that lost its power."""
+        committed, chains = replica.group.committed, replica.staged.chains
+        common = min(index, len(chains))
+        while common and chains[common - 1] != committed[common - 1]:
+            common -= 1
+        forgotten = [each.forgotten for each in replica.group.replicas.values() if each.forgotten]
+        missing = committed[common:index]
+        if missing and all(any(chain in each for each in forgotten) for chain in missing):
+            raise PromisedLoss(f"{replica} leads without the last {len(missing)} of {index}")
 
 
 class CommittedNeverChanges(Invariant):
@@ -228,6 +250,8 @@ class DurableSurvives(Invariant):
     """A restart finds every entry that was durable, and of a write in flight a prefix."""
 
     def on_recover(self, replica: ReplicaModel, log: LogModel, restored: GroupRestored) -> None:
+        if replica.power_lost and self._is_promised_loss(replica, log):
+            return
         candidate = replica.durable.copy()
         allowed = [candidate.last_index]
         if log.chains == candidate.chains:
@@ -246,6 +270,20 @@ class DurableSurvives(Invariant):
                      replica, log.last_index, allowed[0], allowed[-1])
 
 
+    def _is_promised_loss(self, replica: ReplicaModel, log: LogModel) -> bool:
+        """Relaxed, and the power was lost: a prefix is left that has all that was synced, and what
+        is gone are records."""
+        left, held = log.last_index, replica.durable
+        if not replica.synced <= left < held.last_index or log.chains != held.chains[:left]:
+            return False
+        gone = held.chains[left:]
+        kinds = {replica.group.entries[chain].kind for chain in gone}
+        self.require(kinds == {EntryKind.DATA}, "{} lost more than records with its power: {}",
+                     replica, kinds)
+        replica.forgotten.update(gone)
+        return True
+
+
 class OffsetsDense(Invariant):
     """Offsets of a partition are dense from 0, a batch is contiguous (A32)."""
 
@@ -261,6 +299,8 @@ class OffsetsDense(Invariant):
         if partition is None:
             partition = group.partitions[entry.partition] = PartitionModel(entry.partition)
         batch = group.batch_of(entry)
+        self.require(sent_to(batch.payload, entry.partition), "partition {}: a batch is committed "
+                     "that was sent to another one", entry.partition)
         self.require(batch.base_offset == partition.next_offset,
                      "partition {}: committed batch at offset {}, expected {}", entry.partition,
                      batch.base_offset, partition.next_offset)
@@ -269,6 +309,12 @@ class OffsetsDense(Invariant):
                      batch.base_offset)
         partition.batches[batch.base_offset] = batch
         partition.next_offset += batch.count
+
+
+def sent_to(payload: bytes, partition: int) -> bool:
+    """Whether the first record of a batch names this partition: values say where they were sent."""
+    head = _layout.BATCH_HEADER_BYTES
+    return payload.find(b"%d/" % partition, head, head + FIRST_VALUE_BYTES) >= 0
 
 
 class RetriesExactlyOnce(Invariant):

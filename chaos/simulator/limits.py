@@ -22,6 +22,7 @@ def raft_config(parameters) -> RaftConfig:
         reexamine_groups_max=raft.reexamine_groups_max, lease_ms=raft.lease_ms,
         liveness_interval_ms=max(LIVENESS_INTERVAL_MS_MIN, raft.lease_ms // QUESTIONS_PER_LEASE),
         retransmit_ms=raft.retransmit_ms,
+        members_may_forget=parameters.disk.flush_interval_ms > 0,
         promotion_lag_entries_max=raft.promotion_lag_entries_max).validate()
 
 

@@ -3,7 +3,8 @@
 Contract.  Runs beside the round loop: questions leave and answers come while the loop or the disk
 is busy, what is found out reaches the loop as an event of its own, and the loop publishes its
 digests when they change.  The thread itself sees whether the disk owes an answer for too long: such
-a node asks nobody and answers nobody.  A paused node's thread is paused with it.
+a node asks nobody and answers nobody; and whether it is full, which its answers say.  A paused
+node's thread is paused with it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,20 @@ class LivenessExchange:
             self._liveness.add_peer(peer)
         self._wake_ms = -1
         self._published: tuple[dict[int, int], dict[int, int], int] = ({}, {}, 0)
-        self._healthy = True
+        self._healthy, self._full = True, False
+
+    def add(self, peer: int) -> None:
+        """There is one more."""
+        self._peers += (peer,) * (peer not in self._peers)
+        self._liveness.add_peer(peer)
+        self.reschedule()
+
+    def remove(self, peer: int) -> None:
+        """It is none any more."""
+        if peer in self._peers:
+            self._peers = tuple(each for each in self._peers if each != peer)
+            self._liveness.remove_peer(peer)
+            self._hand_over()
 
     def publish(self) -> None:
         """What the loop knows, for the thread to compare and to send."""
@@ -40,13 +54,13 @@ class LivenessExchange:
         self._published = ({peer: raft.led_digest(peer) for peer in self._peers},
                            {peer: raft.believed_digest(peer) for peer in self._peers},
                            raft.led_version)
-        self._liveness.publish(*self._published, self._healthy)
+        self._liveness.publish(*self._published, self._healthy, self._full)
 
     def _look_at_health(self) -> None:
-        healthy = not self._node.disk_is_stalled
-        if healthy != self._healthy:
-            self._healthy = healthy
-            self._liveness.publish(*self._published, healthy)
+        health = not self._node.disk_is_stalled, self._node.disk_is_full
+        if health != (self._healthy, self._full):
+            self._healthy, self._full = health
+            self._liveness.publish(*self._published, *health)
 
     def wake(self, now_ms: int) -> None:
         """Ask whom it is time to ask, end what is over, sleep until the next deadline."""

@@ -127,9 +127,23 @@ class Regrouping:
             self.later(0, self._change, rng)
 
     def _change(self, rng: random.Random) -> None:
-        change_members(self._raft, rng, [self.node, *self._peers],
+        present = [node for node in (self.node, *self._peers) if node in self._world.nodes]
+        change_members(self._raft, rng, present,
                        self._world.parameters.replication_factor, self._world.atlas.permits,
                        self._trace)
+        self.request_round()
+
+    def configuration(self, group: int) -> Configuration:
+        """Of a group here, by its log."""
+        return self._raft.status(group).configuration
+
+    def set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
+        """An operator asks for these members; it may be too early."""
+        self.later(0, self._set_members, group, voters, learners)
+
+    def _set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
+        with contextlib.suppress(ProposalError):
+            self._raft.change_members(group, voters, learners)
         self.request_round()
 
     def return_some(self, peer: int, rng: random.Random) -> None:

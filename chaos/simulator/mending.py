@@ -16,7 +16,9 @@ from chaos.simulator.network import Network
 from chaos.simulator.rot import Misdirected, Place, durable_places
 from chaos.simulator.state_group import Chunk, ChunkRequest
 from multiraft.multiraft import MultiRaft
+from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptRange
+from multiraft.storage.identity import NODE_FILE
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Answer, Ask, Extend, Repairer, Request
 from multiraft.storage.scrub import Scrubber
@@ -37,6 +39,7 @@ class Mending:
     """What ``SimulatedNode`` does about damage."""
 
     node: int
+    identity_is_rotten: bool
     rotten: bool  # bits of its disk have changed
     is_up: bool
     later: Callable[..., None]
@@ -69,6 +72,28 @@ class Mending:
         """Index files with what they hold."""
         images = self._filesystem.images(f"{DIRECTORY}/lane-0", ".index")
         return {path: image for path, image in images.items() if image}
+
+    def checkpoint_files(self) -> dict[str, int]:
+        """Checkpoints with their sizes."""
+        names = checkpoint_names(self._filesystem, DIRECTORY)
+        paths = [f"{DIRECTORY}/{name}" for name in names]
+        durable = self._filesystem.images(DIRECTORY, "")
+        return {path: len(durable[path]) for path in paths if durable.get(path)}
+
+    def identity_file(self) -> tuple[str, int]:
+        """Path and size of the file that says whose directory this is."""
+        path = f"{DIRECTORY}/{NODE_FILE}"
+        return path, len(self._filesystem.image(path))
+
+    def rot_identity(self, at: int, bit: int) -> None:
+        """It rots; the next start finds it."""
+        self.identity_is_rotten = True
+        self.rot(self.identity_file()[0], at, bit)
+
+    def identity_lost(self) -> None:
+        """The process ends with that; its directory is as good as empty, and is replaced."""
+        self._world.marks["identity lost"] += 1
+        self._world.wipes.wipe(self)
 
     def misdirect(self, write: Misdirected) -> None:
         """A write of this node's disk turns out to have gone elsewhere."""
@@ -106,8 +131,7 @@ class Mending:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is whole after a start that met the damage: it sees other limits of a hole
-        than a scrub, and may doubt once more."""
+        """Whether it is whole after a start that met the damage: nobody doubts it from then on."""
         return self.is_whole and not self._unmet
 
     def under_repair(self) -> list[str]:
@@ -143,7 +167,7 @@ class Mending:
     def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk) -> None:
         if to in self._connected:
             self._network.send(self.node, to, "bulk", (item,),
-                               self._world.nodes[to].receive_bulk)
+                               self._world.everyone[to].receive_bulk)
 
     def receive_bulk(self, sender: int, frame: tuple) -> None:
         self._arrived(self._take_bulk, sender, frame)

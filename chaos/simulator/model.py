@@ -100,7 +100,8 @@ class ReplicaModel:
     """One group on one node, over all its lives."""
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
-                 "pending", "applied", "damaged", "buried", "durably_buried", "installing")
+                 "pending", "applied", "damaged", "buried", "durably_buried", "installing",
+                 "synced", "power_lost", "forgotten")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -114,6 +115,10 @@ class ReplicaModel:
         #: There is a tombstone and nothing else, as staged and as durable.
         self.buried = self.durably_buried = False
         self.installing = 0  # index of the snapshot that a crash may have installed or not
+        #: Relaxed: entries that a power loss leaves; whether there was one; what such took.
+        self.synced = 0
+        self.power_lost = False
+        self.forgotten: set[int] = set()  # chains
         self.damaged = False  # quarantined: whatever it led, it leads no more
 
     def __repr__(self) -> str:
@@ -157,6 +162,7 @@ class ReplicaModel:
         self.pending.clear()
         self.applied = applied
         self.installing = 0
+        self.synced, self.power_lost = log.last_index, False  # recovery writes all of it anew
         self.buried = self.durably_buried = False
 
     def restart_buried(self) -> None:
@@ -262,9 +268,10 @@ class GroupModel:
         return found
 
     def durable_holders(self, index: int, chain: int) -> list[int]:
-        """Nodes whose disk holds the log that ends with ``chain`` at ``index``."""
+        """Nodes whose disk holds the log that ends with ``chain`` at ``index``, or held it before a
+        relaxed node's loss of power: what it said of it was true."""
         return [node for node, replica in self.replicas.items()
-                if replica.durable.holds(index, chain)]
+                if replica.durable.holds(index, chain) or chain in replica.forgotten]
 
     def is_enough(self, replica: ReplicaModel, index: int, holders: Sequence[int]) -> bool:
         """Whether these are a majority under a configuration that may have decided."""

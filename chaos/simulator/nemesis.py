@@ -15,12 +15,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from chaos.simulator.decay import Decay
 from chaos.simulator.events import EventQueue
+from chaos.simulator.lifetimes import Lifetimes
 from chaos.simulator.network import Link, Network
 from chaos.simulator.node import RECOVERY_US, SimulatedNode
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.rot import Atlas
+from chaos.simulator.topics import Topics
 from chaos.simulator.trace import Trace
+from chaos.simulator.wipes import Wipes
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import CLIENT_BASE, READER_BASE
 
@@ -50,9 +54,11 @@ class World(Protocol):
     nodes: dict[int, SimulatedNode]
     witness: Witness
     atlas: Atlas
+    wipes: Wipes
+    topics: Topics
 
 
-class Nemesis:
+class Nemesis(Decay, Lifetimes):
     """Draws a fault, causes it, schedules its end."""
 
     def __init__(self, world: World, rng: random.Random):

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from chaos.simulator.acquainted import Acquainted
 from chaos.simulator.ailing import Ailing, Clock
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
@@ -28,6 +29,7 @@ from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
 from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
+from chaos.simulator.metadata import MetadataState
 from chaos.simulator.readback import ReadBack
 from chaos.simulator.sending import Sending
 from chaos.simulator.sessions import Sessions
@@ -62,7 +64,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
                            "removed", "wanted"})
 
 
-class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
+class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -76,6 +78,9 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self.crashes = 0
         self.peer_frames = 0
         self.rotten = self._unmet = False  # bits of its disk have changed
+        self.is_lost = False  # its directory, for ever
+        self.identity_is_rotten = False
+        self._know_nobody()
         self._world = world
         self._queue = world.queue
         self._witness: Witness = world.witness
@@ -83,8 +88,10 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self._network = world.network
         self._rng = rng
         self._voters = {group: members for group, members in voters.items() if node in members}
-        self._peers = tuple(peer for peer in range(1, world.parameters.nodes + 1) if peer != node)
+        first = range(1, world.parameters.nodes + 1)  # whoever comes later is told of the others
+        self._peers = tuple(peer for peer in first if peer != node and node in first)
         self._marks = world.marks
+        self._relaxed = world.parameters.disk.flush_interval_ms > 0
         self._filesystem = SimulatedFilesystem()
         self._read_back = ReadBack()
         self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
@@ -117,7 +124,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self._repairer: Repairer | None = None
         self._repairing = False
         self._unscrubbed = True
-        self.state = State()
+        self.state, self.metadata = State(), MetadataState()
         self._image = self._download = None
         self._installing = False
 
@@ -170,12 +177,14 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
             self._recovery_waits = True
             return
         parameters = self._world.parameters
-        identity = Identity(CLUSTER_ID, self.node, self._rng.getrandbits(62) + 1)
+        identity = Identity(CLUSTER_ID, self.node, self.incarnation)
         store = self._open_store(lambda: Store.open(DIRECTORY, self._filesystem, identity,
                                                     storage_config(parameters)))
         if store is None:
             return
-        self._store = store
+        self._store, self.incarnation = store, store.incarnation
+        if not self._may_take_part():
+            return
         store.relaxed = parameters.disk.flush_interval_ms > 0
         if store.damage and not self.rotten:
             raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
@@ -197,12 +206,12 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         self._restore_state()
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
-                                  self.node, self._damaged, self._room)
+                                  self.node, self._damaged, self._room, self._place_for)
         self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
         self._liveness.wake(self.now_ms)
         for peer in self._peers:
-            self._world.nodes[peer].peer_up(self.node)
-            if self._world.nodes[peer].is_up:
+            self._world.everyone[peer].peer_up(self.node)
+            if self._world.everyone[peer].is_up:
                 self._connect(peer)
         self._unscrubbed, self._unmet = self.rotten, False
         if self.rotten:
@@ -215,7 +224,10 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         """End this life, with or without the page cache."""
         if not self.alive:
             return
-        power = power and not self._world.parameters.spares_power
+        power = power and not self._is_spared()
+        if power and self._world.parameters.spares_power:
+            self._witness.power_lost(self.node)
+            self._marks["relaxed power loss"] += 1
         self.alive = False
         self.paused = False
         self.crashes += 1
@@ -227,7 +239,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
             self._filesystem.process_death(self._rng)
         self._begin_life()
         for peer in self._peers:
-            self._world.nodes[peer].peer_down(self.node)
+            self._world.everyone[peer].peer_down(self.node)
 
     def arm_crash(self, effects: int, power: bool) -> None:
         """Crash after this many effects, of this life or of the next recovery."""
@@ -275,7 +287,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
     def reconnect(self, peer: int) -> None:
         """The append connection broke and is up again, if there is a peer."""
         self.later(0, self._disconnect, peer)
-        if self._world.nodes[peer].is_up:
+        if self._world.everyone[peer].is_up:
             self.later(0, self._connect, peer)
 
     def peer_down(self, peer: int) -> None:
@@ -293,7 +305,8 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
             self.request_round()
 
     def _connect(self, peer: int) -> None:
-        if self._raft is not None and self._world.nodes[peer].is_up:
+        if (self._raft is not None and self._world.everyone[peer].is_up
+                and self._is_let_in(peer)):
             self._connected[peer] = None
             self._raft.connected(peer)
             self.request_round()
@@ -310,7 +323,7 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
 
     def send_liveness(self, peer: int, item: tuple) -> None:
         self._network.send(self.node, peer, "liveness", (item,),
-                           self._world.nodes[peer].receive_liveness)
+                           self._world.everyone[peer].receive_liveness)
 
     def _liveness_arrived(self, sender: int, frame: tuple) -> None:
         if self._liveness is not None:
@@ -483,6 +496,8 @@ class SimulatedNode(Ailing, Mending, Regrouping, Sending, Stately):
         for flight in flights:
             if flight.writes is not None:
                 self._witness.durable(self.node, flight.writes)
+        if self._relaxed and self._disk.is_synced:
+            self._witness.synced(self.node)
 
     def wrote(self, flights: Sequence[Flight]) -> None:
         """The disk worker says so."""

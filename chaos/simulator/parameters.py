@@ -20,7 +20,15 @@ FAULT_KINDS = (
     "members", "return",
     "eio-write", "eio-sync", "disk-full", "disk-hung", "majorities-ring", "bridge", "client-cut",
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
+    "wipe", "topic-create", "topic-delete", "topic-recreate", "rot-checkpoint", "rot-header",
+    "rot-identity", "eio-directory",
 )
+
+#: Those that are drawn beside the others, so that they shift nothing.
+TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate"))
+LATER_KINDS = TOPIC_KINDS | {"wipe", "rot-checkpoint", "rot-header", "rot-identity",
+                             "eio-directory"}
+LATER_ODDS = 0.33  # of each
 
 #: A run plays with at least so many.
 KINDS_MIN = 8
@@ -112,7 +120,7 @@ class Parameters:
     fault_duration_ms: int  # mean time until it is healed
     commands_per_second: float  # for group 0
     round_us: int  # from the first thing that arrives at a node to the round that it is in
-    timer_step_ms: int  # timers fire at multiples of this, by the node's clock, as in a busy process
+    timer_step_ms: int  # a node's timers fire at multiples of this, as in a busy process
     commands_kept: int  # of its log, when a checkpoint has them
     snapshot_chunk_bytes: int
     control: bool  # relaxed with power losses: what is acknowledged must get lost
@@ -123,8 +131,8 @@ class Parameters:
 
     @property
     def spares_power(self) -> bool:
-        """Whether crashes leave the page cache: relaxed, a power loss may take what is acknowledged
-        (docs/decisions/0010), and nothing else may."""
+        """Relaxed: nodes lose their power one at a time, and then what was not synced
+        (docs/decisions/0010)."""
         return self.disk.flush_interval_ms > 0 and not self.control
 
     @classmethod
@@ -149,7 +157,7 @@ class Parameters:
             groups=groups if groups is not None else drawn_groups,
             partitions_per_group=rng.choice((1, 1, 2, 3)),
             safety_ms=safety_ms if safety_ms is not None else SAFETY_MS,
-            faults=_draw_faults(rng),
+            faults=_draw_later(seed, _draw_faults(rng)),
             fault_interval_ms=max(interval_ms, duration_ms),  # about one at a time
             fault_duration_ms=duration_ms,
             commands_per_second=state_rng.choice((1.0, 2.0, 5.0)),
@@ -180,22 +188,18 @@ class Parameters:
         return lines
 
 
-#: Kinds that change the members of groups, and kinds after which a node may have lost what it
-#: cannot name.
-MEMBER_KINDS = frozenset(("members", "return"))
-ROT_KINDS = frozenset(("bit-rot", "misdirected"))
-
-
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
-    odds = {kind: rng.random() for kind in FAULT_KINDS}
+    odds = {kind: rng.random() for kind in FAULT_KINDS if kind not in LATER_KINDS}
     least = sorted(odds.values())[KINDS_MIN - 1]
-    chosen = tuple(kind for kind in FAULT_KINDS if odds[kind] <= max(share, least))
-    gone = rng.choice((MEMBER_KINDS, ROT_KINDS))
-    if {*chosen} & MEMBER_KINDS and {*chosen} & ROT_KINDS:
-        # Open (docs/simulator.md): minutes of both end in groups that wait for an operator.
-        chosen = tuple(kind for kind in chosen if kind not in gone)
-    return chosen
+    return tuple(kind for kind in odds if odds[kind] <= max(share, least))
+
+
+def _draw_later(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
+    """With those of the kinds that came later."""
+    rng = random.Random(f"{seed}/parameters of lifetimes")
+    return (*chosen, *(kind for kind in FAULT_KINDS
+                       if kind in LATER_KINDS and rng.random() < LATER_ODDS))
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:

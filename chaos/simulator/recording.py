@@ -12,6 +12,8 @@ cluster sees.  A bug that both are shown must be found by both, or the checkers 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chaos.history import END, FAULT, FINAL, INVOKE, OK, PHASE, WARM_UP, Event, key_of
 from chaos.simulator.events import EventQueue
 from chaos.simulator.operations import (
@@ -25,7 +27,7 @@ from multiraft import _layout, core
 
 _LEVELS = {ACKS_COMMIT: "commit", ACKS_LEADER: "leader", ACKS_NONE: "none"}
 #: Processes: a producer's with its epoch, plain appends and readers behind them.
-PLAIN, READERS = 1 << 30, 1 << 40
+PLAIN, READERS, TOPICS = 1 << 30, 1 << 40, 1 << 50
 FINAL_READER = 0
 
 
@@ -38,6 +40,7 @@ class Recording:
         self._operations = 0
         self._open: dict[AppendOperation, int] = {}
         self._final = False
+        self._keys: dict[int, str] = {}  # of partitions of topics
         self._phase(WARM_UP)
         self._nemesis(True)
 
@@ -59,7 +62,7 @@ class Recording:
         self._operations += 1
         self._open[append] = self._operations
         self._add(INVOKE, self._operations, self._process(append), "append", {
-            "key": _key(append.partition), "values": _values(append.payload),
+            "key": self._key(append.partition), "values": _values(append.payload),
             "acks": _LEVELS[append.acks], "producer": append.producer, "epoch": append.epoch,
             "sequence": append.sequence})
 
@@ -88,7 +91,7 @@ class Recording:
             self._phase(FINAL)
         self._operations += 1
         process = READERS + read.reader
-        asked = {"key": _key(read.partition), "offset": read.offset, "mode": "committed"}
+        asked = {"key": self._key(read.partition), "offset": read.offset, "mode": "committed"}
         if final:  # everything has converged: no node may be behind
             asked |= {"mode": "linearizable", "final": True}
         self._add(INVOKE, self._operations, process, "read", asked)
@@ -96,14 +99,35 @@ class Recording:
             "runs": _runs(read), "start": 0, "high_watermark": read.high_watermark,
             "node": -1})
 
+    # ---- topics ----------------------------------------------------------------------------
+
+    def topic_asked(self, name: str, incarnation: int) -> int:
+        """Somebody asks for a topic, or with its incarnation for its end; the operation."""
+        self._operations += 1
+        data = {"topic": name, "incarnation": incarnation} if incarnation else {
+            "topic": name, "partitions": 1}
+        self._add(INVOKE, self._operations, TOPICS, _topic_operation(incarnation), data)
+        return self._operations
+
+    def topic_done(self, operation: int, name: str, incarnation: int, ends: bool,
+                   partitions: Sequence[int]) -> None:
+        """That is committed: these partitions begin or end with it."""
+        self._keys |= {partition: key_of(name, incarnation, place)
+                       for place, partition in enumerate(partitions)}
+        self._add(OK, operation, TOPICS, _topic_operation(incarnation * ends),
+                  {} if ends else {"incarnation": incarnation})
+
+    def _key(self, partition: int) -> str:
+        return self._keys.get(partition) or key_of("t", partition, 0)
+
     def finish(self) -> list[Event]:
         """The history."""
         self._phase(END)
         return self.events
 
 
-def _key(partition: int) -> str:
-    return key_of("t", partition, 0)
+def _topic_operation(incarnation: int) -> str:
+    return "delete_topic" if incarnation else "create_topic"
 
 
 def _values(payload: bytes) -> list[int]:

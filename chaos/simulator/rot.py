@@ -93,6 +93,7 @@ class Atlas:
         self._entries: dict[tuple[int, int], int] = {}  # (group, index) -> node
         self._lost: int = 0  # node with damage of unknown ownership
         self._seen: dict[int, list[Configuration]] = {}
+        self._gone: set[int] = set()  # nodes whose directory is lost
 
     @property
     def damaged_nodes(self) -> set[int]:
@@ -111,7 +112,24 @@ class Atlas:
     def permits(self, voters: tuple[int, ...]) -> bool:
         """Whether a group may get these voters: they can do without any of them that is damaged."""
         self.refresh()
+        if {*voters} & self._gone:
+            return False
         return len(voters) > 2 or not {*voters} & self.damaged_nodes
+
+    def may_lose(self, node: int) -> bool:
+        """Whether all that a node has may be lost for good."""
+        self.refresh()
+        return not self.damaged_nodes - {node} and self._can_do_without(node)
+
+    def lose(self, node: int) -> None:
+        """It is: nothing else may be damaged until it is replaced."""
+        self._entries = {place: owner for place, owner in self._entries.items() if owner != node}
+        self._lost = node
+        self._gone.add(node)
+
+    def replaced(self, node: int) -> None:
+        """No group needs it any more."""
+        self._lost = 0 if self._lost == node else self._lost
 
     def choose(self, node: int, places: list[Place]) -> Rot | None:
         """Where to damage a node."""

@@ -64,9 +64,9 @@ class Sending:
         self._effect()
         for message in messages:
             self._witness.sent(self.node, to, message)
-        self.peer_frames += not self._world.nodes[to].disk_hangs
+        self.peer_frames += not self._world.everyone[to].disk_hangs
         self._network.send(self.node, to, "append", tuple(messages),
-                           self._world.nodes[to].receive_peer)
+                           self._world.everyone[to].receive_peer)
 
     def _fill(self, to: int, message: Append) -> Append | None:
         """An append gets its entries, framed as the lane has them."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from chaos.simulator.metadata import FIRST
 from chaos.simulator.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
 from chaos.simulator.workload import AMBIGUOUS, READ_BYTES_MAX, AppendRequest, FetchRequest, Reply
 from multiraft import core
@@ -38,8 +39,10 @@ class Sessions:
 
     def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
                  was_read: Callable[[int, ReadOperation], None], node: int,
-                 damaged: Callable[[CorruptRange], None], room: Room):
+                 damaged: Callable[[CorruptRange], None], room: Room,
+                 place_for: Callable[[int, int, bool], int]):
         self._room = room
+        self._place_for = place_for  # (partition of a topic, metadata seen, appends) -> epoch
         self._raft = raft
         self._store = store
         self._answer = answer
@@ -54,7 +57,8 @@ class Sessions:
     # ---- appends ---------------------------------------------------------------------------
 
     def append(self, request: AppendRequest) -> None:
-        if self._room.full:
+        if self._raft.is_leader(request.group) and (
+                self._room.full or not self._raft.records_fit(request.group)):
             self._room.refused += 1
             self._reply(request, Reply(request.attempt, "StorageFull"))
             return
@@ -79,6 +83,8 @@ class Sessions:
 
     def _propose(self, request: AppendRequest):
         """As the real session: the first batch of a partition opens it."""
+        if request.partition >= FIRST:
+            return self._propose_to_topic(request)
         payload = bytearray(request.payload)
         info = core.check_batch(payload)
         try:
@@ -87,6 +93,19 @@ class Sessions:
             self._raft.propose(request.group, EntryKind.PARTITION_OPEN,
                                open_payload(PARTITION_EPOCH), partition=request.partition)
             return self._raft.propose_batch(request.group, request.partition, payload, info)
+
+    def _propose_to_topic(self, request: AppendRequest):
+        """To a partition that the metadata know, or do not know any more."""
+        group, partition = request.group, request.partition
+        if not self._raft.has_group(group) or not self._raft.is_leader(group):
+            raise NotLeader(group, self._raft.leader_hint(group)[0])
+        epoch = self._place_for(partition, request.seen_index, True)
+        payload = bytearray(request.payload)
+        info = core.check_batch(payload)
+        if not self._store.tails[group].is_open(partition):
+            self._raft.propose(group, EntryKind.PARTITION_OPEN, open_payload(epoch),
+                               partition=partition)
+        return self._raft.propose_batch(group, partition, payload, info)
 
     def _reply(self, request: AppendRequest, reply: Reply) -> None:
         if request.acks != ACKS_NONE:
@@ -131,6 +150,11 @@ class Sessions:
 
     def fetch(self, request: FetchRequest) -> None:
         """Serve what is applied here."""
+        if request.partition >= FIRST:
+            try:
+                self._place_for(request.partition, request.seen_index, False)
+            except ProposalError:
+                return  # the reader asks somebody else, or for something else
         self.read(request.client, request.group, request.partition, request.offset,
                   request.bytes_max)
 
@@ -143,7 +167,7 @@ class Sessions:
             high_watermark = self._store.tails[group].high_watermark(partition)
         except UnknownPartition:
             return offset
-        found = self._store.fetch(partition, offset, bytes_max, high_watermark)
+        found = self._store.fetch(group, partition, offset, bytes_max, high_watermark)
         try:
             batches = found.buffers if found.plan is None else found.plan.execute()
         except CorruptRange as error:

@@ -21,6 +21,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from chaos.simulator import metadata
 from chaos.simulator.disk import DiskWorker
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.invariants import Violation
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 #: An image is served unchanged as long as somebody asked for it so recently.
 IMAGE_LIFE_MS = 2_000
+#: Of an image: metadata take more than a few of the smallest chunks.
+CHUNKS_MAX = 64
 #: While the disk is at something else, installing waits.
 INSTALL_PAUSE_US = 1_000
 
@@ -71,13 +74,17 @@ class StateTruth:
         self._seen = 0
         self._state = State()
         self._chains = {0: b""}
+        self.metadata = metadata.Truth()
 
     def check(self, node: int, state: State, index: int) -> None:
         """A node's state at ``index``.  Raises ``Violation``."""
         for place in range(self._seen, self._group.commit):
             entry = self._group.entries[self._group.committed[place]]
             if entry.kind == EntryKind.METADATA:
-                self._state = self._state.after(entry.index, bytes(entry.payload))
+                command = bytes(entry.payload)
+                self._state = self._state.after(entry.index, command)
+                if metadata.is_command(command):
+                    self.metadata.apply(entry.index, command)
             self._chains[place + 1] = self._state.chain
         self._seen = self._group.commit
         if self._chains.get(index) != state.chain:
@@ -146,6 +153,7 @@ class Stately:
     _store: Store
     _raft: MultiRaft
     state: State
+    metadata: metadata.MetadataState
     _image: tuple[Image, int] | None  # and when it was last asked for, milliseconds
     _download: Download | None
     _installing: bool
@@ -164,11 +172,27 @@ class Stately:
 
     def _restore_state(self) -> None:
         """As the newest checkpoint has it."""
-        extra = self._store.extra
-        self.state = State(extra[0], bytes(extra[1])) if extra else State()
+        if self._store.extra:
+            self._take_state(self._store.extra)
         if METADATA_GROUP in self._store.groups:
             applied = self._store.groups[METADATA_GROUP].applied
             self._world.truth.check(self.node, self.state, max(applied, self.state.version))
+            self._world.truth.metadata.check(self.node, self.metadata)
+
+    def extra(self) -> list:
+        """What a checkpoint and a snapshot have of the state."""
+        return [*self.state, metadata.encoded(self.metadata)]
+
+    def _take_state(self, extra: list) -> None:
+        version, chain, encoded = extra
+        self.state, self.metadata = State(version, bytes(chain)), metadata.decoded(encoded)
+
+    def _place_for(self, partition: int, seen_index: int, appends: bool) -> int:
+        """Epoch of a topic's partition.  Raises ``NoSuchPartition``, ``StaleMetadata``."""
+        place = metadata.place_for(self.metadata, partition, seen_index)
+        if appends:
+            self._world.truth.metadata.accepted(self.node, self.metadata, partition, place.group)
+        return place.epoch
 
     def _apply_commands(self, first: int, last: int) -> None:
         entries = self._store.entries(METADATA_GROUP, first, last)
@@ -179,7 +203,10 @@ class Stately:
                 raise UnreadableCommand(str(error)) from error
         for entry in entries:
             if entry.kind == EntryKind.METADATA and entry.index > self.state.version:
-                self.state = self.state.after(entry.index, bytes(entry.payload))
+                command = bytes(entry.payload)
+                self.state = self.state.after(entry.index, command)
+                if metadata.is_command(command):
+                    metadata.apply(self.metadata, entry.index, command)
         # A replica that was removed and came back applies again what this node knows already.
         self._world.truth.check(self.node, self.state, max(last, self.state.version))
 
@@ -215,7 +242,7 @@ class Stately:
         offset = request.offset
         if bounds.last_index != request.index or offset > len(data):
             offset = 0
-        size = self._world.parameters.snapshot_chunk_bytes
+        size = max(self._world.parameters.snapshot_chunk_bytes, len(data) // CHUNKS_MAX)
         self._send_bulk(sender, Chunk(bounds.last_index, bounds.prev_term, len(data),
                                       core.crc32c(data), offset, data[offset:offset + size]))
 
@@ -223,7 +250,7 @@ class Stately:
         bounds, index, configuration = self._raft.snapshot_point(METADATA_GROUP)
         tail = self._store.tails[METADATA_GROUP]
         return Image(bounds, marshal.dumps([index, [*map(list, configuration)], tail.snapshot(),
-                                            list(self.state)]))
+                                            self.extra()]))
 
     # ---- fetching --------------------------------------------------------------------------
 
@@ -265,8 +292,9 @@ class Stately:
         self._effect()
         self._witness.installing(self.node, METADATA_GROUP, whole.index, whole.term)
         self._store.install(METADATA_GROUP, bounds, index, members, restored)
-        self.state = State(state[0], bytes(state[1]))
+        self._take_state(state)
         self._world.truth.check(self.node, self.state, whole.index)
+        self._world.truth.metadata.check(self.node, self.metadata)
         if not self._checkpoint_now():
             return
         self._witness.installed(self.node, METADATA_GROUP)
@@ -277,7 +305,7 @@ class Stately:
 
     def _checkpoint_now(self) -> bool:
         """As ``Checkpoints.write_now``; a crash may come between any two of its calls."""
-        plan = self._store.checkpoint_plan(self.commits(), list(self.state))
+        plan = self._store.checkpoint_plan(self.commits(), self.extra())
         if self._effects_left:
             self._filesystem.fuse, self._effects_left = self._effects_left, 0
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from chaos.simulator.invariants import ALL, HOOKS, Invariant, Violation
-from chaos.simulator.model import GroupModel, LogModel, ReplicaModel
+from chaos.simulator.model import NO_HARD_STATE, GroupModel, LogModel, ReplicaModel
 from chaos.simulator.operations import AppendOperation, ReadOperation
 from multiraft.messages import Append, GroupMessage, Message
 from multiraft.ready import Writes
@@ -68,6 +68,19 @@ class Witness:
     def durable(self, node: int, writes: Writes) -> None:
         for write in writes.groups:
             self.replica(node, write.group).settle(writes.sequence)
+
+    def synced(self, node: int) -> None:
+        """Relaxed: all that was written there is on the disk now.  O(groups)."""
+        for group in self.groups.values():
+            replica = group.replicas.get(node)
+            if replica is not None:
+                replica.synced = replica.durable.last_index
+
+    def power_lost(self, node: int) -> None:
+        """Relaxed: records that were not synced may be gone there."""
+        for group in self.groups.values():
+            if node in group.replicas:
+                group.replicas[node].power_lost = True
 
     def recovered(self, node: int, group: int, restored: GroupRestored,
                   entries: Iterable[Entry | tuple[int, int]], damaged: bool = False,
@@ -158,6 +171,18 @@ class Witness:
             if used and not any(known):
                 raise Violation("DurableSurvives", f"{replica} is gone, and nobody removed it")
             replica.restart_buried()
+
+    def wiped(self, node: int) -> None:
+        """Its disk is gone for good.  What it held counts as held: it was, when it was said."""
+        for group in self.groups.values():
+            if node in group.replicas:
+                group.replicas[node].buried = True
+
+    def forgotten(self, node: int) -> None:
+        """It goes on under its id with an empty directory, which nobody should let it."""
+        for group in self.groups.values():
+            if node in group.replicas:
+                group.replicas[node].restart(LogModel(), NO_HARD_STATE, 0)
 
     @property
     def first_leaders(self) -> int:

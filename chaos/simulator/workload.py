@@ -18,7 +18,7 @@ retry to retry, and sends again together what waits.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.history import FAIL, INFO, OK
@@ -38,9 +38,12 @@ from multiraft import core
 
 if TYPE_CHECKING:
     from chaos.simulator.recording import Recording
+    from chaos.simulator.topics import Topics
 
 #: An answer that says neither that it happened nor that it did not.
 AMBIGUOUS = "ambiguous"
+#: The refusal that says that there is no such partition (any more).
+GONE = "NoSuchPartition"
 #: Clients' addresses on the network start here; nodes are below.
 CLIENT_BASE = 1000
 READER_BASE = CLIENT_BASE + 500
@@ -66,6 +69,7 @@ class AppendRequest(NamedTuple):
     partition: int
     payload: bytes
     acks: int
+    seen_index: int  # the newest metadata that the client knows
 
 
 class FetchRequest(NamedTuple):
@@ -77,6 +81,7 @@ class FetchRequest(NamedTuple):
     partition: int
     offset: int
     bytes_max: int
+    seen_index: int
 
 
 class Reply(NamedTuple):
@@ -156,12 +161,20 @@ class Workload:
         self._positions: dict[tuple[int, int], int] = {}
         #: Told of every operation, when somebody wants a history (``recording.Recording``).
         self.history: Recording | None = None
+        #: Partitions that come and go, when the seed plays with them.
+        self.topics: Topics | None = None
         self.open_appends = 0  # idempotent batches not yet acknowledged
         self.acked = 0
         self.ambiguous = 0
         self.refused = 0
         self.reads = 0
         self.records_read = 0
+
+    def replace_node(self, old: int, new: int) -> None:
+        """Clients hear of a node in the place of another one."""
+        voters = self._cluster.voters
+        for group, nodes in voters.items():
+            voters[group] = tuple(new if node == old else node for node in nodes)
 
     # ---- pace ------------------------------------------------------------------------------
 
@@ -223,9 +236,19 @@ class Workload:
 
     def _some_partition(self) -> int:
         """A few partitions are hot: a power of a uniform number."""
+        if self.topics is not None and (partition := self.topics.some_partition()):
+            return partition
         groups = self._groups
         group = groups[int(self._rng.random() ** self._parameters.skew * len(groups))]
         return self._rng.choice(self._cluster.partitions[group])
+
+    def locate(self, places: Iterable[tuple[int, int]]) -> None:
+        """Clients hear where partitions are: (partition, group)."""
+        self._group_of.update(places)
+
+    @property
+    def _seen_index(self) -> int:
+        return self.topics.seen_index if self.topics is not None else 0
 
     def _next_batch(self, producer: int, partition: int) -> AppendOperation | None:
         """A new batch of an idempotent producer; None when its window is full."""
@@ -244,10 +267,13 @@ class Workload:
         return append
 
     def append_final(self) -> None:
-        """One more batch for each group, of whichever producer has room: it must still commit."""
+        """One more batch for each group and topic, of whichever producer has room: it must still
+        commit."""
         appends = []
-        for _, partitions in sorted(self.partitions.items()):
-            batches = (self._next_batch(producer, partitions[0]) for producer in self._epochs)
+        topics = self.topics.places() if self.topics is not None else ()
+        for partition in (*(partitions[0] for _, partitions in sorted(self.partitions.items())),
+                          *(partition for partition, _ in topics)):
+            batches = (self._next_batch(producer, partition) for producer in self._epochs)
             appends += [next(batch for batch in batches if batch is not None)]
         self._send(appends)
 
@@ -302,7 +328,7 @@ class Workload:
             node = self._node_for(append, group)
             client = CLIENT_BASE + max(append.producer, 0)
             request = AppendRequest(client, attempt, group, append.partition, append.payload,
-                                    append.acks)
+                                    append.acks, self._seen_index)
             if append.producer < 0:
                 self._deliver(client, node, (request,), once=True)
             else:
@@ -373,6 +399,9 @@ class Workload:
             return
         self.refused += 1
         append.last_error = reply.error
+        if reply.error == GONE:
+            self._gone(append, sender)
+            return
         if reply.leader:
             self._hints[group] = reply.leader
         else:
@@ -380,6 +409,20 @@ class Workload:
         if reply.error == "OutOfOrderSequence":
             self._out_of_order(append)
         self._retry(append)
+
+    def _gone(self, append: AppendOperation, node: int) -> None:
+        """Its partition was deleted: nothing that is open for it will be answered otherwise."""
+        self.topics.is_gone(node, append.partition)
+        opened = [append]
+        for (_, partition), stream in self._streams.items():
+            if partition == append.partition:
+                opened += [each for each in stream.open if each is not append]
+                self.open_appends -= len(stream.open)
+                stream.open.clear()
+        for each in opened:
+            refused = each is append and each.attempts == 1
+            each.done, each.ambiguous = True, not refused
+            self._ended(each, FAIL if refused else INFO)
 
     def _acknowledged(self, append: AppendOperation, group: int, reply: Reply) -> None:
         append.done = True
@@ -421,7 +464,7 @@ class Workload:
         node = rng.choice(self._cluster.voters[group])
         client = READER_BASE + reader
         self._deliver(client, node, (FetchRequest(client, reader, group, partition, offset,
-                                                  READ_BYTES_MAX),))
+                                                  READ_BYTES_MAX, self._seen_index),))
 
     def was_read(self, group: int, read: ReadOperation) -> None:
         """A node serves a fetch: judged at the moment it is served."""

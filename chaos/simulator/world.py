@@ -20,16 +20,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from chaos.simulator.events import EventQueue
-from chaos.simulator.invariants import Violation
+from chaos.simulator.invariants import PromisedLoss, Violation
 from chaos.simulator.model import GroupModel, is_majority
 from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.network import Network
 from chaos.simulator.node import SimulatedNode
-from chaos.simulator.parameters import Parameters
+from chaos.simulator.parameters import TOPIC_KINDS, Parameters
 from chaos.simulator.recording import Recording
 from chaos.simulator.rot import Atlas
 from chaos.simulator.state_group import StateTruth
+from chaos.simulator.topics import Topics
 from chaos.simulator.trace import Trace
+from chaos.simulator.wipes import Wipes
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import Cluster, Workload
 from multiraft.errors import MultiRaftError
@@ -96,16 +98,39 @@ class World:
             self.workload.history, history.queue = history, self.queue
         self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
                       for node in range(1, parameters.nodes + 1)}
-        receivers.update({number: node.receive_request for number, node in self.nodes.items()})
+        #: Those that lost their directory, too: what is sent to them goes nowhere.
+        self.everyone = dict(self.nodes)
+        self._receivers = receivers
+        self._introduce()
         self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
+        self.wipes = Wipes(self, self._rng("wipes"))
         self.nemesis = Nemesis(self, self._rng("nemesis"))
-        self._voters = voters
+        self.voters = voters
+        self.topics = Topics(self, self._rng("topics"))
+        if TOPIC_KINDS & {*parameters.faults}:
+            self.workload.topics = self.topics
         self._commands = self._rng("commands")
         self._command_count = 0
 
     def _rng(self, part: str) -> random.Random:
         """A stream of its own for each part: more draws in one do not shift the others."""
         return random.Random(f"{self.parameters.seed}/{part}")
+
+    def _introduce(self) -> None:
+        """The first hour is over: each node knows the directories of the others."""
+        rng = self._rng("incarnations")
+        for node in self.nodes.values():
+            node.incarnation = rng.getrandbits(62) + 1
+        for number, node in self.nodes.items():
+            node.know({other: self.nodes[other].incarnation for other in self.nodes})
+            self._receivers[number] = node.receive_request
+
+    def add_node(self, number: int) -> SimulatedNode:
+        """A node without replicas, not started."""
+        node = SimulatedNode(number, self, {}, self._rng(f"node {number}"))
+        self.nodes[number] = self.everyone[number] = node
+        self._receivers[number] = node.receive_request
+        return node
 
     def run_for(self, duration_ms: int) -> None:
         self.queue.run_until(self.queue.now_us + duration_ms * 1000)
@@ -120,6 +145,8 @@ class World:
         self.workload.start()
         self.nemesis.start()
         self._command_soon()
+        if self.workload.topics is not None:
+            self.topics.start()
         self._safety()
         live = self.heal()
         self.converge(live)
@@ -183,6 +210,11 @@ class World:
         deadline_ms = self.queue.now_ms + CONVERGE_MS
         self._until(deadline_ms, lambda: not self._broken(live),
                     lambda: f"replicas that are not repaired: {self._broken(live)[:8]}")
+        self._until(deadline_ms, lambda: self.wipes.is_done, self.wipes.describe)
+        if self.workload.topics is not None:
+            self._until(deadline_ms, lambda: not self.topics.unsettled(live),
+                        lambda: f"topics: {self.topics.unsettled(live)}")
+            self.topics.settled(live)
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"{self.workload.open_appends} appends are never acknowledged: "
                             f"{self.workload.open_summary()}")
@@ -206,10 +238,17 @@ class World:
         for number in live:
             node = self.nodes[number]
             node.check()
-            for partition, end in node.read_everything(self.workload.partitions).items():
+            for partition, end in node.read_everything(self._partitions()).items():
                 if end != committed.get(partition, 0):
                     raise Violation("ReplicasAgree", f"n{number} serves partition {partition} up "
                                     f"to {end}, committed are {committed.get(partition, 0)}")
+
+    def _partitions(self) -> dict[int, tuple[int, ...]]:
+        """Group -> partitions of all that live, those of topics last."""
+        partitions = dict(self.workload.partitions)
+        for partition, group in self.topics.places():
+            partitions[group] = (*partitions.get(group, ()), partition)
+        return partitions
 
     def _broken(self, live: list[int]) -> list[str]:
         """Live nodes with damage that is not found and repaired."""
@@ -222,7 +261,7 @@ class World:
                    for group in self.nodes[number].led_groups()}
         return [f"n{number} takes n{self.nodes[number].hint(group)} for the leader of g{group}, "
                 f"it is n{leaders.get(group, 0)}"
-                for number in live for group in self._voters
+                for number in live for group in self.voters
                 if self.nodes[number].hint(group) != leaders.get(group, -1)]
 
     def _unequal(self, live: list[int]) -> list[str]:
@@ -307,6 +346,9 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
     gc.disable()  # a run makes few cycles, and looks for them in all that it remembers
     try:
         world.run()
+    except PromisedLoss as loss:
+        world.trace.line(0, -1, "lost", str(loss))
+        world.marks["promised loss"] += 1
     except DEFECTS as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         result.failure = (f"{type(error).__name__}: {error}\n    at {where.name}, "

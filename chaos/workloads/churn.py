@@ -2,8 +2,11 @@
 
 Theory.  Each name has one owner, so that every life has one key and a record says which life it was
 made for: one that shows up in the next is another topic's.  The owner goes on with the client that
-created the topic, which has therefore heard of that life; reads of a life that was deleted go to
-the partition's own incarnation, and must not find anything any more.
+created the topic, which has therefore heard of that life.  The next life is another client's, which
+has heard of nothing: another process of the history, because what a client knows is promised to
+that client alone, and while the metadata group has no leader a node may tell a new one what it knew
+last.  Reads of a life that was deleted go to the partition's own incarnation, and must not find
+anything any more.
 """
 
 from __future__ import annotations
@@ -37,11 +40,12 @@ async def run(setting: Setting) -> None:
 
 async def owning(setting: Setting, name: str) -> None:
     """One name: life after life."""
-    rng, process = setting.rng(), setting.recorder.process()
+    rng = setting.rng()
     source = Source(setting.run, setting.recorder.next_producer(), rng)
     while True:
         async with setting.client() as client, Sessions() as sessions:
-            await one_life(setting, process, client, sessions, rng, source, name)
+            await one_life(setting, setting.recorder.process(), client, sessions, rng, source,
+                           name)
 
 
 async def one_life(setting: Setting, process: Process, client: Client, sessions: Sessions,

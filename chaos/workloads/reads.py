@@ -152,7 +152,7 @@ async def describe(process: Process, client: Client, topic: str) -> int | None:
             operation.ok(incarnation=-1, epoch=-1, groups=[])
             return -1
         operation.ok(incarnation=found.incarnation,
-                     epoch=max(part.epoch for part in found.partitions),
+                     epoch=sum(part.epoch for part in found.partitions),  # one more per switch
                      groups=[part.group for part in found.partitions])
         return found.incarnation
     return None

@@ -42,6 +42,7 @@ class Recorder:
         self._process = 0
         self._producer = 0
         self.counts: Counter[tuple[str, str]] = Counter()
+        self.faults: Counter[str] = Counter()  # that began, by kind
         self.open = 0  # invoked and not settled
         self.phase_name = ""
         self.acknowledged: Counter[str] = Counter()  # appends by phase, but those with acks "none"
@@ -79,6 +80,7 @@ class Recorder:
 
     def fault(self, name: str, on: bool, nodes: tuple[int, ...], text: str) -> None:
         """A nemesis begins or ends something."""
+        self.faults[name] += on
         self._write(FAULT, -1, -1, name, {"on": on, "nodes": list(nodes), "text": text})
 
     def phase(self, name: str, **data: Any) -> None:

@@ -11,6 +11,8 @@ the end is asked for at the same moment, so that a reader of a growing partition
 is resolved to a batch by the node and to a record here (``_replicas.py`` has whom to ask,
 ``_batch_reader.py`` what to make of the bytes).  Fetches are long polls; each partition is in at
 most one, and a node has few of ours, because they occupy places among its requests in flight.
+A partition that was switched is in several groups, one after the other: whoever is asked for what
+is not there says where it is (``MOVED``), and the reader goes there until that part ends.
 """
 
 from __future__ import annotations
@@ -55,6 +57,9 @@ FETCHES_PER_NODE_MAX = 4
 #: A batch that fails its check is asked for again this often, and at least once of every replica:
 #: the copy elsewhere may be intact.
 CORRUPT_RETRIES_MAX = 3
+#: A reader follows so many answers "it is elsewhere" in a row without a pause: a part that has just
+#: ended, a node that does not know it yet, a leader that changed.
+MOVES_MAX = 4
 #: A start that retention overtakes is asked for again this often in a row.
 RESOLVE_RETRIES_MAX = 5
 
@@ -98,8 +103,19 @@ class Query(NamedTuple):
     timeout_ms: int
 
 
+#: What a query asks: the start and the end; where a time is, part by part; records.
+RESOLVE, SEARCH, FETCH = "resolve", "search", "fetch"
+
 #: Where to begin: a word, an offset, a time.
 Start = str | int | Timestamp
+
+
+class Part(NamedTuple):
+    """A part of a partition that is in another group than its end: who leads that."""
+
+    node: int
+    epoch: int
+    end_offset: int  # the first that is not in it, -1 = not known
 
 
 class _Reader:
@@ -107,7 +123,8 @@ class _Reader:
 
     __slots__ = ("partition", "incarnation", "start", "position", "fetch_offset", "end_offset",
                  "resolved", "begun", "asking", "node", "buffered_bytes", "retry_at_ms", "failures",
-                 "failing_since_ms", "corrupt", "problem", "replicas", "search", "high_watermark")
+                 "failing_since_ms", "corrupt", "problem", "replicas", "search", "high_watermark",
+                 "part", "moves", "ends")
 
     def __init__(self, partition: int, incarnation: int, start: Start):
         self.partition = partition
@@ -129,6 +146,16 @@ class _Reader:
         self.replicas = Replicas()
         self.search: Search | None = None  # the start is a time: its record is still looked for
         self.high_watermark = 0  # the highest that any replica told
+        self.part: Part | None = None  # where what is asked for next is, if not with the end
+        self.moves = 0  # answers in a row that it is elsewhere
+        self.ends: tuple[int, int] | None = None  # of the partition, while a time is looked for
+
+    @property
+    def asks(self) -> str:
+        """What is asked of this partition next."""
+        if self.resolved:
+            return FETCH
+        return SEARCH if self.ends is not None else RESOLVE
 
     @property
     def at_end(self) -> bool:
@@ -201,14 +228,14 @@ class ConsumerState:
         if self._metadata_seen != self._metadata.version:
             self._metadata_seen = self._metadata.version
             self._check_deleted()
-        asked: dict[tuple[int, bool, str], list[_Reader]] = {}
+        asked: dict[tuple[int, str, str], list[_Reader]] = {}
         for reader in self._readers:
             whom = self._ready(reader, now_ms)
             if whom is not None:
                 asked.setdefault(whom, []).append(reader)
         queries, self._complaints = self._complaints, []
-        queries += [self._query(node, readers, resolved, replica)
-                    for (node, resolved, replica), readers in asked.items() if self._admits(node)]
+        queries += [self._query(node, readers, asks, replica)
+                    for (node, asks, replica), readers in asked.items() if self._admits(node)]
         return [] if self.error is not None else queries
 
     def next_deadline_ms(self) -> int | None:
@@ -269,7 +296,7 @@ class ConsumerState:
             if self._metadata.locations.get(reader.incarnation) is None:
                 self.error = UnknownPartition(f"topic {self.topic!r} was deleted")
 
-    def _ready(self, reader: _Reader, now_ms: int) -> tuple[int, bool, str] | None:
+    def _ready(self, reader: _Reader, now_ms: int) -> tuple[int, str, str] | None:
         """Whom to ask about this partition now, and as what; None = not now."""
         if reader.asking is not None or reader.at_end:
             return None
@@ -278,6 +305,8 @@ class ConsumerState:
         if reader.retry_at_ms > now_ms:
             self._later(reader.retry_at_ms)
             return None
+        if reader.part is not None and not self._is_over(reader):
+            return reader.part.node, reader.asks, LEADER
         leader = self._leader(reader)
         node, replica = leader, LEADER
         if reader.resolved:
@@ -289,7 +318,16 @@ class ConsumerState:
         if not node:
             self._unavailable(reader, now_ms)
             return None
-        return node, reader.resolved, replica
+        return node, reader.asks, replica
+
+    def _is_over(self, reader: _Reader) -> bool:
+        """Whether the reader has come to the end of the part, or its leader is a node no more."""
+        part = reader.part
+        if part.node in self._metadata.nodes and not (
+                reader.resolved and 0 <= part.end_offset <= reader.fetch_offset):
+            return False
+        reader.part = reader.ends = None
+        return True
 
     def _leader(self, reader: _Reader) -> int:
         """The partition's leader, if it and its address are known; else 0."""
@@ -303,8 +341,8 @@ class ConsumerState:
                  if reader.asking is not None and reader.node == node}
         return len(polls) < FETCHES_PER_NODE_MAX
 
-    def _query(self, node: int, readers: list[_Reader], resolved: bool, replica: str) -> Query:
-        if resolved:
+    def _query(self, node: int, readers: list[_Reader], asks: str, replica: str) -> Query:
+        if asks == FETCH:
             request = Fetch(
                 tuple(FetchPart(reader.incarnation, reader.fetch_offset,
                                 self.settings.partition_bytes_max) for reader in readers),
@@ -321,6 +359,8 @@ class ConsumerState:
 
     def _queries(self, reader: _Reader) -> list[OffsetQuery]:
         """What resolves a start: always as many, see ``_resolve``."""
+        if reader.asks == SEARCH:
+            return [OffsetQuery(reader.incarnation, TIMESTAMP, self._start.ms, reader.part.epoch)]
         queries = [OffsetQuery(reader.incarnation, word) for word in (EARLIEST, LATEST)]
         if type(self._start) is Timestamp:
             queries.append(OffsetQuery(reader.incarnation, TIMESTAMP, self._start.ms))
@@ -333,18 +373,23 @@ class ConsumerState:
 
     def _resolve(self, query: Query, results, now_ms: int) -> None:
         """Starts and ends of partitions, in the order of ``_queries``."""
-        count = 3 if type(self._start) is Timestamp else 2
+        count = len(query.request.partitions) // len(query.readers)
         if len(results) != count * len(query.readers):
             for reader in query.readers:
                 self._failed(reader, None, ErrorDetail("an answer to other questions"), now_ms)
             return
         rows = zip(*[iter(results)] * count, strict=True)
-        for reader, (first, last, *found) in zip(query.readers, rows, strict=True):
-            bad = next((result for result in (first, last, *found) if result.code != Code.OK), None)
+        for reader, row in zip(query.readers, rows, strict=True):
+            *ends, found = row if type(self._start) is Timestamp else (*row, None)
+            bad = next((result for result in (*ends, found)
+                        if result is not None and result.code != Code.OK), None)
+            if ends and ends[0].code == ends[1].code == Code.OK:
+                reader.ends = (ends[0].offset, ends[1].offset)
             if bad is not None:
                 self._failed(reader, bad.code, bad.error, now_ms)
                 continue
-            self._begin_at(reader, first.offset, last.offset, found[0].offset if found else -1)
+            self._begin_at(reader, *reader.ends, found.offset if found is not None else -1)
+            reader.ends = reader.part = None
             self._worked(reader)
 
     def _begin_at(self, reader: _Reader, first: int, last: int, found: int) -> None:
@@ -424,6 +469,7 @@ class ConsumerState:
                 Complain(reader.incarnation, reader.fetch_offset), (),
                 self.settings.request_timeout_ms))
         reader.replicas.avoid(reader.node, now_ms)
+        reader.part = None
         self._metadata.want(self.topic)
         self._pause(reader, damage, now_ms)
 
@@ -431,6 +477,7 @@ class ConsumerState:
         reader.failures = 0
         reader.failing_since_ms = None
         reader.problem = None
+        reader.moves = 0
 
     # ---- failures ----
 
@@ -439,7 +486,14 @@ class ConsumerState:
         """One partition was refused (``code`` None: no answer at all)."""
         error = (exception_for(code, detail) if code is not None
                  else TimedOut(f"no answer: {detail.text}"))
-        if reader.resolved and code != Code.OFFSET_OUT_OF_RANGE:
+        if code == Code.MOVED and self._knows_where(reader, error.detail):
+            if reader.moves <= MOVES_MAX:
+                self._later(now_ms)
+            else:  # nodes that send it to each other: some of them are behind
+                self._pause(reader, error, now_ms)
+            return
+        elsewhere, reader.part, reader.ends = reader.part is not None, None, None
+        if reader.resolved and code != Code.OFFSET_OUT_OF_RANGE and not elsewhere:
             reader.replicas.avoid(reader.node, now_ms)
         if code == Code.NOT_LEADER:
             self._metadata.leader_refused(reader.incarnation, reader.node, detail)
@@ -451,6 +505,15 @@ class ConsumerState:
                 code != Code.UNKNOWN_PARTITION):
             self.error = error
         self._pause(reader, error, now_ms)
+
+    def _knows_where(self, reader: _Reader, detail: ErrorDetail) -> bool:
+        """What was asked for is elsewhere; whether it is known whom to ask there."""
+        is_end = self._metadata.moved(reader.incarnation, detail)
+        reader.moves += 1
+        reader.part = None
+        if detail.leader in self._metadata.nodes and (not is_end or reader.asks == SEARCH):
+            reader.part = Part(detail.leader, detail.epoch, detail.end_offset)
+        return reader.part is not None or (is_end and reader.asks != SEARCH)
 
     def _rewindable(self, reader: _Reader) -> bool:
         """The start was no offset and nothing was read yet: retention overtook us, ask again."""

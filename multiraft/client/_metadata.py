@@ -2,7 +2,8 @@
 
 Contract.  Everything here may be stale; a wrong belief costs one refused request, whose answer
 corrects it.  ``wanted`` names what should be asked for next, ``apply`` takes the answer.  Newer
-knowledge is told from older by a partition's leader epoch and a topic's incarnation.
+knowledge is told from older by a partition's epoch, which grows when it is switched to another
+group, then its leader epoch, and by a topic's incarnation.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Location(NamedTuple):
     group: int
     leader: int  # 0 = unknown
     leader_epoch: int
+    epoch: int  # grows when the partition goes on in another group
 
 
 class MetadataCache:
@@ -94,6 +96,8 @@ class MetadataCache:
         if location is None:
             return
         self.want(location.topic)
+        if detail is not None and detail.group not in (-1, location.group):
+            return  # it knows less, or more, of where the partition is
         named = detail.leader if detail is not None else 0
         if named and detail.leader_address:
             self.nodes[named] = detail.leader_address
@@ -102,6 +106,24 @@ class MetadataCache:
             if there.leader == node or named:
                 self.locations[other] = there._replace(leader=named)
         self.version += 1
+
+    def moved(self, incarnation: int, detail: ErrorDetail) -> bool:
+        """A node said in which group the partition is since an epoch, and who leads that; whether
+        this is where it takes appends, as far as anybody has told us."""
+        if detail.leader and detail.leader_address:
+            self.nodes[detail.leader] = detail.leader_address
+        location = self.locations.get(incarnation)
+        if location is None or detail.epoch < location.epoch:
+            return False
+        there = location._replace(group=detail.group, leader=detail.leader, epoch=detail.epoch)
+        if detail.epoch > location.epoch:
+            there = there._replace(leader_epoch=0)
+        if there != location:
+            self._place(location, there)
+            self.version += 1
+        if there.group != location.group or not detail.leader:
+            self.want(location.topic)
+        return True
 
     def forget_topic(self, name: str) -> None:
         """The topic was deleted by this client."""
@@ -117,9 +139,11 @@ class MetadataCache:
         self.topics[topic.name] = topic
         for part in topic.partitions:
             known = self.locations.get(part.incarnation)
-            if known is None or known.leader_epoch <= part.leader_epoch:
+            if known is None or ((known.epoch, known.leader_epoch)
+                                 <= (part.epoch, part.leader_epoch)):
                 self._place(known, Location(topic.name, part.partition, part.incarnation,
-                                            part.group, part.leader, part.leader_epoch))
+                                            part.group, part.leader, part.leader_epoch,
+                                            part.epoch))
             if not part.leader:
                 self.want(topic.name)
 

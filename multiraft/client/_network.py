@@ -50,12 +50,17 @@ class NetworkLimits:
     #: is random, so that clients that lost the same node come back one by one.
     retry_ms_min: int = 25
     retry_ms_max: int = 1_000
+    #: The first pause while a partition goes on in another group, which takes a commit or two.
+    moving_ms_min: int = 4
 
 
-def backoff_ms(limits: NetworkLimits, failures: int, rng: random.Random) -> int:
-    """Pause after the n-th failure in a row: doubling, bounded, half of it random."""
+def backoff_ms(limits: NetworkLimits, failures: int, rng: random.Random,
+               first_ms: int = 0) -> int:
+    """Pause after the n-th failure in a row: doubling, bounded, half of it random.  ``first_ms``
+    above 0 takes the place of ``retry_ms_min``."""
     assert failures >= 1
-    full = min(limits.retry_ms_max, limits.retry_ms_min << min(failures - 1, 16))
+    first_ms = first_ms or limits.retry_ms_min
+    full = min(limits.retry_ms_max, first_ms << min(failures - 1, 16))
     return full // 2 + rng.randrange(full - full // 2 + 1)
 
 

@@ -17,6 +17,7 @@ from multiraft.client import _search
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange, Pause
 from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms
+from multiraft.client._plans import PlanOperations
 from multiraft.wire import messages, nodes
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
@@ -94,7 +95,7 @@ class TopicDescription(NamedTuple):
     partitions: tuple[PartitionDescription, ...]
 
 
-class Operations:
+class Operations(PlanOperations):
     """See the module docstring."""
 
     def __init__(self, core: ClientCore):
@@ -301,6 +302,8 @@ class Operations:
                 location = self._core.metadata.locations.get(bad.incarnation)
                 if bad.code == Code.NOT_LEADER and location is not None:
                     self._core.metadata.leader_refused(bad.incarnation, location.leader, bad.error)
+                elif bad.code == Code.MOVED:
+                    self._core.metadata.moved(bad.incarnation, bad.error)
         return found
 
     def _ask(self, request: messages.Request, repeatable: bool = True,

@@ -350,17 +350,22 @@ class ProducerState:
         error = exception_for(code, detail)
         batch.problem = f"{error.code.name}: {error}"
         batch.maybe_appended |= not error.definite
+        first_ms = 0
         if code == Code.NOT_LEADER:
             self._metadata.leader_refused(queue.incarnation, attempt.node, detail)
+        elif code == Code.MOVED:
+            self._metadata.moved(queue.incarnation, error.detail)
+            first_ms = self._limits.moving_ms_min
         elif code in (Code.LEADER_UNKNOWN, Code.STALE_METADATA, Code.UNKNOWN_PARTITION,
                       Code.SHUTTING_DOWN, Code.QUARANTINED, Code.AMBIGUOUS):
             self._metadata.want(queue.topic)
+            first_ms = self._limits.moving_ms_min if code == Code.STALE_METADATA else 0
         if code == Code.OUT_OF_ORDER_SEQUENCE:
             self._out_of_order(queue, batch, now_ms)
         elif code == Code.PRODUCER_FENCED:
             self._fenced(error)
         elif error.retriable or not error.definite or code == Code.UNKNOWN_PARTITION:
-            self._retry(queue, batch, now_ms)
+            self._retry(queue, batch, now_ms, first_ms)
         else:
             self._fail(queue, batch, error)
 
@@ -373,7 +378,7 @@ class ProducerState:
         self._metadata.want(queue.topic)
         self._retry(queue, batch, now_ms)
 
-    def _retry(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
+    def _retry(self, queue: PartitionQueue, batch: Batch, now_ms: int, first_ms: int = 0) -> None:
         if not self.settings.sequenced:
             if batch.maybe_appended:
                 self._fail(queue, batch, self._ambiguous(queue, batch))
@@ -382,7 +387,8 @@ class ProducerState:
             queue.put_back(batch)
         if queue.retry_at_ms <= now_ms:  # one pause for all batches that came back together
             queue.failures += 1
-            queue.retry_at_ms = now_ms + backoff_ms(self._limits, queue.failures, self._rng)
+            queue.retry_at_ms = now_ms + backoff_ms(self._limits, queue.failures, self._rng,
+                                                    first_ms)
 
     # ---- ends ----
 

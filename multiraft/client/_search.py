@@ -1,9 +1,10 @@
 """Where a time is in each partition: the node names a batch, this finds the record.
 
-Contract.  ``offsets_at`` is a generator as those of ``_operations.py``.  A node never opens a batch
-(it may be compressed, and is checked and stored as it is); whoever wants the record reads on from
-the batch that the node named, which is the right one but for timestamps that fall again behind a
-log start.
+Contract.  ``offsets_at`` is a generator as those of ``_operations.py``.  A partition that was
+switched is searched group by group, as the nodes say where the next one is.  A node never opens a
+batch (it may be compressed, and is checked and stored as it is); whoever wants the record reads on
+from the batch that the node named, which is the right one but for timestamps that fall again behind
+a log start.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from multiraft.wire.messages import (
 
 #: One node's time to answer: less than the whole, so that another one can be asked.
 EXCHANGE_TIMEOUT_MS = 5_000
+#: Answers "it is elsewhere" that are followed without a pause: one for each group of a long chain.
+MOVES_MAX = 64
 #: What one step of the search reads of a partition: a batch of the usual size and some.
 SEARCH_BYTES = 1 << 20
 
@@ -56,11 +59,13 @@ def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
 def _named_batch(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata,
                  timestamp_ms: int, deadline_ms: int) -> Generator:
     """-> (where the search begins or None, the partition's end)."""
-    request = ListOffsets((OffsetQuery(part.incarnation, TIMESTAMP, timestamp_ms),
-                           OffsetQuery(part.incarnation, LATEST)))
-    reply = yield from _at_leader(core, topic, part, request, deadline_ms)
-    found, end = reply.results
-    return (found.offset if found.offset >= 0 else None), end.offset
+    latest = ListOffsets((OffsetQuery(part.incarnation, LATEST),))
+    reply = yield from _at_leader(core, topic, part, latest, deadline_ms)
+    end = reply.results[0].offset
+    search = ListOffsets((OffsetQuery(part.incarnation, TIMESTAMP, timestamp_ms),))
+    reply = yield from _at_leader(core, topic, part, search, deadline_ms)
+    found = reply.results[0].offset
+    return (found if found >= 0 else None), end
 
 
 def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, timestamp_ms: int,
@@ -82,19 +87,28 @@ def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
 
 def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, request,
                deadline_ms: int) -> Generator:
-    """-> the reply of the partition's leader in which every result is fine.  Raises a refusal that
-    another try does not change, ``OffsetNotAvailable`` when time is up."""
-    failures, why = 0, "its leader is not known"
+    """-> the reply, in which every result is fine, of the partition's leader, or of whom that says
+    has what is asked for.  Raises a refusal that another try does not change,
+    ``OffsetNotAvailable`` when time is up."""
+    failures, moves, why, there = 0, 0, "its leader is not known", ""
     while True:
-        address = core.metadata.leader_address(part.incarnation)
+        address = there or core.metadata.leader_address(part.incarnation)
+        there = ""
         if address is not None:
             outcome = yield Exchange(address, request, EXCHANGE_TIMEOUT_MS)
             code, detail = _trouble(outcome)
             if code == Code.OK:
                 return outcome.reply
             why = detail.text
-            location = core.metadata.location(part.incarnation)
-            if code == Code.NOT_LEADER and location is not None:
+            location = core.metadata.locations.get(part.incarnation)
+            if code == Code.MOVED:
+                moves += 1
+                is_end = core.metadata.moved(part.incarnation, detail)
+                request = _begun_at(request, detail.epoch)
+                there = "" if is_end else detail.leader_address
+                if moves <= MOVES_MAX and (is_end or there):
+                    continue
+            elif code == Code.NOT_LEADER and location is not None:
                 core.metadata.leader_refused(part.incarnation, location.leader, detail)
             elif code is not None:
                 error = exception_for(code, detail)
@@ -105,6 +119,13 @@ def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
         failures += 1
         core.metadata.want(topic.name)
         yield Pause(backoff_ms(core.limits, failures, core.rng))
+
+
+def _begun_at(request, epoch: int):
+    """The same question, a search for a time beginning with the group since that epoch."""
+    if type(request) is not ListOffsets or request.partitions[0].position != TIMESTAMP:
+        return request
+    return ListOffsets((request.partitions[0]._replace(epoch=epoch),))
 
 
 def _trouble(outcome) -> tuple[int | None, ErrorDetail]:

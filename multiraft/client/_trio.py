@@ -25,6 +25,7 @@ from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange
 from multiraft.client._network import GATHER_MAX, NEVER_MS, Link, NetworkLimits, drop_sent
 from multiraft.client._operations import OffsetRange, Operations, TopicDescription
+from multiraft.client._plans import AsyncPlans
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
@@ -84,7 +85,7 @@ class BatchDelivery(Delivery):
         await trio.lowlevel.wait_task_rescheduled(abort)
 
 
-class Client:
+class Client(AsyncPlans):
     """A connection to a cluster, through any of its nodes; use it with ``async with``."""
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",

@@ -11,8 +11,7 @@ Contract.  As ``multiraft.client``, but nothing happens between calls: whoever o
 ``send_nowait`` has to call ``flush`` (or anything that waits) for the rest to be sent.  Not for use
 by several threads at once.
 
-Elsewhere.  All decisions are in the machines (``_core.py`` and what it drives); this module only
-moves bytes and waits.
+Elsewhere.  All decisions are in the machines (``_core.py``); this module moves bytes and waits.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from multiraft.client._operations import (
     PartitionDescription,
     TopicDescription,
 )
+from multiraft.client._plans import BlockingPlans
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
@@ -244,7 +244,7 @@ class _SecureSocket(_Socket):
             super()._try_receive()
 
 
-class Client:
+class Client(BlockingPlans):
     """A connection to a cluster, through any of its nodes; use it with ``with``."""
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",

@@ -11,11 +11,13 @@ from typing import NamedTuple
 from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.places import Place, unknown
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.types import Configuration, Entry, HardState
 
 NO_HARD_STATE = HardState(0, 0)
 NO_CONFIGURATION = Configuration(())
+_NONE_TAKEN: dict[int, int] = {}
 
 
 class CachedEntry(NamedTuple):
@@ -61,7 +63,7 @@ class GroupLog:
         self.lifted = 0  # lane position of the last LIFT
         #: (begin, end) of the lane: damage there concerns this group no more.  What is damaged
         #: later, elsewhere, does.
-        self.settled: tuple[tuple[int, int], ...] = ()
+        self.settled: tuple[Place, ...] = ()
         self.since = 0  # lane position: segments that begin before it say nothing of this log
         self.broken = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
@@ -139,22 +141,25 @@ class GroupLog:
         self.quarantine(why)
         self.lasting = True
 
-    def has_settled(self, begin: int, end: int) -> bool:
-        """Whether damage of that place of the lane was settled for this group."""
-        return any(first <= begin and max(begin, end) <= last for first, last in self.settled)
+    def has_settled(self, places: list[Place]) -> bool:
+        """Whether damage of those places of the lane was settled for this group, in one go or
+        piece by piece."""
+        return not any(unknown(*place, self.settled) for place in places)
 
     def lift(self) -> None:
         """Nothing is wrong any more."""
         self.quarantined = ""
         self.doubtful = self.lasting = False
 
-    def fits(self, index: int, term: int) -> bool:
+    def fits(self, index: int, term: int, taken: dict[int, int] = _NONE_TAKEN) -> bool:
         """Whether a missing entry may be of that term.  Those whose term is unknown are repaired in
-        ascending order, so that the terms never fall in between."""
+        ascending order, so that the terms never fall in between; ``taken``: terms of those that
+        will be known by then.  O(lost)."""
         if index not in self.unsure:
             return self.index.holds(index, term)
         behind = self._sure_behind(index)
-        return (index == min(self.unsure) and self.index.term(index - 1) <= term
+        before = taken.get(index - 1) or self.index.term(index - 1)
+        return (index == min(self.unsure - taken.keys(), default=0) and before <= term
                 and (behind > self.index.last_index or term <= self.index.term(behind)))
 
     def _sure_behind(self, index: int) -> int:

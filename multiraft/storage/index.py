@@ -6,7 +6,8 @@ amortised O(1), look-ups O(log n).  The same classes hold one segment's part (``
 and a node's whole: recovery joins parts with ``extend``.
 
 Invariants.  Indexes of a group are dense; terms do not fall; sizes add up in ``_ends``.  Offsets of
-a partition ascend with their indexes.
+a partition ascend with their indexes; they have a hole where the partition was in another group
+between, or where a batch is lost.
 """
 
 from __future__ import annotations
@@ -224,7 +225,7 @@ class GroupIndex:
 class PartitionIndex:
     """(partition, offset) -> index in its group, and first batch of a timestamp."""
 
-    __slots__ = ("partition", "group", "end_offset", "_bases", "_indexes", "_latest")
+    __slots__ = ("partition", "group", "end_offset", "_bases", "_indexes", "_latest", "_holes")
 
     def __init__(self, partition: int, group: int):
         self.partition = partition
@@ -233,6 +234,8 @@ class PartitionIndex:
         self._bases = array("q")
         self._indexes = array("Q")
         self._latest = array("q")  # highest timestamp up to and including this batch: ascending
+        #: Where the next batch does not begin where this one ends: its base offset -> its end.
+        self._holes: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._bases)
@@ -245,6 +248,8 @@ class PartitionIndex:
         latest = self._latest
         if latest and latest[-1] > max_timestamp_ms:
             max_timestamp_ms = latest[-1]
+        if latest and base_offset != self.end_offset:
+            self._holes[self._bases[-1]] = self.end_offset
         self._bases.append(base_offset)
         self._indexes.append(index)
         latest.append(max_timestamp_ms)
@@ -256,6 +261,9 @@ class PartitionIndex:
             return
         at = len(self._latest)
         highest = self._latest[-1] if self._latest else later._latest[0]
+        if at and later.first_offset != self.end_offset:
+            self._holes[self._bases[-1]] = self.end_offset
+        self._holes.update(later._holes)
         self._bases.extend(later._bases)
         self._indexes.extend(later._indexes)
         self._latest.extend(later._latest)
@@ -268,7 +276,10 @@ class PartitionIndex:
         """Forget the batches whose *index* is ``first_gone`` or higher."""
         kept = bisect_left(self._indexes, first_gone)
         if kept < len(self._bases):
-            self.end_offset = self._bases[kept]
+            self.end_offset = self.batch(kept - 1)[1] if kept else self._bases[0]
+            if self._holes:
+                for base in self._bases[max(0, kept - 1):]:
+                    self._holes.pop(base, None)
             del self._bases[kept:]
             del self._indexes[kept:]
             del self._latest[kept:]
@@ -278,14 +289,28 @@ class PartitionIndex:
         O(n)."""
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
+            if slot and slot == len(self._indexes) and base_offset != self.end_offset:
+                self._holes[self._bases[-1]] = self.end_offset
             self._bases.insert(slot, base_offset)
             self._indexes.insert(slot, index)
             self._latest.insert(slot, self._latest[slot - 1] if slot else max_timestamp_ms)
+        self._end_at(slot, base_offset + count)
+        if slot and self._holes.get(self._bases[slot - 1]) == base_offset:
+            del self._holes[self._bases[slot - 1]]
+        for at in range(slot, len(self._latest)):
+            if self._latest[at] >= max_timestamp_ms and at > slot:
+                break
+            self._latest[at] = max(self._latest[at], max_timestamp_ms)
+
+    def _end_at(self, slot: int, end: int) -> None:
+        """What a slot's batch says of its own end."""
+        base = self._bases[slot]
         if slot == len(self._bases) - 1:
-            self.end_offset = base_offset + count
-        while slot < len(self._latest) and self._latest[slot] < max_timestamp_ms:
-            self._latest[slot] = max_timestamp_ms
-            slot += 1
+            self.end_offset = end
+        elif self._bases[slot + 1] == end:
+            self._holes.pop(base, None)
+        else:
+            self._holes[base] = end
 
     def find(self, offset: int) -> int:
         """Slot of the batch that holds ``offset``, or of the last one before it; -1 = none."""
@@ -294,8 +319,11 @@ class PartitionIndex:
     def batch(self, slot: int) -> tuple[int, int, int]:
         """(base offset, offset after the last record, index) of a slot."""
         bases = self._bases
+        base = bases[slot]
         end = bases[slot + 1] if slot + 1 < len(bases) else self.end_offset
-        return bases[slot], end, self._indexes[slot]
+        if self._holes:
+            end = self._holes.get(base, end)
+        return base, end, self._indexes[slot]
 
     def find_timestamp(self, timestamp_ms: int) -> int:
         """Slot of the first batch with a record at or after ``timestamp_ms``; len(self) = none."""
@@ -303,17 +331,18 @@ class PartitionIndex:
 
     def pack(self) -> list:
         return [self.partition, self.end_offset, self._bases.tobytes(), self._indexes.tobytes(),
-                self._latest.tobytes()]
+                self._latest.tobytes(), [list(hole) for hole in sorted(self._holes.items())]]
 
     @classmethod
     def unpack(cls, fields: list, group: int) -> PartitionIndex:
         """Raises ``ValueError`` or ``TypeError`` when it is not what ``pack`` returns."""
-        partition, end_offset, bases, indexes, latest = fields
+        partition, end_offset, bases, indexes, latest, holes = fields
         index = cls(partition, group)
         index.end_offset = end_offset
         index._bases.frombytes(bases)
         index._indexes.frombytes(indexes)
         index._latest.frombytes(latest)
+        index._holes = {base: end for base, end in holes}
         if not len(index._bases) == len(index._indexes) == len(index._latest):
             raise ValueError("arrays of different length")
         return index
@@ -325,3 +354,6 @@ class PartitionIndex:
         assert all(a < b for a, b in zip(self._indexes, self._indexes[1:]))
         assert all(a <= b for a, b in zip(self._latest, self._latest[1:]))
         assert not self._bases or self._bases[-1] <= self.end_offset
+        following = dict(zip(self._bases, self._bases[1:]))
+        for base, end in self._holes.items():
+            assert base < end < following[base], f"no hole between {end} and {following[base]}"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.lane import Segment
+from multiraft.storage.places import Place, unknown
 from multiraft.tail import PartitionTail
 
 
@@ -51,9 +52,6 @@ class Recovered:
     cut_at: int = -1  # lane position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it
 
-
-def is_copied(copied: dict[int, int], begin: int, end: int) -> bool:
-    """Whether all entries of a damaged place of the lane have a copy."""
-    while begin < end and copied.get(begin):
-        begin += copied[begin]
-    return begin >= end
+    def without_copy(self, begin: int, end: int) -> list[Place]:
+        """The parts of a damaged place of the lane of which no copy says what stood there."""
+        return unknown(begin, end, [(at, at + size) for at, size in self.copied.items() if size])

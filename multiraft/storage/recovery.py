@@ -30,6 +30,9 @@ the newest write of a node that never came to start another one (docs/decisions/
 The cut is durable before anything is appended: later segments are removed newest first, then the
 file is truncated.  Intact bytes above D are written once more and synced: after a failed sync the
 page cache may show bytes that are not on disk and call them clean (Rebello et al., ATC 2020).
+
+Damage of unknown ownership concerns each group that has not settled all of it, but for what a copy
+says stood there (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ from multiraft.storage.lane import (
     SegmentHeader,
     index_path,
 )
-from multiraft.storage.recovered import Damage, Progress, Recovered, is_copied
+from multiraft.storage.recovered import Damage, Progress, Recovered
 from multiraft.storage.segment_index import (
     LATER_FORMAT,
     Break,
@@ -220,7 +223,7 @@ class _Recovery:
         end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
         if end < durable:
             path = previous.segment.path if previous is not None else self._lane.directory
-            self._note_break(path, Break(end, f"missing: {durable} was durable", -1, 0))
+            self._note_break(path, Break(end, f"missing: {durable} was durable", -1, 0, durable))
             return -1
         return self._stray_from(found)
 
@@ -243,11 +246,13 @@ class _Recovery:
             lane_start = self._checkpoint.lane_start
             if each.segment.start == lane_start:
                 return []
-            return [Break(lane_start, "missing: the first segment starts later", -1, 0)]
+            return [Break(lane_start, "missing: the first segment starts later", -1, 0,
+                          each.segment.start)]
         end = previous.scan.index.end
         if first_mark == end:
             return []
-        return [Break(end, f"missing: the next segment continues from {first_mark}", -1, 0)]
+        return [Break(end, f"missing: the next segment continues from {first_mark}", -1, 0,
+                      first_mark)]
 
     def _note_break(self, path: str, broken: Break) -> None:
         kind = "missing" if broken.reason.startswith("missing") else "entry"
@@ -388,6 +393,8 @@ class _Recovery:
 
     def _join_run(self, segment: Segment, run: GroupRun) -> None:
         log = self._result.logs.get(run.group)
+        for copy in run.copies:  # of whatever life, the damaged place concerns nobody else
+            self._result.copied[copy.damaged] = copy.damaged_size
         if log is not None and run.incarnation < log.incarnation:
             return
         if log is None or run.incarnation > log.incarnation:
@@ -407,17 +414,20 @@ class _Recovery:
         if run.cut_from:
             if run.cut_from <= log.index.last_index + 1:
                 log.broken = ""
-            log.cut(run.cut_from)
-            self._early[run.group] = [item for item in self._early.get(run.group, ())
-                                      if item[0].index < run.cut_from]
-            while tail_entries and tail_entries[-1].index >= run.cut_from:
-                tail_entries.pop()
+            self._drop(log, run.cut_from, tail_entries)
         if run.index is not None and run.last_index >= run.index.first_index and not log.broken:
             self._extend(segment, log, run, tail_entries)
         for copy in run.copies:
             self._take_copy(log, copy, run.copied.get(copy.index), tail_entries)
         if run.broken:
             self._note_log(segment, log, run.broken)
+
+    def _drop(self, log: GroupLog, first_gone: int, tail_entries: list[Entry]) -> None:
+        log.cut(first_gone)
+        self._early[log.group] = [item for item in self._early.get(log.group, ())
+                                  if item[0].index < first_gone]
+        while tail_entries and tail_entries[-1].index >= first_gone:
+            tail_entries.pop()
 
     def _join_marks(self, log: GroupLog, run: GroupRun) -> None:
         """The end of the replica's life, and the group's new one, if the checkpoint has it not."""
@@ -435,7 +445,6 @@ class _Recovery:
 
     def _take_copy(self, log: GroupLog, copy: Copy, entry: Entry | None,
                    tail_entries: list[Entry]) -> None:
-        self._result.copied[copy.damaged] = copy.damaged_size
         if not copy.index:
             return  # dropped since
         if not log.repair(copy):
@@ -476,6 +485,8 @@ class _Recovery:
         if index.first_index != last + 1 or first_term < log.index.last_term:
             self._note_log(segment, log, f"index {index.first_index}, term {first_term} after "
                            f"index {last}, term {log.index.last_term}")
+            if index.first_index <= last:  # they were written behind a drop, which is lost
+                self._drop(log, index.first_index, tail_entries)
             return
         log.index.extend(index)
         log.missing.update(run.missing)
@@ -502,14 +513,16 @@ class _Recovery:
                 if log is not None and log.missing.get(broken.index) == broken.position:
                     self._result.damage.append(damage)
                 continue
-            if broken.end and is_copied(self._result.copied, broken.position, broken.end):
+            begin, end = broken.position, max(broken.position, broken.end)
+            places = self._result.without_copy(begin, end)
+            if not places:
                 continue
             self._result.damage.append(damage)
             why = f"lane position {broken.position} is {damage.why}"
             self._result.lane_damage = self._result.lane_damage or why
-            self._result.holes.append((broken.position, max(broken.position, broken.end)))
+            self._result.holes.append((begin, end))
             for log in logs.values():
-                if not log.has_settled(broken.position, broken.end):
+                if not log.has_settled(places):
                     log.doubt(why)
 
     def _finish_tails(self) -> None:

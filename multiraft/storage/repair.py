@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from multiraft.storage.group_log import GroupLog
-from multiraft.storage.index import Copy, PartitionIndex
+from multiraft.storage.index import NOWHERE, Copy, PartitionIndex
 from multiraft.storage.lane import Part
+from multiraft.storage.places import Place, merged, unknown
 from multiraft.storage.plans import ReadPlan, StagedWrite
-from multiraft.storage.recovered import is_copied
 from multiraft.storage.segment_index import HOLE_STRUCT, REPAIR_STRUCT
 from multiraft.types import Entry, EntryKind
 
@@ -62,23 +62,39 @@ class Repair:
         return [(group, index) for group, log in sorted(self._store._logs.items())
                 for index in log.index.within(begin, end)]
 
+    @property
+    def knows_damage(self) -> bool:
+        """Whether there are damaged places in the lane, as far as this start has met them."""
+        return bool(self._store.recovered.holes or self._store.recovered.copied)
+
     def is_settled(self, begin: int, end: int) -> bool:
-        """Whether damage at a place of the lane concerns no group any more, or all know of it."""
-        return (is_copied(self._store.recovered.copied, begin, end)
-                or all(log.quarantined or log.has_settled(begin, end)
-                       for log in self._store._logs.values()))
+        """Whether damage at a place of the lane, entries of present logs apart, concerns no group
+        any more, or all know of it."""
+        return not self._unsettled(begin, end)
+
+    def _unsettled(self, begin: int, end: int) -> list[GroupLog]:
+        """Those logs that know nothing of the damage of a place.  O(entries)."""
+        logs, recovered = self._store._logs, self._store.recovered
+        owned = [(log.index.position(index), log.index.position(index) + log.index.size(index))
+                 for log in logs.values() for index in log.index.within(begin, end)]
+        places = [part for place in recovered.without_copy(begin, end)
+                  for part in unknown(*place, owned)]
+        # A lift settles what was found before it.
+        expected = [part for place in places for part in unknown(*place, recovered.holes)]
+        return [log for log in logs.values() if not log.removed
+                and not log.has_settled(expected if log.quarantined else places)]
 
     def doubt_all(self, begin: int, end: int, why: str) -> list[int]:
         """Something was damaged that the present logs do not point to: a hard state or a drop, of
         whatever group.  All is in memory still, but the next start could not tell; so every group
-        is doubtful until it was cleared, now that the others are well.  Which are so anew."""
+        that has not settled it is doubtful until it was cleared, now that the others are well.
+        Which are so anew."""
+        unsettled = self._unsettled(begin, end)
         self._store.recovered.holes.append((begin, end))
-        doubtful = []
-        for group, log in sorted(self._store._logs.items()):
-            if not log.quarantined and not log.removed:
-                log.doubt(why)
-                doubtful.append(group)
-        return doubtful
+        doubtful = [log for log in unsettled if not log.quarantined]
+        for log in doubtful:
+            log.doubt(why)
+        return sorted(log.group for log in doubtful)
 
     def quarantined(self, group: int) -> GroupLog | None:
         """The group's log when its replica is quarantined, for whoever repairs it; else None."""
@@ -136,10 +152,12 @@ class Repair:
         log = self._store._log(group)
         parts: list[Part] = []
         copies: list[tuple[Copy, Entry]] = []
+        taken: dict[int, int] = {}
         for entry in entries:
             if (entry.index not in log.missing or entry.incarnation != log.incarnation
-                    or not log.fits(entry.index, entry.term)):
+                    or not log.fits(entry.index, entry.term, taken)):
                 continue
+            taken[entry.index] = entry.term
             damaged = log.missing[entry.index]
             size = log.index.size(entry.index) if damaged else 0
             mark = Entry(EntryKind.REPAIR, group, log.incarnation, entry.term, entry.index,
@@ -152,11 +170,26 @@ class Repair:
             return None
         return self._stage_records(parts, lambda: self._use(log, copies, then))
 
+    def stage_needless(self, group: int, index: int) -> StagedWrite | None:
+        """Write that a damaged place held an entry of which nobody needs a copy: it is compacted.
+        None when that is known, or the place is not."""
+        log, copied = self._store._log(group), self._store.recovered.copied
+        if not log.index.first_index <= index <= log.index.last_index:
+            return None
+        position, size = log.index.position(index), log.index.size(index)
+        if position == NOWHERE or position in copied:
+            return None
+        copied[position] = size
+        mark = Entry(EntryKind.REPAIR, group, log.incarnation, log.index.term(index), index,
+                     payload=REPAIR_STRUCT.pack(position, size))
+        placed = self._store._lane.place_whole([mark])
+        return self._stage_records(placed.parts, lambda: None)
+
     def _use(self, log: GroupLog, copies: list[tuple[Copy, Entry]],
              then: Callable[[], None]) -> None:
         for copy, entry in copies:
+            self._store.recovered.copied[copy.damaged] = copy.damaged_size
             if log.repair(copy):
-                self._store.recovered.copied[copy.damaged] = copy.damaged_size
                 self.entries_repaired += 1
                 if entry.kind == EntryKind.DATA:
                     self._repair_batch(log, entry)
@@ -166,7 +199,6 @@ class Repair:
         partition = log.partitions.get(entry.partition)
         if partition is None:
             partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
-            self._store._partitions.setdefault(entry.partition, []).append(partition)
         partition.repair(entry.base_offset, entry.batch.count, entry.index,
                          entry.batch.max_timestamp_ms)
 
@@ -175,12 +207,15 @@ class Repair:
         store = self._store
         return StagedWrite(store._staged_sequence, store._filesystem, store._lane, parts, then)
 
-    def forget_below(self, group: int, first_index: int) -> None:
-        """Nobody needs the entries below any more: what is missing of them is not missed."""
+    def forget_below(self, group: int, first_index: int) -> list[int]:
+        """Nobody needs the entries below any more: what is missing of them is not missed.  Which
+        were."""
         log = self._store._log(group)
-        for index in [index for index in log.missing if index < first_index]:
+        forgotten = [index for index in log.missing if index < first_index]
+        for index in forgotten:
             del log.missing[index]
             log.unsure.discard(index)
+        return forgotten
 
     def tail_plan(self, group: int) -> ReadPlan | None:
         """Entries that the tail could not be moved over because one of them was missing, a bounded
@@ -211,24 +246,25 @@ class Repair:
     def stage_lift(self, group: int, then: Callable[[], None]) -> StagedWrite:
         """Write that all damage so far is settled for the group, what earlier lifts have settled
         included, with its term and vote, which may have been what was damaged; lifted once that is
-        durable, right before ``then`` is called, unless another entry was found missing meanwhile.
+        durable, right before ``then`` is called, unless more damage was found meanwhile.
         """
         log = self._store._log(group)
         term, vote = log.hard_state
         # A start sees the holes above its checkpoint, the scrub all of them.
-        holes = (*log.settled, *(hole for hole in dict.fromkeys(self._store.recovered.holes)
-                                 if not log.has_settled(*hole)))[-HOLES_MAX:]
+        found = len(self._store.recovered.holes)
+        holes = tuple(merged([*log.settled, *self._store.recovered.holes])[-HOLES_MAX:])
         placed = self._store._lane.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
             Entry(EntryKind.LIFT, group, log.incarnation, term, 0,
                   payload=b"".join(HOLE_STRUCT.pack(*hole) for hole in holes))])
         return self._stage_records(placed.parts,
-                                   lambda: self._lift(log, placed.positions[1], holes, then))
+                                   lambda: self._lift(log, placed.positions[1], holes, found, then))
 
-    def _lift(self, log: GroupLog, position: int, holes: tuple[tuple[int, int], ...],
+    def _lift(self, log: GroupLog, position: int, holes: tuple[Place, ...], found: int,
               then: Callable[[], None]) -> None:
-        log.lifted, log.settled = position, holes
-        if not log.missing:
-            log.lift()
+        if position > log.lifted:  # else it was removed meanwhile, which settles all as well
+            log.lifted, log.settled = position, holes
+            if not log.missing and found == len(self._store.recovered.holes) and not log.lasting:
+                log.lift()
         then()

@@ -61,6 +61,10 @@ class Extend(NamedTuple):
     plan: ReadPlan
 
 
+def _nothing() -> None:
+    """What follows from a record that nobody waits for."""
+
+
 class Repairer:
     """One node's."""
 
@@ -77,9 +81,13 @@ class Repairer:
 
     def created(self, group: int) -> None:
         """There is a new replica: in a lane with damage it begins in doubt, as what stood there may
-        have been its."""
-        if self._store.repair.quarantined(group) is not None:
+        have been its.  Of damage that was found with every log in memory it is known that nothing
+        there was its: that is written before anything else, as the next start could not tell."""
+        repair = self._store.repair
+        if repair.quarantined(group) is not None:
             self.groups.add(group)
+        elif repair.knows_damage:
+            self._submit(repair.stage_lift(group, _nothing))
 
     # ---- damage --------------------------------------------------------------------------------
 
@@ -92,10 +100,17 @@ class Repairer:
                 self.groups.add(group)
             return
         if error.index < self._core.status(error.group).first_index:
-            return  # compacted: neither the group nor a peer reads it again
+            # Compacted: neither the group nor a peer reads it again.
+            self._write_needless(error.group, error.index)
+            return
         if self._store.repair.damaged(error.group, error.index, error.why):
             self._core.quarantine(error.group, str(error))
             self.groups.add(error.group)
+
+    def _write_needless(self, group: int, index: int) -> None:
+        staged = self._store.repair.stage_needless(group, index)
+        if staged is not None:
+            self._submit(staged)
 
     # ---- repair --------------------------------------------------------------------------------
 
@@ -109,7 +124,8 @@ class Repairer:
         if group in self._writing:
             return None
         if log.missing:
-            repair.forget_below(group, core.status(group).first_index)
+            for index in repair.forget_below(group, core.status(group).first_index):
+                self._write_needless(group, index)
         if log.missing:
             return self._ask(group)
         plan = repair.tail_plan(group)

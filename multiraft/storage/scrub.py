@@ -163,6 +163,6 @@ class Scrubber:
         repair = self._store.repair
         errors = [CorruptRange(group, index, why)
                   for group, index in repair.owners(suspect.begin, suspect.end)]
-        if errors or suspect.why == "payload" or repair.is_settled(suspect.begin, suspect.end):
+        if suspect.why == "payload" or repair.is_settled(suspect.begin, suspect.end):
             return errors
-        return [CorruptPlace(suspect.begin, suspect.end, why)]
+        return [*errors, CorruptPlace(suspect.begin, suspect.end, why)]

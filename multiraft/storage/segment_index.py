@@ -29,7 +29,7 @@ from multiraft.storage.lane import Segment, index_path
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 
 _HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 _ALIGN = _layout.ENTRY_ALIGNMENT - 1
@@ -72,6 +72,11 @@ REPAIR_STRUCT = struct.Struct("<QQ")
 HOLE_STRUCT = struct.Struct("<QQ")
 
 
+def void(copies: list[Copy], first_gone: int = 0) -> list[Copy]:
+    """Copies of what is dropped from an index on: what their places held is known all the same."""
+    return [copy._replace(index=0) if copy.index >= first_gone else copy for copy in copies]
+
+
 @dataclass(slots=True)
 class GroupRun:
     """One group's part of a segment."""
@@ -86,6 +91,8 @@ class GroupRun:
     tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
     missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
     unsure: set[int] = field(default_factory=set)  # of the missing: those of unknown term; not kept
+    #: In lane order, of entries of this segment or of earlier ones; what is not in the log (any
+    #: more) is of no use, and does no harm.
     copies: list[Copy] = field(default_factory=list)
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
     lifted: int = 0  # lane position of the last LIFT
@@ -118,8 +125,11 @@ class GroupRun:
                 self.unsure.update(lost)
             index.fill(entry.index)
         elif entry.index != index.last_index + 1 or entry.term < index.last_term:
-            self.broken = (f"index {entry.index}, term {entry.term} after index "
-                           f"{index.last_index}, term {index.last_term}")
+            why = (f"index {entry.index}, term {entry.term} after index "
+                   f"{index.last_index}, term {index.last_term}")
+            if entry.index <= index.last_index:
+                self.drop(entry.index)  # it was written behind a drop, which is lost
+            self.broken = why
             return
         index.append(entry.index, entry.term, position, size)
         if entry.kind == EntryKind.DATA:
@@ -135,12 +145,13 @@ class GroupRun:
         known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
     def drop(self, first_gone: int) -> None:
-        """A suffix drop in lane order.  What is appended behind it follows again, whatever was
-        found before."""
+        """A suffix drop in lane order.  What is appended behind it follows again, unless it lies
+        behind what did not follow: a later entry was there then."""
         if self.index is None or first_gone < self.index.first_index:
+            if not self.broken or first_gone <= (self.cut_from or first_gone):
+                self.broken = ""
             self.cut_from = min(self.cut_from or first_gone, first_gone)
             self.index = None
-            self.broken = ""
         elif first_gone <= self.index.last_index + 1:
             self.index.cut(first_gone)
             self.broken = ""
@@ -151,20 +162,13 @@ class GroupRun:
             partition.cut(first_gone)
         while self.tail_entries and self.tail_entries[-1].index >= first_gone:
             self.tail_entries.pop()
-        # What their places held is settled all the same.
-        self.copies = [copy._replace(index=0) if copy.index >= first_gone else copy
-                       for copy in self.copies]
+        self.copies = void(self.copies, first_gone)
 
     def bury(self, left: Tombstone, position: int) -> None:
         """A tombstone in lane order: nothing before it is the log's any more."""
         self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
-                      settled=((0, position),), buried=left, buried_at=position, removed=True)
-
-    def repair(self, copy: Copy, entry: Entry) -> None:
-        """A copy in lane order; of an entry of this segment, or of an earlier one.  One that is not
-        in the log (any more) is of no use, and does no harm."""
-        self.copies.append(copy)
-        self.copied[copy.index] = entry
+                      settled=((0, position),), buried=left, buried_at=position, removed=True,
+                      copies=void(self.copies))
 
 
 @dataclass(slots=True)
@@ -291,7 +295,8 @@ class _Scanner:
         """The group's run; None for an entry of an earlier life of the group."""
         run = self._runs.get(found.group)
         if run is None or found.incarnation > run.incarnation:
-            run = self._runs[found.group] = GroupRun(found.group, found.incarnation)
+            copies = void(run.copies) if run is not None else []
+            run = self._runs[found.group] = GroupRun(found.group, found.incarnation, copies=copies)
             self._hard_states.pop(found.group, None)
         return run if run.incarnation == found.incarnation else None
 
@@ -318,7 +323,8 @@ class _Scanner:
                                              base_offset=entry.base_offset,
                                              count=entry.batch.count,
                                              max_timestamp_ms=entry.batch.max_timestamp_ms)
-                    run.repair(copy, entry)
+                    run.copies[-1] = copy
+                    run.copied[copy.index] = entry
                 else:
                     run.missing[found.index] = position
                     self._breaks.append(Break(position, "payload", found.group, found.index,
@@ -334,6 +340,8 @@ class _Scanner:
             run.drop(found.index)
         elif kind == EntryKind.REPAIR:
             self._repair = found
+            damaged = REPAIR_STRUCT.unpack_from(self._data, found.at + _HEADER_BYTES)
+            run.copies += void([Copy(found.index, found.term, 0, 0, *damaged)])
         elif kind == EntryKind.LIFT:
             run.lifted = self._start + found.at
             run.settled = tuple(HOLE_STRUCT.iter_unpack(
@@ -457,7 +465,7 @@ _PAIR = (plain.WHOLE, plain.WHOLE)
 #: Shapes of a group's run and of the whole file.
 _RUN = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
         plain.Optional((plain.WHOLE, plain.BYTES, plain.BYTES, [plain.WHOLE], [plain.WHOLE])),
-        [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES)],
+        [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES, [_PAIR])],
         plain.Optional(_PAIR), [(*[plain.WHOLE] * 7, plain.MARK)], plain.WHOLE, [_PAIR],
         plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
         plain.Optional((plain.WHOLE, plain.BYTES)), _PAIR)

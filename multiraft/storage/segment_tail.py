@@ -20,7 +20,6 @@ from typing import NamedTuple
 from multiraft import core
 from multiraft.errors import CorruptEntry
 from multiraft.storage.filesystem import File
-from multiraft.storage.index import NOWHERE
 from multiraft.storage.segment_index import Applied, GroupRun, SegmentIndex
 from multiraft.types import Entry, EntryKind
 

@@ -90,7 +90,6 @@ class Store:
         self._filesystem = filesystem
         self._lock = lock
         self._logs: dict[int, GroupLog] = {}
-        self._partitions: dict[int, list[PartitionIndex]] = {}
         self._cache = TailCache(config.tail_cache_bytes_max)
         self._lane: Lane = None
         self._lane_damage = ""
@@ -150,8 +149,6 @@ class Store:
             log = found.logs[group]
             if not log.removed:
                 self.groups[group] = log.restored(self.tails[group].applied_index)
-            for partition in log.partitions.values():
-                self._partitions.setdefault(partition.partition, []).append(partition)
 
     def close(self) -> None:
         """Close the files and give the directory back.  Writes nothing: a clean stop makes a
@@ -176,8 +173,9 @@ class Store:
             raise StaleIncarnation(group, incarnation, log.incarnation)
         if log is None or incarnation > log.incarnation:
             if log is not None:
-                self._forget(log)
+                log.cached.clear()
             log = self._logs[group] = GroupLog(group, incarnation, configuration)
+            log.settled = ((0, self._lane.position),)  # what stands there was never its
             if self._lane_damage:
                 log.doubt(self._lane_damage)
             self.tails[group] = PartitionTail(group)
@@ -196,10 +194,10 @@ class Store:
         log = self._log(group)
         assert tail.applied_index == tail.last_index == bounds.last_index, (
             f"state at {tail.applied_index}..{tail.last_index}, log from {bounds.first_index}")
-        self._forget(log)
         log.restart(bounds, configuration_index, configuration, self._lane.cut_over())
         self.tails[group] = tail
         self.groups[group] = log.restored(tail.applied_index)
+
     def is_removed(self, group: int) -> bool:
         """Whether a tombstone is all there is of the group here: only its leader can ask for a new
         replica."""
@@ -217,16 +215,10 @@ class Store:
             log.reincarnate(parse_reincarnation(mark.payload), mark.index)
             return
         before = log.record_before or log.record
-        self._forget(log)
         log.bury(parse_tombstone(mark.index, mark.payload), position)
         log.record_before = before
         self.tails[log.group] = PartitionTail(log.group)
         self.groups.pop(log.group, None)
-
-    def _forget(self, log: GroupLog) -> None:
-        log.cached.clear()
-        for partition in log.partitions.values():
-            self._partitions[partition.partition].remove(partition)
 
     def quarantine(self, group: int, why: str) -> None:
         """Remember that consensus put a replica out, across restarts from the next checkpoint on.
@@ -295,7 +287,6 @@ class Store:
         partition = log.partitions.get(entry.partition)
         if partition is None:
             partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
-            self._partitions.setdefault(entry.partition, []).append(partition)
         batch = entry.batch
         partition.append(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
@@ -414,17 +405,19 @@ class Store:
         log = self._logs.get(group) or self._log(group)
         return log.index.bytes_between(first_index, last_index)
 
-    def fetch(self, partition: int, offset: int, bytes_max: int, below_offset: int) -> Fetch:
-        """Whole batches from the one that holds ``offset`` on, all of whose records are below
-        ``below_offset``: as many as fit into ``bytes_max``, at least one.
+    def fetch(self, group: int, partition: int, offset: int, bytes_max: int,
+              below_offset: int) -> Fetch:
+        """What ``group`` holds of a partition: whole batches from the one that holds ``offset`` on,
+        all of whose records are below ``below_offset``: as many as fit into ``bytes_max``, at least
+        one.
 
         Batches come from memory or from disk, never mixed: a range that begins cold ends where
-        memory begins.  O(log n + batches).  Raises ``OffsetTooLow``.
+        memory begins.  O(log n + batches).  Raises ``OffsetTooLow``, ``UnknownGroup``.
         """
-        batches = self._holding(partition, offset)
-        if batches is None:
+        log = self._logs.get(group) or self._log(group)
+        batches = log.partitions.get(partition)
+        if not batches:
             return Fetch([], None, offset, 0)
-        log = self._logs[batches.group]
         if log.missing:  # what is missing may be missing in the partition's index too
             lost = ReadPlan(log.group, log.incarnation, [], self._filesystem, (), min(log.missing))
             return Fetch([], FetchPlan(lost), offset, 0)
@@ -451,56 +444,49 @@ class Store:
             return Fetch(payloads, None, next_offset, total)
         return Fetch([], FetchPlan(self._read_plan(log, indexes)), next_offset, total)
 
-    def first_at(self, partition: int, timestamp_ms: int, from_offset: int,
+    def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
-        """Where to look for the first record at or after ``timestamp_ms``: no record between
-        ``from_offset`` and the answer is one.  None: no batch that ends below ``below_offset`` can
-        have one.  O(log n).
+        """Where to look in ``group`` for the first record at or after ``timestamp_ms``: no record
+        between ``from_offset`` and the answer is one.  None: no batch that ends below
+        ``below_offset`` can have one.  O(log n).  Raises ``UnknownGroup``.
 
         The answer is the first of a batch with such a record, or ``from_offset``, when the batch
         that first reached the timestamp lies before it: the highest timestamp so far is what is
         indexed, so batches after that one may be older again.
         """
-        parts = sorted(self._partitions.get(partition, ()), key=lambda part: part.first_offset)
-        for batches in parts:
-            slot = max(batches.find_timestamp(timestamp_ms), batches.find(from_offset))
-            if slot < len(batches):
-                base, end, _ = batches.batch(slot)
-                if end > from_offset:
-                    return max(base, from_offset) if end <= below_offset else None
+        batches = self._log(group).partitions.get(partition)
+        if not batches:
+            return None
+        slot = max(batches.find_timestamp(timestamp_ms), batches.find(from_offset))
+        while slot < len(batches):
+            base, end, _ = batches.batch(slot)
+            if end > from_offset:
+                return max(base, from_offset) if end <= below_offset else None
+            slot += 1  # the offset lies in a hole: at most once
         return None
 
-    def verify_plan(self, partition: int, offset: int) -> VerifyPlan | None:
-        """A look at the batch that holds ``offset``, whether it is in memory or not; None when this
-        store has no such batch on disk.  Raises ``Compacted``."""
-        batches = self._holding(partition, offset)
-        slot = batches.find(offset) if batches is not None else -1
+    def verify_plan(self, group: int, partition: int, offset: int) -> VerifyPlan | None:
+        """A look at the batch of ``group`` that holds ``offset``, whether it is in memory or not;
+        None when this store has no such batch on disk.  Raises ``Compacted``, ``UnknownGroup``."""
+        log = self._log(group)
+        batches = log.partitions.get(partition)
+        slot = batches.find(offset) if batches else -1
         if slot < 0 or offset >= batches.batch(slot)[1]:
             return None
-        log, index = self._logs[batches.group], batches.batch(slot)[2]
+        index = batches.batch(slot)[2]
         if log.index.position(index) + log.index.size(index) > self._lane.durable:
             return None
         cached = log.cached.get(index)
         return VerifyPlan(self._read_plan(log, (index,)), index,
                           cached.entry.payload if cached is not None else None)
 
-    def _holding(self, partition: int, offset: int) -> PartitionIndex | None:
-        """The part of a partition that holds ``offset``: one per group it has lived in."""
-        parts = self._partitions.get(partition)
-        if not parts:
-            return None
-        if len(parts) == 1:
-            return parts[0] if len(parts[0]) else None
-        filled = sorted((part for part in parts if len(part)), key=lambda part: part.first_offset)
-        below = [part for part in filled if part.first_offset <= offset]
-        return below[-1] if below else (filled[0] if filled else None)
-
     # ---- checkpoints -----------------------------------------------------------------------------
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the lane grew enough since the last one, and none is being written."""
-        grown = self._lane.durable - self._checkpoint_position
+        """Whether the lane grew enough since the last one, and none is being written.  Records that
+        wait for their sync are none of its business yet: it could not speak of them."""
+        grown = self._lane.synced - self._checkpoint_position
         enough = max(self.config.checkpoint_bytes,
                      self.config.checkpoint_growth_factor * self._checkpoint_size)
         return grown >= enough and not self._checkpoint_in_flight

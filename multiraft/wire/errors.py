@@ -11,7 +11,8 @@
     |     UnknownPartition TopicExists InvalidTopicName InvalidRequest Unsupported CorruptBatch
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
-    |     WrongIncarnation NodeRemoved StaleLife NodeRuns
+    |     WrongIncarnation NodeRemoved StaleLife NodeRuns Moved StaleEpoch
+    |     StalePlan PlanActive
     +- AmbiguousOutcome          nobody knows whether the request had an effect
 
 Contract.  ``RequestError`` promises that nothing happened, so a caller may do it again or give up;
@@ -80,6 +81,10 @@ class Code(enum.IntEnum):
     STORAGE_FULL = 21
     LIMIT_EXCEEDED = 22
     TIMED_OUT = 23
+    MOVED = 24
+    STALE_EPOCH = 25
+    STALE_PLAN = 26
+    PLAN_ACTIVE = 27
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
@@ -94,10 +99,12 @@ class ErrorDetail(NamedTuple):
     text: str = ""
     leader: int = 0  # node id, 0 = unknown
     leader_address: str = ""  # client address of that node, "" = unknown
-    start_offset: int = -1  # the partition's range, for OFFSET_OUT_OF_RANGE
+    start_offset: int = -1  # of the partition, for OFFSET_OUT_OF_RANGE; of the part, for MOVED
     end_offset: int = -1
     limit: int = -1  # for everything that is bounded
     value: int = -1
+    group: int = -1  # that ``leader`` leads
+    epoch: int = -1  # for MOVED: of the partition, since it is in that group
 
 
 class _Answered(MultiRaftError):
@@ -265,6 +272,32 @@ class TimedOut(RequestError):
 
     code = Code.TIMED_OUT
     retriable = True
+
+
+class Moved(RequestError):
+    """What was asked for is in another group since the partition was switched; ``detail`` has that
+    group, the epoch since when, its leader, and for reads the offsets that are there."""
+
+    code = Code.MOVED
+    retriable = True
+
+
+class StaleEpoch(RequestError):
+    """The partition is at another epoch than the request expects: look before you ask again."""
+
+    code = Code.STALE_EPOCH
+
+
+class StalePlan(RequestError):
+    """The plan was made for another state of the cluster, for another cluster, or is over."""
+
+    code = Code.STALE_PLAN
+
+
+class PlanActive(RequestError):
+    """Another plan is being carried out."""
+
+    code = Code.PLAN_ACTIVE
 
 
 class UnknownNode(RequestError):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.wire import members, nodes, schema
+from multiraft.wire import members, nodes, placements, plans, schema
 from multiraft.wire.description import (
     GROUP_DESCRIBE,
     GROUP_DESCRIBE_REPLY,
@@ -319,7 +319,7 @@ _address = schema.text(ADDRESS_MAX)
 _nodes = list_of(_node, NODES_MAX)
 
 #: An error's row; used by the envelope of a response and by the rows of its parts.
-read_detail = row(ErrorDetail, _text, _node, _address, _mark, _mark, _mark, _mark)
+read_detail = row(ErrorDetail, _text, _node, _address, *[_mark] * 6)
 _detail = nullable(read_detail)
 
 _partition = row(PartitionMetadata, schema.integer(0, PARTITIONS_MAX - 1), _u64, _u32, _node, _i64,
@@ -360,7 +360,7 @@ REQUESTS: dict[str, Shape] = {
         "replica": schema.one_of(LEADER, ANY)}),
     "list_offsets": Shape(ListOffsets, {
         "partitions": _per_partition(OffsetQuery, _u64, schema.one_of(EARLIEST, LATEST, TIMESTAMP),
-                                     _mark), "linearizable": schema.boolean}),
+                                     _mark, _u64), "linearizable": schema.boolean}),
     "complain": Shape(Complain, {"incarnation": _u64, "offset": _i64}),
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
@@ -378,6 +378,8 @@ REQUESTS: dict[str, Shape] = {
     "group_describe": GROUP_DESCRIBE,
     **members.REQUESTS,
     **nodes.REQUESTS,
+    **placements.REQUESTS,
+    **plans.REQUESTS,
 }
 
 #: op -> fields of its response.
@@ -416,6 +418,8 @@ RESPONSES: dict[str, Shape] = {
     "group_describe": GROUP_DESCRIBE_REPLY,
     **members.RESPONSES,
     **nodes.RESPONSES,
+    **placements.RESPONSES,
+    **plans.RESPONSES,
 }
 
 #: type -> op, for both directions.
@@ -424,11 +428,12 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
 
 Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
            | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
-           | GroupDescribe | members.Request | nodes.Request)
+           | GroupDescribe | members.Request | nodes.Request | placements.Request
+           | plans.Request)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
          | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply
-         | GroupDescribeReply | members.Reply | nodes.Reply)
+         | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),

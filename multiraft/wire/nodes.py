@@ -181,4 +181,3 @@ PEER_RESPONSES: dict[str, Shape] = {
     "register_node": _joined,
     "record_members": Shape(RecordMembersReply, {}),
 }
-PEER_OPS: dict[type, str] = {shape.kind: op for op, shape in PEER_REQUESTS.items()}

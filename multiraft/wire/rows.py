@@ -87,6 +87,7 @@ class OffsetQuery(NamedTuple):
     incarnation: int
     position: str  # EARLIEST, LATEST or TIMESTAMP
     timestamp_ms: int = -1  # with TIMESTAMP: milliseconds since 1970
+    epoch: int = 0  # with TIMESTAMP: begin with the group it is in since then
 
 
 class OffsetResult(NamedTuple):

@@ -80,6 +80,17 @@ def fixed_bytes(length: int) -> Check:
     return check
 
 
+def byte_string(bytes_max: int) -> Check:
+    """Bytes, at most so many."""
+
+    def check(value):
+        if type(value) is not bytes or len(value) > bytes_max:
+            raise Malformed(f"expected at most {bytes_max} bytes, got {_show(value)}")
+        return value
+
+    return check
+
+
 def boolean(value):
     """True or False, and no number."""
     if type(value) is not bool:

@@ -9,6 +9,7 @@ from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timesta
 from multiraft.wire import errors as wire
 from multiraft.wire import messages, nodes
 from multiraft.wire.description import MemberProgress
+from multiraft.wire.placements import LinkRow, PlacementRow
 
 #: What a node that is well says of itself.
 NODE_STATUS = {
@@ -48,6 +49,11 @@ class FakeCluster:
         self.node_status: dict[int, dict] = {}  # what differs from ``NODE_STATUS``
         self.configurations: dict[int, dict] = {}  # group -> fields that differ
         self.scrubs: list[tuple] = []  # that were asked for
+        self.links: dict[str, list[list[LinkRow]]] = {}  # topic -> chains
+        self.switching: dict[tuple, tuple] = {}
+        self.looked = 0  # times that placements were asked for
+        self.published_after = 1  # looks that a switch takes
+        self.replicas_of_partition: tuple = ()
         self.lag = 0  # entries that each follower lacks
 
     def connect(self, addresses):
@@ -170,6 +176,36 @@ class FakeClient:
     def group_transfer(self, group, to=0):
         self._cluster.leaders[group] = to or 1
         return messages.GroupTransferReply(to or 1, 8)
+
+    def explain_placement(self, name):
+        self._topic(name)
+        self._cluster.looked += 1
+        if self._cluster.looked > self._cluster.published_after:
+            for row in self._cluster.switching.values():
+                row[1].append(LinkRow(row[2], row[3], 100 * len(row[1])))
+            self._cluster.switching = {}
+        return [PlacementRow(number, 70 + number, 1 + number % 4, tuple(links), *(
+            self._cluster.switching[name, number][2:] if (name, number) in self._cluster.switching
+            else (0, 0))) for number, links in enumerate(self._links(name))]
+
+    def _links(self, name):
+        known = self._cluster.links.setdefault(name, [])
+        for number in range(len(known), len(self._cluster.topics[name])):
+            known.append([LinkRow(1, 1 + number % 4, 0)])
+        return known
+
+    def partition_replicas(self, incarnation, address):
+        self._fail_if_silent(int(address[-1]))
+        return self._cluster.replicas_of_partition
+
+    def switch_partition(self, incarnation, epoch, to_group):
+        name, number = next(iter(self._cluster.topics)), incarnation - 70
+        links = self._links(name)[number]
+        if epoch != links[-1].epoch + 1:
+            raise wire.StaleEpoch(f"partition {incarnation} is at epoch {links[-1].epoch}")
+        if to_group == links[-1].group:
+            raise wire.InvalidRequest(f"partition {incarnation} is in group {to_group} already")
+        self._cluster.switching[name, number] = (number, links, epoch, to_group)
 
     def node_list(self):
         rows = tuple(self._node(number) for number in (1, 2, 3)

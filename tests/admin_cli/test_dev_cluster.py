@@ -10,7 +10,7 @@ import tomllib
 
 import pytest
 
-from admin_cli import dev_process, dev_state
+from admin_cli import dev_process, dev_state, process_table
 from admin_cli.dev_cluster import DevCluster
 from admin_cli.dev_process import Identity
 from admin_cli.failures import CommandFailed, ExitCode, NotFound
@@ -226,7 +226,7 @@ def test_a_process_with_a_reused_pid_is_neither_running_nor_signalled(dev):
 
 
 def test_a_pid_of_an_earlier_boot_is_not_alive():
-    me = dev_process._start_time(os.getpid())
+    me = process_table.start_time(os.getpid())
     assert dev_process.alive(Identity(os.getpid(), me, dev_process.boot_id()))
     assert not dev_process.alive(Identity(os.getpid(), me, "another-boot"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from admin_cli import dev_process
+from admin_cli import dev_process, process_table
 from admin_cli.dev_process import Identity
 
 WAIT_S = 20.0
@@ -42,13 +42,13 @@ def half_ended():
 
 
 def test_a_process_whose_last_thread_has_not_ended_is_not_gone(half_ended):
-    start_time = dev_process._start_time(half_ended.pid)
+    start_time = process_table.start_time(half_ended.pid)
     assert start_time is not None
     assert dev_process.alive(Identity(half_ended.pid, start_time, dev_process.boot_id()))
 
 
 def test_a_process_that_has_ended_is_gone_before_its_parent_looked(half_ended):
-    process = Identity(half_ended.pid, dev_process._start_time(half_ended.pid),
+    process = Identity(half_ended.pid, process_table.start_time(half_ended.pid),
                        dev_process.boot_id())
     half_ended.kill()
     assert dev_process.wait_gone(process, WAIT_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
 
 import pytest
@@ -129,6 +130,31 @@ def test_soak_runs_are_summed_by_commit(tmp_path):
     lines = counters.table(counters.read(path))
     assert [line.split()[:3] for line in lines[1::2]] == [["aaa", "2", "2"], ["bbb", "1", "1"]]
     assert "kill 2" in lines[2]
+
+
+def record_some(path, commit):
+    totals = Totals()
+    totals.add(result(1))
+    for _ in range(50):
+        counters.record(counters.entry_of(totals, 1, commit), path)
+
+
+def test_processes_that_record_at_once_lose_nothing(tmp_path):
+    path = tmp_path / "soak.jsonl"
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=record_some, args=(path, commit)) for commit in ("a", "b")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert sorted(entry["commit"] for entry in counters.read(path)) == ["a"] * 50 + ["b"] * 50
+
+
+def test_a_run_during_which_the_tree_changed_is_marked():
+    assert counters.commit_of_run("abc", "abc") == "abc"
+    assert counters.commit_of_run("abc", "abd") == "abc+"
+    assert counters.commit_of_run("abc+", "abd+") == "abc+"
 
 
 def test_an_unknown_kind_of_fault_is_refused():

@@ -195,6 +195,23 @@ def test_an_acknowledged_record_that_two_of_three_hold_is_not_lost():
     assert line.ids(replicas=logs) == set()
 
 
+def switched(first: list[int], second: list[int]) -> list[Dump]:
+    """A partition that went on in the group before this one, in number."""
+    logs = {GROUP: Log().noop(1), GROUP - 1: Log().noop(1)}
+    for offset, value in enumerate([*first, *second]):
+        logs[GROUP if offset < len(first) else GROUP - 1].data(1, value, offset=offset)
+    return [Dump(node, -1, {group: log.log for group, log in logs.items()}) for node in (1, 2, 3)]
+
+
+def test_a_partition_that_was_switched_is_in_several_groups():
+    line = Timeline()
+    for offset in range(4):
+        line.appended([offset], offset)
+    assert line.ids(replicas=switched([0, 1], [2, 3])) == set()
+    assert line.ids(replicas=switched([0, 1], [2])) == {"A3"}
+    assert line.ids(replicas=switched([0, 1, 2], [2, 3])) != set(), "two groups took one offset"
+
+
 def test_another_value_than_the_acknowledged_one_in_the_logs_is_inconsistent():
     line = Timeline()
     line.info(line.append([2]))

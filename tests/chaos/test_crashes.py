@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from click.testing import CliRunner
 
 from chaos.backends.backend import KILL, ClusterSpec
 from chaos.checkers.command import check_folder
@@ -215,3 +217,15 @@ def test_a_cluster_that_cannot_be_set_up_is_no_crash(tmp_path: Path):
     with pytest.raises(BaseExceptionGroup) as caught:
         trio.run(Crashes(tmp_path, anomalies, lambda: 0).survive, "setup", fail)
     assert caught.group_contains(SetupFailed) and anomalies == []
+
+
+def test_a_folder_that_cannot_be_written_is_no_anomaly(backend, monkeypatch, tmp_path: Path):
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Crashes, "_note", full)
+    monkeypatch.setattr(conduct, "read_everything", crash)
+    said = CliRunner().invoke(command.run_command, ["--output", str(tmp_path / "run")])
+    assert said.exit_code == command.NOT_HERE, said.output
+    assert "No space left on device" in said.output
+    assert "close" in backend.asked

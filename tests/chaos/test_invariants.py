@@ -30,7 +30,7 @@ class History:
 
     def data(self, index, term, base_offset, sequence=0, value=b"v", epoch=0):
         builder = core.BatchBuilder(1 << 16)
-        builder.append(0, None, value)
+        builder.append(0, None, b"%d/" % PARTITION + value)
         payload = builder.build(7, epoch, sequence)
         core.stamp_batch(payload, base_offset, term)
         return Entry(EntryKind.DATA, 1, 1, term, index, PARTITION, base_offset, bytes(payload),

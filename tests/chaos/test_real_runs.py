@@ -17,6 +17,7 @@ import pytest
 from chaos.backends.backend import BackendError
 from chaos.history import END, FAULT, PHASE, read_history
 from chaos.nemeses.rotation import draw
+from chaos.run import record
 from chaos.run.command import INVALID, PASSED, carry_out
 from chaos.run.controls import CONTROLS
 from chaos.run.parameters import Folder, Parameters
@@ -62,6 +63,7 @@ def test_nodes_are_killed_and_nothing_is_lost(tmp_path: Path):
     assert [event.data["on"] for event in events if event.kind == FAULT][:1] == [True]
     assert [event.name for event in events if event.kind == PHASE][-1] == END
     assert folder.report.stat().st_size > 10_000
+    assert record.entry_of(folder)["converged_s"] > 0
     assert sorted(path.name for path in folder.nodes.iterdir()) == ["1", "2", "3"]
     assert not list(folder.nodes.glob("*/data")), "what a passed run left on its disks is removed"
 

@@ -112,3 +112,11 @@ def test_faults_and_phases_stand_in_the_same_order_and_appends_are_counted_by_ph
     assert times == sorted(times)
     assert recorder.acknowledged[FAULTS] == 2
     assert recorder.open == 0
+
+
+def test_a_fault_counts_once_from_its_begin_to_its_end():
+    recorder = Tape().recorder
+    recorder.fault("kill", True, (2,), "node 2 is killed")
+    recorder.fault("kill", False, (2,), "node 2 runs again")
+    recorder.fault("pause", True, (1,), "node 1 stands still")
+    assert recorder.faults == {"kill": 1, "pause": 1}

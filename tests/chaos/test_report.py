@@ -29,6 +29,7 @@ from chaos.history import (
     write_history,
 )
 from chaos.report import NoRun, build, charts, series
+from chaos.report.build import ANOMALIES_OPEN
 from chaos.report.command import report_command, server
 from chaos.report.lanes import LANES_MAX, partition
 from chaos.report.words import count, duration, replay
@@ -90,6 +91,19 @@ def test_a_page_says_what_happened_and_needs_nothing_else(folder: Path):
     assert not re.findall(r"(?:src|href)=\"(?!#|data:|\n?data:)", page), "nothing is fetched"
     assert "multiraft chaos run --backend process" in page
     assert "--nemesis kill" in page
+
+
+def test_the_first_anomalies_stand_above_the_charts_and_the_others_are_a_click_away(folder: Path):
+    path = folder / "verdict.json"
+    verdict = json.loads(path.read_text(encoding="utf-8"))
+    verdict["anomalies"] = [{**verdict["anomalies"][0], "text": f"number {number} is lost"}
+                            for number in range(ANOMALIES_OPEN + 3)]
+    path.write_text(json.dumps(verdict), encoding="utf-8")
+    page = build(folder).read_text(encoding="utf-8")
+    shown, _, hidden = page.partition("3 more that are listed")
+    assert f"number {ANOMALIES_OPEN - 1} is lost" in shown
+    assert f"number {ANOMALIES_OPEN} is lost" not in shown
+    assert f"number {ANOMALIES_OPEN + 2} is lost" in hidden
 
 
 def test_a_run_that_broke_off_is_shown_as_far_as_it_came(tmp_path: Path):
@@ -199,6 +213,21 @@ def test_latencies_are_spread_over_pieces_of_time():
     assert median[0] == 2.0 and most[0] == 3.0
     assert numpy.isnan(median[1])
     assert p99[2] == most[2] == 9.0
+
+
+def test_the_names_of_phases_do_not_cover_each_other(folder: Path):
+    found = series.read(folder / "history.jsonl")
+    found.phases[:] = [("warm-up", 0.0), ("faults", 2.0), ("heal", 50.0), ("final", 50.5),
+                       ("end", 59.0)]
+    labels = charts.Canvas(found).phase_labels()
+    assert labels == [("warm-up", 0.0, 0), ("faults", 2.0, 1), ("heal", 50.0, 0),
+                      ("final", 50.5, 1), ("end", 59.0, 0)]
+
+
+def test_nodes_in_a_row_are_a_range():
+    assert charts.ranges([5, 1, 2, 3]) == "1-3, 5"
+    assert charts.ranges([4, 3]) == "3, 4"
+    assert charts.ranges([]) == ""
 
 
 def test_numbers_have_units():

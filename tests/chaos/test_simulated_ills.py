@@ -192,12 +192,27 @@ def test_idle_node_notices_that_its_disk_hangs():
     finish(made)
 
 
+def test_a_full_disk_leaves_the_leading_to_others():
+    made = running(7)
+    full = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
+    groups, acked = full.led_groups(), made.workload.acked
+    full.fill_disk(0)
+    made.run_for(5000)
+    assert full.disk_is_full and made.marks["made way for records"] >= len(groups)
+    assert not full.led_groups()
+    assert made.workload.acked > acked
+    waiting = [append for stream in made.workload._streams.values() for append in stream.open]
+    assert not any(append.last_error for append in waiting), "nobody waits for room any more"
+    full.free_disk()
+    finish(made)
+
+
 def test_full_disks_refuse_records_and_keep_their_leaders():
     made = running(7)
-    changes, acked = made.witness.leader_changes, made.workload.acked
     for node in made.nodes.values():
         node.fill_disk(0)
-    made.run_for(500)
+    made.run_for(2000)  # until each has heard that the others are full as well
+    changes = made.witness.leader_changes
     refused, acked = made.workload.refused, made.workload.acked
     made.run_for(5000)
     assert made.marks["disk full"] == 3

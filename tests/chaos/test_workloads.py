@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import random
 
@@ -12,7 +13,7 @@ import trio.testing
 from chaos import values
 from chaos.history import CORRUPT, FOREIGN, HistoryWriter
 from chaos.run.topics import one_of_each
-from chaos.workloads import consumers, idempotent, reads
+from chaos.workloads import churn, consumers, idempotent, reads
 from chaos.workloads.recorder import Recorder
 from chaos.workloads.records import Source, next_offset, runs_of
 from chaos.workloads.session import NoAnswer, NotSent
@@ -157,3 +158,23 @@ def test_a_refusal_that_will_not_change_ends_it():
     with pytest.raises(InvalidBatch):
         insist(script)
     assert len(script.asked) == 1
+
+
+def test_a_new_client_of_an_owner_is_another_process(monkeypatch):
+    """What a client has heard is promised to it alone: a node behind may tell a new one less."""
+    asked: list[tuple[int, int]] = []
+
+    async def life(_setting, process, client, *_):
+        asked.append((process.number, id(client)))
+        if len(asked) == 3:
+            raise Ended
+
+    class Ended(Exception):
+        """Enough lives."""
+
+    made = [contextlib.nullcontext(object()) for _ in range(3)]
+    monkeypatch.setattr(churn, "one_life", life)
+    monkeypatch.setattr(Setting, "client", lambda _self: made[len(asked)])
+    with pytest.raises(Ended):
+        trio.run(churn.owning, setting(), "churn-0")
+    assert len({process for process, _ in asked}) == len({client for _, client in asked}) == 3

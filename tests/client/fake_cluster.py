@@ -105,10 +105,12 @@ class Partition:
                 return Code.OUT_OF_ORDER_SEQUENCE, -1
         return None
 
-    def read(self, offset: int, bytes_max: int) -> bytes:
+    def read(self, offset: int, bytes_max: int, below: int = 1 << 62) -> bytes:
         """Whole batches from the one that contains ``offset`` on; at least one."""
         found = b""
         for base, data in self.log:
+            if base >= below:
+                break
             if base + core.batch_header(data).last_offset_delta < offset:
                 continue
             if found and len(found) + len(data) > bytes_max:
@@ -116,9 +118,9 @@ class Partition:
             found += data
         return found
 
-    def first_at(self, timestamp_ms: int) -> int:
+    def first_at(self, timestamp_ms: int, begin: int = 0, below: int = 1 << 62) -> int:
         """Base offset of the first batch that reaches the timestamp; -1 = none."""
-        return next((base for base, data in self.log
+        return next((base for base, data in self.log if begin <= base < below
                      if core.batch_header(data).max_timestamp_ms >= timestamp_ms), -1)
 
     def values(self) -> list[bytes]:
@@ -137,6 +139,8 @@ class FakeCluster:
 
     def __init__(self, nodes: int = 3):
         self.nodes = list(range(1, nodes + 1))
+        #: Partitions that were switched -> (end, node) of each part before the last one.
+        self.links: dict[int, list[tuple[int, int]]] = {}
         self.addresses: dict[int, str] = {}
         self.leaders: dict[int, int] = {}  # group -> node
         self.topics: dict[str, list[Partition]] = {}
@@ -196,6 +200,29 @@ class FakeCluster:
                 if part.incarnation == incarnation:
                     return part
         return None
+
+    # ---- partitions that were switched ----
+
+    def _moved(self, part: Partition, node: int, epoch: int) -> ErrorDetail | None:
+        """Why ``node`` has nothing of the part of a partition since that epoch; None = it has."""
+        links = [*self.links.get(part.incarnation, ()), (part.next_offset + 1,
+                                                         self.leaders[part.group])]
+        end, home = links[epoch - 1]
+        if home == node:
+            return None
+        is_last = epoch == len(links)
+        return ErrorDetail("elsewhere", home, self.addresses.get(home, ""),
+                           links[epoch - 2][0] if epoch > 1 else 0, -1 if is_last else end,
+                           group=100 * epoch, epoch=epoch)
+
+    def _epoch_of(self, part: Partition, offset: int) -> int:
+        """The epoch whose part holds ``offset``."""
+        return 1 + sum(end <= offset for end, _ in self.links.get(part.incarnation, ()))
+
+    def _ends(self, part: Partition, offset: int) -> int:
+        """Where the part that holds ``offset`` ends; 0 = it is the last one."""
+        ends = [end for end, _ in self.links[part.incarnation] if end > offset]
+        return min(ends, default=0)
 
     # ---- serving ----
 
@@ -277,7 +304,8 @@ class FakeCluster:
         parts = self.topics[name]
         return m.TopicMetadata(name, b"%016d" % parts[0].incarnation, parts[0].incarnation, tuple(
             m.PartitionMetadata(part.number, part.incarnation, part.group,
-                                self.leaders[part.group], 1, 0) for part in parts))
+                                self.leaders[part.group], 1, self._epoch_of(part, 1 << 62))
+            for part in parts))
 
     async def _metadata(self, node, request):
         asked = request.topics or ()
@@ -318,6 +346,14 @@ class FakeCluster:
             part = self.partition(incarnation)
             if part is None:
                 results.append(m.FetchResult(incarnation, Code.UNKNOWN_PARTITION, -1, -1, 0))
+            elif (part.incarnation in self.links
+                  and (detail := self._moved(part, node, self._epoch_of(part, offset)))):
+                results.append(m.FetchResult(incarnation, Code.MOVED, -1, -1, 0, detail))
+            elif part.incarnation in self.links and self._ends(part, offset):
+                data = part.read(offset, bytes_max, self._ends(part, offset))
+                payload += [data] if data else []
+                results.append(m.FetchResult(incarnation, Code.OK, part.next_offset,
+                                             part.start_offset, len(data)))
             elif self.leaders[part.group] != node and request.replica != m.ANY:
                 results.append(m.FetchResult(incarnation, Code.NOT_LEADER, -1, -1, 0,
                                              self._not_leader(part)))
@@ -340,10 +376,12 @@ class FakeCluster:
 
     async def _list_offsets(self, node, request):
         results = []
-        for incarnation, position, timestamp_ms in request.partitions:
+        for incarnation, position, timestamp_ms, epoch in request.partitions:
             part = self.partition(incarnation)
             if part is None:
                 results.append(m.OffsetResult(incarnation, Code.UNKNOWN_PARTITION, -1))
+            elif incarnation in self.links and position == m.TIMESTAMP:
+                results.append(self._time(part, node, timestamp_ms, max(epoch, 1)))
             elif self.leaders[part.group] != node:
                 results.append(m.OffsetResult(incarnation, Code.NOT_LEADER, -1,
                                               self._not_leader(part)))
@@ -352,6 +390,18 @@ class FakeCluster:
                           m.TIMESTAMP: part.first_at(timestamp_ms)}[position]
                 results.append(m.OffsetResult(incarnation, Code.OK, offset))
         return m.ListOffsetsReply(tuple(results)), ()
+
+    def _time(self, part: Partition, node: int, timestamp_ms: int, epoch: int) -> m.OffsetResult:
+        """Part by part, as far as ``node`` has them."""
+        ends = [0, *(end for end, _ in self.links[part.incarnation]), 1 << 62]
+        for at in range(epoch, len(ends)):
+            detail = self._moved(part, node, at)
+            if detail is not None:
+                return m.OffsetResult(part.incarnation, Code.MOVED, -1, detail)
+            found = part.first_at(timestamp_ms, ends[at - 1], ends[at])
+            if found >= 0:
+                return m.OffsetResult(part.incarnation, Code.OK, found)
+        return m.OffsetResult(part.incarnation, Code.OK, -1)
 
     async def _complain(self, node, request):
         return m.ComplainReply(node in self.rotten), ()

@@ -42,8 +42,9 @@ def named(batches: list[list[int]], timestamp_ms: int, log_start: int, end: int)
     for number, stamps in enumerate(batches):
         index.append(offset, len(stamps), number + 1, max(stamps))
         offset += len(stamps)
-    node = SimpleNamespace(_partitions={PARTITION: [index]})
-    return Store.first_at(node, PARTITION, timestamp_ms, log_start, end)
+    log = SimpleNamespace(partitions={PARTITION: index})
+    node = SimpleNamespace(_log=lambda _group: log)
+    return Store.first_at(node, 1, PARTITION, timestamp_ms, log_start, end)
 
 
 @given(STAMPS, st.integers(0, 22), st.data())

@@ -1,7 +1,8 @@
 """The producer machine against a leader that behaves, in a world that does not.
 
 One seed is one world: requests are lost, delayed, answered and not heard; leaders change and take
-uncommitted entries with them; refusals of every retriable kind come at random.  After each world:
+uncommitted entries with them; refusals of every retriable kind come at random; partitions go on in
+other groups, whose terms are lower.  After each world:
 
 - an acknowledged batch is in the log, at the offset that was acknowledged, once
 - no value is in the log twice, and values of one partition keep their order
@@ -33,13 +34,16 @@ REFUSALS = (Code.LEADER_UNKNOWN, Code.QUEUE_FULL, Code.STALE_METADATA, Code.SHUT
 class World:
     """Three nodes, one leader per partition, a log of which a suffix may be uncommitted."""
 
-    def __init__(self, seed: int, acks: str, settings: dict):
+    def __init__(self, seed: int, acks: str, settings: dict, switches: float = 0.0):
+        self.switches = switches  # odds, per record
         self.rng = random.Random(seed)
         self.now = 0
         self.parts = [Partition("t", number, 100 + number, number) for number in range(PARTITIONS)]
         self.leaders = {part.incarnation: 1 for part in self.parts}
         self.terms = {part.incarnation: 1 for part in self.parts}
         self.committed = {part.incarnation: 0 for part in self.parts}  # entries of the log
+        self.places = dict.fromkeys(self.terms, 1)  # epoch of each partition
+        self.moving: dict[int, int] = {}  # partitions that are sealed -> who leads the next group
         self.events: list = []  # (time, order, action)
         self.order = 0
         self.metadata = MetadataCache()
@@ -67,17 +71,52 @@ class World:
             bytes(16), tuple(m.NodeAddress(node, f"n{node}:1", "") for node in NODES),
             (m.TopicMetadata("t", bytes(16), 1, tuple(
                 m.PartitionMetadata(part.number, part.incarnation, part.group,
-                                    self.leaders[part.incarnation], self.terms[part.incarnation], 0)
+                                    self.leaders[part.incarnation], self.terms[part.incarnation],
+                                    self.places[part.incarnation])
                 for part in self.parts)),))
 
     def change_leader(self, part: Partition) -> None:
         """The new leader has everything committed, and some or all of the rest."""
+        if part.incarnation in self.moving:
+            return
         keep = self.rng.randint(self.committed[part.incarnation], len(part.log))
         part.log = part.log[:keep]
         self.rebuild(part)
         self.committed[part.incarnation] = len(part.log)
         self.leaders[part.incarnation] = self.rng.choice(NODES)
         self.terms[part.incarnation] += 1
+
+    def switch(self, part: Partition) -> None:
+        """Sealed at what is committed by now; after a while the next group takes appends."""
+        if part.incarnation in self.moving:
+            return
+        self.change_leader(part)
+        self.moving[part.incarnation] = self.rng.choice(NODES)
+        self.later(self.rng.randint(1, 80), lambda: self.opened(part))
+
+    def opened(self, part: Partition) -> None:
+        """The next group goes on, with the windows, in a term of its own."""
+        part.group += 10
+        self.places[part.incarnation] += 1
+        self.leaders[part.incarnation] = self.moving.pop(part.incarnation)
+        self.terms[part.incarnation] = self.rng.randint(1, 3)
+
+    def refusal(self, part: Partition, node: int) -> m.ProduceResult | None:
+        """Of a node that does not take this partition's appends now."""
+        incarnation = part.incarnation
+        leader, epoch = self.leaders[incarnation], self.places[incarnation]
+        hint = leader if self.rng.random() < 0.5 else 0
+        if leader != node:
+            if epoch > 1 and self.rng.random() < 0.7:
+                return m.ProduceResult(Code.MOVED, -1, ErrorDetail(
+                    "", hint, "", group=part.group, epoch=epoch))
+            return m.ProduceResult(Code.NOT_LEADER, -1, ErrorDetail("", hint, group=part.group))
+        if incarnation not in self.moving:
+            return None
+        if self.rng.random() < 0.3:
+            return m.ProduceResult(Code.STALE_METADATA, -1, ErrorDetail("sealed"))
+        return m.ProduceResult(Code.MOVED, -1, ErrorDetail(
+            "", self.moving[incarnation], "", group=part.group + 10, epoch=epoch + 1))
 
     def rebuild(self, part: Partition) -> None:
         """Tail state is a function of the log."""
@@ -97,20 +136,20 @@ class World:
             part = self.parts[incarnation - 100]
             data = payload[at:at + length]
             at += length
-            if self.leaders[incarnation] != attempt.node:
-                hint = self.leaders[incarnation] if self.rng.random() < 0.5 else 0
-                results.append(m.ProduceResult(Code.NOT_LEADER, -1, ErrorDetail("", hint)))
+            refused = self.refusal(part, attempt.node)
+            if refused is not None:
+                results.append(refused)
             elif self.chance(0.1):
                 results.append(m.ProduceResult(self.rng.choice(REFUSALS), -1, ErrorDetail("no")))
             else:
                 results.append(m.ProduceResult(*part.append(data)))
-                waits.append((len(results) - 1, incarnation, self.terms[incarnation]))
+                waits.append((len(results) - 1, incarnation, self.life(incarnation)))
         self.later(self.rng.randint(0, 30), lambda: self.commit(attempt, results, waits))
 
     def commit(self, attempt, results, waits) -> None:
         """Entries of an unchanged term are committed; of an older one nobody knows."""
-        for at, incarnation, term in waits:
-            if self.terms[incarnation] == term:
+        for at, incarnation, life in waits:
+            if self.life(incarnation) == life:
                 self.committed[incarnation] = len(self.parts[incarnation - 100].log)
             elif results[at].code == Code.OK:
                 results[at] = m.ProduceResult(Code.AMBIGUOUS, -1, ErrorDetail("stepped down"))
@@ -119,6 +158,10 @@ class World:
         else:
             outcome = ResponseEvent(1, m.ProduceReply(tuple(results)))
         self.later(self.rng.randint(0, 20), lambda: self.producer.done(attempt, outcome, self.now))
+
+    def life(self, incarnation: int) -> tuple[int, int]:
+        """What ends when a leader is deposed."""
+        return self.places[incarnation], self.terms[incarnation]
 
     # ---- the network ----
 
@@ -179,7 +222,7 @@ class World:
         self.epochs += 1
 
     def run(self, records: int) -> None:
-        for number in range(records):
+        for number in range(len(self.sent), len(self.sent) + records):
             value = b"v%06d" % number
             delivery = self.producer.records.send(
                 Record("t", value, partition=number % PARTITIONS), self.now, 1)
@@ -190,6 +233,8 @@ class World:
                     self.step()
             if self.chance(0.02):
                 self.change_leader(self.rng.choice(self.parts))
+            if self.chance(self.switches):
+                self.switch(self.rng.choice(self.parts))
         self.faults = False
         self.producer.records.seal_all()
         for _ in range(20_000):
@@ -234,6 +279,26 @@ def test_nothing_is_doubled_reordered_or_wrongly_reported(seed):
     records = world.producer.records
     assert records.buffered_bytes == 0
     assert records.settled(records.seal_all())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_batches_in_flight_go_on_in_order_where_their_partition_does(seed):
+    world = World(seed, "commit", {}, switches=0.06)
+    world.run(150)
+    judge(world)
+    assert max(world.places.values()) > 1
+
+
+def test_without_other_faults_a_switch_costs_no_batch_and_no_epoch():
+    for seed in range(10):
+        world = World(seed, "commit", {})
+        world.faults = False
+        for _ in range(6):
+            world.run(20)
+            world.switch(world.rng.choice(world.parts))
+        world.run(20)
+        assert judge(world)["ok"] == len({id(delivery) for _, delivery in world.sent})
+        assert world.epochs == 1
 
 
 def test_the_worlds_reach_every_kind_of_end():

@@ -136,8 +136,8 @@ class Interaction(MemberVerbs, SnapshotVerbs):
 
     def do_cluster(self, command: Command) -> list[str] | None:
         """cluster nodes=3 groups=1 seed=1 [replicas=R] [append=BYTES] [window=BYTES]
-        [catch_up=BYTES] [uncommitted=BYTES] [reexamine=N] [lag=N]: nodes that support and
-        reach each other."""
+        [catch_up=BYTES] [uncommitted=BYTES] [reexamine=N] [lag=N] [relaxed=1]: nodes that support
+        and reach each other."""
         nodes = command.number("nodes", 3)
         self.seed = command.number("seed", 1)
         uncommitted = command.number("uncommitted", 1 << 16)
@@ -149,7 +149,8 @@ class Interaction(MemberVerbs, SnapshotVerbs):
             catch_up_window_bytes=command.number("catch_up", window),
             uncommitted_bytes_max=uncommitted,
             reexamine_groups_max=command.number("reexamine", 256),
-            promotion_lag_entries_max=command.number("lag", 2))
+            promotion_lag_entries_max=command.number("lag", 2),
+            members_may_forget=bool(command.number("relaxed", 0)))
         self.nodes = {id_: Node(id_) for id_ in range(1, nodes + 1)}
         replicas = command.number("replicas", nodes)
         for group in range(1, command.number("groups", 1) + 1):
@@ -219,6 +220,29 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         except ProposalError as error:
             self.lines.append(f"refused: {error}")
         self.drain(node)
+
+    def do_room(self, command: Command) -> None:
+        """room n1 none|again: all nodes that n1 holds up hear of its disk."""
+        node, full = self.nodes[command.node()], command.arguments[1] == "none"
+        for other in self.alive():
+            if other is not node:
+                other.core.peer_full(node.id, full)
+                self.drain(other)
+
+    def do_fits(self, command: Command) -> list[str]:
+        """fits n1 g1: whether n1 would take records for g1."""
+        return [str(self.nodes[command.node()].core.records_fit(command.group())).lower()]
+
+    def do_make_way(self, command: Command) -> list[str] | None:
+        """make-way n1 g1: the disk of n1 has no room for records."""
+        node = self.nodes[command.node()]
+        try:
+            under_way = node.core.make_way(command.group())
+        except ProposalError as error:
+            self.lines.append(f"refused: {error}")
+            return None
+        self.drain(node)
+        return None if under_way else [f"n{node.id} keeps g{command.group()}"]
 
     def do_resign(self, command: Command) -> None:
         """resign n1 g1 why: give up leadership."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from multiraft.leases import OUTSTANDING_MAX, Answer, LeaseEvent, LeaseEventKind, Liveness, Question
 
-GRANTED, WITHDRAWN, HELD, LOST, MISMATCH, LED = LeaseEventKind
+GRANTED, WITHDRAWN, HELD, LOST, MISMATCH, LED, FULL = LeaseEventKind
 LEASE, INTERVAL = 600, 150
 
 
@@ -151,9 +151,9 @@ def test_messages_of_an_earlier_life_are_dropped():
     assert n2.events() == [] and reborn.events() == []
     # The answer of an answerer's earlier life does not count either.
     [(_, question)] = reborn.questions(450)
-    reborn.answered(460, 2, Answer(5, 2, 99))
+    reborn.answered(460, 2, Answer(5, 2, 99, 0))
     reborn.events()
-    reborn.answered(470, 2, Answer(4, 2, question.sequence))
+    reborn.answered(470, 2, Answer(4, 2, question.sequence, 0))
     assert reborn.events() == []
 
 
@@ -200,6 +200,24 @@ def test_a_new_version_of_the_led_list_is_reported_once():
         ask(n1, n2, now_ms)
     assert [event for event in n2.events() if event.kind is LED] == [
         LeaseEvent(LED, 1, 0), LeaseEvent(LED, 1, 4)]
+
+
+def test_a_full_disk_is_told_with_each_answer_and_reported_when_it_changes():
+    n1, n2 = node(1), node(2)
+    for now_ms, full in ((0, False), (150, True), (300, True), (450, False)):
+        n2.publish({}, {}, 0, healthy=True, full=full)
+        ask(n1, n2, now_ms)
+    assert [event for event in n1.events() if event.kind is FULL] == [
+        LeaseEvent(FULL, 2, 1), LeaseEvent(FULL, 2, 0)]
+
+
+def test_a_full_disk_is_told_again_to_whoever_lost_the_lease():
+    n1, n2 = node(1), node(2)
+    n2.publish({}, {}, 0, healthy=True, full=True)
+    ask(n1, n2, 0)
+    n1.expire(LEASE)
+    ask(n1, n2, 2 * LEASE)
+    assert kinds(n1) == [HELD, FULL, LOST, HELD, FULL]
 
 
 def test_unanswered_questions_are_bounded():

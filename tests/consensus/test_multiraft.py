@@ -20,7 +20,8 @@ from multiraft.group import Group, Role
 from multiraft.memory_store import MemoryStore
 from multiraft.messages import Append, AppendReply, Status, VoteReply, VoteRequest
 from multiraft.multiraft import MultiRaft
-from multiraft.tail import PartitionTail, open_payload
+from multiraft.openings import open_payload, seal_payload
+from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, EntryKind
 from tests.consensus.cluster import Cluster
 from tests.consensus.solo import GROUP, Solo
@@ -84,7 +85,7 @@ def test_a_refused_batch_leaves_no_trace():
     assert leader.status(1) == before
     assert payload == untouched
     with pytest.raises(ProposalError, match="not open"):
-        leader.propose(1, EntryKind.PARTITION_SEAL, b"", 78)
+        leader.propose(1, EntryKind.PARTITION_SEAL, seal_payload(1), 78)
     assert leader.status(1) == before
 
 

@@ -16,17 +16,18 @@ from multiraft.errors import (
     ProducerFenced,
     UnknownPartition,
 )
-from multiraft.tail import (
-    BATCHES_PER_WINDOW,
+from multiraft.openings import (
     OPEN_STRUCT,
-    PRODUCERS_PER_PARTITION_MAX,
+    SEAL_STRUCT,
     Opening,
-    PartitionTail,
     open_payload,
     parse_open,
-    window_batches,
+    parse_seal,
+    seal_payload,
 )
+from multiraft.tail import PRODUCERS_PER_PARTITION_MAX, PartitionTail
 from multiraft.types import BatchInfo, Entry, EntryKind
+from multiraft.windows import BATCHES_PER_WINDOW, carried, extended, window_batches
 
 P = 7  # a partition incarnation
 
@@ -64,6 +65,11 @@ def control(tail, kind, partition=P, base_offset=-1, payload=b""):
     tail.append(made)
 
 
+def seal(tail, partition=P, base_offset=-1):
+    payload = seal_payload(tail.tail_state(partition).epoch)
+    control(tail, EntryKind.PARTITION_SEAL, partition, base_offset, payload)
+
+
 def opened(epoch=1, start=0, base=0):
     tail = PartitionTail(group=3)
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(epoch, start, base))
@@ -91,18 +97,18 @@ def test_high_watermark_follows_apply_and_not_append():
     assert (tail.high_watermark(P), tail.next_offset(P)) == (3, 5)
 
 
-def test_a_partition_is_empty_until_its_opening_is_applied():
+def test_a_partition_is_not_known_until_its_opening_is_applied():
     tail = PartitionTail(3)
-    assert tail.span(P) == (0, 0, 0)
+    assert tail.applied(P) is None
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(1))
     put(tail, info(4))
-    assert tail.span(P) == (0, 0, 4)
+    assert tail.applied(P) is None and tail.epoch_of(P) == 1
     tail.apply(2)
-    assert tail.span(P) == (0, 4, 4)
-    control(tail, EntryKind.PARTITION_SEAL)
+    assert tail.applied(P)[:6] == (1, 0, 4, 0, False, 0)
+    seal(tail)
     tail.apply(3)
-    assert tail.span(P) == (0, 4, 4)
-    assert tail.span(99, start_offset=7) == (7, 7, 7)
+    assert tail.applied(P).sealed
+    assert tail.applied(99) is None and tail.epoch_of(99) == 0
 
 
 def test_entries_without_partition_take_an_index_and_nothing_else():
@@ -136,8 +142,11 @@ def bad_entries(tail):
     yield "no partition incarnation", entry(tail, EntryKind.PARTITION_OPEN, 0,
                                             payload=open_payload(1))
     yield "its end is 0", entry(tail, EntryKind.LOG_START, P, 1)
-    yield "its end is 0", entry(tail, EntryKind.PARTITION_SEAL, P, 5)
-    yield "which is not open", entry(tail, EntryKind.PARTITION_SEAL, 8)
+    yield "its end is 0", entry(tail, EntryKind.PARTITION_SEAL, P, 5, seal_payload(2))
+    yield "at epoch 2, sealed at 1", entry(tail, EntryKind.PARTITION_SEAL, P, -1, seal_payload(1))
+    yield "at epoch 2, sealed at 3", entry(tail, EntryKind.PARTITION_SEAL, P, -1, seal_payload(3))
+    yield "a PARTITION_SEAL payload has", entry(tail, EntryKind.PARTITION_SEAL, P)
+    yield "which is not open", entry(tail, EntryKind.PARTITION_SEAL, 8, -1, seal_payload(1))
     late = entry(tail, EntryKind.NOOP)
     late.index += 1
     yield "does not follow", late
@@ -153,7 +162,7 @@ def test_a_follower_says_why_an_entry_contradicts_its_tail():
 def test_an_opening_behind_the_end_is_refused_and_one_at_the_end_continues():
     tail = opened(epoch=1)
     put(tail, info(4))
-    control(tail, EntryKind.PARTITION_SEAL)
+    seal(tail)
     behind = entry(tail, EntryKind.PARTITION_OPEN, P, payload=open_payload(2, 3))
     assert "ends at 4, opened at 3" in tail.verify(behind)
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(3, 9, 40))
@@ -179,6 +188,10 @@ def test_open_payload_is_packed_little_endian_and_comes_back():
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0" * 23, OPEN_STRUCT.pack(2, 0, 1, 0),
+                                     OPEN_STRUCT.pack(1, 0, 1, 0) + bytes(8),
+                                     OPEN_STRUCT.pack(3, 0, 1, 0) + bytes(8),
+                                     OPEN_STRUCT.pack(2, 0, 1, 4) + b"\5" + bytes(7),
+                                     OPEN_STRUCT.pack(2, 0, 1, 4) + b"\xff" * 8,
                                      OPEN_STRUCT.pack(1, 0, 1, -1),
                                      OPEN_STRUCT.pack(1, 1 << 31, 1, 0)])
 def test_a_foreign_open_payload_is_refused(payload):
@@ -186,12 +199,18 @@ def test_a_foreign_open_payload_is_refused(payload):
         parse_open(payload)
 
 
+@pytest.mark.parametrize("payload", [b"", SEAL_STRUCT.pack(2, 1), SEAL_STRUCT.pack(1, 1) + b"x"])
+def test_a_foreign_seal_payload_is_refused(payload):
+    with pytest.raises(CorruptEntry):
+        parse_seal(payload)
+
+
 def test_opening_is_idempotent_per_epoch_even_after_the_seal():
     tail = opened(epoch=1)
     put(tail, info(2))
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(1))
     assert tail.next_offset(P) == 2
-    control(tail, EntryKind.PARTITION_SEAL)
+    seal(tail)
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(1))
     assert not tail.is_open(P)
 
@@ -200,7 +219,7 @@ def test_a_sealed_partition_takes_no_data_but_still_answers_retries():
     tail = opened()
     first = info(2, producer=5)
     put(tail, first)
-    control(tail, EntryKind.PARTITION_SEAL, base_offset=2)
+    seal(tail, base_offset=2)
     with pytest.raises(PartitionSealed, match="offset 2"):
         tail.admit(P, info(2, producer=5, sequence=2))
     assert tail.admit(P, first) == (0, 0, True, 2)
@@ -211,7 +230,7 @@ def test_a_sealed_partition_takes_no_data_but_still_answers_retries():
 def test_a_new_epoch_in_the_same_group_forgets_the_windows_and_truncate_restores_them():
     tail = opened()
     put(tail, info(1, producer=5))
-    control(tail, EntryKind.PARTITION_SEAL)
+    seal(tail)
     before = tail.windows(P), tail._windows[P]
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(2, 1))
     put(tail, info(1, producer=5))
@@ -339,6 +358,16 @@ def rebuild(log, length):
 
 
 @st.composite
+def some_carried(draw, end):
+    """What another group may have known of a partition that ended there: base offsets differ."""
+    offsets = draw(st.lists(st.integers(0, max(0, end - 1)), unique=True, max_size=min(end, 4)))
+    windows = {}
+    for producer, offset in zip(draw(st.permutations(range(5))), sorted(offsets), strict=False):
+        windows[producer] = extended(None, info(1, producer), offset, 1)
+    return carried(dict(list(windows.items())[:3]))
+
+
+@st.composite
 def candidate(draw, tail):
     """An entry that a leader with this tail might append; None = refused."""
     partition = draw(st.sampled_from(PARTITIONS))
@@ -360,8 +389,14 @@ def candidate(draw, tail):
         made = entry(tail, kind, partition, tail.next_offset(partition), b"", batch)
     elif kind == EntryKind.PARTITION_OPEN:
         end = tail.next_offset(partition) if partition in tail.partitions() else 0
-        payload = open_payload(draw(st.integers(1, 4)), end + draw(st.integers(0, 1)))
+        start = end + draw(st.integers(0, 1))
+        payload = open_payload(draw(st.integers(1, 4)), start)
+        if draw(st.booleans()):
+            payload = open_payload(draw(st.integers(1, 4)), start, draw(st.integers(0, 9)),
+                                   draw(st.integers(0, start)), draw(some_carried(start)))
         made = entry(tail, kind, partition, payload=payload)
+    elif kind == EntryKind.PARTITION_SEAL:
+        made = entry(tail, kind, partition, -1, seal_payload(draw(st.integers(1, 4))))
     else:
         made = entry(tail, kind, partition,
                      draw(st.integers(0, 6)) if kind == EntryKind.LOG_START else -1)
@@ -424,11 +459,21 @@ def test_a_window_keeps_five_batches():
     assert batches[-1] == (8, 8, 8, 10)
 
 
+def test_a_snapshot_of_version_1_is_read():
+    tail = opened()
+    put(tail, info(2, producer=5))
+    tail.apply(tail.last_index)
+    old = tail.snapshot()
+    old["version"] = 1
+    old["partitions"] = [[*row[:6], row[8]] for row in old["partitions"]]
+    assert PartitionTail.restore(old).snapshot() == tail.snapshot()
+
+
 @pytest.mark.parametrize("damage", [
-    lambda s: s.pop("partitions"), lambda s: s.update(version=2),
+    lambda s: s.pop("partitions"), lambda s: s.update(version=3),
     lambda s: s.update(partitions=[[1, 2]]), lambda s: s.update(partitions=3),
-    lambda s: s["partitions"][0].__setitem__(6, [[5, b"short"]]),
-    lambda s: s["partitions"][0].__setitem__(6, [[5, 26]])])
+    lambda s: s["partitions"][0].__setitem__(8, [[5, b"short"]]),
+    lambda s: s["partitions"][0].__setitem__(8, [[5, 26]])])
 def test_a_malformed_snapshot_is_a_typed_error(damage):
     tail = opened()
     tail.apply(1)

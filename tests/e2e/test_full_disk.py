@@ -24,6 +24,9 @@ RESERVED_BYTES = 8 << 20
 STORAGE = f"\n[storage]\nreserved_bytes = {RESERVED_BYTES}\n"
 
 
+TOPICS = ("a", "b", "c", "d", "e", "f")
+
+
 @contextlib.contextmanager
 def small_disk(directory: Path) -> Iterator[Path]:
     """A filesystem of its own, in memory."""
@@ -56,9 +59,25 @@ def lonely(tmp_path) -> Iterator[World]:
             world.dev.down()
 
 
-def data_of(world: World) -> Path:
-    """Where the node keeps its data."""
-    return dev_state.node_directory(world.dev.directory, 1) / "data"
+@pytest.fixture
+def three(tmp_path) -> Iterator[World]:
+    """Three nodes, the data of the first two on small disks."""
+    world = World(tmp_path / "dev", 3, 4, 3)
+    for node in (1, 2):
+        with open(world.config(node), "a", encoding="utf-8") as config:
+            config.write(STORAGE)
+    with small_disk(data_of(world)), small_disk(data_of(world, 2)):
+        try:
+            world.dev.up(UP_S)
+            yield world
+        finally:
+            print(world.logs())
+            world.dev.down()
+
+
+def data_of(world: World, node: int = 1) -> Path:
+    """Where a node keeps its data."""
+    return dev_state.node_directory(world.dev.directory, node) / "data"
 
 
 def fill(path: Path) -> None:
@@ -68,9 +87,9 @@ def fill(path: Path) -> None:
             file.write(bytes(1 << 16))
 
 
-def produce_once(world: World, topic: str) -> int:
+def produce_once(world: World, topic: str, node: int = 1) -> int:
     """The code that one batch is answered with."""
-    with world.session(1) as session:
+    with world.session(node) as session:
         incarnation = session.partition(topic).incarnation
         return session.produce(incarnation, batch(b"one more")).code
 
@@ -124,3 +143,49 @@ def test_filling_up_under_load_loses_nothing_that_was_acknowledged(lonely):
     world.dev.kill(1)
     world.dev.start(1)
     assert read_all(world, "load") == sorted(acknowledged)
+
+
+def lead_all(world: World, node: int) -> None:
+    """The node leads all groups that the topics are in."""
+    with blocking.Client(list(world.addresses)) as client:
+        for group in {client.describe_topic(topic).partitions[0].group for topic in TOPICS}:
+            client.group_transfer(group, node)
+    wait_for(lambda: all(world.leader_of(topic) == node for topic in TOPICS), "one leads all",
+             UP_S)
+
+
+def test_a_node_whose_disk_is_full_leaves_the_leading_to_others(three):
+    world = three
+    for topic in TOPICS:
+        world.create(topic)
+    lead_all(world, 1)
+    ballast = data_of(world) / "ballast"
+    fill(ballast)
+    wait_for(lambda: all(world.leader_of(topic) in (2, 3) for topic in TOPICS),
+             "the others lead", UP_S)
+    with blocking.Client(list(world.addresses)) as client, client.producer() as producer:
+        for topic in TOPICS:
+            producer.send(Record(topic, b"taken", partition=0))
+    assert log_events(world, 1, "making way")
+    ballast.unlink()
+    wait_for(lambda: log_events(world, 1, "there is room again"), "there is room", UP_S)
+    for topic in TOPICS:
+        assert read_all(world, topic) == [b"taken"]
+
+
+def test_a_leader_with_room_refuses_what_no_majority_could_store(three):
+    """Else the records would wait, and nobody would know what became of them."""
+    world = three
+    for topic in TOPICS:
+        world.create(topic)
+    lead_all(world, 3)
+    ballasts = [data_of(world, node) / "ballast" for node in (1, 2)]
+    for ballast in ballasts:
+        fill(ballast)
+    wait_for(lambda: {tuple(said["fields"]) for said in log_events(world, 3, "room")}
+             == {(1, True), (2, True)}, "node 3 has heard of it", UP_S)
+    assert {produce_once(world, topic, 3) for topic in TOPICS for _ in range(20)} == {
+        Code.STORAGE_FULL}
+    assert {world.leader_of(topic) for topic in TOPICS} == {3}, "there is nobody to leave them to"
+    ballasts[0].unlink()
+    wait_for(lambda: produce_once(world, "a", 3) == Code.OK, "two of three have room", UP_S)

@@ -9,13 +9,14 @@ it, these tests fail.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
 
-from admin_cli.connection import open_client
-from multiraft.client import Record
+from chaos.backends.backend import PARTITION, ClusterSpec, all_links
+from chaos.backends.processes import ProcessBackend
+from multiraft.client import Record, blocking
 from multiraft.wire import Code
 from multiraft.wire.messages import (
     LATEST,
@@ -26,7 +27,7 @@ from multiraft.wire.messages import (
     ListOffsets,
     OffsetQuery,
 )
-from tests.e2e import freezing, namespaces, raw
+from tests.e2e import freezing, raw
 from tests.e2e.world import wait_for
 
 TOPIC = "orders"
@@ -55,34 +56,37 @@ class Deposed(NamedTuple):
 @pytest.fixture(scope="module")
 def deposed(tmp_path_factory) -> Iterator[Deposed]:
     """See the module's docstring."""
-    missing = namespaces.why_not() or freezing.why_not()
+    missing = freezing.why_not()
     if missing:
-        pytest.skip(f"a leader cannot be cut off here: {missing}")
+        pytest.skip(f"a leader cannot be held here: {missing}")
     with contextlib.ExitStack() as stack:
-        directory = tmp_path_factory.mktemp("cluster") / "dev"
-        dev, network = stack.enter_context(namespaces.start(directory))
-        incarnation, group, old = _filled(dev)
-        session = stack.enter_context(raw.Session(dev.record.node(old).client_address))
-        stack.enter_context(freezing.frozen(dev.record.node(old).pid, "liveness"))
-        network.cut(old)
-        other = next(node for node in dev.record.nodes if node.id != old)
-        with raw.Session(other.client_address) as watching:
+        cluster = stack.enter_context(
+            ProcessBackend(tmp_path_factory.mktemp("cluster"), ClusterSpec(nodes=3, groups=2)))
+        if PARTITION not in cluster.kinds:
+            pytest.skip(f"a leader cannot be cut off here: {cluster.left_out[PARTITION]}")
+        cluster.up()
+        incarnation, group, old = _filled(cluster.servers())
+        session = stack.enter_context(raw.Session(cluster.address(old)))
+        stack.enter_context(freezing.frozen(cluster.pid(old), "liveness"))
+        others = [node for node in cluster.nodes() if node != old]
+        cluster.cut(all_links([old], others))
+        with raw.Session(cluster.address(others[0])) as watching:
             new = wait_for(lambda: _leader(watching, old), "somebody else leads")
-        with raw.Session(dev.record.node(new).client_address) as leading:
+        with raw.Session(cluster.address(new)) as leading:
             wait_for(lambda: leading.produce(
                 incarnation, raw.batch(*[b"since"] * SINCE)).code == Code.OK,
                 "the new leader acknowledges")
         yield Deposed(session, group, incarnation)
 
 
-def _filled(dev) -> tuple[int, int, int]:
+def _filled(servers: Sequence[str]) -> tuple[int, int, int]:
     """The topic's partition: incarnation, group, leader."""
-    with open_client(dev.addresses, None) as client:
+    with blocking.Client(servers) as client:
         client.create_topic(TOPIC, 1)
         with client.producer() as producer:
             for _ in range(BEFORE):
                 producer.send(Record(TOPIC, b"before")).wait()
-    with raw.Session(dev.addresses[0]) as session:
+    with raw.Session(servers[0]) as session:
         found = wait_for(lambda: _known(session), "the leader is known")
     return found.incarnation, found.group, found.leader
 

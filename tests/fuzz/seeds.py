@@ -28,12 +28,22 @@ from node.metadata import MetadataState
 from node.metadata_commands import (
     AllocateProducerIds,
     CreateTopic,
+    DecideSwitch,
     NodeRecord,
+    PublishSwitch,
     RecordMembers,
     RegisterNode,
+    TrimChain,
     encode_command,
     plan_bootstrap,
 )
+from placement import cluster, plan
+from placement.cluster import NodeRow
+from placement.planner import make_plan
+from placement.policy import LEADERS, Options
+from tests.placement.clusters import STRICT, grown, only
+from tests.placement.clusters import cluster as placed_cluster
+from tests.placement.clusters import nodes as placement_nodes
 from tests.storage.damage import DIRECTORY, small_lane
 from tests.storage.world import (
     VOTERS,
@@ -45,7 +55,7 @@ from tests.storage.world import (
 )
 
 GOLDEN = Path(__file__).parents[1] / "core" / "golden"
-IMAGE_INDEX = 7
+IMAGE_INDEX = 17
 NODES = tuple(NodeRecord(number, 70 + number, 1, f"127.0.0.1:910{number}",
                          f"127.0.0.1:920{number}", "rack", 100, "0.1.0", 0)
               for number in (1, 2, 3))
@@ -167,7 +177,7 @@ def handshakes() -> list[bytes]:
 
 def liveness_headers() -> list[bytes]:
     """A question with an answer."""
-    return [cbor2.dumps({"question": [1, 2, 3, 4], "answer": [1, 2, 3]})]
+    return [cbor2.dumps({"question": [1, 2, 3, 4], "answer": [1, 2, 3, 0]})]
 
 
 def repair_frames() -> list[bytes]:
@@ -202,7 +212,9 @@ def partial_images() -> list[bytes]:
 def _commands() -> list:
     return [plan_bootstrap(bytes(16), NODES, 2, 3, 1), RegisterNode(NODES[0]),
             CreateTopic("t", bytes(range(16)), 2), AllocateProducerIds(10),
-            RecordMembers(1, 1, 5, (1, 2, 3))]
+            RecordMembers(1, 1, 5, (1, 2, 3)), DecideSwitch(1, 2, 1), DecideSwitch(1, 2, 2),
+            PublishSwitch(1, 2, 5, 3), DecideSwitch(2, 2, 1), DecideSwitch(2, 2, 2),
+            TrimChain(1, 4)]
 
 
 def commands() -> list[bytes]:
@@ -313,6 +325,23 @@ def histories() -> list[bytes]:
                   Event(3, "fault", -1, -1, "kill", {"on": True, "nodes": [1]})):
         writer.write(event)
     return ["".join(lines).encode()]
+
+
+#: A small cluster that needs moves of every kind.
+SNAPSHOT = grown(placed_cluster(placement_nodes(4, racks=2), 4, [1 << 20] * 6 + [9 << 20],
+                                factor=2), NodeRow(5, "r1"))
+
+
+def plans() -> list[bytes]:
+    """Plans for it: everything, a drain, and leaders alone."""
+    return [plan.save(made) for made in (
+        make_plan(SNAPSHOT, STRICT), make_plan(SNAPSHOT, STRICT, Options("drain", drain=(1, 2))),
+        make_plan(SNAPSHOT, only(LEADERS, 0), Options("leaders")))]
+
+
+def cluster_snapshots() -> list[bytes]:
+    """The cluster itself."""
+    return [cluster.save(SNAPSHOT)]
 
 
 def configurations() -> list[bytes]:

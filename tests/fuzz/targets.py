@@ -52,6 +52,9 @@ from multiraft.wire.schema import Malformed
 from node import config, known_nodes, liveness, peer_codec, repair, snapshots
 from node.errors import BadConfig
 from node.metadata_commands import InvalidCommand, decode_command
+from placement import PlacementError, canonical, cluster, plan
+from placement.errors import EditedPlan
+from placement.verify import verify
 from tests.fuzz import seeds
 from tests.storage.world import IDENTITY, SMALL
 
@@ -384,6 +387,23 @@ def history(data: bytes) -> None:
         list(read_history(path))
 
 
+def plan_file(data: bytes) -> None:
+    """A plan, its digest made right: whatever it says, it is judged and not tripped over."""
+    try:
+        made = plan.load(data)
+    except EditedPlan:
+        made = plan.identify(canonical.from_plain(plan.Plan, canonical.parse(data, len(data)),
+                                                  "plan"))
+    assert plan.load(plan.save(made)) == made
+    verify(made, seeds.SNAPSHOT, made.created_ms)
+
+
+def cluster_snapshot(data: bytes) -> None:
+    """What a plan is made from."""
+    found = cluster.load(data)
+    assert cluster.load(cluster.save(found)) == found
+
+
 def node_toml(data: bytes) -> None:
     """A node's configuration."""
     with tempfile.TemporaryDirectory() as directory:
@@ -418,6 +438,8 @@ TARGETS: dict[str, Target] = {
     "recovery": Target(recovery, (StorageError,), seeds.recoveries),
     "inspection": Target(inspected, (StorageError,), seeds.segments),
     "history": Target(history, (BadHistory,), seeds.histories),
+    "plan": Target(plan_file, (PlacementError,), seeds.plans),
+    "cluster-snapshot": Target(cluster_snapshot, (PlacementError,), seeds.cluster_snapshots),
     "node-toml": Target(node_toml, (BadConfig,), seeds.configurations),
 }
 

@@ -10,20 +10,23 @@ from hypothesis import strategies as st
 from multiraft.errors import CodecError
 from multiraft.types import Configuration
 from multiraft.wire.errors import Code
-from node import metadata, metadata_commands
+from node import metadata, metadata_chains, metadata_commands
 from node.metadata import (
     AllocateProducerIds,
     Bootstrap,
     BumpProducerEpoch,
     ChainLink,
     CreateTopic,
+    DecideSwitch,
     DeleteTopic,
     InvalidCommand,
     MetadataState,
     NodeRecord,
+    PublishSwitch,
     RecordMembers,
     RegisterNode,
     RemoveNode,
+    TrimChain,
     decode_command,
     encode_command,
     plan_bootstrap,
@@ -230,7 +233,7 @@ def test_an_overflowing_group_makes_exceptions_that_are_stored_found_and_deleted
 
 
 def test_a_full_exception_table_leaves_new_partitions_where_the_hash_puts_them(monkeypatch):
-    monkeypatch.setattr(metadata, "EXCEPTIONS_MAX", 0)
+    monkeypatch.setattr(metadata_chains, "EXCEPTIONS_MAX", 0)
     replica = Replica()
     crowd_one_group(replica, 300)
     state = replica.state
@@ -292,7 +295,8 @@ def test_a_bump_of_a_known_id_forgets_nobody(monkeypatch):
 
 @pytest.mark.parametrize("command", [
     bootstrap(nodes=5), RegisterNode(node(1, rack="r")), create("a"), DeleteTopic("a", uuid(1)),
-    AllocateProducerIds(1), BumpProducerEpoch(3, -1)], ids=lambda command: type(command).__name__)
+    AllocateProducerIds(1), BumpProducerEpoch(3, -1), DecideSwitch(3, 2, 7),
+    PublishSwitch(3, 2, 100, 5), TrimChain(3, 50)], ids=lambda command: type(command).__name__)
 def test_commands_come_back_from_bytes(command):
     assert decode_command(encode_command(command)) == command
     assert decode_command(memoryview(encode_command(command))) == command
@@ -340,6 +344,9 @@ commands = st.lists(st.one_of(
     st.builds(lambda number, boot: RegisterNode(node(number, boot_epoch=boot)),
               st.integers(0, 5), st.integers(0, 3)),
     st.builds(RemoveNode, st.integers(1, 6)),
+    st.builds(DecideSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9)),
+    st.builds(PublishSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9), st.just(1)),
+    st.builds(TrimChain, st.integers(1, 9), st.integers(0, 9)),
     st.builds(lambda group, at, order: RecordMembers(group, 1, at, tuple(order[:3])),
               st.integers(0, 9), st.integers(0, 3), st.permutations([1, 2, 3, 4]))), max_size=40)
 

@@ -42,6 +42,25 @@ async def test_the_batches_of_a_request_are_judged_one_by_one(tmp_path):
 
 
 @in_trio
+async def test_a_full_disk_refuses_what_is_led_here_and_sends_on_what_is_not(tmp_path):
+    """Else a client would wait at this node for room that another leader has."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        assert (await client.produce(topic, b"before")).code == Code.OK
+        node.space.full = True
+        refused = await client.produce(topic, b"none")
+        assert refused.code == Code.STORAGE_FULL
+        assert "full" in refused.error.text
+        assert node.space.refused == 1
+        node.core.resign(node.directory.place_of(topic).group, "test")
+        assert (await client.produce(topic, b"elsewhere")).code in (Code.NOT_LEADER,
+                                                                    Code.LEADER_UNKNOWN)
+        data = batch(b"nobody's")
+        answer = await client.ask(Produce("commit", 1_000, (BatchPart(99, len(data)),)), data)
+        assert answer.reply.results[0].code == Code.UNKNOWN_PARTITION
+
+
+@in_trio
 async def test_a_request_without_batches_is_answered(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         assert (await client.ask(Produce("commit", 1, ()))).reply.results == ()

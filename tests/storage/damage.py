@@ -118,6 +118,13 @@ def flips(data: bytes):
         yield at, bytes(damaged)
 
 
+def flipped(data: bytes, at: int) -> bytes:
+    """With another bit in one byte."""
+    damaged = bytearray(data)
+    damaged[at] ^= 4
+    return bytes(damaged)
+
+
 def model_position(disk: Disk, entry: int) -> int:
     """Where a lane entry starts in the first segment."""
     data = disk.read(FIRST)

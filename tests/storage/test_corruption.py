@@ -112,7 +112,7 @@ def test_a_damaged_batch_quarantines_its_group_only_and_is_never_served():
     assert store.groups[1].bounds.last_index == 5
     with pytest.raises(CorruptRange, match="group 1, index 3"):
         store.read_plan(1, 2, 4).execute()
-    fetch = store.fetch(100, 0, 1 << 20, 1 << 30)
+    fetch = store.fetch(1, 100, 0, 1 << 20, 1 << 30)
     with pytest.raises(CorruptRange):
         fetch.plan.execute()
     store.close()

@@ -128,7 +128,7 @@ def _compare_offsets(store, state) -> None:
         ends: dict[int, int] = {}
         for entry in found.entries:
             if entry.batch is not None:
-                fetch = store.fetch(entry.partition, entry.base_offset, 1, 1 << 40)
+                fetch = store.fetch(entry.group, entry.partition, entry.base_offset, 1, 1 << 40)
                 assert fetch.plan.execute() == [entry.payload]
                 ends[entry.partition] = entry.base_offset + entry.batch.count
         for partition, end in ends.items():

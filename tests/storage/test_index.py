@@ -88,14 +88,29 @@ def test_below_the_first_index_is_compacted():
         index.position(9)
 
 
-batches = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 50)), max_size=30)
+#: (records, highest timestamp, offsets in another group before it)
+batches = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 50),
+                             st.sampled_from((0, 0, 0, 2))), max_size=30)
+
+
+def spans(script) -> list[tuple[int, int, int]]:
+    """(base offset, end, timestamp) of each batch."""
+    found, offset = [], 0
+    for count, timestamp, elsewhere in script:
+        offset += elsewhere
+        found.append((offset, offset + count, timestamp))
+        offset += count
+    return found
+
+
+def put(index: PartitionIndex, number: int, base: int, end: int, timestamp: int) -> None:
+    index.append(base, end - base, 2 * number + 1, timestamp)
 
 
 def partition_of(script) -> PartitionIndex:
-    index, offset = PartitionIndex(9, 1), 0
-    for number, (count, timestamp) in enumerate(script):
-        index.append(offset, count, 2 * number + 1, timestamp)
-        offset += count
+    index = PartitionIndex(9, 1)
+    for number, span in enumerate(spans(script)):
+        put(index, number, *span)
     return index
 
 
@@ -104,29 +119,25 @@ def test_every_offset_is_found_in_its_batch(script, offset):
     index = partition_of(script)
     index._check()
     slot = index.find(offset)
-    if offset < index.end_offset:
-        base, end, _ = index.batch(slot)
-        assert base <= offset < end
-    elif script:
-        assert slot == len(script) - 1
+    found = index.batch(slot)[:2] if slot >= 0 else (0, 0)
+    holding = [(base, end) for base, end, _ in spans(script) if base <= offset < end]
+    assert ([found] if found[0] <= offset < found[1] else []) == holding
 
 
 @given(batches, st.integers(0, 60))
 def test_a_timestamp_finds_the_first_batch_that_reaches_it(script, timestamp):
     index = partition_of(script)
-    expected = [at for at, (_, latest) in enumerate(script) if latest >= timestamp]
+    expected = [at for at, (_, latest, _) in enumerate(script) if latest >= timestamp]
     assert index.find_timestamp(timestamp) == (expected[0] if expected else len(script))
 
 
 @given(batches, st.integers(0, 30))
 def test_a_partition_joined_from_two_parts_is_the_whole(script, at):
     whole, first, second = partition_of(script), PartitionIndex(9, 1), PartitionIndex(9, 1)
-    offset = 0
-    for number, (count, timestamp) in enumerate(script):
-        part = first if number < at else second
-        part.append(offset, count, 2 * number + 1, timestamp)
-        offset += count
+    for number, span in enumerate(spans(script)):
+        put(first if number < at else second, number, *span)
     first.extend(PartitionIndex.unpack(second.pack(), 1))
+    first._check()
     assert first.pack() == whole.pack()
 
 
@@ -135,5 +146,27 @@ def test_a_cut_partition_ends_where_its_first_lost_batch_began(script, first_gon
     index = partition_of(script)
     index.cut(first_gone)
     index._check()
-    kept = [count for number, (count, _) in enumerate(script) if 2 * number + 1 < first_gone]
-    assert (len(index), index.end_offset) == (len(kept), sum(kept))
+    kept = [end for number, (_, end, _) in enumerate(spans(script)) if 2 * number + 1 < first_gone]
+    begin = spans(script)[0][0] if script else 0
+    assert (len(index), index.end_offset) == (len(kept), kept[-1] if kept else begin)
+    for number, span in enumerate(spans(script)):
+        if number >= len(kept):
+            put(index, number, *span)
+    index._check()
+    assert index.pack() == partition_of(script).pack()
+
+
+@given(batches, st.data())
+def test_a_lost_batch_that_is_repaired_leaves_the_index_as_if_it_had_never_been_lost(script, data):
+    lost = data.draw(st.sets(st.integers(0, max(0, len(script) - 1)), max_size=4), "lost")
+    index = PartitionIndex(9, 1)
+    for number, span in enumerate(spans(script)):
+        if number not in lost:
+            put(index, number, *span)
+    index._check()
+    for number in data.draw(st.permutations(sorted(lost & set(range(len(script))))), "order"):
+        base, end, timestamp = spans(script)[number]
+        index.repair(base, end - base, 2 * number + 1, timestamp)
+        index._check()
+    if len(lost) < len(script):
+        assert index.pack() == partition_of(script).pack()

@@ -116,7 +116,7 @@ def test_a_tombstone_is_all_that_is_left_and_stays(disk, restarts, checkpoints):
     assert sorted(story.store.groups) == [2]
     assert story.store.is_removed(1)
     assert story.store.tombstone(1) == (3, 0)
-    assert story.store.fetch(PARTITION, 0, 1 << 20, 1 << 30).next_offset == 0
+    assert story.store.fetch(1, PARTITION, 0, 1 << 20, 1 << 30).next_offset == 0
     with pytest.raises(StaleIncarnation):
         story.store.create_group(1, 0, NOBODY)
     restored = story.store.create_group(1, 1, NOBODY)
@@ -151,7 +151,7 @@ def test_a_second_life_is_not_mixed_with_the_first(disk, restarts, checkpoints):
     restored = story.store.groups[1]
     assert (restored.bounds.last_index, restored.applied) == (5, 3)
     assert (restored.configuration_index, restored.configuration) == (3, LEFT)
-    assert story.store.fetch(PARTITION, 0, 1 << 20, 1 << 30).next_offset == 1
+    assert story.store.fetch(1, PARTITION, 0, 1 << 20, 1 << 30).next_offset == 1
 
 
 def test_a_tombstone_that_is_not_durable_has_not_happened(disk):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 from multiraft.ready import Writes
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, Disk
-from tests.storage.world import VOTERS, data_entry, open_entry, open_store, write
+from tests.storage.world import SMALL, VOTERS, data_entry, open_entry, open_store, write
 
 
 class Worker:
@@ -150,3 +151,24 @@ def test_a_checkpoint_syncs_the_file_that_was_written_last():
     disk.filesystem.power_loss(random.Random(1))
     again = open_store(disk.filesystem, DIRECTORY)
     assert not again.groups[1].quarantined
+
+
+def test_a_checkpoint_is_due_for_what_it_can_speak_of():
+    """Found by a seed with topics: due by what was written, a checkpoint that could only hold what
+    was synced was due again at once, for ever, and kept the disk from that very sync."""
+    disk = Disk()
+    config = dataclasses.replace(SMALL, checkpoint_bytes=1 << 10, checkpoint_growth_factor=0)
+    store = open_store(disk.filesystem, DIRECTORY, config)
+    store.create_group(1, 1, VOTERS)
+    worker = Worker(store)
+    worker.run(write(1, open_entry(1, 1, 1, 100), hard_state=HardState(1, 1)))
+    for index in range(2, 40):
+        worker.run(write(1, data_entry(1, index, 1, 100, index - 2, [b"x"])))
+    for _ in range(3):
+        if store.checkpoint_due:
+            plan = store.checkpoint_plan({}, None)
+            plan.execute()
+            store.checkpointed(plan)
+    assert not store.checkpoint_due
+    store.flushed(store.durable_position)
+    assert store.checkpoint_due

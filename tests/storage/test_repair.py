@@ -15,6 +15,7 @@ from tests.storage.damage import (
     DIRECTORY,
     FIRST,
     Disk,
+    flipped,
     flips,
     long_lane,
     model_position,
@@ -113,12 +114,6 @@ def test_any_damage_of_a_lane_can_be_repaired_for_good():
     assert repaired > 700
 
 
-def flipped(data: bytes, at: int) -> bytes:
-    damaged = bytearray(data)
-    damaged[at] ^= 4
-    return bytes(damaged)
-
-
 def test_a_repaired_batch_is_served_again_also_from_its_index_file():
     disk, _ = long_lane(with_checkpoint=True)
     healthy = open_store(disk.restored(disk.files()).filesystem, DIRECTORY)
@@ -139,7 +134,7 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
     again = open_store(disk.filesystem, DIRECTORY)
     assert not again.groups[1].quarantined
     assert entries_of(again, 1) == originals
-    fetched = again.fetch(100, 3, 1 << 20, 10)
+    fetched = again.fetch(1, 100, 3, 1 << 20, 10)
     assert fetched.plan is not None
     fetched.plan.execute()
 
@@ -170,7 +165,9 @@ def test_copies_of_another_term_are_refused():
     assert [*store.repair.quarantined(1).missing] == [missing]
 
 
-def test_terms_never_fall_while_entries_of_unknown_term_come_back_one_by_one():
+@pytest.mark.parametrize("pieces", [((3,), (4,), (5,), (6,)), ((3,), (4, 5), (6,)),
+                                    ((3, 4, 5, 6),)])
+def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(pieces):
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
@@ -185,15 +182,15 @@ def test_terms_never_fall_while_entries_of_unknown_term_come_back_one_by_one():
     lost = range(store._logs[1].index.position(3), store._logs[1].index.position(7))
     store.close()
     disk.filesystem.overwrite(FIRST, lost.start, bytes(len(lost)))
-    for lost_index in (3, 4, 5, 6):
+    for piece in pieces:
         store = open_store(disk.filesystem, DIRECTORY)
         restored = store.create_group(1, 1, VOTERS)
         GroupLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
         log = store.repair.quarantined(1)
-        copy = originals[lost_index - 1]
-        put(store, store.repair.stage_copies(1, [copy], lambda: None))
+        copies = [originals[index - 1] for index in piece]
+        put(store, store.repair.stage_copies(1, copies, lambda: None))
         log.index._check()
-        assert log.index.term(lost_index) == copy.term
+        assert [log.index.term(index) for index in piece] == [copy.term for copy in copies]
         store.close()
     again = open_store(disk.filesystem, DIRECTORY)
     assert entries_of(again, 1) == originals
@@ -312,7 +309,8 @@ def test_damage_of_unknown_ownership_is_nothing_to_a_replica_that_was_removed():
     buried(Rounds(store), 2)
     core = Core({1: VOTERS})
     repairer = Repairer(1, store, core, lambda staged: None)
-    repairer.damaged(CorruptPlace(64, 128, "found by the scrub"))
+    at = model_position(disk, 2)  # a hard state
+    repairer.damaged(CorruptPlace(at, at + 72, "found by the scrub"))
     assert core.quarantined == [1]
     assert repairer.groups == {1}
 
@@ -393,6 +391,6 @@ def test_damage_of_compacted_entries_is_not_missed():
     assert isinstance(repairer.step(1), Ask)
     core.first_index = 3
     assert repairer.step(1) is None
-    assert len(submitted) == 1, "it is lifted"
+    assert len(submitted) == 2, "what stood there is written, and it is lifted"
     repairer.damaged(CorruptRange(2, 2, "found by the scrub"))
     assert 2 not in repairer.groups

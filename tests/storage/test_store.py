@@ -155,7 +155,7 @@ def test_a_dropped_suffix_is_overwritten(rounds):
     store = rounds.store
     assert store.entries(1, 6, 7) == tuple(new)
     assert store.last_within(1, 1, 1 << 30) == 7
-    fetch = store.fetch(PARTITION, 6, 1 << 20, 1 << 30)
+    fetch = store.fetch(1, PARTITION, 6, 1 << 20, 1 << 30)
     assert (fetch.buffers, fetch.next_offset) == ([new[1].payload], 7)
 
 
@@ -179,7 +179,7 @@ def test_an_index_below_the_first_is_compacted(rounds):
 def test_a_fetch_starts_with_the_batch_that_holds_the_offset(rounds):
     entries = fill(rounds, 10)
     for offset in (4, 5):
-        fetch = rounds.store.fetch(PARTITION, offset, 1, 1 << 30)
+        fetch = rounds.store.fetch(1, PARTITION, offset, 1, 1 << 30)
         assert fetch.buffers == [entries[4].payload]
         assert fetch.next_offset == 6
 
@@ -187,29 +187,29 @@ def test_a_fetch_starts_with_the_batch_that_holds_the_offset(rounds):
 def test_a_fetch_ends_below_the_given_offset(rounds):
     fill(rounds, 10)
     store = rounds.store
-    assert store.fetch(PARTITION, 0, 1 << 20, 7).next_offset == 6
-    assert store.fetch(PARTITION, 6, 1 << 20, 7) == ([], None, 6, 0)
-    assert store.fetch(PARTITION, 0, 1 << 20, 8).next_offset == 8
+    assert store.fetch(1, PARTITION, 0, 1 << 20, 7).next_offset == 6
+    assert store.fetch(1, PARTITION, 6, 1 << 20, 7) == ([], None, 6, 0)
+    assert store.fetch(1, PARTITION, 0, 1 << 20, 8).next_offset == 8
 
 
 def test_a_fetch_takes_as_many_batches_as_fit(rounds):
     entries = fill(rounds, 10)
     size = len(entries[2].payload)
-    fetch = rounds.store.fetch(PARTITION, 0, 3 * (size + 8), 1 << 30)
+    fetch = rounds.store.fetch(1, PARTITION, 0, 3 * (size + 8), 1 << 30)
     assert len(fetch.buffers) == 3
 
 
 def test_a_fetch_at_the_end_or_of_an_unknown_partition_is_empty(rounds):
     fill(rounds, 4)
-    assert rounds.store.fetch(PARTITION, 4, 100, 1 << 30) == ([], None, 4, 0)
-    assert rounds.store.fetch(PARTITION + 1, 0, 100, 1 << 30) == ([], None, 0, 0)
+    assert rounds.store.fetch(1, PARTITION, 4, 100, 1 << 30) == ([], None, 4, 0)
+    assert rounds.store.fetch(1, PARTITION + 1, 0, 100, 1 << 30) == ([], None, 0, 0)
 
 
 def test_a_fetch_below_the_first_offset_says_where_the_partition_begins(rounds):
     rounds.run(write(1, open_entry(1, 1, 1, PARTITION),
                      data_entry(1, 2, 1, PARTITION, 100, [b"x"])))
     with pytest.raises(OffsetTooLow, match="offset 99 is below the first, 100"):
-        rounds.store.fetch(PARTITION, 99, 100, 1 << 30)
+        rounds.store.fetch(1, PARTITION, 99, 100, 1 << 30)
 
 
 def test_a_cold_fetch_reads_and_verifies_and_ends_where_memory_begins(disk):
@@ -220,7 +220,7 @@ def test_a_cold_fetch_reads_and_verifies_and_ends_where_memory_begins(disk):
     offset, batches = 0, []
     kinds = []
     while offset < 76:
-        fetch = store.fetch(PARTITION, offset, 1 << 20, 1 << 30)
+        fetch = store.fetch(1, PARTITION, offset, 1 << 20, 1 << 30)
         kinds.append("cold" if fetch.plan else "hot")
         batches += fetch.plan.execute() if fetch.plan else fetch.buffers
         offset = fetch.next_offset
@@ -246,17 +246,17 @@ def test_a_cold_read_takes_what_is_not_written_yet_from_memory(disk):
 def test_a_timestamp_leads_to_the_first_batch_that_reaches_it(rounds):
     fill(rounds, 10)
     first_at = rounds.store.first_at
-    assert first_at(PARTITION, 0, 0, 100) == 0
-    assert first_at(PARTITION, 4001, 0, 100) == 4
-    assert first_at(PARTITION, 10001, 0, 100) is None
+    assert first_at(1, PARTITION, 0, 0, 100) == 0
+    assert first_at(1, PARTITION, 4001, 0, 100) == 4
+    assert first_at(1, PARTITION, 10001, 0, 100) is None
 
 
 def test_a_timestamp_is_not_looked_for_below_the_log_start_or_above_what_is_committed(rounds):
     fill(rounds, 10)
     first_at = rounds.store.first_at
-    assert first_at(PARTITION, 0, 7, 100) == 7, "inside a batch: its first records are gone"
-    assert first_at(PARTITION, 4001, 4, 6) == 4
-    assert first_at(PARTITION, 4001, 4, 5) is None, "its last record is not committed"
+    assert first_at(1, PARTITION, 0, 7, 100) == 7, "inside a batch: its first records are gone"
+    assert first_at(1, PARTITION, 4001, 4, 6) == 4
+    assert first_at(1, PARTITION, 4001, 4, 5) is None, "its last record is not committed"
 
 
 def test_where_timestamps_fall_again_the_answer_is_never_too_late(rounds):
@@ -266,9 +266,9 @@ def test_where_timestamps_fall_again_the_answer_is_never_too_late(rounds):
         entries.append(data_entry(1, number + 2, 1, PARTITION, number, [b"x"], stamp))
     rounds.run(write(1, *entries))
     first_at = rounds.store.first_at
-    assert [first_at(PARTITION, stamp, 0, 5) for stamp in (50, 51, 90, 91, 95, 96)] == [
+    assert [first_at(1, PARTITION, stamp, 0, 5) for stamp in (50, 51, 90, 91, 95, 96)] == [
         0, 1, 1, 4, 4, None]
-    assert first_at(PARTITION, 60, 2, 5) == 2, "offset 3 is the first; 2 cannot be ruled out"
+    assert first_at(1, PARTITION, 60, 2, 5) == 2, "offset 3 is the first; 2 cannot be ruled out"
 
 
 def test_a_complaint_finds_damage_in_either_copy(disk):
@@ -277,23 +277,45 @@ def test_a_complaint_finds_damage_in_either_copy(disk):
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     fill(rounds, 4)
-    assert store.verify_plan(PARTITION, 99) is None
-    assert store.verify_plan(77, 0) is None
-    store.verify_plan(PARTITION, 3).execute()
+    assert store.verify_plan(1, PARTITION, 99) is None
+    assert store.verify_plan(1, 77, 0) is None
+    store.verify_plan(1, PARTITION, 3).execute()
     payload = store.entries(1, 4, 4)[0].payload
     payload[-1] ^= 1  # of the cached copy only
     with pytest.raises(CorruptRange, match="memory"):
-        store.verify_plan(PARTITION, 3).execute()
+        store.verify_plan(1, PARTITION, 3).execute()
     store.close()
 
 
-def test_a_partition_that_moved_is_found_in_both_groups(rounds):
-    store = rounds.store
-    store.create_group(2, 1, VOTERS)
-    fill(rounds, 5)
-    rounds.run(write(2, open_entry(2, 1, 1, PARTITION), data_entry(2, 2, 1, PARTITION, 6, [b"x"])))
-    assert store.fetch(PARTITION, 5, 1 << 20, 1 << 30).next_offset == 6
-    assert store.fetch(PARTITION, 6, 1 << 20, 1 << 30).next_offset == 7
+def came_back(rounds) -> None:
+    """Offsets 0 to 3 in group 1, 4 in group 2, 5 and 6 in group 1 again."""
+    rounds.store.create_group(2, 1, VOTERS)
+    first = [data_entry(1, at + 2, 1, PARTITION, at, [b"x"], at) for at in range(4)]
+    rounds.run(write(1, open_entry(1, 1, 1, PARTITION), *first))
+    rounds.run(write(2, open_entry(2, 1, 1, PARTITION),
+                     data_entry(2, 2, 1, PARTITION, 4, [b"x"], 4)))
+    rounds.run(write(1, *[data_entry(1, at + 1, 1, PARTITION, at, [b"x"], at) for at in (5, 6)]))
+
+
+def test_a_partition_that_moved_away_and_back_is_read_link_by_link(rounds):
+    came_back(rounds)
+    fetch = rounds.store.fetch
+    assert fetch(1, PARTITION, 0, 1 << 20, 4).next_offset == 4
+    assert fetch(2, PARTITION, 4, 1 << 20, 5).next_offset == 5
+    assert fetch(1, PARTITION, 5, 1 << 20, 7).next_offset == 7
+    assert fetch(1, PARTITION, 4, 1 << 20, 7) == ([], None, 4, 0), "that is in group 2"
+    assert rounds.store.verify_plan(1, PARTITION, 4) is None
+    assert rounds.store.verify_plan(2, PARTITION, 4) is not None
+
+
+def test_a_timestamp_is_found_in_the_link_that_is_asked_for(rounds):
+    came_back(rounds)
+    first_at = rounds.store.first_at
+    assert first_at(1, PARTITION, 3, 0, 4) == 3
+    assert first_at(1, PARTITION, 4, 0, 4) is None
+    assert first_at(2, PARTITION, 4, 4, 5) == 4
+    assert first_at(1, PARTITION, 4, 5, 7) == 5
+    assert first_at(2, PARTITION + 1, 0, 0, 9) is None
 
 
 # ---- segments ------------------------------------------------------------------------------------
@@ -376,12 +398,12 @@ def test_a_later_incarnation_of_a_group_starts_empty(disk):
     rounds = Rounds(store)
     fill(rounds, 10)
     assert store.create_group(1, 2, VOTERS).bounds.last_index == 0
-    assert store.fetch(PARTITION, 0, 100, 1 << 30).buffers == []
+    assert store.fetch(1, PARTITION, 0, 100, 1 << 30).buffers == []
     rounds.run(write(1, noop_entry(1, 1, 1, incarnation=2), incarnation=2))
     store.close()
     store = open_store(filesystem, directory)
     assert store.groups[1].bounds.last_index == 1
-    assert store.fetch(PARTITION, 0, 100, 1 << 30).buffers == []
+    assert store.fetch(1, PARTITION, 0, 100, 1 << 30).buffers == []
     store.close()
 
 
@@ -431,7 +453,7 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     assert store.recovered.indexed_segments >= 3
     assert store.tails[1].high_watermark(PARTITION) == 2 * 196
     assert store.tails[1].next_offset(PARTITION) == 2 * 198
-    assert store.fetch(PARTITION, 0, 1 << 20, 1 << 30).next_offset == 396
+    assert store.fetch(1, PARTITION, 0, 1 << 20, 1 << 30).next_offset == 396
     store.close()
 
 

@@ -10,6 +10,8 @@ from multiraft.wire import PROTOCOL_VERSION
 from multiraft.wire import members as g
 from multiraft.wire import messages as m
 from multiraft.wire import nodes as n
+from multiraft.wire import placements as p
+from multiraft.wire import plans as w
 from multiraft.wire.connection import (
     NEED_DATA,
     PAUSED,
@@ -67,6 +69,10 @@ class Pair:
         return events(self.client, b"".join(self.server.send(event, payload)), self.step)
 
 
+LIMITS = w.PlanLimits(1 << 20)
+MOVES = (w.PlannedMove(1, w.REPLICA_CHANGE, 7, 1, 40, (1, 2, 3), (1, 2, 4), 4, 1 << 30, "DRAIN",
+                       ()),
+         w.PlannedMove(2, w.TOPIC_SWITCH, 1042, 0, 1, (7,), (9,), 0, 0, "OVERLOAD", (1,)))
 NODE = n.NodeRow(4, 1 << 62, 3, "h:1", "h:2", "r1", 100, "0.1.0", 1_700_000_000_000)
 EXCHANGES = [
     (m.Metadata(("a", "b")), m.MetadataReply(
@@ -96,6 +102,26 @@ EXCHANGES = [
     (n.NodeDescribe(4), n.NodeDescribeReply(n.NodeState(NODE, "down", 8, 3), (1, 2), (0,), ())),
     (n.RemoveNode(4), n.RemoveNodeReply()),
     (n.ScrubNode(4, 1 << 24), n.ScrubNodeReply(1 << 30, 1 << 24, 2)),
+    (p.PlacementExplain("a", 5, 10), p.PlacementExplainReply(
+        8, (p.PlacementRow(5, 77, 3, (p.LinkRow(1, 3, 0), p.LinkRow(2, 4, 100)), 3, 3),), True)),
+    (p.PartitionReplicas(77), p.PartitionReplicasReply((p.ReplicaRow(3, True, 1, True, 100),))),
+    (p.SwitchPartition(77, 3, 3), p.SwitchPartitionReply(3, 3)),
+    (w.PlanApply("ab" * 32, "cd" * 16, "all", 99, LIMITS, MOVES),
+     w.PlanApplyReply("ab" * 32, "running")),
+    (w.PlanControl("throttle", "ab" * 32, 1 << 20), w.PlanControlReply("ab" * 32, "running")),
+    (w.PlanStatus(), w.PlanStatusReply(
+        "ab" * 32, "all", "paused", "NODE_DOWN: node 3 is down", 5, 9, LIMITS, 2, 1 << 30, 1 << 20,
+        1 << 10, -1, (w.PhaseCount("learning", 1),),
+        (w.MoveStatus(1, "replicas:g7", w.REPLICA_CHANGE, "learning", 0, 5, 1 << 30, 1 << 20,
+                      "DRAIN", "node 4 lacks 9 bytes", (1, 2, 3), (1, 2, 4)),),
+        (w.NodeTraffic(4, 1, 0),), "")),
+    (w.SetNodeState(4, "draining"), w.SetNodeStateReply()),
+    (w.PlacementFacts(), w.PlacementFactsReply(
+        "cd" * 16, 17, 8, 3, 5, 2, (w.NodeIntent(4, "draining"),), ((3, 2),), ((1, 2),), "")),
+    (w.GroupLoads(3, 10), w.GroupLoadsReply(
+        4, 99, 5, 10, (w.GroupLoad(3, 1, 40, False, (1, 2), (3,), 1 << 20, 77),), True)),
+    (w.PartitionLoads((3, 4), 7), w.PartitionLoadsReply(
+        (w.PartitionLoad(9, "a", 0, 3, 1, 0, 1000),), True)),
     (m.GroupDescribe(3), m.GroupDescribeReply(
         1, 3, 1, "leader", 4, 1, 1, 1, 9, 8, 7, 7, -1, True, (1, 2), (3,), (1, 4), "", False, 2,
         10, 20, 30, (MemberProgress(2, "replicate", 5, 6, 4, 100, 200),))),

@@ -1,0 +1,80 @@
+"""Where the partitions of a topic are and why, put together from what nodes say.
+
+Contract.  The shapes here are those of the JSON.  Metadata say where a partition is; how far a
+switch is that is under way, the leaders of its two groups say, each of its own replica.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from admin_cli.failures import NotFound
+from multiraft.client import blocking
+from multiraft.wire import errors as wire
+
+#: A switch that is under way: what has happened, and what it waits for.
+DECIDED, SEALED, OPENED = "decided", "sealed", "opened"
+WAITS = {DECIDED: "the leader of group {group} has to seal it; appends go on there",
+         SEALED: "the leader of group {to_group} has to open it; appends wait",
+         OPENED: "the metadata have to publish it; appends go on in group {to_group}"}
+
+
+def placements(client: Any, topic: str, partition: int | None) -> list[dict[str, Any]]:
+    """Each partition, or one, with its links and what is under way.  Raises ``NotFound``."""
+    rows = client.explain_placement(topic)
+    if partition is not None and not 0 <= partition < len(rows):
+        raise NotFound(f"topic {topic!r} has partitions 0 to {len(rows) - 1}, not {partition}.")
+    leaders = {row.group: row.leader for row in client.group_list()}
+    return [_placement(client, row, leaders) for row in rows
+            if partition in (None, row.partition)]
+
+
+def _placement(client: Any, row: Any, leaders: dict[int, int]) -> dict[str, Any]:
+    ends = [link.start_offset for link in row.links[1:]] + [None]
+    links = [{"epoch": link.epoch, "group": link.group, "start_offset": link.start_offset,
+              "end_offset": end, "leader": leaders.get(link.group) or None,
+              "reason": _reason(link, row.hashed_group)}
+             for link, end in zip(row.links, ends, strict=True)]
+    found = {"partition": row.partition, "incarnation": row.incarnation,
+             "epoch": row.links[-1].epoch, "group": row.links[-1].group,
+             "hashed_group": row.hashed_group, "links": links, "switch": None}
+    if row.switch_epoch:
+        step = _step(client, row, leaders)
+        found["switch"] = {"epoch": row.switch_epoch, "to_group": row.switch_group, "step": step,
+                           "waits_for": WAITS[step].format(group=found["group"],
+                                                           to_group=row.switch_group)}
+    return found
+
+
+def _reason(link: Any, hashed_group: int) -> str:
+    """Why a part of a partition is where it is."""
+    if link.epoch == 1:
+        return ("the hash puts it there" if link.group == hashed_group else
+                f"group {hashed_group}, where the hash puts it, was above its share when the topic "
+                f"was created")
+    if link.group == hashed_group:
+        return "switched there, where the hash puts it"
+    return f"switched there; the hash puts it into group {hashed_group}"
+
+
+def _step(client: Any, row: Any, leaders: dict[int, int]) -> str:
+    """How far a switch is, as far as the two leaders answer."""
+    addresses = {node.id: node.client_address for node in client.cluster_status().nodes}
+    here = _replica(client, row, row.links[-1].group, leaders, addresses)
+    there = _replica(client, row, row.switch_group, leaders, addresses)
+    if there is not None and there.epoch >= row.switch_epoch:
+        return OPENED
+    return SEALED if here is not None and here.sealed else DECIDED
+
+
+def _replica(client: Any, row: Any, group: int, leaders: dict[int, int],
+             addresses: dict[int, str]) -> Any:
+    """The partition in a group, as that group's leader has it; None = it does not say."""
+    address = addresses.get(leaders.get(group, 0))
+    if address is None:
+        return None
+    try:
+        replicas = client.partition_replicas(row.incarnation, address)
+    except (wire.RequestError, blocking.NoNodeAnswered):
+        return None
+    return next((replica for replica in replicas if replica.group == group), None)

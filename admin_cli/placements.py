@@ -1,0 +1,108 @@
+"""`multiraft placement`: where partitions are and why, and a switch of one to another group.
+
+Contract.  A switch is begun by one request and goes on by itself; the command looks until it is
+through, and one that was interrupted has been begun all the same.
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from admin_cli import connection
+from admin_cli.failures import CommandFailed
+from admin_cli.main import HelpfulGroup
+from admin_cli.options import json_option, servers_option, topic_argument
+from admin_cli.output import note, print_json, print_table
+from admin_cli.placement_facts import placements
+from admin_cli.session import Session
+
+#: How often a switch that is under way is looked at.
+LOOK_S = 0.05
+#: A switch that is not through after so long is left to itself.
+PATIENCE_S = 60.0
+
+_partition = click.argument("partition", type=click.IntRange(min=0))
+
+
+@click.group(cls=HelpfulGroup)
+def placement() -> None:
+    """Where partitions are and why; switch one to another group."""
+
+
+@placement.command()
+@topic_argument
+@click.argument("partition", type=click.IntRange(min=0), required=False)
+@json_option
+@servers_option
+@click.pass_obj
+def explain(session: Session, topic: str, partition: int | None, as_json: bool) -> None:
+    """Show which groups hold which offsets of TOPIC [PARTITION], and why.
+
+    A partition that was switched has a row for each group that holds a part of it; the last one
+    takes the appends. Rows go when retention has dropped what they hold.
+    """
+    with connection.open_session(session) as client:
+        found = placements(client, topic, partition)
+    if as_json:
+        print_json({"topic": topic, "partitions": found})
+        return
+    print_table(("partition", "epoch", "group", "leader", "from", "to", "why"),
+                [(row["partition"], link["epoch"], link["group"], link["leader"],
+                  link["start_offset"], link["end_offset"], link["reason"])
+                 for row in found for link in row["links"]])
+    for row in found:
+        if row["switch"] is not None:
+            switch = row["switch"]
+            note(f"Partition {row['partition']} is being switched to group {switch['to_group']} "
+                 f"(epoch {switch['epoch']}, {switch['step']}): {switch['waits_for']}.")
+
+
+@placement.command()
+@topic_argument
+@_partition
+@click.option("--to-group", type=click.IntRange(min=1), required=True, metavar="GROUP",
+              help="Where it goes on.")
+@click.option("--no-wait", is_flag=True, help="Return when it is decided.")
+@json_option
+@servers_option
+@click.pass_obj
+def switch(session: Session, topic: str, partition: int, to_group: int, no_wait: bool,
+           as_json: bool) -> None:
+    """Have PARTITION of TOPIC go on in another group.
+
+    What it holds stays where it is and is read from there; new records go to the new group. Appends
+    pause for a moment and lose nothing. Once it is decided there is no way back but another switch.
+    """
+    with connection.open_session(session) as client:
+        before = placements(client, topic, partition)[0]
+        epoch = before["epoch"] + 1
+        client.switch_partition(before["incarnation"], epoch, to_group)
+        found = before if no_wait else _wait(client, topic, partition, epoch)
+    link = found["links"][-1]
+    if as_json:
+        print_json({"topic": topic, "partition": partition, "epoch": epoch, "to_group": to_group,
+                    "published": not no_wait,
+                    "start_offset": None if no_wait else link["start_offset"]})
+    elif no_wait:
+        note(f"It is decided that {topic}/{partition} goes on in group {to_group} at epoch "
+             f"{epoch}; `multiraft placement explain {topic} {partition}` shows how far it is.")
+    else:
+        note(f"{topic}/{partition} goes on in group {to_group} at epoch {epoch}, from offset "
+             f"{link['start_offset']}; what is below stays where it is.")
+
+
+def _wait(client, topic: str, partition: int, epoch: int) -> dict:
+    """The placement once the switch is published."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = placements(client, topic, partition)[0]
+        if found["epoch"] >= epoch:
+            return found
+        if time.monotonic() >= deadline:
+            raise CommandFailed(
+                f"{topic}/{partition} is not in its new group after {PATIENCE_S:.0f} s: "
+                f"{found['switch']['waits_for']}.",
+                "It goes on by itself; `multiraft placement explain` shows how far it is.")
+        time.sleep(LOOK_S)

@@ -1,0 +1,174 @@
+"""The snapshot that a plan is made from, gathered from the cluster's nodes; and the way back.
+
+Contract.  ``collect`` asks every node twice, ``window_s`` apart, what it leads and how much is in
+it, so that nothing has to be measured while nobody plans.  It raises ``CommandFailed`` with what is
+missing before anything is computed.  ``requested`` turns a plan into what is carried out.
+
+What it knows of loads: a group's bytes are its log's, its ingress what was appended to it within
+the window; a partition's share of that is its share of the records.  What readers fetch is not
+counted per group, so ``read`` is 0 and egress counts replication alone.  A node that is down is
+dead only when the caller says so (``--scope repair``): a node that restarts is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from admin_cli.failures import CommandFailed
+from multiraft.wire import plans as wire
+from placement import cluster
+from placement.hashing import HASH_VERSION
+from placement.plan import LeaderTransfer, Move, Plan, ReplicaChange, TopicSwitch
+
+#: A node that is up answers about its groups within this.
+LOADS_TIMEOUT_MS = 5_000
+#: Rates are taken over this by default, in seconds: some batches of most producers.
+WINDOW_S = 2.0
+
+
+class Gathered(NamedTuple):
+    """A snapshot, and what else was heard."""
+
+    snapshot: cluster.Snapshot
+    active_plan: str
+
+
+class _Told(NamedTuple):
+    """What one node said at one moment."""
+
+    taken_ms: int
+    disk_used: int
+    disk_total: int
+    groups: dict[int, wire.GroupLoad]
+
+
+def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
+            keep: Iterable[int] = (), pause: Callable[[float], None] = time.sleep) -> Gathered:
+    """The cluster as it is.  ``dead``: nodes that are down count as lost.  ``keep``: groups whose
+    partitions are wanted whatever their load."""
+    client.catch_up()
+    facts = client.plan_request(wire.PlacementFacts())
+    nodes = client.node_list().nodes
+    down = [row.node.id for row in nodes if row.state != "up"]
+    if down and not dead:
+        raise CommandFailed(
+            f"node {', '.join(map(str, down))} is not up: what it holds is not known.",
+            "Start it and plan again. If it is lost for good: multiraft rebalance plan --scope "
+            "repair")
+    addresses = {row.node.id: row.node.client_address for row in nodes if row.state == "up"}
+    before = _ask_all(client, addresses)
+    pause(window_s)
+    after = _ask_all(client, addresses)
+    groups = _groups(client, facts, before, after)
+    partitions = _partitions(client, addresses, after, groups, {*keep}, window_s, pause)
+    intents = dict(facts.intents)
+    rows = tuple(cluster.NodeRow(
+        row.node.id, row.node.rack, row.node.weight,
+        cluster.DEAD if row.node.id in down else intents.get(row.node.id, cluster.ALIVE),
+        after[row.node.id].disk_total if row.node.id in after else 0) for row in nodes)
+    return Gathered(cluster.checked(cluster.Snapshot(
+        cluster.SNAPSHOT_FORMAT, facts.cluster_id, facts.metadata_version, now_ms, HASH_VERSION,
+        facts.hash_seed, facts.pool_size, facts.replication_factor, facts.exceptions, rows,
+        tuple(groups.values()), tuple(partitions))), facts.plan_id)
+
+
+def intended(snapshot: cluster.Snapshot, intents: Mapping[int, str]) -> cluster.Snapshot:
+    """The snapshot as if these states of nodes were wanted."""
+    return snapshot._replace(nodes=tuple(
+        row._replace(state=intents.get(row.id, row.state)) for row in snapshot.nodes))
+
+
+def _ask_all(client: Any, addresses: dict[int, str]) -> dict[int, _Told]:
+    told = {}
+    for node, address in addresses.items():
+        pages = client.group_loads(address, LOADS_TIMEOUT_MS)
+        told[node] = _Told(pages[0].taken_ms, pages[0].disk_used, pages[0].disk_total,
+                           {row.group: row for page in pages for row in page.groups})
+    return told
+
+
+def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Told],
+            after: dict[int, _Told]) -> dict[int, cluster.GroupRow]:
+    """One row per group; those that nobody leads from what the metadata say of them."""
+    incarnations = dict(facts.incarnations)
+    rows: dict[int, cluster.GroupRow] = {}
+    for node, told in after.items():
+        for group, load in told.groups.items():
+            old = before[node].groups.get(group)
+            ms = max(1, told.taken_ms - before[node].taken_ms)
+            ingress = max(0, load.bytes - old.bytes) * 1000 // ms if old is not None else 0
+            rows[group] = cluster.GroupRow(
+                group, load.incarnation, load.conf_index, load.voters, node,
+                _own_learners(group, load.learners), load.in_joint, load.bytes, ingress)
+    for row in client.group_list():
+        if row.group not in rows:
+            rows[row.group] = cluster.GroupRow(
+                row.group, incarnations.get(row.group, row.incarnation), 0, tuple(row.voters), 0,
+                _own_learners(row.group, row.learners))
+    return dict(sorted(rows.items()))
+
+
+def _own_learners(group: int, learners: tuple[int, ...]) -> tuple[int, ...]:
+    """Every node has a copy of the metadata: those are not there to be moved."""
+    return tuple(learners) if group else ()
+
+
+def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
+                groups: dict[int, cluster.GroupRow], keep: set[int], window_s: float,
+                pause: Callable[[float], None]) -> list[cluster.PartitionRow]:
+    """Those of groups that are appended to, with their share of it by records."""
+    wanted = {node: tuple(group for group in loads.groups
+                          if group and (groups[group].ingress or group in keep))
+              for node, loads in told.items()}
+    wanted = {node: found for node, found in wanted.items() if found}
+    if not wanted:
+        return []
+
+    def ask() -> dict[int, wire.PartitionLoad]:
+        return {row.incarnation: row for node, found in wanted.items()
+                for row in client.partition_loads(found, addresses[node], LOADS_TIMEOUT_MS)}
+
+    before = ask()
+    pause(window_s)
+    grown = {incarnation: (row, max(0, row.next_offset - before[incarnation].next_offset))
+             for incarnation, row in ask().items() if incarnation in before}
+    totals: dict[int, int] = {}
+    for row, records in grown.values():
+        totals[row.group] = totals.get(row.group, 0) + records
+    return [cluster.PartitionRow(
+        row.incarnation, row.topic, row.partition, row.group, row.epoch, row.links,
+        groups[row.group].ingress * records // max(1, totals[row.group]))
+        for row, records in grown.values() if records or row.group in keep]
+
+
+# ---- a plan as it is carried out ----------------------------------------------------------------
+
+def requested(made: Plan, throttle: int | None = None) -> wire.PlanApply:
+    """What the metadata leader is asked to do.  Raises ``CommandFailed`` for a plan that is too
+    large to be carried out at once."""
+    if len(made.moves) > wire.MOVES_MAX:
+        raise CommandFailed(
+            f"the plan has {len(made.moves):,} moves, {wire.MOVES_MAX:,} can be carried out at a "
+            f"time.", "Make a smaller one, with --budget or for one node, and plan again after it.")
+    policy = made.policy
+    limits = wire.PlanLimits(throttle or made.options.copy_rate, policy.in_per_node_max,
+                             policy.out_per_node_max, policy.at_once_max)
+    return wire.PlanApply(made.plan_id, made.cluster_id, made.options.scope, made.expires_ms,
+                          limits, tuple(map(_requested_move, made.moves)))
+
+
+def _requested_move(move: Move) -> wire.PlannedMove:
+    if isinstance(move, LeaderTransfer):
+        return wire.PlannedMove(move.seq, move.kind, move.group, move.group_incarnation,
+                                move.expect_conf_index, (move.from_node,), (move.to_node,), 0, 0,
+                                move.why.reason, move.depends_on)
+    if isinstance(move, TopicSwitch):
+        return wire.PlannedMove(move.seq, move.kind, move.incarnation, 0, move.expect_epoch,
+                                (move.from_group,), (move.to_group,), 0, move.bytes,
+                                move.why.reason, move.depends_on)
+    assert isinstance(move, ReplicaChange)
+    return wire.PlannedMove(move.seq, move.kind, move.group, move.group_incarnation,
+                            move.expect_conf_index, move.old_voters, move.new_voters,
+                            move.to_leader, move.bytes, move.why.reason, move.depends_on)

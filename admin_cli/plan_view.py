@@ -1,0 +1,154 @@
+"""Plans and their progress as text and as JSON.
+
+Contract.  Functions of values; they print and ask nobody.  The keys of the JSON are stable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from admin_cli import quantities
+from admin_cli.output import note, plural, print_table
+from multiraft.wire import plans as wire
+from placement.plan import Difference, Move, Plan, destination
+from placement.policy import DISK, EGRESS, INGRESS
+
+#: Moves that are shown unless all are asked for.
+SHOWN_MAX = 20
+_RATES = (INGRESS, EGRESS, "group_ingress")
+
+
+def share(ppm: int) -> str:
+    """A node's load as a part of its share: ``104.2 %``."""
+    return f"{ppm / 10_000:.1f} %"
+
+
+def amount(resource: str, value: int) -> str:
+    """A load in its unit."""
+    if resource == DISK:
+        return str(quantities.size(value))
+    return f"{quantities.size(value)}/s" if resource in _RATES else f"{value:,}"
+
+
+def described(move: Move) -> str:
+    """``replicas of group 7: 1 2 3 -> 2 3 4``."""
+    wanted = " ".join(map(str, destination(move)))
+    if move.kind == wire.LEADER_TRANSFER:
+        return f"group {move.group}: led by {move.from_node} -> {move.to_node}"
+    if move.kind == wire.TOPIC_SWITCH:
+        return (f"{move.topic}/{move.partition}: group {move.from_group} -> {move.to_group}")
+    wanted = " ".join(map(str, move.new_voters))
+    return f"group {move.group}: {' '.join(map(str, move.old_voters))} -> {wanted}"
+
+
+def show_plan(made: Plan, all_moves: bool = False) -> None:
+    """What it does, why, and what it cannot do."""
+    click.echo(f"plan {made.plan_id[:12]}, scope {made.options.scope}: "
+               f"{plural(len(made.moves), 'move')}, {quantities.size(made.bytes)} to copy, about "
+               f"{quantities.span(made.estimated_ms)} at "
+               f"{quantities.size(made.options.copy_rate)}/s and node")
+    if made.resources:
+        click.echo()
+        print_table(("resource", "worst before", "worst after", "bound", "moved"),
+                    [(row.resource, share(row.before_ppm), share(row.after_ppm),
+                      share(row.bound_ppm), amount(row.resource, row.moved))
+                     for row in made.resources])
+    if made.moves:
+        click.echo()
+        shown = made.moves if all_moves else made.moves[:SHOWN_MAX]
+        print_table(("move", "wave", "what", "copies", "why"),
+                    [(move.seq, move.wave, described(move), quantities.size(move.bytes),
+                      _why(move)) for move in shown])
+        if len(shown) < len(made.moves):
+            click.echo(f"... and {len(made.moves) - len(shown):,} more (--all shows them)")
+    for warning in made.warnings:
+        note(f"Warning: {warning}")
+    for left, count in Counter(row.reason for row in made.skipped).items():
+        first = next(row for row in made.skipped if row.reason == left)
+        note(f"Not moved, {left} ({count}): {first.text}")
+    for row in made.infeasible:
+        note(f"Cannot be done, {row.cause}: {row.text}. {row.way_out}")
+
+
+def _why(move: Move) -> str:
+    why = move.why
+    if not why.resource:
+        return why.reason
+    return f"{why.reason} {why.resource} {share(why.before_ppm)} -> {share(why.after_ppm)}"
+
+
+def show_nodes(made: Plan) -> None:
+    """Load per node before and after, as bars."""
+    click.echo()
+    most = max((max(node.before[0], node.after[0]) for node in made.nodes), default=0)
+    print_table(("node", "state", "replicas", "disk before", "", "disk after", "", "leaders"),
+                [(node.node, node.state, f"{node.replicas_before} -> {node.replicas_after}",
+                  quantities.size(node.before[0]), quantities.bar(node.before[0], most, "#"),
+                  quantities.size(node.after[0]), quantities.bar(node.after[0], most, "#"),
+                  f"{node.before[3]} -> {node.after[3]}") for node in made.nodes])
+
+
+def plan_json(made: Plan) -> dict[str, Any]:
+    """The essence; the file has everything."""
+    return {"plan_id": made.plan_id, "scope": made.options.scope, "moves": len(made.moves),
+            "bytes": made.bytes, "estimated_ms": made.estimated_ms, "waves": made.waves,
+            "converged": made.converged, "expires_ms": made.expires_ms,
+            "resources": [row._asdict() for row in made.resources],
+            "infeasible": [row._asdict() for row in made.infeasible],
+            "skipped": [row._asdict() for row in made.skipped],
+            "warnings": list(made.warnings)}
+
+
+def show_difference(found: Difference) -> None:
+    """What a second plan does otherwise."""
+    rows = [("only first", described(move)) for move in found.removed]
+    rows += [("only second", described(move)) for move in found.added]
+    rows += [("otherwise", f"{described(old)}; second: {described(new)}")
+             for old, new in found.changed]
+    if rows:
+        print_table(("in", "move"), rows)
+    else:
+        click.echo("both plans move the same to the same places")
+
+
+# ---- progress -----------------------------------------------------------------------------------
+
+def status_json(status: wire.PlanStatusReply) -> dict[str, Any]:
+    """How far it is."""
+    return {**status._asdict(), "limits": status.limits._asdict(),
+            "phases": dict(status.phases),
+            "moves": [{**row._asdict(), "old": list(row.old), "new": list(row.new)}
+                      for row in status.moves],
+            "nodes": [row._asdict() for row in status.nodes]}
+
+
+def show_status(status: wire.PlanStatusReply) -> None:
+    """The same for people."""
+    if not status.plan_id:
+        click.echo("no plan was ever applied")
+        return
+    ended = sum(count for phase, count in status.phases
+                if phase in ("done", "skipped", "failed", "cancelled"))
+    click.echo(f"plan {status.plan_id[:12]}, scope {status.scope}: {status.state}"
+               + (f" ({status.reason})" if status.reason else ""))
+    click.echo(f"moves: {ended:,} of {status.moves_total:,} ended: "
+               + ", ".join(f"{count:,} {phase}" for phase, count in status.phases))
+    if status.bytes_total:
+        eta = quantities.span(status.eta_ms) if status.eta_ms >= 0 else "not known"
+        click.echo(f"bytes: {quantities.size(status.bytes_done)} of "
+                   f"{quantities.size(status.bytes_total)}, {quantities.size(status.rate)}/s "
+                   f"(throttle {quantities.size(status.limits.throttle)}/s and node), ready in "
+                   f"{eta}")
+    if status.nodes:
+        click.echo("copying: " + "; ".join(
+            f"node {row.node} receives {row.into}, sends {row.out}" for row in status.nodes))
+    if status.moves:
+        print_table(("move", "phase", "attempt", "copied", "of", "why, and what it waits for"),
+                    [(row.move_id, row.phase, row.attempt, quantities.size(row.bytes_done),
+                      quantities.size(row.bytes_total), f"{row.reason}: {row.wait}")
+                     for row in status.moves[:SHOWN_MAX]])
+    if status.next_plan_id:
+        click.echo(f"then: repair plan {status.next_plan_id[:12]}")

@@ -1,0 +1,402 @@
+"""`multiraft rebalance`: make a plan, look at it, have it carried out, watch and control it.
+
+Contract.  Nothing changes without `apply PLAN --yes`.  The commands here only ask: what is carried
+out is in the metadata group, so that a command which was interrupted changes nothing.
+
+Exit codes of these commands: 0 done, 2 nothing to do, 3 cannot be done, 4 the plan is stale, 5 the
+plan has paused itself, 1 anything else that went wrong, 64 a wrong command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from admin_cli import connection, plan_input, plan_view
+from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli.main import HelpfulGroup
+from admin_cli.options import BytesPerSecond, json_option, servers_option
+from admin_cli.output import clear_screen, note, print_json
+from admin_cli.session import Session
+from multiraft.wire import errors as wire_errors
+from multiraft.wire import plans as wire
+from placement import canonical
+from placement import plan as plans
+from placement.errors import EditedPlan, PlacementError
+from placement.planner import make_plan
+from placement.policy import SCOPE_DRAIN, SCOPE_NODE, SCOPE_REPAIR, Options, Policy
+from placement.verify import verify as find_faults
+
+#: How often a plan that is watched is looked at, in seconds.
+LOOK_S = 1.0
+_OVER = ("done", "cancelled")
+#: A policy that names a thousand topics has some 100 KB.
+POLICY_BYTES_MAX = 1 << 20
+
+
+class PlanExit(enum.IntEnum):
+    """What a script may conclude."""
+
+    NOTHING_TO_DO = 2
+    INFEASIBLE = 3
+    STALE = 4
+    PAUSED = 5
+    USAGE = 64  # 2 is taken here
+
+
+@contextlib.contextmanager
+def _plan_exits() -> Iterator[None]:
+    """Exit codes that speak of plans: other failures are 1, wrong command lines 64."""
+    try:
+        yield
+    except CommandFailed as error:
+        if not isinstance(error, PlanEnded):
+            error.exit_code = int(ExitCode.FAILED)
+        raise
+    except click.UsageError as error:
+        error.exit_code = int(PlanExit.USAGE)
+        raise
+
+
+class RebalanceGroup(HelpfulGroup):
+    """Commands whose exit codes speak of plans."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """click's, but for the codes."""
+        with _plan_exits():
+            return super().invoke(ctx)
+
+
+class PlanCommand(click.Command):
+    """One such command in another group."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """click's, but for the codes."""
+        with _plan_exits():
+            return super().invoke(ctx)
+
+
+class PlanEnded(CommandFailed):
+    """A failure with a code of its own."""
+
+
+@click.group(cls=RebalanceGroup)
+def rebalance() -> None:
+    """Plans that move leaders, partitions and replicas: make, look, apply, watch."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def read_plan(path: Path) -> plans.Plan:
+    """The plan of a file.  Raises ``CommandFailed``."""
+    try:
+        return plans.load(path.read_bytes())
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
+    except EditedPlan as error:
+        raise CommandFailed(f"{path}: {error}.", "Plans are made by `multiraft rebalance plan` and "
+                            "carried out as they are.") from error
+    except PlacementError as error:
+        raise CommandFailed(f"{path} is no plan: {error}.") from error
+
+
+plan_argument = click.argument("path", metavar="PLAN",
+                               type=click.Path(path_type=Path, dir_okay=False))
+
+
+# ---- making and looking -------------------------------------------------------------------------
+
+@rebalance.command()
+@click.option("--scope", default="all", metavar="SCOPE",
+              type=click.Choice(("all", SCOPE_REPAIR, "leaders", SCOPE_DRAIN, SCOPE_NODE)),
+              help="all (default), repair, leaders, drain; or node N: only what leaves or reaches "
+                   "node N.")
+@click.argument("node", required=False, type=click.IntRange(min=1), metavar="[N]")
+@click.option("--drain", multiple=True, type=click.IntRange(min=1), metavar="N",
+              help="Plan as if this node were draining.")
+@click.option("--budget", "budget", type=BytesPerSecond(), default=None, metavar="BYTES",
+              help="Copy no more than that for balance; repairs are never cut.")
+@click.option("--throttle", "rate", type=BytesPerSecond(), default=None, metavar="RATE",
+              help="Bytes per second and node, for the estimate and as the plan's throttle.")
+@click.option("--window", type=click.FloatRange(min=0.2, max=600), default=plan_input.WINDOW_S,
+              metavar="SECONDS", help="Measure loads over so long.")
+@click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Bands, limits and exclusions as JSON; what it leaves out is as always.")
+@click.option("--output", "output", type=click.Path(path_type=Path, dir_okay=False),
+              metavar="PLAN", help="Write the plan to this file.")
+@click.option("--all", "all_moves", is_flag=True, help="Show every move.")
+@json_option
+@servers_option
+@click.pass_obj
+def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
+         budget: int | None, rate: int | None, window: float, policy: Path | None,
+         output: Path | None, all_moves: bool, as_json: bool) -> None:
+    """Make a plan from the cluster as it is now. Changes nothing.
+
+    It starts from where everything is and moves only what is too much. `--output` keeps it, for
+    `rebalance apply`.
+    """
+    options = options_of(scope, node, drain, budget, rate)
+    with connection.open_session(session) as client:
+        made = make(client, options, read_policy(policy), window, session)
+    if output is not None:
+        output.write_bytes(plans.save(made))
+    if as_json:
+        print_json(plan_view.plan_json(made))
+    else:
+        plan_view.show_plan(made, all_moves)
+        if made.moves:
+            plan_view.show_nodes(made)
+    end_of(made)
+    if output is not None and not as_json:
+        note(f"Written to {output}. Carry it out: multiraft rebalance apply {output} --yes")
+
+
+def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int | None,
+               rate: int | None) -> Options:
+    """What was asked for.  Raises ``UsageError``."""
+    if (scope == SCOPE_NODE) != (node is not None):
+        raise click.UsageError("a node is named with --scope node, and only with it: --scope node "
+                               "4.")
+    default = Options()
+    return Options(scope, node or 0, drain, budget or 0, rate or default.copy_rate)
+
+
+def read_policy(path: Path | None) -> Policy:
+    """The policy of a file, on top of the default one.  Raises ``CommandFailed``."""
+    default = Policy(moves_max=wire.MOVES_MAX)
+    if path is None:
+        return default
+    try:
+        told = canonical.parse(path.read_bytes(), POLICY_BYTES_MAX)
+        if not isinstance(told, dict):
+            raise CommandFailed(f"{path} is no policy: it is no map.")
+        return canonical.from_plain(Policy, {**canonical.to_plain(default), **told}, "policy")
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
+    except PlacementError as error:
+        raise CommandFailed(f"{path} is no policy: {error}.") from error
+
+
+def make(client: Any, options: Options, policy: Policy, window_s: float,
+         session: Session, intents: Mapping[int, str] | None = None) -> plans.Plan:
+    """A plan for the cluster as it is; ``intents``: as if these were wanted of nodes."""
+    try:
+        gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
+                                      pause=session.pause)
+        if gathered.active_plan and options.scope != SCOPE_REPAIR:
+            note(f"Plan {gathered.active_plan[:12]} is being carried out: what it still moves is "
+                 f"not in this one.")
+        return make_plan(plan_input.intended(gathered.snapshot, intents or {}), policy, options)
+    except PlacementError as error:
+        raise CommandFailed(f"no plan can be made: {error}.") from error
+
+
+def end_of(made: plans.Plan) -> None:
+    """Raises what the exit code of having made a plan is."""
+    if made.infeasible and (not made.moves or made.options.drain
+                            or made.options.scope == SCOPE_DRAIN):
+        first = made.infeasible[0]
+        raise PlanEnded(f"{first.cause}: {first.text}.", first.way_out, PlanExit.INFEASIBLE)
+    if not made.moves:
+        note("Nothing to do: everything is within the bands.")
+        raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
+
+
+@rebalance.command()
+@plan_argument
+@click.option("--all", "all_moves", is_flag=True, help="Show every move.")
+@json_option
+def show(path: Path, all_moves: bool, as_json: bool) -> None:
+    """Show the plan in a file."""
+    made = read_plan(path)
+    if as_json:
+        print_json(plan_view.plan_json(made))
+        return
+    plan_view.show_plan(made, all_moves)
+    plan_view.show_nodes(made)
+
+
+@rebalance.command("diff")
+@click.argument("first", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("second", type=click.Path(path_type=Path, dir_okay=False))
+def diff_(first: Path, second: Path) -> None:
+    """Show what the plan SECOND moves otherwise than FIRST."""
+    plan_view.show_difference(plans.diff(read_plan(first), read_plan(second)))
+
+
+@rebalance.command()
+@plan_argument
+@servers_option
+@click.pass_obj
+def verify(session: Session, path: Path) -> None:
+    """Check a plan against the cluster as it is now. Changes nothing."""
+    made = read_plan(path)
+    with connection.open_session(session) as client:
+        check(client, made, session)
+    note(f"Plan {made.plan_id[:12]} may be carried out.")
+
+
+def check(client: Any, made: plans.Plan, session: Session) -> None:
+    """Raises ``PlanEnded`` for a plan that is stale, ``CommandFailed`` for one that is wrong."""
+    keep = [move.from_group for move in made.moves if isinstance(move, plans.TopicSwitch)]
+    gathered = plan_input.collect(client, _now_ms(), made.options.scope == SCOPE_REPAIR,
+                                  plan_input.WINDOW_S / 4, keep, session.pause)
+    faults = find_faults(made, gathered.snapshot, _now_ms())
+    if not faults:
+        return
+    told = "\n".join(f"{fault.code} {fault.move_id}: {fault.text}" for fault in faults[:5])
+    if all(fault.stale for fault in faults):
+        raise PlanEnded(f"plan {made.plan_id[:12]} is stale:\n{told}",
+                        "Make a new one: multiraft rebalance plan", PlanExit.STALE)
+    raise CommandFailed(f"plan {made.plan_id[:12]} must not be carried out:\n{told}",
+                        "Make a new one: multiraft rebalance plan")
+
+
+# ---- carrying out -------------------------------------------------------------------------------
+
+@rebalance.command()
+@plan_argument
+@click.option("--throttle", type=BytesPerSecond(), default=None, metavar="RATE",
+              help="Bytes per second that a node sends, and that one receives, such as 50MiB.")
+@click.option("--yes", is_flag=True, help="Do it. Without it, only check.")
+@click.option("--wait", is_flag=True, help="Come back when it is over.")
+@servers_option
+@click.pass_obj
+def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: bool) -> None:
+    """Have the cluster carry out PLAN. Without --yes it is only checked.
+
+    The cluster does it by itself: this command, and any node, may end meanwhile.
+    """
+    made = read_plan(path)
+    if not made.moves:
+        note("Nothing to do: the plan has no moves.")
+        raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
+    with connection.open_session(session) as client:
+        check(client, made, session)
+        if not yes:
+            plan_view.show_plan(made)
+            note("Nothing was changed. To do it, say --yes.")
+            return
+        state = begin(client, made, throttle)
+        note(f"Plan {made.plan_id[:12]} is {state}. Watch it: multiraft rebalance status --watch")
+        if wait:
+            finish(client, session, made.plan_id)
+
+
+def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
+    """Hand a plan over; its state."""
+    try:
+        return client.plan_request(plan_input.requested(made, throttle)).state
+    except wire_errors.StalePlan as error:
+        raise PlanEnded(f"the plan is stale: {connection.sentence(error)}",
+                        "Make a new one: multiraft rebalance plan", PlanExit.STALE) from error
+
+
+def finish(client: Any, session: Session, plan_id: str) -> None:
+    """Until the plan is over.  Raises ``PlanEnded`` when it paused itself, ``CommandFailed`` when
+    moves failed."""
+    while True:
+        status = client.plan_request(wire.PlanStatus())
+        if status.plan_id != plan_id and status.next_plan_id != plan_id:
+            raise CommandFailed(f"plan {plan_id[:12]} is not the cluster's plan any more.",
+                                "`multiraft rebalance status` shows the one that is.")
+        if status.plan_id == plan_id:
+            if status.state in _OVER:
+                _judge(status)
+                return
+            if status.state == "paused":
+                end_of_status(status)
+        session.pause(LOOK_S)
+
+
+def _judge(status: wire.PlanStatusReply) -> None:
+    failed = dict(status.phases).get("failed", 0)
+    if failed:
+        raise CommandFailed(f"{failed} moves of plan {status.plan_id[:12]} failed.",
+                            "`multiraft rebalance status` says why; plan again.")
+    skipped = dict(status.phases).get("skipped", 0)
+    if skipped:
+        raise PlanEnded(f"{skipped} moves of plan {status.plan_id[:12]} were skipped: what they "
+                        f"were planned for had changed.",
+                        "`multiraft rebalance status` says how; plan again.", PlanExit.STALE)
+
+
+@rebalance.command()
+@click.option("--watch", is_flag=True, help="Show it again and again, until the plan is over.")
+@json_option
+@servers_option
+@click.pass_obj
+def status(session: Session, watch: bool, as_json: bool) -> None:
+    """How far the plan is: moves, bytes, rate, what is slow and why it waits."""
+    with connection.open_session(session) as client:
+        while True:
+            found = client.plan_request(wire.PlanStatus())
+            if watch and not as_json:
+                clear_screen()
+            if as_json:
+                print_json(plan_view.status_json(found), one_line=watch)
+            else:
+                plan_view.show_status(found)
+            if not watch or found.state in (*_OVER, "none"):
+                break
+            session.pause(LOOK_S)
+    end_of_status(found)
+
+
+def end_of_status(found: wire.PlanStatusReply) -> None:
+    """Raises what the exit code of a state is."""
+    if found.state == "paused" and not found.reason.startswith("paused by the operator"):
+        raise PlanEnded(f"plan {found.plan_id[:12]} has paused itself: {found.reason}.",
+                        "It goes on by itself when that is over.", PlanExit.PAUSED)
+
+
+def _control(session: Session, action: str, value: int = 0) -> None:
+    with connection.open_session(session) as client:
+        try:
+            reply = client.plan_request(wire.PlanControl(action, "", value))
+        except wire_errors.StalePlan as error:
+            raise PlanEnded(connection.sentence(error), "`multiraft rebalance status` shows the "
+                            "last one.", PlanExit.NOTHING_TO_DO) from error
+    note(f"Plan {reply.plan_id[:12]} is {reply.state}.")
+
+
+@rebalance.command()
+@servers_option
+@click.pass_obj
+def pause(session: Session) -> None:
+    """Begin nothing new and copy nothing; what is in the middle of a change finishes it."""
+    _control(session, wire.PAUSE)
+
+
+@rebalance.command()
+@servers_option
+@click.pass_obj
+def resume(session: Session) -> None:
+    """Go on with a plan that was paused."""
+    _control(session, wire.RESUME)
+
+
+@rebalance.command()
+@servers_option
+@click.pass_obj
+def cancel(session: Session) -> None:
+    """End the plan: what has not begun does not, what can be undone is, the rest is finished."""
+    _control(session, wire.CANCEL)
+
+
+@rebalance.command()
+@click.argument("rate", metavar="RATE", type=BytesPerSecond())
+@servers_option
+@click.pass_obj
+def throttle(session: Session, rate: int) -> None:
+    """Copy at most RATE bytes per second and node, such as 50MiB, from now on."""
+    _control(session, wire.THROTTLE, rate)

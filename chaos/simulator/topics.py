@@ -1,0 +1,236 @@
+"""Topics that come and go: who asks for it, and what clients know of it.
+
+Contract.  ``Topics`` is the operator, who proposes commands to whoever leads group 0 until they are
+committed, keeps every node a learner of group 0 (as ``node/learners.py``), and is the clients'
+common knowledge: now and then they take what some node says, and never go back to older metadata.
+Clients append to the incarnation they know until a node says for certain that it is gone.
+
+Sleeps.  A run whose seed plays with no topics has none of this.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from chaos.simulator import metadata
+from chaos.simulator.events import EventQueue
+from chaos.simulator.parameters import Parameters
+from chaos.simulator.state_group import StateTruth
+from chaos.simulator.trace import Trace
+from chaos.simulator.witness import Witness
+from chaos.simulator.workload import Workload
+from multiraft.types import METADATA_GROUP
+
+if TYPE_CHECKING:
+    from chaos.simulator.node import SimulatedNode
+
+#: How often the operator looks, and clients ask.
+LOOK_US = 200_000
+#: Topics at a time, and partitions of one.
+TOPICS_MAX = 4
+PARTITIONS_MAX = 3
+#: Topics that a run begins with.
+FIRST_TOPICS = 2
+#: Share of appends and reads that go to topics.
+SHARE = 0.4
+#: Odds that the next command is proposed before the one before it is known to be committed.
+HURRY = 0.3
+
+
+class World(Protocol):
+    """What topics may touch."""
+
+    queue: EventQueue
+    trace: Trace
+    parameters: Parameters
+    workload: Workload
+    faults: Counter[str]
+    marks: Counter[str]
+    nodes: dict[int, SimulatedNode]
+    truth: StateTruth
+    witness: Witness
+    voters: dict[int, tuple[int, ...]]
+
+
+class Intent(NamedTuple):
+    """A command that has to be committed.  ``deleted``: the partitions that end with it."""
+
+    payload: bytes
+    name: str
+    topic_id: bytes  # empty = the bootstrap
+    deletes: bool
+
+
+class Topics:
+    """See the module docstring."""
+
+    def __init__(self, world: World, rng: random.Random):
+        self._world = world
+        self._rng = rng
+        self.seen_index = 0  # the newest metadata that clients know
+        self._known: list[metadata.LivingTopic] = []
+        self._gone: set[int] = set()  # partitions that somebody said are gone
+        self._intents: deque[Intent] = deque()
+        #: name -> id of its newest life that was asked for, b"" = its end was.
+        self._wanted: dict[str, bytes] = {}
+        self._looking = False
+        self._asked: dict[Intent, int] = {}  # operations of the history
+
+    # ---- the operator ----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bootstrap, and the first topics."""
+        world = self._world
+        payload = metadata.bootstrap(world.parameters, world.voters)
+        self._intents.append(Intent(payload, "", b"", False))
+        for _ in range(FIRST_TOPICS):
+            self.create()
+        self._looking = True
+        self._look()
+
+    def create(self) -> bool:
+        """Ask for one more topic, if there is room."""
+        free = [name for name in map("t{}".format, range(TOPICS_MAX)) if not self._wanted.get(name)]
+        if not free:
+            return False
+        name = self._rng.choice(free)
+        topic_id = self._rng.randbytes(16)
+        partitions = self._rng.randrange(1, PARTITIONS_MAX + 1)
+        self._wanted[name] = topic_id
+        self._ask(Intent(metadata.create_topic(name, topic_id, partitions), name, topic_id, False))
+        return True
+
+    def delete(self) -> str:
+        """Ask for the end of a topic; its name, empty = there is none."""
+        living = sorted(name for name, topic_id in self._wanted.items() if topic_id)
+        if not living:
+            return ""
+        name = self._rng.choice(living)
+        topic_id, self._wanted[name] = self._wanted[name], b""
+        self._ask(Intent(metadata.delete_topic(name, topic_id), name, topic_id, True))
+        return name
+
+    def recreate(self) -> bool:
+        """End a topic and ask for another one of its name at once."""
+        name = self.delete()
+        if not name:
+            return False
+        topic_id = self._rng.randbytes(16)
+        partitions = self._rng.randrange(1, PARTITIONS_MAX + 1)
+        self._wanted[name] = topic_id
+        self._ask(Intent(metadata.create_topic(name, topic_id, partitions), name, topic_id, False))
+        return True
+
+    def _ask(self, intent: Intent) -> None:
+        self._world.trace.line(0, METADATA_GROUP, "topic",
+                               f"{'delete' if intent.deletes else 'create'} {intent.name}")
+        self._intents.append(intent)
+
+    def _look(self) -> None:
+        if not self._looking:
+            return
+        while self._intents and self._is_done(self._intents[0]):
+            self._tell_done(self._intents.popleft())
+        for node in list(self._world.nodes.values()):
+            if node.is_up and not node.paused and node.leads(METADATA_GROUP):
+                for intent in self._next():
+                    if intent not in self._asked:
+                        self._asked[intent] = self._tell_asked(intent)
+                    node.command(intent.payload)
+                self._keep_learners(node)
+        self._learn()
+        self._world.queue.after(LOOK_US, self._look)
+
+    def _tell_asked(self, intent: Intent) -> int:
+        history = self._world.workload.history
+        if history is None or not intent.topic_id:
+            return 0
+        created = self._world.truth.metadata.created.get(intent.topic_id, 0)
+        return history.topic_asked(intent.name, created if intent.deletes else 0)
+
+    def _tell_done(self, intent: Intent) -> None:
+        history, truth = self._world.workload.history, self._world.truth.metadata
+        if history is not None and intent.topic_id:
+            asked = self._asked.pop(intent, 0) or self._tell_asked(intent)
+            incarnation = truth.created[intent.topic_id]
+            history.topic_done(asked, intent.name, incarnation, intent.deletes,
+                               truth.partitions_of(incarnation))
+
+    def _next(self) -> list[Intent]:
+        """The first that is not done, and perhaps the one behind it."""
+        return list(self._intents)[:1 + (self._rng.random() < HURRY)]
+
+    def _is_done(self, intent: Intent) -> bool:
+        truth = self._world.truth.metadata
+        if not intent.topic_id:
+            return bool(truth.state.cluster_id)
+        incarnation = truth.created.get(intent.topic_id)
+        if incarnation is None or not intent.deletes:
+            return incarnation is not None
+        return metadata.FIRST + incarnation in truth.deleted_at
+
+    def _keep_learners(self, node: SimulatedNode) -> None:
+        """Every node has a copy of the metadata."""
+        present = node.configuration(METADATA_GROUP)
+        missing = [number for number in sorted(self._world.nodes)
+                   if number not in present.members()]
+        if missing and not present.outgoing and node.knows(missing):
+            node.set_members(METADATA_GROUP, present.voters, (*present.learners, *missing))
+
+    # ---- clients ---------------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        """Ask some node; older metadata than are known are nobody's news."""
+        nodes = [node for _, node in sorted(self._world.nodes.items())
+                 if node.is_up and not node.paused]
+        if not nodes:
+            return
+        state = self._rng.choice(nodes).metadata
+        if state.version > self.seen_index:
+            self.seen_index = state.version
+            self._known = metadata.topics_of(state)
+            self._world.workload.locate(self.places())
+
+    def places(self) -> Iterable[tuple[int, int]]:
+        """(partition, group) of all that clients know to live."""
+        return [place for living in self._known for place in living.partitions
+                if place[0] not in self._gone]
+
+    def some_partition(self) -> int:
+        """One of a topic; 0 = another one, this time."""
+        if self._rng.random() >= SHARE:
+            return 0
+        places = self.places()
+        return self._rng.choice(places)[0] if places else 0
+
+    def is_gone(self, node: int, partition: int) -> None:
+        """A node says for certain that there is no such partition."""
+        self._world.truth.metadata.refused(node, partition)
+        self._gone.add(partition)
+        self._world.marks["partition gone"] += 1
+
+    # ---- the end ---------------------------------------------------------------------------
+
+    def unsettled(self, live: list[int]) -> str:
+        """What is still to come, for people; empty = all is done and known everywhere."""
+        world, truth = self._world, self._world.truth.metadata
+        if self._intents:
+            return f"{len(self._intents)} commands, {self._intents[0].name} first"
+        behind = [number for number in live
+                  if world.nodes[number].metadata.version != truth.state.version]
+        if behind or self.seen_index != truth.state.version:
+            return f"metadata {truth.state.version} at {behind}, clients have {self.seen_index}"
+        return ""
+
+    def settled(self, live: list[int]) -> None:
+        """Every live node knows the living from the dead.  Raises ``Violation``."""
+        self._looking = False
+        written = sum(batches.next_offset > 0 for group in self._world.witness.groups.values()
+                      for partition, batches in group.partitions.items()
+                      if partition >= metadata.FIRST)
+        self._world.marks["partitions of topics written"] += written
+        for number in live:
+            self._world.truth.metadata.check(number, self._world.nodes[number].metadata)

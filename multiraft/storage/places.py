@@ -1,0 +1,39 @@
+"""Places of the lane, [begin, end) each: what of one is known by others.
+
+Contract.  Pure functions of pairs of lane positions, in any order, overlapping or not.  A place
+without bytes (``begin`` = ``end``) is where something is missing of which nobody knows how much; it
+is known where another one holds it or ends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Place = tuple[int, int]
+
+
+def unknown(begin: int, end: int, known: Iterable[Place]) -> list[Place]:
+    """The parts of a place that are in none of ``known``, ascending.  O(n log n)."""
+    if begin >= end:
+        return [] if any(first <= begin <= last for first, last in known) else [(begin, begin)]
+    parts = []
+    for first, last in sorted(known):
+        if last <= begin or first == last:
+            continue
+        if first >= end:
+            break
+        if first > begin:
+            parts.append((begin, first))
+        begin = last
+    return [*parts, (begin, end)] if begin < end else parts
+
+
+def merged(places: Iterable[Place]) -> list[Place]:
+    """The same places, ascending, those that overlap or touch as one.  O(n log n)."""
+    found: list[Place] = []
+    for begin, end in sorted(places):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found

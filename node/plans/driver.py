@@ -1,0 +1,151 @@
+"""The controller: the metadata group's leader looks at the plan under way, and does what is next.
+
+Contract.  Every node runs the task, which paces what that node sends; only the metadata leader does
+more, and nobody anything while there is no plan.  A look gathers a ``World``, decides, writes steps
+down and asks leaders of groups.  What cannot be done now is tried at the next look; nothing here
+remembers what was done.
+
+Theory.  Two controllers can overlap while a leader does not know yet that it is none: their steps
+are commands of the metadata group, of which only one leader's are committed, and what they ask of
+groups names a configuration.  So the later one is refused, or did the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from multiraft.errors import MultiRaftError
+from multiraft.types import METADATA_GROUP
+from multiraft.wire.errors import Code
+from multiraft.wire.plans import PAUSE, RESUME, PlanChange, PlanTransfer
+from node.clock import monotonic_ms, wall_ms
+from node.metadata_commands import DecideSwitch
+from node.plans import safety
+from node.plans.actions import Action, Change, StepTo, Switch, Transfer
+from node.plans.commands import REASON_MAX, ControlPlan, StepMove
+from node.plans.decide import decide, subjects
+from node.plans.observer import Observer
+from node.plans.pacing import Pacing
+from node.plans.progress import Meter
+from node.plans.state import PAUSED, RUNNING, ActivePlan
+from node.plans.world import World
+
+#: How often is looked while a plan is under way, in seconds, if nothing else happens.
+LOOK_S = 0.25
+#: Nodes of which nothing was heard since this node leads are waited for so long, in milliseconds.
+HEARING_MS = 3_000
+
+
+class Driver:
+    """Task on the loop.  ``ask(peer, request)`` reaches any node, this one included."""
+
+    def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
+                 pacing: Pacing, log):
+        self._pacing = pacing
+        self._core = core
+        self._metadata_log = metadata_log
+        self._ask = ask
+        self._log = log
+        self.observer = Observer(core, metadata_log, ask)
+        self.meter = Meter()
+        self._leads_since_ms: int | None = None
+        self._calm_since_ms: int | None = None
+        self._refused: dict[int, str] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            plan = self._plan
+            self._pacing.follow(plan)
+            if plan is None or not self._core.is_settled(METADATA_GROUP):
+                self._leads_since_ms = None
+                await self._metadata_log.applied(self._metadata_log.state.version + 1,
+                                                 LOOK_S if plan is not None else float("inf"))
+                continue
+            if self._leads_since_ms is None:
+                self._leads_since_ms = monotonic_ms()
+                self._log.info("plan is carried out from here", extra={"plan": plan.plan_id[:12]})
+            version = self._metadata_log.state.plans.version
+            await self.look(plan)
+            if self._metadata_log.state.plans.version == version:
+                await self._metadata_log.applied(self._metadata_log.state.version + 1, LOOK_S)
+
+    async def look(self, plan: ActivePlan) -> None:
+        """Observe, decide, do."""
+        world = await self.observer.look_for(plan, *subjects(plan))
+        if plan is not self._plan or self._is_new_here(world):
+            return
+        self._refused = {}
+        await self._watch(plan, world)
+        found = decide(plan, world)
+        async with trio.open_nursery() as nursery:
+            for action in found.actions:
+                nursery.start_soon(self._do, plan, action)
+        self.meter.look(plan, world, {**found.waits, **self._refused})
+
+    @property
+    def _plan(self) -> ActivePlan | None:
+        return self._metadata_log.state.plans.active
+
+    def _is_new_here(self, world: World) -> bool:
+        """Whether nodes may be up that this leader has not heard of yet."""
+        return (monotonic_ms() - self._leads_since_ms < HEARING_MS
+                and any(node.state == "unknown" for node in world.nodes.values()))
+
+    # ---- doing ----------------------------------------------------------------------------------
+
+    async def _do(self, plan: ActivePlan, action: Action) -> None:
+        try:
+            await self._done(plan, action)
+        except MultiRaftError as error:  # at the next look things may be otherwise
+            self._refused[action.seq] = str(error)
+
+    async def _done(self, plan: ActivePlan, action: Action) -> None:
+        if isinstance(action, StepTo):
+            result = await self._metadata_log.propose(StepMove(
+                plan.plan_id, action.seq, action.attempt, int(action.phase), action.source,
+                action.reason[:REASON_MAX], wall_ms()))
+            if result.code == Code.OK and result.value:
+                self._log.info("move", extra={
+                    "plan": plan.plan_id[:12], "move": plan.moves[action.seq].move_id,
+                    "phase": action.phase.name.lower(), "reason": action.reason})
+        elif isinstance(action, Change):
+            await self._ask(action.leader, PlanChange(*action[1:2], *action[3:]))
+            return
+        elif isinstance(action, Transfer):
+            await self._ask(action.leader, PlanTransfer(action.group, action.to))
+            return
+        else:
+            assert isinstance(action, Switch)
+            result = await self._metadata_log.propose(DecideSwitch(*action[1:]))
+        if result.error is not None:
+            self._refused[action.seq] = result.error.text
+
+    # ---- safety ---------------------------------------------------------------------------------
+
+    async def _watch(self, plan: ActivePlan, world: World) -> None:
+        """Pause the plan when something is wrong, and let it go on when nothing is any more."""
+        why = safety.danger(plan, world)
+        now_ms = monotonic_ms()
+        if why:
+            self._calm_since_ms = None
+            known = plan.state == PAUSED and plan.reason.split(":")[0] == why.split(":")[0]
+            if plan.state == RUNNING or (plan.state == PAUSED and plan.by_safety and not known):
+                await self._control(plan, PAUSE, why)
+            return
+        if self._calm_since_ms is None:
+            self._calm_since_ms = now_ms
+        if (plan.state == PAUSED and plan.by_safety
+                and now_ms - self._calm_since_ms >= safety.CALM_MS):
+            await self._control(plan, RESUME, "")
+
+    async def _control(self, plan: ActivePlan, action: str, why: str) -> None:
+        self._log.warning("plan", extra={"plan": plan.plan_id[:12], "action": action,
+                                         "reason": why})
+        try:
+            await self._metadata_log.propose(ControlPlan(
+                plan.plan_id, action, 0, why[:REASON_MAX], True, wall_ms()))
+        except MultiRaftError as error:
+            self._log.info("plan control waits", extra={"reason": str(error)})

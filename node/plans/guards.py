@@ -1,0 +1,87 @@
+"""Is a plan still for this cluster as it is?  Asked once, before anything of it is done.
+
+Contract.  ``faults`` compares every move with what the leaders of the groups and the metadata say
+now; pure.  The same guards are compared again when each move begins (``decide``), because hours may
+lie between.  ``floor`` is the least throttle at which a plan can come to an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from multiraft.wire.plans import DRAINING, LEADER_TRANSFER, REPLICA_CHANGE, PlanLimits, PlannedMove
+from node.plans.world import World
+
+#: A throttle is refused below this many hundredths of what is appended meanwhile to the groups that
+#: are copied at once: at 100 a replica would never catch up.
+FLOOR_PERCENT = 120
+#: Moves that a refusal names.
+NAMED_MAX = 3
+
+
+def faults(moves: Iterable[PlannedMove], world: World) -> list[str]:
+    """Why the plan is stale or impossible, by move.  O(moves)."""
+    found = []
+    for move in moves:
+        why = _fault(move, world)
+        if why:
+            found.append(f"{move.move_id}: {why}")
+    return found
+
+
+def unseen(moves: Iterable[PlannedMove], world: World) -> list[str]:
+    """Moves of groups of which nothing can be said now, and why.  O(moves)."""
+    return [f"{move.move_id}: {world.unreachable.get(move.subject, 'its leader did not answer')}"
+            for move in moves if move.kind in (LEADER_TRANSFER, REPLICA_CHANGE)
+            and move.subject not in world.groups]
+
+
+def _fault(move: PlannedMove, world: World) -> str:
+    if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
+        place = world.partitions.get(move.subject)
+        if place is None:
+            return "there is no such partition any more"
+        if (place.epoch, place.group) != (move.guard, move.old[0] if move.old else 0):
+            return (f"it is in group {place.group} at epoch {place.epoch}, the plan was made for "
+                    f"group {move.old[0] if move.old else 0} at epoch {move.guard}")
+        return ""
+    for node in (*move.joining, *(move.new if move.kind == LEADER_TRANSFER else ())):
+        known = world.nodes.get(node)
+        if known is None:
+            return f"there is no node {node}"
+        if known.intent == DRAINING:
+            return f"node {node} is draining and takes nothing"
+    seen = world.groups.get(move.subject)
+    if seen is None:
+        return ""  # nobody can say: ``unseen``
+    if seen.incarnation != move.incarnation:
+        return f"it is in incarnation {seen.incarnation}, the plan was made for {move.incarnation}"
+    if seen.conf_index != move.guard:
+        return (f"its members were changed at index {seen.conf_index}, the plan was made for index "
+                f"{move.guard}")
+    if move.kind == REPLICA_CHANGE and {*seen.voters} != {*move.old}:
+        return f"its voters are {seen.voters}, not {move.old}"
+    if move.kind == LEADER_TRANSFER and move.new[0] not in seen.voters:
+        return f"node {move.new[0]} is no voter of it"
+    return ""
+
+
+def floor(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
+          leaders: Mapping[int, int]) -> int:
+    """Bytes per second below which some replica might never catch up: what is appended to the
+    busiest groups that may be copied at once, into one node or out of one.  ``rates``: appended
+    bytes per second by group.  O(moves log moves)."""
+    into: dict[int, list[int]] = {}
+    out: dict[int, list[int]] = {}
+    for move in moves:
+        rate = rates.get(move.subject, 0) if move.kind == REPLICA_CHANGE else 0
+        if not rate:
+            continue
+        for node in move.joining:
+            into.setdefault(node, []).append(rate)
+            out.setdefault(leaders.get(move.subject, 0), []).append(rate)
+    worst = 0
+    for streams, most in ((into, limits.in_per_node_max), (out, limits.out_per_node_max)):
+        for rates_there in streams.values():
+            worst = max(worst, sum(sorted(rates_there, reverse=True)[:most]))
+    return worst * FLOOR_PERCENT // 100

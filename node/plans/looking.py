@@ -1,0 +1,159 @@
+"""What a node does for whoever carries a plan out: tells of the groups it leads, changes them.
+
+Contract.  Handlers of requests between nodes, and of the loads that plans are made from.  They ask
+nobody else.  A change of members or a transfer is begun, not waited for: who asked looks again.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from multiraft.errors import InvalidMembers, MembershipError, NotLeader, ProposalError, UnknownGroup
+from multiraft.group import GroupStatus
+from multiraft.wire import plans as wire
+from multiraft.wire.errors import InvalidRequest, LeaderUnknown, TimedOut
+from node.clock import monotonic_ms
+from node.group_description import log_bytes
+from node.plans.latency import RecentLatency
+
+#: Groups looked at without letting others run.
+SLICE = 64
+
+
+class Looking:
+    """See the module's docstring.  ``latency``: of this node's committed appends."""
+
+    def __init__(self, core, store, metadata_log, surveying, space, latency: RecentLatency,
+                 request_round):
+        self._core = core
+        self._store = store
+        self._metadata_log = metadata_log
+        self._surveying = surveying
+        self._space = space
+        self._latency = latency
+        self._request_round = request_round
+
+    @property
+    def peer_handlers(self) -> dict:
+        """What nodes ask."""
+        return {wire.PlanLook: self.look, wire.PlanChange: self.change,
+                wire.PlanTransfer: self.transfer}
+
+    @property
+    def handlers(self) -> dict:
+        """What clients ask."""
+        return {wire.GroupLoads: self.group_loads, wire.PartitionLoads: self.partition_loads}
+
+    # ---- for who carries a plan out -------------------------------------------------------------
+
+    async def look(self, request: wire.PlanLook) -> wire.PlanLookReply:
+        """The groups asked for that are led here, and this node itself."""
+        groups = []
+        for at, group in enumerate(request.groups):
+            if at % SLICE == SLICE - 1:
+                await trio.lowlevel.checkpoint()
+            if self._core.is_leader(group):
+                groups.append(self._looked(self._core.status(group)))
+        survey = await self._surveying.fresh()
+        return wire.PlanLookReply(
+            tuple(groups), survey.disk_used_bytes,
+            survey.disk_used_bytes + survey.disk_free_bytes, self._space.full,
+            survey.quarantined.count, self._latency.recent_ms(monotonic_ms()))
+
+    def _looked(self, status: GroupStatus) -> wire.LookedGroup:
+        configuration = status.configuration
+        is_open = (bool(configuration.outgoing) or status.configuration_index > status.commit
+                   or not status.committed_in_term)
+        members = tuple(wire.LookedMember(
+            member.node, member.state, member.match,
+            log_bytes(self._store, status, member.match + 1)) for member in status.members)
+        return wire.LookedGroup(
+            status.group, status.incarnation, status.configuration_index, is_open,
+            configuration.voters, configuration.learners, configuration.outgoing,
+            status.last_index, log_bytes(self._store, status, status.first_index),
+            status.transferee, members)
+
+    async def change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
+        """Begin to make these the members.  Raises ``NotLeader``, ``InvalidRequest``,
+        ``TimedOut``."""
+        group = request.group
+        index = self._led(group).configuration_index
+        if index != request.expected_index:
+            raise TimedOut(f"the members of group {group} were changed at index {index}, "
+                           f"{request.expected_index} was expected")
+        try:
+            self._core.change_members(group, request.voters, request.learners)
+        except InvalidMembers as error:
+            raise InvalidRequest(str(error)) from error
+        except MembershipError as error:
+            raise TimedOut(str(error)) from error
+        self._request_round()
+        return wire.PlanChangeReply()
+
+    async def transfer(self, request: wire.PlanTransfer) -> wire.PlanTransferReply:
+        """Begin to hand a group over.  Raises ``NotLeader``, ``TimedOut``."""
+        self._led(request.group)
+        try:
+            self._core.transfer(request.group, request.to)
+        except ProposalError as error:
+            raise TimedOut(str(error)) from error
+        self._request_round()
+        return wire.PlanTransferReply()
+
+    def _led(self, group: int) -> GroupStatus:
+        if not self._core.is_leader(group):
+            raise NotLeader(group)
+        return self._core.status(group)
+
+    # ---- loads ----------------------------------------------------------------------------------
+
+    async def group_loads(self, request: wire.GroupLoads) -> wire.GroupLoadsReply:
+        """Groups led here, by id."""
+        led = sorted(group for group in self._core.led_groups() if group >= request.first)
+        rows = []
+        for at, group in enumerate(led[:request.count_max]):
+            if at % SLICE == SLICE - 1:
+                await trio.lowlevel.checkpoint()
+            try:
+                status = self._core.status(group)
+            except UnknownGroup:
+                continue  # removed meanwhile
+            configuration = status.configuration
+            rows.append(wire.GroupLoad(
+                group, status.incarnation, status.configuration_index,
+                bool(configuration.outgoing) or status.configuration_index > status.commit,
+                tuple(configuration.voters), tuple(configuration.learners),
+                log_bytes(self._store, status, status.first_index), status.last_index))
+        survey = await self._surveying.fresh()
+        return wire.GroupLoadsReply(
+            self._core.node, monotonic_ms(), survey.disk_used_bytes,
+            survey.disk_used_bytes + survey.disk_free_bytes, tuple(rows),
+            len(led) > request.count_max)
+
+    async def partition_loads(self, request: wire.PartitionLoads) -> wire.PartitionLoadsReply:
+        """Partitions whose appends go to these groups, as far as they are led here, by
+        incarnation."""
+        state = self._metadata_log.state
+        if not state.cluster_id:
+            raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
+        found: list[int] = []
+        for group in request.groups:
+            if self._core.is_leader(group):
+                found += [partition for partition in self._store.tails[group].partitions()
+                          if partition > request.after]
+            await trio.lowlevel.checkpoint()
+        found.sort()
+        rows = []
+        for partition in found:
+            if len(rows) == wire.ROWS_MAX:
+                return wire.PartitionLoadsReply(tuple(rows), more=True)
+            place = state.locate(partition)
+            if place is None or place.group not in request.groups:
+                continue
+            applied = self._store.tails[place.group].applied(partition)
+            if applied is not None:
+                rows.append(wire.PartitionLoad(
+                    partition, place.topic.name, place.partition, place.group, place.epoch,
+                    len(place.chain) if partition in state.placed.chains else 0,
+                    applied.next_offset))
+        return wire.PartitionLoadsReply(tuple(rows))

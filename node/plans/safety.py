@@ -1,0 +1,67 @@
+"""When a plan pauses itself, and when it goes on.
+
+Contract.  ``danger`` names the first reason why nothing should be moved now, empty when there is
+none; a function of the plan and what is observed.  A plan that was paused by such a reason goes on
+by itself when there has been none for ``CALM_MS``; one that an operator paused does not.
+
+Which reasons: a group without a majority; a node that is down, so that its groups lack a replica
+without a plan; a damaged replica; a disk above the cap on a node that receives; appends that take
+too long.  A repair is there because a node is down and replicas are missing, so that these do not
+stop it, and the nodes that a plan empties because they are dead stop nobody.
+"""
+
+from __future__ import annotations
+
+from node.plans.moves import Phase
+from node.plans.state import REPAIR, ActivePlan
+from node.plans.world import UP, World
+
+#: Nothing was wrong for so long: go on, in milliseconds.
+CALM_MS = 3_000
+#: A node that receives replicas is not filled above this, in thousandths of its disk.
+DISK_CAP_PERMILLE = 900
+#: Reasons that moves have when the node they leave is dead.
+REPAIR_DEAD = "REPAIR_DEAD"
+
+
+def danger(plan: ActivePlan, world: World) -> str:
+    """Why the plan should pause; empty when it need not.  O(nodes + moves)."""
+    dead = given_up(plan)
+    if world.bare:
+        groups = ", ".join(map(str, world.bare[:8]))
+        return f"NO_QUORUM: group {groups} has no majority of its voters"
+    if plan.scope != REPAIR:
+        for node in world.nodes.values():
+            if node.state != UP and node.id not in dead:
+                return f"NODE_DOWN: node {node.id} is {node.state}"
+            if node.damaged:
+                return f"UNDER_REPLICATED: node {node.id} repairs {node.damaged} replicas"
+    return _full_disk(plan, world) or _slow_appends(plan, world)
+
+
+def given_up(plan: ActivePlan) -> set[int]:
+    """Nodes that the plan empties because they are dead."""
+    return {node for move in plan.moves.values() if move.reason == REPAIR_DEAD
+            for node in move.leaving}
+
+
+def _full_disk(plan: ActivePlan, world: World) -> str:
+    receiving = {node for seq, record in plan.records.items() if not record.has_ended
+                 and record.phase in (Phase.PENDING, Phase.LEARNING)
+                 for node in plan.moves[seq].joining}
+    for node in world.nodes.values():
+        if node.disk_full:
+            return f"DISK_FULL: node {node.id} has no room left"
+        if node.id in receiving and (node.disk_permille or 0) > DISK_CAP_PERMILLE:
+            return (f"DISK_FULL: the disk of node {node.id} is filled to "
+                    f"{node.disk_permille / 10:g} %, it may be {DISK_CAP_PERMILLE / 10:g} %")
+    return ""
+
+
+def _slow_appends(plan: ActivePlan, world: World) -> str:
+    bound = plan.limits.commit_ms_max
+    for node in world.nodes.values():
+        if bound and node.commit_ms > bound:
+            return (f"SLOW_COMMITS: one append in a hundred of node {node.id} takes more than "
+                    f"{bound} ms")
+    return ""

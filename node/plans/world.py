@@ -1,0 +1,62 @@
+"""What is observed of the cluster: groups as their leaders see them, nodes as they see themselves.
+
+Contract.  Plain values, gathered by the driver and judged by ``decide``, ``replicas`` and
+``safety``.  What nobody answered for is missing: nothing is decided about it, and the move says
+that it waits for an answer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.wire.plans import LookedGroup, LookedMember
+
+UP = "up"
+
+
+class SeenNode(NamedTuple):
+    """A node.  ``state``: up, down or unknown, as the metadata leader's leases say; ``intent``:
+    what the operator wants of it.  Disk and latency are its own word, None while it gave none."""
+
+    id: int
+    state: str
+    intent: str
+    disk_permille: int | None = None
+    disk_full: bool = False
+    damaged: int = 0  # replicas that are quarantined
+    commit_ms: int = -1
+
+
+class SeenPartition(NamedTuple):
+    """Where a partition is, as the metadata say; ``switch_epoch`` 0 = none is decided."""
+
+    group: int
+    epoch: int
+    switch_epoch: int
+    switch_group: int
+
+
+class World(NamedTuple):
+    """Everything at one moment.  ``groups``: only those of moves under way or about to start, and
+    of these only those whose leader answered; ``leaders``: group -> its leader, of all of those;
+    ``unreachable``: groups whose leader is not known or did not answer, and why.  ``bare``: groups
+    whose voters that are up are no majority."""
+
+    nodes: dict[int, SeenNode]
+    groups: dict[int, LookedGroup]
+    leaders: dict[int, int]
+    unreachable: dict[int, str]
+    partitions: dict[int, SeenPartition]
+    bare: tuple[int, ...]
+    waited_ms: dict[int, int]
+    still_ms: dict[int, int]
+
+    def is_up(self, node: int) -> bool:
+        """Whether a node is heard of."""
+        found = self.nodes.get(node)
+        return found is not None and found.state == UP
+
+
+def member_of(group: LookedGroup, node: int) -> LookedMember | None:
+    """A member other than the leader."""
+    return next((member for member in group.members if member.node == node), None)

@@ -1,0 +1,234 @@
+"""Leaders to other voters: no byte is copied, and a group stands still for one election.
+
+Contract.  ``balance_leaders`` changes the state; why is recorded per group.  Leaders leave nodes
+that may not lead (draining, in maintenance); then nodes above their target of egress or of leaders
+hand some over, each step making the sum of squared excesses smaller, so that beginning again where
+it ended does nothing.  A dead node's groups have elected somebody already, or cannot.
+
+Theory.  Who can lead is restricted to a group's voters, so the best single transfer may lead to a
+node that is full itself.  A chain of two transfers, over a node between, reaches further; longer
+ones were not worth their search (``benchmarks/placement.py``).
+"""
+
+from __future__ import annotations
+
+from placement.cluster import DEAD, MAINTENANCE
+from placement.plan import DRAIN, LEADER_SKEW, Why
+from placement.plan import MAINTENANCE as MAINTENANCE_REASON
+from placement.policy import EGRESS, LEADERS, SCOPE_NODE, Options, Policy
+from placement.shares import PPM, Shares, node_shares
+from placement.state import NOBODY, R_EGRESS, R_LEADERS, State
+
+LEADER_RESOURCES = ((EGRESS, R_EGRESS), (LEADERS, R_LEADERS))
+_NAMES = {position: name for name, position in LEADER_RESOURCES}
+
+#: Shares are reckoned anew when giants have moved; two rounds are usual.
+ROUNDS_MAX = 64
+
+#: Groups per node that a chain of two transfers looks at on each side.
+CHAIN_GROUPS = 16
+
+
+class _Leaders:
+    """Shares of what leaders cost, while transfers are chosen."""
+
+    def __init__(self, state: State, policy: Policy, options: Options):
+        self.state = state
+        self.policy = policy
+        self.only = state.index[options.node] if options.scope == SCOPE_NODE else NOBODY
+        self.why: dict[int, Why] = {}
+        self.shares: dict[int, Shares] = {}
+        self.reckon()
+        self.led: list[dict[int, None]] = [{} for _ in state.nodes]
+        for group in sorted(state.leader):
+            if state.leader[group] != NOBODY:
+                self.led[state.leader[group]][group] = None
+
+    def reckon(self) -> None:
+        """Shares as things are now: where the giants are matters.  O(groups)."""
+        self.shares = {position: node_shares(self.state, band)
+                       for name, position in LEADER_RESOURCES
+                       if (band := self.policy.band(name)) is not None}
+
+    def cost(self, node: int, egress: int = 0, leaders: int = 0) -> int:
+        """The node's squared excesses with so much more."""
+        if not self.state.nodes[node].holds:
+            return 0
+        whole = 0
+        for position, more in ((R_EGRESS, egress), (R_LEADERS, leaders)):
+            shares = self.shares.get(position)
+            if shares is None:
+                continue
+            beyond = self.state.load[node][position] + more - shares.high[node]
+            if beyond > 0:
+                whole += (beyond * PPM // shares.unit[node]) ** 2
+        return whole
+
+    def ppm(self, node: int, position: int) -> int:
+        """A node's load in millionths of its share."""
+        shares = self.shares.get(position)
+        if shares is None or not shares.share[node]:
+            return 0
+        return self.state.load[node][position] * PPM // shares.share[node]
+
+    def worst(self, node: int) -> int:
+        """The resource in which the node is fullest."""
+        return max(self.shares, default=R_LEADERS,
+                   key=lambda position: (self.ppm(node, position), -position))
+
+    def movable(self, group: int) -> bool:
+        """May balancing change who leads the group?"""
+        return (group not in self.policy.excluded_groups and not self.state.groups[group].in_joint
+                and self.state.has_quorum(group))
+
+    def may_get(self, group: int, target: int, source: int) -> bool:
+        """May ``target`` lead the group by balancing?"""
+        node = self.state.nodes[target]
+        if not node.takes or node.id in self.policy.excluded_nodes:
+            return False
+        if self.only == target:  # filled up to its target only, or a next plan would go back
+            return all(self.state.load[target][position] + more <= shares.high[target]
+                       for position, more in ((R_EGRESS, self.state.leader_egress(group)),
+                                              (R_LEADERS, 1))
+                       if (shares := self.shares.get(position)) is not None)
+        return self.only == NOBODY or self.only == source == self.state.initial_leader(group)
+
+    def spares(self, target: int, source: int, egress: int, leaders: int) -> bool:
+        """Is the target with so much more below its target, or less full than the source was?"""
+        for position, more in ((R_EGRESS, egress), (R_LEADERS, leaders)):
+            shares = self.shares.get(position)
+            if shares is None or more <= 0:
+                continue
+            load = self.state.load[target][position] + more
+            if load > shares.high[target] \
+                    and not self.state.is_emptier(target, load, source, position):
+                return False
+        return True
+
+    def lead(self, group: int, target: int, reason: str) -> None:
+        """Let ``target`` lead the group."""
+        source = self.state.leader[group]
+        position = self.worst(source) if reason == LEADER_SKEW else R_LEADERS
+        before = self.ppm(source, position)
+        del self.led[source][group]
+        self.led[target][group] = None
+        self.state.set_members(group, self.state.voters[group], target)
+        self.why.setdefault(group, Why(reason, _NAMES[position], self.state.ids[source], before,
+                                       self.ppm(source, position)))
+
+    def gain(self, group: int, source: int, target: int) -> int:
+        """By how much a transfer makes the squared excesses smaller."""
+        egress = self.state.leader_egress(group)
+        return (self.cost(source) + self.cost(target)
+                - self.cost(source, -egress, -1) - self.cost(target, egress, 1))
+
+
+def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dict[int, Why], bool]:
+    """Reasons of the transfers by group, and whether nothing is left to do.
+
+    O(groups * replicas) per step at worst.
+    """
+    leaders = _Leaders(state, policy, options)
+    leave_nodes(leaders)
+    for _ in range(ROUNDS_MAX):
+        leaders.reckon()
+        moved = False
+        while _hand_over(leaders) or _hand_over_by_two(leaders):
+            moved = True
+        if not moved:
+            return leaders.why, True
+    return leaders.why, False
+
+
+def leave_nodes(leaders: _Leaders) -> None:
+    """Leaders off the nodes that may not lead."""
+    state = leaders.state
+    for place, node in enumerate(state.nodes):
+        if node.may_lead or node.state == DEAD or leaders.only not in (NOBODY, place):
+            continue
+        for group in sorted(leaders.led[place], key=lambda each: (-state.leader_egress(each),
+                                                                  each)):
+            if state.groups[group].in_joint or not state.has_quorum(group):
+                continue
+            targets = [voter for voter in state.voters[group] if state.nodes[voter].may_lead]
+            if targets:
+                target = min(targets, key=lambda voter: (
+                    leaders.cost(voter, state.leader_egress(group), 1),
+                    leaders.ppm(voter, R_EGRESS), leaders.ppm(voter, R_LEADERS), voter))
+                reason = MAINTENANCE_REASON if node.state == MAINTENANCE else DRAIN
+                leaders.lead(group, target, reason)
+
+
+def _overloaded(leaders: _Leaders) -> list[int]:
+    """Nodes with an excess, worst first."""
+    found = [(leaders.cost(node), node) for node in range(len(leaders.led))]
+    excluded = leaders.policy.excluded_nodes
+    return [node for cost, node in sorted(found, key=lambda each: (-each[0], each[1]))
+            if cost and leaders.state.ids[node] not in excluded]
+
+
+def _hand_over(leaders: _Leaders) -> bool:
+    """The best transfer of each overloaded node until it has none that helps."""
+    moved = False
+    for node in _overloaded(leaders):
+        while (best := _best_transfer(leaders, node))[0] > 0:
+            leaders.lead(best[1], best[2], LEADER_SKEW)
+            moved = True
+    return moved
+
+
+def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:
+    """(gain, group, target); the first of equal ones by group and target."""
+    best = (0, NOBODY, NOBODY)
+    for group in sorted(leaders.led[node]):
+        if not leaders.movable(group):
+            continue
+        for target in leaders.state.voters[group]:
+            if target != node and leaders.may_get(group, target, node):
+                gain = leaders.gain(group, node, target)
+                if gain > best[0] and leaders.spares(target, node, leaders.state.leader_egress(
+                        group), 1):
+                    best = (gain, group, target)
+    return best
+
+
+def _hand_over_by_two(leaders: _Leaders) -> bool:
+    """One chain of two transfers, over a node between.  Did it find one?"""
+    if leaders.only != NOBODY:
+        return False
+    for node in _overloaded(leaders):
+        for group in _largest(leaders, node):
+            for between in leaders.state.voters[group]:
+                if between == node or not leaders.may_get(group, between, node):
+                    continue
+                if _pass_on(leaders, node, group, between):
+                    return True
+    return False
+
+
+def _largest(leaders: _Leaders, node: int) -> list[int]:
+    movable = (group for group in leaders.led[node] if leaders.movable(group))
+    return sorted(movable, key=lambda group: (-leaders.state.leader_egress(group),
+                                              group))[:CHAIN_GROUPS]
+
+
+def _pass_on(leaders: _Leaders, node: int, group: int, between: int) -> bool:
+    """Give ``group`` to ``between``, which hands on the group with which both gain most."""
+    state = leaders.state
+    egress = state.leader_egress(group)
+    best = (0, NOBODY, NOBODY)
+    for other in _largest(leaders, between):
+        passed = state.leader_egress(other)
+        kept = (leaders.cost(node) - leaders.cost(node, -egress, -1)
+                + leaders.cost(between) - leaders.cost(between, egress - passed, 0))
+        for target in state.voters[other]:
+            if target in (node, between) or not leaders.may_get(other, target, between):
+                continue
+            gain = kept + leaders.cost(target) - leaders.cost(target, passed, 1)
+            if gain > best[0] and leaders.spares(target, node, passed, 1) \
+                    and leaders.spares(between, node, egress - passed, 0):
+                best = (gain, other, target)
+    if best[0] > 0:
+        leaders.lead(best[1], best[2], LEADER_SKEW)
+        leaders.lead(group, between, LEADER_SKEW)
+    return best[0] > 0

@@ -1,0 +1,275 @@
+"""What a plan leads to: the planned cluster, and the figures before and after.
+
+Contract.  ``planned`` is the snapshot as it will be when every move is done and nothing else has
+changed: configurations and epochs are one further, loads go with what carries them.  The rest fills
+the plan's tables.  Whole numbers, rounded up where a load is judged and down where a bound is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from placement.cluster import DEAD, GroupRow, PartitionRow, Snapshot
+from placement.plan import (
+    GroupOutcome,
+    LeaderTransfer,
+    Move,
+    NodeOutcome,
+    Plan,
+    ReplicaChange,
+    ResourceOutcome,
+    TopicSwitch,
+)
+from placement.policy import (
+    GROUP_INGRESS,
+    NODE_RESOURCES,
+    SCOPE_ALL,
+    SCOPE_LEADERS,
+    SCOPE_NODE,
+    Band,
+    Options,
+    Policy,
+)
+from placement.shares import POSITION, Shares, group_shares, node_shares
+from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
+
+#: Scopes in which a node's resource is balanced.
+BALANCED_BY = {position: (SCOPE_ALL, SCOPE_NODE) if position in (R_DISK, R_INGRESS)
+               else (SCOPE_ALL, SCOPE_NODE, SCOPE_LEADERS) for position in POSITION.values()}
+
+
+class Before(NamedTuple):
+    """Who led each group when leaders began to be moved for their own sake."""
+
+    leader: dict[int, int]
+
+
+# ---- the planned cluster ------------------------------------------------------------------------
+
+def planned(snapshot: Snapshot, made: Plan) -> Snapshot:
+    """The cluster after all moves of the plan.  O(rows)."""
+    groups = {row.id: row for row in snapshot.groups}
+    partitions = {row.incarnation: row for row in snapshot.partitions}
+    exceptions = snapshot.exceptions
+    for move in made.moves:
+        if isinstance(move, TopicSwitch):
+            row = partitions[move.incarnation]
+            exceptions += not row.links
+            partitions[move.incarnation] = _switched(row, move, snapshot.taken_ms)
+            _carry(groups, row, move)
+        elif isinstance(move, LeaderTransfer):
+            groups[move.group] = groups[move.group]._replace(leader=move.to_node)
+        else:
+            groups[move.group] = _changed(groups[move.group], move, snapshot.taken_ms)
+    return snapshot._replace(exceptions=exceptions, groups=tuple(groups.values()),
+                             partitions=tuple(partitions.values()))
+
+
+def _switched(row: PartitionRow, move: TopicSwitch, now_ms: int) -> PartitionRow:
+    return row._replace(group=move.to_group, epoch=row.epoch + 1, moved_ms=now_ms,
+                        links=max(row.links, 1) + 1)
+
+
+def _carry(groups: dict[int, GroupRow], row: PartitionRow, move: TopicSwitch) -> None:
+    for group, sign in ((move.from_group, -1), (move.to_group, 1)):
+        old = groups[group]
+        groups[group] = old._replace(ingress=old.ingress + sign * row.ingress,
+                                     read=old.read + sign * row.read)
+
+
+def _changed(row: GroupRow, move: ReplicaChange, now_ms: int) -> GroupRow:
+    learners = tuple(node for node in row.learners if node not in move.new_voters)
+    return row._replace(voters=move.new_voters, leader=move.to_leader, learners=learners,
+                        conf_index=row.conf_index + 1, moved_ms=now_ms)
+
+
+def state_after(snapshot: Snapshot, policy: Policy, options: Options,
+                moves: Iterable[Move]) -> State:
+    """The state after these moves."""
+    state = State(snapshot, policy, options.drain)
+    for _ in walk(state, moves):
+        pass
+    return state
+
+
+def walk(state: State, moves: Iterable[Move]) -> Iterator[dict[int, list[int]]]:
+    """Apply the moves one by one; after each, the loads *before* it of the nodes it touched."""
+    rows = {row.incarnation: row for row in state.snapshot.partitions}
+    for move in moves:
+        before = {node: list(state.load[node]) for node in touched(state, move)}
+        apply_move(state, move, rows)
+        yield before
+
+
+def touched(state: State, move: Move) -> list[int]:
+    """Nodes whose loads the move changes, ascending."""
+    if isinstance(move, TopicSwitch):
+        return sorted({*state.voters[move.from_group], *state.voters[move.to_group]})
+    if isinstance(move, LeaderTransfer):
+        return sorted((state.index[move.from_node], state.index[move.to_node]))
+    return sorted(state.index[node] for node in (*move.old_voters, *move.joining))
+
+
+def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
+               backwards: bool = False) -> None:
+    """Let the move happen, or undo it.  ``rows`` are the partitions by incarnation."""
+    if isinstance(move, TopicSwitch):
+        row = rows[move.incarnation]
+        state.switch(move.incarnation, row.ingress, row.read,
+                     move.from_group if backwards else move.to_group)
+    elif isinstance(move, LeaderTransfer):
+        leader = move.from_node if backwards else move.to_node
+        state.set_members(move.group, state.voters[move.group], state.index[leader])
+    else:
+        voters, leader = ((move.old_voters, move.from_leader) if backwards
+                          else (move.new_voters, move.to_leader))
+        state.set_members(move.group, [state.index[node] for node in voters],
+                          state.index.get(leader, NOBODY))
+
+
+# ---- figures ------------------------------------------------------------------------------------
+
+def resources(start: State, end: State, before: Before, policy: Policy,
+              options: Options) -> tuple[ResourceOutcome, ...]:
+    """One row per balanced resource, in the order of the policy's bands."""
+    rows = []
+    for band in policy.bands:
+        if band.resource == GROUP_INGRESS:
+            rows.append(_groups_outcome(start, end, band, options))
+        else:
+            rows.append(_nodes_outcome(start, end, before, band, options))
+    return tuple(rows)
+
+
+def _nodes_outcome(start: State, end: State, before: Before, band: Band,
+                   options: Options) -> ResourceOutcome:
+    shares = node_shares(end, band)
+    position = POSITION[band.resource]
+    weights = [node.weight for node in end.nodes]
+    judged = [node.holds and (node.may_lead or position in (R_DISK, R_INGRESS))
+              for node in end.nodes]
+    at_first = [node.state != DEAD for node in start.nodes]
+    held = (_replicas_held(start, end, position) if position in (R_DISK, R_INGRESS)
+            else _led(end, before, position))
+    return ResourceOutcome(
+        band.resource, band.permille, shares.total,
+        _worst(shares, (load[position] for load in start.load), weights, at_first),
+        _worst(shares, (load[position] for load in end.load), weights, judged),
+        shares.bound_ppm, shares.bound, shares.level_ppm, _moved(start, end, before, position),
+        _moved_bound(held, shares, [node.leaves for node in end.nodes],
+                     [counts and options.node in (0, node.id)
+                      for counts, node in zip(judged, end.nodes, strict=True)],
+                     options.scope in BALANCED_BY[position]))
+
+
+def _replicas_held(start: State, end: State, position: int) -> list[list[int]]:
+    """Items of each node where the plan begins, weighing what they do after its switches."""
+    return [[end.replica_load(group, position) for group in held] for held in start.held]
+
+
+def _led(end: State, before: Before, position: int) -> list[list[int]]:
+    """What each node's leaders cost before leaders were moved."""
+    held: list[list[int]] = [[] for _ in end.nodes]
+    for group, leader in before.leader.items():
+        if leader != NOBODY:
+            held[leader].append(1 if position == R_LEADERS else end.leader_egress(group))
+    return held
+
+
+def _worst(shares: Shares, loads: Iterable[int], weights: Sequence[int],
+           judged: Sequence[bool]) -> int:
+    return max((shares.ppm(load, weight) for load, weight, counts
+                in zip(loads, weights, judged, strict=True) if counts), default=0)
+
+
+def _moved(start: State, end: State, before: Before, position: int) -> int:
+    """Load that changes its node."""
+    if position in (R_DISK, R_INGRESS):
+        return sum(end.replica_load(group, position)
+                   * sum(node not in start.voters[group] for node in voters)
+                   for group, voters in end.voters.items())
+    return sum(1 if position == R_LEADERS else end.leader_egress(group)
+               for group, leader in end.leader.items() if leader != before.leader[group])
+
+
+def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence[bool],
+                 judged: Sequence[bool], balances: bool) -> int:
+    """Load that has to change its node so that every node is inside the band: what is on nodes that
+    are left and what is above targets, and at least what is missing elsewhere.  ``held`` are the
+    items of each node; one that is larger than the target may stay, alone, and nothing less than
+    an item can go.  Of two giants in one bin, all but one need a bin that is emptied for them."""
+    forced = sum(sum(items) for items, leaving in zip(held, leaves, strict=True) if leaving)
+    if not balances:
+        return forced
+    widest = max((high for high, counts in zip(shares.high, judged, strict=True) if counts),
+                 default=0)
+    excess = missing = giants = 0
+    kept = []  # what each bin may keep
+    for items, high, low, counts in zip(held, shares.high, shares.low, judged, strict=True):
+        if counts:
+            load = sum(items)
+            over = load - max(high, max(items, default=0))
+            leaving = max(over, min(filter(None, items))) if over > 0 else 0
+            excess += leaving
+            missing += max(0, low - load)
+            giants += max(0, sum(item > widest for item in items) - 1)
+            kept.append(load - leaving)
+    emptied = sum(sorted(kept)[:giants])
+    return max(forced + excess + emptied, missing)
+
+
+def _groups_outcome(start: State, end: State, band: Band, options: Options) -> ResourceOutcome:
+    groups, shares = group_shares(end, band)
+    moved = sum(row.ingress for row in end.snapshot.partitions
+                if end.where[row.incarnation] != row.group)
+    held: dict[int, list[int]] = {group: [start.ingress[group]] for group in groups}
+    for row in end.snapshot.partitions:
+        held[row.group].append(row.ingress)
+        held[row.group][0] -= row.ingress
+    bound = _moved_bound([held[group] for group in groups], shares._replace(
+        low=(0,) * len(groups)), [False] * len(groups), [True] * len(groups),
+        options.scope == SCOPE_ALL)
+    return ResourceOutcome(
+        band.resource, band.permille, shares.total,
+        max((shares.ppm(start.ingress[group], 1) for group in groups), default=0),
+        max((shares.ppm(end.ingress[group], 1) for group in groups), default=0),
+        shares.bound_ppm, shares.bound, shares.level_ppm, moved, bound)
+
+
+def nodes(start: State, end: State, policy: Policy) -> tuple[NodeOutcome, ...]:
+    """Each node before and after, by id."""
+    shares = []
+    for resource in NODE_RESOURCES:
+        band = policy.band(resource) or Band(resource, 0)
+        shares.append(node_shares(end, band).share)
+    return tuple(
+        NodeOutcome(node.id, end.racks[node.rack], node.weight, node.state,
+                    tuple(start.load[place]), tuple(end.load[place]),
+                    tuple(share[place] for share in shares),
+                    len(start.held[place]), len(end.held[place]))
+        for place, node in enumerate(end.nodes))
+
+
+def groups(start: State, end: State) -> tuple[GroupOutcome, ...]:
+    """What is appended to each group of the pool, before and after."""
+    return tuple(GroupOutcome(group, start.ingress[group], end.ingress[group])
+                 for group in sorted(end.groups) if group)
+
+
+def warnings(end: State) -> Iterator[str]:
+    """What an operator should know of the planned cluster."""
+    for place, node in enumerate(end.nodes):
+        for position, name in ((R_DISK, "bytes of its disk"), (R_INGRESS, "ingress"),
+                               (R_EGRESS, "egress")):
+            if node.state != DEAD and end.load[place][position] > node.cap[position]:
+                yield (f"node {node.id} would carry {end.load[place][position]} of {name}, and "
+                       f"{node.cap[position]} is what it may")
+    factor = end.snapshot.replication_factor
+    many = [group for group, voters in sorted(end.voters.items()) if len(voters) > factor]
+    if many:
+        yield (f"{len(many)} groups have more voters than the replication factor of {factor}, "
+               f"the first is group {many[0]}: plans leave them as they are")
+    leaderless = sorted(group for group, leader in end.leader.items() if leader == NOBODY)
+    if leaderless:
+        yield f"{len(leaderless)} groups have no leader, the first is group {leaderless[0]}"

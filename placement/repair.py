@@ -1,0 +1,214 @@
+"""Replicas that must not stay where they are: dead nodes, drained nodes, racks, full disks.
+
+Contract.  Each function changes the ledger's state towards fewer violations and never makes one;
+what cannot be done is recorded with its cause and what would help.  Beginning again where they
+ended does nothing.
+
+A group without a majority is not repaired here: its members cannot be changed, and bringing it back
+by force is an operator's decision.
+"""
+
+from __future__ import annotations
+
+from placement.cluster import DEAD
+from placement.ledger import Ledger
+from placement.plan import (
+    CAPACITY,
+    DISK_HARD,
+    DRAIN,
+    IN_CHANGE,
+    LAST_RACK,
+    NO_QUORUM,
+    NO_TARGET,
+    RACK_VIOLATION,
+    REPAIR_DEAD,
+    TOO_FEW_NODES,
+    UNDER_REPLICATED,
+    Infeasible,
+    Skipped,
+    Why,
+)
+from placement.policy import DISK
+from placement.shedding import Item, by_load, shed
+from placement.state import NOBODY, R_DISK, State
+
+#: Subjects that one explanation names; the number is always said.
+NAMED_MAX = 8
+
+
+def repair_dead(ledger: Ledger) -> None:
+    """Replace replicas on dead nodes, and fill up groups with too few voters."""
+    state = ledger.state
+    factor = state.snapshot.replication_factor
+    for group in _largest_first(state):
+        dead = [node for node in state.voters[group] if state.nodes[node].state == DEAD]
+        if not dead and len(state.voters[group]) >= factor:
+            continue
+        if not _may_change(ledger, group):
+            continue
+        for node in dead:
+            _replace(ledger, group, node, Why(REPAIR_DEAD, "", state.ids[node]))
+        while len(state.voters[group]) < factor:
+            target = ledger.best_target(group)
+            if target == NOBODY:
+                _no_target(ledger, group, NOBODY)
+                break
+            ledger.add(group, target, Why(UNDER_REPLICATED))
+
+
+def drain(ledger: Ledger) -> None:
+    """Replace the replicas of draining nodes."""
+    state = ledger.state
+    for group in _largest_first(state):
+        leaving = [node for node in state.voters[group]
+                   if state.nodes[node].leaves and state.nodes[node].state != DEAD]
+        if leaving and _may_change(ledger, group):
+            for node in leaving:
+                _replace(ledger, group, node, Why(DRAIN, "", state.ids[node]))
+
+
+def spread_over_racks(ledger: Ledger) -> None:
+    """Move replicas out of racks that have more of a group than their part."""
+    state = ledger.state
+    for group in _largest_first(state):
+        crowded = _crowded(state, group)
+        while crowded:
+            if not _may_change(ledger, group):
+                break
+            leaving = max(crowded, key=lambda node: (ledger.fullness(group, node),
+                                                     state.ids[node]))
+            if not _replace(ledger, group, leaving, Why(RACK_VIOLATION, "", state.ids[leaving])):
+                break
+            crowded = _crowded(state, group)
+
+
+def empty_full_disks(ledger: Ledger) -> None:
+    """Bring nodes above the disk cap below it, with the least load."""
+    state = ledger.state
+    for node in range(len(state.nodes)):
+        excess = state.load[node][R_DISK] - state.nodes[node].cap[R_DISK]
+        if excess <= 0 or state.nodes[node].leaves:
+            continue
+        items = sorted((Item(state.groups[group].bytes, group) for group in state.held[node]
+                        if not state.groups[group].in_joint and state.has_quorum(group)
+                        and _room_for(ledger, group, node) != NOBODY), key=by_load)
+        before = ledger.ppm(node, R_DISK)
+        for item in sorted(shed(items, excess, excess + max(
+                (item.load for item in items), default=0)), key=by_load):
+            target = _room_for(ledger, item.id, node)
+            if target != NOBODY:
+                after = ledger.ppm(node, R_DISK, -item.load)
+                ledger.replace(item.id, node, target, Why(DISK_HARD, DISK, state.ids[node],
+                                                          before, after))
+        left = state.load[node][R_DISK] - state.nodes[node].cap[R_DISK]
+        if left > 0:
+            ledger.infeasible.append(Infeasible(
+                CAPACITY, f"n{state.ids[node]}", f"node {state.ids[node]} stays {left} bytes above "
+                f"the cap of its disk: no other node has room for more of it",
+                "add a node or disk space, shorten retention, or delete topics"))
+
+
+def _room_for(ledger: Ledger, group: int, leaving: int) -> int:
+    return ledger.best_target(group, leaving)
+
+
+def _largest_first(state: State) -> list[int]:
+    """Groups by what their replicas weigh: the largest are placed while there is room."""
+    return sorted(state.groups, key=lambda group: (-state.groups[group].bytes,
+                                                   -state.ingress[group], group))
+
+
+def _crowded(state: State, group: int) -> list[int]:
+    """Voters in racks that have more of the group than their part."""
+    voters = state.voters[group]
+    limit = state.rack_limit[len(voters)]
+    return [node for node in voters if not state.nodes[node].leaves
+            and state.in_rack(group, state.nodes[node].rack) > limit]
+
+
+def _may_change(ledger: Ledger, group: int) -> bool:
+    """Can the group's members be changed now?  Says why not."""
+    state = ledger.state
+    if not state.has_quorum(group):
+        cause = Infeasible(
+            NO_QUORUM, f"g{group}", f"group {group} has no majority of living voters, so its "
+            f"members cannot be changed", "bring a dead node back, or recover the group by force "
+            "(multiraft group recover), which may lose records")
+        if cause not in ledger.infeasible:
+            ledger.infeasible.append(cause)
+        return False
+    if state.groups[group].in_joint:
+        skipped = Skipped(IN_CHANGE, f"g{group}", 0, "", 0,
+                          f"group {group} is in the middle of a change of members; plan again "
+                          f"when it has ended")
+        if skipped not in ledger.skipped:
+            ledger.skipped.append(skipped)
+        return False
+    return True
+
+
+def _replace(ledger: Ledger, group: int, leaving: int, why: Why) -> bool:
+    target = ledger.best_target(group, leaving)
+    if target == NOBODY:
+        _no_target(ledger, group, leaving)
+        return False
+    ledger.replace(group, leaving, target, why)
+    return True
+
+
+def _no_target(ledger: Ledger, group: int, leaving: int) -> None:
+    """Record that a replica has nowhere to go, and what each node lacks."""
+    state = ledger.state
+    lacks: dict[str, int] = {}
+    for target, node in enumerate(state.nodes):
+        if not node.takes:
+            word = "take no replicas"
+        elif group in state.held[target]:
+            word = "have one already"
+        elif state.load[target][R_DISK] + state.groups[group].bytes > node.cap[R_DISK]:
+            word = "have no room on disk"
+        elif not state.rack_fits(group, target, leaving, len(state.voters[group])):
+            word = "stand in a rack that has its part"
+        else:
+            word = "have no room for its appends"
+        lacks[word] = lacks.get(word, 0) + 1
+    from_node = "" if leaving == NOBODY else f" of node {state.ids[leaving]}"
+    cause = Infeasible(
+        NO_TARGET, f"g{group}", f"the replica{from_node} of group {group} has nowhere to go: of "
+        f"{len(state.nodes)} nodes " + ", ".join(f"{count} {word}" for word, count
+                                                 in sorted(lacks.items())),
+        "add a node with room, in a rack of its own if racks are what is missing")
+    if cause not in ledger.infeasible:
+        ledger.infeasible.append(cause)
+
+
+def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
+    """Why the draining nodes cannot be empty, found before anything is planned.  O(nodes)."""
+    draining = [node for node in state.nodes if node.leaves and node.state != DEAD]
+    if not draining:
+        return []
+    subject = " ".join(f"n{node.id}" for node in draining[:NAMED_MAX])
+    takes = [node for node in state.nodes if node.takes]
+    voters = max((len(state.voters[group]) for group in state.groups), default=0)
+    faults = []
+    racks_after = {node.rack for node in state.nodes if node.holds}
+    racks_before = racks_after | {node.rack for node in draining if node.weight}
+    if not takes or len([node for node in state.nodes if node.holds]) < voters:
+        faults.append(Infeasible(
+            TOO_FEW_NODES, subject, f"{len(takes)} nodes would remain for groups with {voters} "
+            f"replicas", "add nodes before draining these"))
+    elif not fewer_racks and len(racks_after) < min(voters, len(racks_before)):
+        lost = sorted(state.racks[rack] for rack in racks_before - racks_after)
+        faults.append(Infeasible(
+            LAST_RACK, subject, f"these are the last nodes of {', '.join(map(repr, lost))}: "
+            f"replicas stand in {min(voters, len(racks_before))} racks now and would stand in "
+            f"{len(racks_after)}", "add a node in another rack first, or ask for fewer racks"))
+    room = sum(max(0, node.cap[R_DISK] - state.load[place][R_DISK])
+               for place, node in enumerate(state.nodes) if node.takes)
+    need = sum(state.load[place][R_DISK] for place, node in enumerate(state.nodes)
+               if node.leaves and node.state != DEAD)
+    if need > room:
+        faults.append(Infeasible(
+            CAPACITY, subject, f"they hold {need} bytes and the other disks have room for {room} "
+            f"below the policy's cap", "add nodes or disk space before draining these"))
+    return faults

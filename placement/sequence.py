@@ -1,0 +1,275 @@
+"""The order of a plan's moves: every prefix of it is safe, and nothing waits without need.
+
+Contract.  ``sequenced`` takes where the plan starts and where it ends, and returns the moves in
+order.  After each of them
+
+* no node, and no group, is further above its share than the worst one before or after the plan,
+  but for the load of one move (``slack`` in ``placement.verify``);
+* no disk exceeds its cap, counting every copy that may have begun and no removal that the copy
+  does not wait for (``depends_on``).
+
+Repairs come first, then leader transfers and switches, which cost no copying, then replica changes:
+the small ones first where a node is relieved, the large ones first where one is drained.
+
+A wave is what may be under way at once: at most so many replicas into a node, and so many out of
+the leader that sends them.  A move that could only be done by breaking a rule is left out, and the
+plan says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from placement.outcome import apply_move, touched
+from placement.plan import (
+    DISK_HARD,
+    DRAIN,
+    LEADER_TRANSFER,
+    RACK_VIOLATION,
+    REPAIR_DEAD,
+    REPLICA_CHANGE,
+    TOPIC_SWITCH,
+    UNDER_REPLICATED,
+    LeaderTransfer,
+    Move,
+    ReplicaChange,
+    TopicSwitch,
+    Why,
+)
+from placement.policy import NODE_RESOURCES, Options, Policy
+from placement.state import DEAD, NOBODY, R_DISK, State
+
+#: Milliseconds that an election or a switch takes, for estimates of time.
+TRANSFER_MS = 500
+
+_URGENT = (REPAIR_DEAD, UNDER_REPLICATED, RACK_VIOLATION, DISK_HARD)
+
+
+class Reasons(NamedTuple):
+    """Why each subject moves: groups' replicas, groups' leaders, partitions by incarnation."""
+
+    replicas: dict[int, Why]
+    leaders: dict[int, Why]
+    switches: dict[int, Why]
+
+
+class Sequence(NamedTuple):
+    """Moves in order, those that no order allows, and how long the waves take."""
+
+    moves: list[Move]
+    left_out: list[Move]
+    waves: int
+    estimated_ms: int
+
+
+class _Wave:
+    """What is under way at once."""
+
+    def __init__(self, number: int):
+        self.number = number
+        self.arriving: dict[int, int] = {}  # node -> replicas
+        self.sending: dict[int, int] = {}
+        self.bytes: dict[tuple[str, int], int] = {}
+        self.changes = 0
+        self.others = 0
+
+    def ms(self, rate: int) -> int:
+        """How long the wave takes at ``rate`` bytes per second, node and direction."""
+        copying = max(self.bytes.values(), default=0) * 1000 // rate
+        return max(copying, TRANSFER_MS)
+
+
+class _Sequencer:
+    """The state while moves are put in order; it begins where the plan begins."""
+
+    def __init__(self, start: State, end: State, policy: Policy, options: Options):
+        self.state = start
+        self.policy = policy
+        self.rows = {row.incarnation: row for row in start.snapshot.partitions}
+        self.rate = options.copy_rate
+        self.limits = [_limits(start, end, resource) for resource in range(len(NODE_RESOURCES))]
+        self.group_limit = max([*start.ingress.values(), *end.ingress.values()], default=0)
+        self.departed: dict[int, list[tuple[int, int]]] = {}  # node -> [(seq, bytes)]
+        self.relied: dict[int, list[int]] = {}  # node -> seqs whose room has been given away
+        self.filled = [load[R_DISK] for load in start.load]  # with every copy, and no removal
+        self.moves: list[Move] = []
+        self.wave = _Wave(1)
+        self.wave_of: list[int] = [0]
+        self.ms = 0
+
+    def priority(self, move: Move) -> tuple:
+        """Repairs, then what costs nothing, the heaviest first, then what is copied."""
+        kind = (LEADER_TRANSFER, TOPIC_SWITCH, REPLICA_CHANGE).index(move.kind)
+        urgent = isinstance(move, ReplicaChange) and move.why.reason in _URGENT
+        size = -move.bytes if move.why.reason == DRAIN else move.bytes
+        if isinstance(move, TopicSwitch):
+            size -= self.rows[move.incarnation].ingress
+        return (not urgent, kind, size, move.move_id)
+
+    # ---- one move -------------------------------------------------------------------------------
+
+    def admits(self, move: Move, relaxed: bool) -> bool:
+        """Would no node or group be above its limit afterwards?  ``relaxed``: none that was above
+        it before becomes fuller, so that the limit is exceeded by one move's load at most."""
+        nodes = touched(self.state, move)
+        before = [list(self.state.load[node]) for node in nodes]
+        ingress = self.state.ingress.get(getattr(move, "to_group", NOBODY), 0)
+        apply_move(self.state, move, self.rows)
+        after = [list(self.state.load[node]) for node in nodes]
+        ingress_after = self.state.ingress.get(getattr(move, "to_group", NOBODY), 0)
+        apply_move(self.state, move, self.rows, backwards=True)
+        if ingress_after > self.group_limit and not (relaxed and ingress <= self.group_limit):
+            return False
+        for place, node in enumerate(nodes):
+            for resource, limits in enumerate(self.limits):
+                old, new = before[place][resource], after[place][resource]
+                if new > old and new > limits[node] and not (relaxed and old <= limits[node]):
+                    return False
+        return True
+
+    def dependencies(self, move: Move) -> tuple[int, ...] | None:
+        """Moves whose room this one needs; None when even all of them free too little."""
+        if not isinstance(move, ReplicaChange):
+            return ()
+        needed: list[int] = []
+        size = self.state.groups[move.group].bytes
+        for joining in move.joining:
+            node = self.state.index[joining]
+            excess = self.filled[node] + size - self.state.nodes[node].cap[R_DISK]
+            needed += self.relied.get(node, ())
+            for seq, freed in self.departed.get(node, ()):
+                if excess <= 0:
+                    break
+                needed.append(seq)
+                excess -= freed
+            if excess > 0 and size:
+                return None
+        return tuple(sorted({*needed}))
+
+    def fits_wave(self, move: Move, depends_on: tuple[int, ...]) -> bool:
+        """Is there room for it in the present wave?"""
+        wave, policy = self.wave, self.policy
+        if any(self.wave_of[seq] >= wave.number for seq in depends_on):
+            return False
+        if not isinstance(move, ReplicaChange):
+            return wave.others < policy.transfers_per_wave_max
+        return (wave.changes < policy.at_once_max
+                and all(wave.arriving.get(node, 0) < policy.in_per_node_max
+                        for node in move.joining)
+                and (not move.joining or wave.sending.get(self.state.sender(move.group), 0)
+                     + len(move.joining) <= max(policy.out_per_node_max, len(move.joining))))
+
+    def take(self, move: Move, depends_on: tuple[int, ...]) -> None:
+        """Put the move next."""
+        seq = len(self.moves) + 1
+        if isinstance(move, ReplicaChange):
+            self._account(move, seq, depends_on)
+        else:
+            self.wave.others += 1
+        apply_move(self.state, move, self.rows)
+        self.moves.append(move._replace(seq=seq, wave=self.wave.number, depends_on=depends_on))
+        self.wave_of.append(self.wave.number)
+
+    def _account(self, move: ReplicaChange, seq: int, depends_on: tuple[int, ...]) -> None:
+        wave, size = self.wave, self.state.groups[move.group].bytes
+        wave.changes += 1
+        sender = self.state.sender(move.group)
+        for joining in move.joining:
+            node = self.state.index[joining]
+            self.filled[node] += size
+            for departure in [each for each in self.departed.get(node, ())
+                              if each[0] in depends_on]:
+                self.departed[node].remove(departure)
+                self.relied.setdefault(node, []).append(departure[0])
+                self.filled[node] -= departure[1]
+            wave.arriving[joining] = wave.arriving.get(joining, 0) + 1
+            wave.sending[sender] = wave.sending.get(sender, 0) + 1
+            for key in (("in", joining), ("out", sender)):
+                wave.bytes[key] = wave.bytes.get(key, 0) + size
+        for leaving in move.leaving:
+            self.departed.setdefault(self.state.index[leaving], []).append((seq, size))
+
+    def next_wave(self) -> None:
+        """Close the present wave."""
+        self.ms += self.wave.ms(self.rate)
+        self.wave = _Wave(self.wave.number + 1)
+
+
+def sequenced(start: State, end: State, reasons: Reasons, policy: Policy,
+              options: Options) -> Sequence:
+    """The moves from ``start`` to ``end`` in order; ``start`` becomes what they lead to.
+
+    O(moves * waves) at worst, near O(moves) when nothing has to wait.
+    """
+    sequencer = _Sequencer(start, end, policy, options)
+    pending = sorted(_moves_between(start, end, reasons), key=sequencer.priority)
+    while pending:
+        before = len(pending)
+        pending = _pass(sequencer, pending, relaxed=False)
+        if len(pending) < before:
+            continue
+        if sequencer.wave.changes or sequencer.wave.others:
+            sequencer.next_wave()
+            continue
+        rest = _pass(sequencer, pending, relaxed=True)
+        if len(rest) == len(pending):
+            break
+        pending = rest
+    last = sequencer.wave
+    if last.changes or last.others:
+        sequencer.next_wave()
+    return Sequence(sequencer.moves, pending, sequencer.wave.number - 1, sequencer.ms)
+
+
+def _pass(sequencer: _Sequencer, pending: list[Move], relaxed: bool) -> list[Move]:
+    """Take what can be taken now, in order (``relaxed``: one move only); returns the rest."""
+    rest = []
+    taken = False
+    for move in pending:
+        depends_on = None if relaxed and taken else sequencer.dependencies(move)
+        if depends_on is not None and sequencer.fits_wave(move, depends_on) \
+                and sequencer.admits(move, relaxed):
+            sequencer.take(move, depends_on)
+            taken = True
+        else:
+            rest.append(move)
+    return rest
+
+
+def _limits(start: State, end: State, resource: int) -> list[int]:
+    """What no node may exceed on the way: the worst load per weight of either end."""
+    worst = (0, 1)
+    for state in (start, end):
+        for place, node in enumerate(end.nodes):
+            load = state.load[place][resource]
+            if node.weight and (node.holds or state is start) and node.state != DEAD \
+                    and load * worst[1] > worst[0] * node.weight:
+                worst = (load, node.weight)
+    return [worst[0] * node.weight // worst[1] if node.weight
+            else max(start.load[place][resource], end.load[place][resource])
+            for place, node in enumerate(end.nodes)]
+
+
+def _moves_between(start: State, end: State, reasons: Reasons) -> Iterable[Move]:
+    """One move for each subject that is elsewhere at the end."""
+    ids = [*end.ids, 0]  # ids[NOBODY] is 0
+    for group in sorted(end.groups):
+        row = end.groups[group]
+        old, new = start.voters[group], end.voters[group]
+        if old != new:
+            joining = sum(node not in old for node in new)
+            yield ReplicaChange(
+                0, 0, (), reasons.replicas[group], group, row.incarnation, row.conf_index,
+                tuple(ids[node] for node in old), tuple(ids[node] for node in new),
+                ids[start.leader[group]], ids[end.leader[group]], joining * row.bytes)
+        elif start.leader[group] != end.leader[group]:
+            yield LeaderTransfer(
+                0, 0, (), reasons.leaders[group], group, row.incarnation, row.conf_index,
+                ids[start.leader[group]], ids[end.leader[group]])
+    for row in end.snapshot.partitions:
+        where = end.where[row.incarnation]
+        if where != row.group:
+            yield TopicSwitch(
+                0, 0, (), reasons.switches[row.incarnation], row.incarnation, row.topic,
+                row.partition, row.group, where, row.epoch, row.bytes if row.copied else 0)

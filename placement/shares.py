@@ -1,0 +1,243 @@
+"""What each bin's share is, how far above it a bin may be, and what no placement can beat.
+
+Contract.  ``node_shares`` and ``group_shares`` compute a resource's ``Shares`` from the state; all
+in whole numbers, O(items + bins log bins).  A share is by weight, corrected in two ways:
+
+* A rack takes at most its even part of each group, so racks with little weight per replica are full
+  before the others are, and the rest is shared by the others (water filling).
+* A bin with a *giant*, an item larger than the share of any bin, holds nothing else; the others
+  share what is left.  Without that, "the worst node is at the lower bound" would be said of any
+  placement as soon as one partition is hot.
+
+``bound_ppm`` is a true lower bound of the worst bin, over all placements of the same items:
+the mean; the racks; the largest item; two of the N + 1 largest, which share a bin (pigeonhole).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from placement.policy import DISK, EGRESS, INGRESS, LEADERS, PERMILLE, Band
+from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
+
+PPM = 1_000_000
+
+MEAN, RACKS, LARGEST, PIGEONHOLE = "mean", "racks", "largest", "pigeonhole"
+
+#: Position of each resource in a node's loads.
+POSITION = {DISK: R_DISK, INGRESS: R_INGRESS, EGRESS: R_EGRESS, LEADERS: R_LEADERS}
+
+#: Loads per weight are compared with this many fraction bits.
+_WEIGHT_BITS = 40
+
+#: The level of a rack without bins.
+NO_WEIGHT = (0, 0)
+
+#: Items below this part of a bin's mean share are no giants and bind no bound: were they giants,
+#: the others would have to hold fifteen sixteenths of everything.
+_SMALL_PART = 16
+
+
+class Bins(NamedTuple):
+    """Weights of bins (0 = no bin), their racks, and what each rack can take at most."""
+
+    weights: tuple[int, ...]
+    racks: tuple[int, ...]
+    rack_caps: tuple[int, ...]
+
+
+class Shares(NamedTuple):
+    """See the module's docstring.  ``share``, ``high`` and ``low`` are loads per bin: its share,
+    the target that it should not exceed, and the one below which it should not stay.  ``unit`` is
+    its share by weight alone, at least 1, in which deviations are compared between bins."""
+
+    total: int
+    weight: int
+    share: tuple[int, ...]
+    high: tuple[int, ...]
+    low: tuple[int, ...]
+    unit: tuple[int, ...]
+    level_ppm: int
+    bound_ppm: int
+    bound: str
+
+    def ppm(self, load: int, weight: int) -> int:
+        """A load in millionths of a bin's share by weight alone, rounded up."""
+        if not self.total or not weight:
+            return 0
+        return -(-load * self.weight * PPM // (self.total * weight))
+
+
+def shares_of(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int], fixed: int,
+              band: Band) -> Shares:
+    """Shares of ``bins`` that hold items of these loads; ``homeless`` ones have to leave their bin
+    anyhow, and ``fixed`` load is not worth listing.  Items in bins of weight 0 do not count."""
+    counted = [items if weight else () for items, weight in zip(held, bins.weights, strict=True)]
+    total = sum(map(sum, counted)) + sum(homeless) + fixed
+    weight = sum(bins.weights)
+    if not total or not weight:
+        zero = (0,) * len(bins.weights)
+        one = (1,) * len(zero)
+        return Shares(total, weight, zero, (band.floor,) * len(zero), zero, one, 0, 0, MEAN)
+    pieces = _large_pieces(bins, counted, homeless, total, weight)
+    bound, bound_ppm = _bound(bins, pieces, total, weight)
+    levels = _levels(bins, pieces, total)
+    share = tuple(levels[rack][0] * heavy // levels[rack][1]
+                  for rack, heavy in zip(bins.racks, bins.weights, strict=True))
+    high = tuple(_high(levels[rack], heavy, band)
+                 for rack, heavy in zip(bins.racks, bins.weights, strict=True))
+    low = tuple(part * max(0, PERMILLE - band.permille) // PERMILLE if part > band.floor else 0
+                for part in share)
+    unit = tuple(max(1, total * heavy // weight) for heavy in bins.weights)
+    level_ppm = max(-(-load * weight * PPM // (heavy * total)) for load, heavy in levels)
+    return Shares(total, weight, share, high, low, unit, level_ppm, bound_ppm, bound)
+
+
+def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int], total: int,
+                  weight: int) -> list[tuple[int, int]]:
+    """(load, bin) of the items that may be giants, largest first; a
+    homeless one counts for the heaviest bin.  At most _SMALL_PART times as many as bins."""
+    heaviest = max(range(len(bins.weights)), key=lambda each: (bins.weights[each], -each))
+    found = []
+    for bin_, items in ((heaviest, homeless), *enumerate(held)):
+        least = total * bins.weights[bin_] // (_SMALL_PART * weight)
+        found += [(load, bin_) for load in items if load > least]
+    found.sort(key=lambda piece: (-piece[0], piece[1]))
+    return found
+
+
+def _high(level: tuple[int, int], weight: int, band: Band) -> int:
+    load, heavy = level
+    target = load * weight * (PERMILLE + band.permille) // (heavy * PERMILLE)
+    if band.resource == LEADERS:  # whole leaders: the mean rounded up is no excess
+        target = max(target, -(-load * weight // heavy))
+    return max(target, band.floor)
+
+
+# ---- bounds -------------------------------------------------------------------------------------
+
+def _bound(bins: Bins, pieces: Sequence[tuple[int, int]], total: int,
+           weight: int) -> tuple[str, int]:
+    """The best of the lower bounds and its name."""
+    heaviest = max(bins.weights)
+    count = sum(heavy > 0 for heavy in bins.weights)
+    largest = heapq.nlargest(count + 1, (load for load, _ in pieces))
+    found = [(MEAN, total, weight)]
+    found += [(RACKS, *level) for level in _fill(bins, bins.weights, total, bins.rack_caps)
+              if level != NO_WEIGHT]
+    if largest:
+        found.append((LARGEST, largest[0], heaviest))
+    if len(largest) == count + 1:
+        found.append((PIGEONHOLE, largest[-1] + largest[-2], heaviest))
+    best = (MEAN, 0)
+    for name, load, heavy in found:
+        ppm = load * weight * PPM // (heavy * total)
+        if ppm > best[1]:
+            best = (name, ppm)
+    return best
+
+
+def _fill(bins: Bins, weights: Sequence[int], total: int,
+          caps: Sequence[int]) -> list[tuple[int, int]]:
+    """(load, weight) of each rack when ``total`` is shared by weight and no rack exceeds its cap.
+
+    Racks whose cap is reached first are full; the others share what is left.  When all are full,
+    the last takes the rest.
+    """
+    heavy = [0] * len(caps)
+    for rack, weight in zip(bins.racks, weights, strict=True):
+        heavy[rack] += weight
+    order = sorted((rack for rack in range(len(caps)) if heavy[rack]),
+                   key=lambda rack: ((caps[rack] << _WEIGHT_BITS) // heavy[rack], rack))
+    rest, open_weight = total, sum(heavy)
+    levels = [NO_WEIGHT] * len(caps)
+    for place, rack in enumerate(order):
+        last = place == len(order) - 1
+        if not last and caps[rack] * open_weight < rest * heavy[rack]:
+            levels[rack] = (caps[rack], heavy[rack])
+            rest -= caps[rack]
+            open_weight -= heavy[rack]
+            continue
+        for other in order[place:]:
+            levels[other] = (rest, open_weight)
+        break
+    return levels
+
+
+# ---- giants -------------------------------------------------------------------------------------
+
+def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[tuple[int, int]]:
+    """(load, weight) of each rack for the bins without giants."""
+    weights = list(bins.weights)
+    caps = list(bins.rack_caps)
+    rest = total
+    heaviest = max(weights)
+    levels = _fill(bins, weights, rest, caps)
+    for piece, bin_ in pieces:
+        rack = bins.racks[bin_]
+        load, heavy = levels[rack]
+        if piece * heavy <= load * heaviest:
+            continue  # there are bins that it fits into
+        rest -= piece
+        caps[rack] -= min(piece, caps[rack])
+        if not weights[bin_]:  # a second giant there needs a bin of its own, of that rack if it can
+            bin_ = max(range(len(weights)), key=lambda each: (
+                weights[each] > 0, bins.racks[each] == rack, weights[each], -each))
+        weights[bin_] = 0
+        if not any(weights):
+            break
+        levels = _fill(bins, weights, rest, caps)
+    whole = (total, sum(bins.weights))
+    open_levels = [level for level in levels if level != NO_WEIGHT]
+    highest = max(open_levels, key=lambda level: (level[0] << _WEIGHT_BITS) // level[1],
+                  default=whole)
+    return [level if level != NO_WEIGHT else highest for level in levels]
+
+
+# ---- the two levels -----------------------------------------------------------------------------
+
+def node_shares(state: State, band: Band) -> Shares:
+    """Shares of the nodes that have one.  O(replicas)."""
+    position = POSITION[band.resource]
+    racks = tuple(node.rack for node in state.nodes)
+    if position in (R_DISK, R_INGRESS):
+        weights = tuple(node.weight if node.holds else 0 for node in state.nodes)
+        held = [[state.replica_load(group, position) for group in groups] for groups in state.held]
+        cap = sum(state.replica_load(group, position) * state.rack_limit[len(voters)]
+                  for group, voters in state.voters.items())
+        homeless = [load for node, loads in zip(state.nodes, held, strict=True) if node.leaves
+                    for load in loads]
+    else:  # leaders may all be in one rack: racks have no cap
+        weights = tuple(node.weight if node.holds and node.may_lead else 0 for node in state.nodes)
+        held, homeless = _leaderships(state, position)
+        cap = sum(map(sum, held)) + sum(homeless)
+    return shares_of(Bins(weights, racks, (cap,) * len(state.racks)), held, homeless, 0, band)
+
+
+def _leaderships(state: State, position: int) -> tuple[list[list[int]], list[int]]:
+    """What each node's leaders cost, and those of nodes that may not lead."""
+    held: list[list[int]] = [[] for _ in state.nodes]
+    homeless = []
+    for group, leader in state.leader.items():
+        load = 1 if position == R_LEADERS else state.leader_egress(group)
+        if leader == NOBODY:
+            continue
+        if state.nodes[leader].may_lead:
+            held[leader].append(load)
+        else:
+            homeless.append(load)
+    return held, homeless
+
+
+def group_shares(state: State, band: Band) -> tuple[list[int], Shares]:
+    """The pool's groups and their shares, which are equal but for giants.  O(partitions)."""
+    groups = sorted(group for group in state.groups if group)
+    items: dict[int, list[int]] = {group: [] for group in groups}
+    for row in state.snapshot.partitions:
+        items[state.where[row.incarnation]].append(row.ingress)
+    whole = sum(state.ingress[group] for group in groups)
+    fixed = whole - sum(map(sum, items.values()))
+    bins = Bins((1,) * len(groups), (0,) * len(groups), (whole,))
+    return groups, shares_of(bins, list(items.values()), (), fixed, band)

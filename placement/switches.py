@@ -1,0 +1,332 @@
+"""Partitions to other groups, when a group takes in more than its share: no byte is copied.
+
+Contract.  ``balance_groups`` changes the state and returns what it did not do and why.  Only
+partitions with load that may be moved are moved (cool-down, exclusions, chain limit, room in the
+table of exceptions), only out of groups above their target, only into groups below it; each step
+makes the sum of squared excesses smaller, so it ends, and beginning again where it ended does
+nothing.
+
+The order of the levers: switches first, because they change what replicas weigh; then replicas;
+then leaders, which depend on both.  None of the later ones changes what an earlier one looks at.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from operator import itemgetter
+from typing import NamedTuple
+
+from placement.cluster import PartitionRow
+from placement.plan import (
+    CHAIN_FULL,
+    COOL_DOWN,
+    COPIED,
+    EXCEPTIONS_FULL,
+    EXCLUDED,
+    IN_CHANGE,
+    MOVES_LIMIT,
+    NO_QUORUM,
+    NO_SLACK,
+    OVERLOAD,
+    SPLIT,
+    TOO_LARGE,
+    Skipped,
+    Why,
+)
+from placement.policy import GROUP_INGRESS, Band, Policy
+from placement.shares import group_shares
+from placement.shedding import Item, assign, by_load, fitting_cap, shed
+from placement.state import State
+
+#: Skewed loads take two or three rounds; each exchange is one.
+ROUNDS_MAX = 256
+
+#: Groups with room, and partitions on either side, that an exchange is looked for among.
+EXCHANGE_GROUPS = 8
+EXCHANGE_ITEMS = 24
+
+#: Non-moves that are told per overloaded group.
+SKIPPED_PER_GROUP = 3
+
+
+class Switches(NamedTuple):
+    """Why partitions were switched (by incarnation), and the most important ones that were not."""
+
+    why: dict[int, Why]
+    skipped: list[Skipped]
+    complete: bool
+
+
+class _Pool:
+    """The groups as bins and their partitions as items, while the state changes."""
+
+    def __init__(self, state: State, policy: Policy, band: Band):
+        self.state = state
+        self.policy = policy
+        self.band = band
+        self.rows = {row.incarnation: row for row in state.snapshot.partitions}
+        self.exceptions = state.snapshot.exceptions
+        self.switched = 0
+        self.cut = False  # by the number of switches
+        self.why: dict[int, Why] = {}
+        self.movable = [Item(row.ingress, row.incarnation) for row in state.snapshot.partitions
+                        if row.ingress and not self._fixed(row)]
+        self.closed = {group: self._closed(group) for group in state.groups}
+        self.reckon()
+
+    def reckon(self) -> None:
+        """Shares, rooms and items as they are now.  O(partitions log partitions)."""
+        self.groups, self.shares = group_shares(self.state, self.band)
+        self.high = dict(zip(self.groups, self.shares.high, strict=True))
+        self.items: dict[int, list[Item]] = {group: [] for group in self.groups}
+        where = self.state.where
+        for item in self.movable:
+            self.items[where[item.id]].append(item)
+        for group, items in self.items.items():
+            if self.closed[group]:
+                items.clear()
+            items.sort(key=itemgetter(0), reverse=True)  # stable: the order of by_load
+
+    def excess(self, group: int) -> int:
+        """Load above the target; 0 below it."""
+        return max(0, self.state.ingress[group] - self.high[group])
+
+    def overloaded(self) -> list[int]:
+        """Groups above their target, fullest first."""
+        return sorted((group for group in self.groups if self.excess(group)),
+                      key=lambda group: (-self.excess(group), group))
+
+    def refusal(self, row: PartitionRow) -> str:
+        """Why the partition stays where it is; empty when it need not."""
+        full = (not row.links and self.exceptions >= self.policy.exceptions_max
+                and self.state.where[row.incarnation] == row.group)
+        return (self._fixed(row) or (EXCEPTIONS_FULL if full else "")
+                or self.closed[self.state.where[row.incarnation]])
+
+    def _fixed(self, row: PartitionRow) -> str:
+        """The same as far as it is the partition's own."""
+        policy = self.policy
+        if row.topic in policy.excluded_topics:
+            return EXCLUDED
+        if row.moved_ms and self.state.snapshot.taken_ms < row.moved_ms + policy.cool_down_ms:
+            return COOL_DOWN
+        if row.copied and not policy.switch_copied:
+            return COPIED
+        return CHAIN_FULL if row.links >= policy.chain_links_max else ""
+
+    def _closed(self, group: int) -> str:
+        """Why a group neither gives nor takes partitions; empty when it does."""
+        if group in self.policy.excluded_groups:
+            return EXCLUDED
+        if self.state.groups[group].in_joint:
+            return IN_CHANGE
+        return "" if self.state.has_quorum(group) else NO_QUORUM
+
+    def rooms(self) -> dict[int, int]:
+        """What each group that takes partitions can take up to its target."""
+        return {group: self.high[group] - self.state.ingress[group] for group in self.groups
+                if self.state.ingress[group] < self.high[group] and not self.closed[group]}
+
+    def ppm(self, group: int) -> int:
+        """A group's load in millionths of the mean."""
+        return self.shares.ppm(self.state.ingress[group], 1)
+
+    def may_switch(self, count: int) -> bool:
+        """Do the plan and the table of exceptions have room for so many more?"""
+        fits = (self.switched + count <= self.policy.switches_max
+                and self.exceptions + count <= self.policy.exceptions_max)
+        self.cut = self.cut or self.switched + count > self.policy.switches_max
+        return fits
+
+    def move(self, item: Item, to_group: int) -> bool:
+        """Switch a partition; False when the table of exceptions, or the plan, is full."""
+        row = self.rows[item.id]
+        from_group = self.state.where[item.id]
+        if from_group == row.group:
+            if self.switched >= self.policy.switches_max:
+                self.cut = True
+                return False
+            if not row.links and self.exceptions >= self.policy.exceptions_max:
+                return False
+            self.switched += 1
+            self.exceptions += not row.links
+        before = self.ppm(from_group)
+        self.state.switch(item.id, row.ingress, row.read, to_group)
+        self.items[from_group].remove(item)
+        insort(self.items[to_group], item, key=by_load)
+        self.why.setdefault(item.id, Why(OVERLOAD, GROUP_INGRESS, from_group, before,
+                                         self.ppm(from_group)))
+        return True
+
+
+def balance_groups(state: State, policy: Policy) -> Switches:
+    """Switch partitions out of groups above their target.
+
+    O(rounds * partitions log partitions); skewed loads take two or three rounds.
+    """
+    band = policy.band(GROUP_INGRESS)
+    if band is None or not any(group for group in state.groups):
+        return Switches({}, [], True)
+    pool = _Pool(state, policy, band)
+    settled = False
+    for _ in range(ROUNDS_MAX):
+        placed = _large_first(pool)
+        if not (_shed_round(pool) or placed or _make_room(pool) or _descent(pool)
+                or _exchange(pool)):
+            settled = True
+            break
+        pool.reckon()
+    return Switches({id_: why for id_, why in pool.why.items()
+                     if state.where[id_] != pool.rows[id_].group}, _explain(pool),
+                    settled and not pool.cut)
+
+
+def _large_first(pool: _Pool) -> bool:
+    """Large partitions of groups that small ones cannot relieve, while there is most room: later it
+    would have to be made again.  Did anything move?"""
+    cap = fitting_cap(pool.rooms().values())
+    moved = False
+    for group in pool.overloaded():
+        excess, items = pool.excess(group), pool.items[group]
+        if sum(item.load for item in shed(items, excess, cap)) >= excess:
+            continue
+        for item in sorted(shed(items, excess, pool.high[group]), key=by_load):
+            if item.load > cap:
+                moved = _displace(pool, item) or moved
+    return moved
+
+
+def _shed_round(pool: _Pool) -> bool:
+    """Shed every overloaded group's excess and place it.  Did anything move?"""
+    rooms = pool.rooms()
+    cap = fitting_cap(rooms.values())
+    leaving = [item for group in pool.groups if pool.excess(group)
+               for item in shed(pool.items[group], pool.excess(group), cap)]
+    moved = False
+    for item, group in assign(leaving, rooms):
+        moved = pool.move(item, group) or moved
+    return moved
+
+
+def _make_room(pool: _Pool) -> bool:
+    """Large partitions that fit nowhere, where the group with most room can pass small ones on to
+    the others.  Did anything move?  O(groups + items of two groups) per move."""
+    moved = False
+    for group in pool.overloaded():
+        while pool.excess(group):
+            leaving = shed(pool.items[group], pool.excess(group), pool.high[group])
+            if not any(_displace(pool, item) for item in sorted(leaving, key=by_load)):
+                break
+            moved = True
+    return moved
+
+
+def _displace(pool: _Pool, item: Item) -> bool:
+    """Put a partition where most room is, if what is too much there then fits elsewhere."""
+    rooms = pool.rooms()
+    if not rooms:
+        return False
+    roomiest = max(rooms, key=lambda group: (rooms[group], -group))
+    need = item.load - rooms.pop(roomiest)
+    passed_on = shed(pool.items[roomiest], need, fitting_cap(rooms.values()))
+    placed = assign(passed_on, rooms)
+    if sum(small.load for small, _ in placed) < need \
+            or not pool.may_switch(len(placed) + 1):
+        return False
+    for small, group in placed:
+        pool.move(small, group)
+    return pool.move(item, roomiest)
+
+
+def _descent(pool: _Pool) -> bool:
+    """Moves that fit nowhere and make things better all the same: out of the fullest group that has
+    one, into the emptiest.  Did anything move?  O(groups + items of a group) per move."""
+    moved = False
+    while _descend(pool):
+        moved = True
+    return moved
+
+
+def _descend(pool: _Pool) -> bool:
+    """One such move."""
+    rooms = pool.rooms()
+    if not rooms:
+        return False
+    emptiest = max(rooms, key=lambda group: (rooms[group], -group))
+    room = rooms[emptiest]
+
+    def remains(item: Item) -> int:
+        return max(0, before - item.load) ** 2 + max(0, item.load - room) ** 2
+
+    for group in pool.overloaded():
+        before = pool.excess(group)
+        best = min(pool.items[group], default=None, key=lambda item: (remains(item), item))
+        if best is not None and remains(best) < before ** 2 and pool.move(best, emptiest):
+            return True
+    return False
+
+
+def _exchange(pool: _Pool) -> bool:
+    """A partition of an overloaded group against a smaller one of a group with room, where that
+    makes things better: few large partitions leave no other way.  Did anything move?"""
+    rooms = pool.rooms()
+    roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))[:EXCHANGE_GROUPS]
+    for group in pool.overloaded():
+        before = pool.excess(group)
+        pairs = ((max(0, before - item.load + other.load) ** 2
+                  + max(0, item.load - other.load - rooms[target]) ** 2, item, other, target)
+                 for target in roomiest
+                 for item in pool.items[group][:EXCHANGE_ITEMS]
+                 for other in pool.items[target][-EXCHANGE_ITEMS:] if other.load < item.load)
+        best = min(pairs, default=None)
+        if best is not None and best[0] < before ** 2 and pool.may_switch(2):
+            _, item, other, target = best
+            pool.move(other, group)
+            pool.move(item, target)
+            return True
+    return False
+
+
+def _explain(pool: _Pool) -> list[Skipped]:
+    """Why groups that are still above their target are."""
+    skipped = []
+    rooms = pool.rooms()
+    largest_room = max(rooms.values(), default=0)
+    overloaded = pool.overloaded()
+    inside: dict[int, list[PartitionRow]] = {group: [] for group in overloaded}
+    for row in pool.state.snapshot.partitions:
+        group = pool.state.where[row.incarnation]
+        if group in inside and row.ingress:
+            inside[group].append(row)
+    for group in overloaded:
+        rows = sorted(inside[group], key=lambda row: (-row.ingress, row.incarnation))
+        skipped += [_non_move(pool, group, row, largest_room) for row in rows[:SKIPPED_PER_GROUP]]
+    return skipped
+
+
+def _non_move(pool: _Pool, group: int, row: PartitionRow, largest_room: int) -> Skipped:
+    name = f"{row.topic}/{row.partition}"
+    share = pool.shares.ppm(row.ingress, 1)
+    if row.ingress > pool.high[group]:
+        reason = SPLIT
+        text = (f"{name} alone takes {share / 10_000:.0f} % of a group's share: give the topic "
+                f"more partitions, moving it helps nobody")
+    else:
+        reason = pool.refusal(row) or (MOVES_LIMIT if pool.cut else TOO_LARGE
+                                       if row.ingress > largest_room else NO_SLACK)
+        text = f"{name} stays in group {group}: {_WORDS[reason]}"
+    return Skipped(reason, f"p{row.incarnation}", group, GROUP_INGRESS, row.ingress, text)
+
+
+_WORDS = {
+    EXCLUDED: "the policy excludes it",
+    COOL_DOWN: "it was moved a short while ago",
+    COPIED: "it is compacted or kept without limit, and switching would copy it",
+    CHAIN_FULL: "its chain has as many links as are allowed; retention makes it shorter",
+    EXCEPTIONS_FULL: "the table of exceptions is full",
+    IN_CHANGE: "the group's members are changing",
+    NO_QUORUM: "the group has no majority",
+    MOVES_LIMIT: "the plan has as many switches as it may; plan again after this one",
+    TOO_LARGE: "it is larger than the room of any group",
+    NO_SLACK: "what room there is, is taken by others",
+}

@@ -1,0 +1,276 @@
+"""`multiraft rebalance` and the node commands that make plans, against a cluster that is a dict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from admin_cli import plan_input
+from multiraft.wire import errors as wire_errors
+from multiraft.wire import plans as wire
+from placement import plan as plans
+from tests.admin_cli.fakes import FakeClient, FakeCluster
+
+LIMITS = wire.PlanLimits(50_000_000)
+IDLE = wire.PlanStatusReply("", "", "none", "", 0, 9, LIMITS, 0, 0, 0, 0, -1, (), (), (), "")
+BUSY = IDLE._replace(
+    plan_id="ab" * 32, scope="all", state="running", moves_total=3, bytes_total=4 << 30,
+    bytes_done=1 << 30, rate=10 << 20, eta_ms=307_000,
+    phases=(wire.PhaseCount("done", 1), wire.PhaseCount("learning", 1),
+            wire.PhaseCount("pending", 1)),
+    moves=(wire.MoveStatus(2, "replicas:g7", wire.REPLICA_CHANGE, "learning", 0, 5, 2 << 30,
+                           1 << 30, "OVERLOAD", "node 4 lacks 1,073,741,824 bytes", (1, 2, 3),
+                           (2, 3, 4)),),
+    nodes=(wire.NodeTraffic(4, 1, 0),))
+
+
+class PlanCluster(FakeCluster):
+    """Node 1 leads all groups; what plans ask is noted."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaders = dict.fromkeys(range(5), 1)
+        self.status = IDLE
+        self.intents: dict[int, str] = {}
+        self.requests: list = []
+        self.refusal: Exception | None = None
+        self.conf_index = 7
+
+    def connect(self, addresses):
+        super().connect(addresses)
+        return PlanClient(self)
+
+
+class PlanClient(FakeClient):
+    """The part of the client that plans need."""
+
+    def plan_request(self, request):
+        cluster = self._cluster
+        cluster.requests.append(request)
+        if isinstance(request, wire.PlacementFacts):
+            active = cluster.status.plan_id if cluster.status.state == "running" else ""
+            return wire.PlacementFactsReply(
+                bytes(range(16)).hex(), 17, 4, 3, 5, 0,
+                tuple(wire.NodeIntent(*item) for item in cluster.intents.items()), (), (), active)
+        if cluster.refusal is not None:
+            raise cluster.refusal
+        if isinstance(request, wire.PlanStatus):
+            return cluster.status
+        if isinstance(request, wire.SetNodeState):
+            cluster.intents[request.node] = request.state
+            return wire.SetNodeStateReply()
+        if isinstance(request, wire.PlanControl):
+            return wire.PlanControlReply("ab" * 32, "paused")
+        assert isinstance(request, wire.PlanApply)
+        return wire.PlanApplyReply(request.plan_id, "running")
+
+    def group_loads(self, address, timeout_ms=0):
+        node = int(address[-1])
+        groups = tuple(wire.GroupLoad(group, 1, self._cluster.conf_index, False, (1, 2, 3), (),
+                                      1 << 20, 100)
+                       for group, leader in self._cluster.leaders.items() if leader == node)
+        return [wire.GroupLoadsReply(node, 5, 5 << 20, 1 << 40, groups)]
+
+    def partition_loads(self, groups, address, timeout_ms=0):
+        return []
+
+
+@pytest.fixture
+def cluster():
+    return PlanCluster()
+
+
+@pytest.fixture
+def policy(tmp_path) -> Path:
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps({"bands": [{"resource": "leaders", "permille": 100, "floor": 0}]}))
+    return path
+
+
+@pytest.fixture
+def path(run, tmp_path, policy) -> Path:
+    """A plan for this cluster."""
+    made = tmp_path / "plan.json"
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
+               "0.2", "--output", str(made))
+    assert done.exit_code == 0, done.output
+    return made
+
+
+def applied(cluster) -> list:
+    return [request for request in cluster.requests if isinstance(request, wire.PlanApply)]
+
+
+def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
+    made = plans.load(path.read_bytes())
+    assert {move.kind for move in made.moves} == {plans.LEADER_TRANSFER}
+    assert [move.expect_conf_index for move in made.moves] == [7] * len(made.moves)
+    assert all(isinstance(request, wire.PlacementFacts) for request in cluster.requests)
+    shown = run("rebalance", "show", str(path))
+    assert f"plan {made.plan_id[:12]}" in shown.output and "LEADER_SKEW" in shown.output
+    told = json.loads(run("rebalance", "show", str(path), "--json").output)
+    assert told["moves"] == len(made.moves) and told["plan_id"] == made.plan_id
+    same = run("rebalance", "diff", str(path), str(path))
+    assert "move the same to the same places" in same.output
+
+
+def test_nothing_to_do_has_its_own_exit_code(run, cluster, policy):
+    cluster.leaders = {0: 1, 1: 2, 2: 3, 3: 1, 4: 2}
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
+               "0.2")
+    assert done.exit_code == 2 and "Nothing to do" in done.output
+
+
+def test_what_cannot_be_done_names_its_cause_and_the_way_out(run):
+    done = run("rebalance", "plan", "--drain", "3", "--window", "0.2")
+    assert done.exit_code == 3 and "TOO_FEW_NODES" in done.output and "add" in done.output
+
+
+def test_a_plan_is_only_checked_without_yes_and_applied_with_it(run, cluster, path):
+    checked = run("rebalance", "apply", str(path))
+    assert checked.exit_code == 0 and "say --yes" in checked.output and not applied(cluster)
+    done = run("rebalance", "apply", str(path), "--throttle", "10MiB", "--yes")
+    assert done.exit_code == 0, done.output
+    (request,) = applied(cluster)
+    made = plans.load(path.read_bytes())
+    assert (request.plan_id, request.limits.throttle) == (made.plan_id, 10 << 20)
+    assert [move.move_id for move in request.moves] == [move.move_id for move in made.moves]
+
+
+def test_a_stale_plan_is_refused_before_anything_is_asked(run, cluster, path):
+    cluster.conf_index = 8
+    for words in (("verify",), ("apply", "--yes")):
+        done = run("rebalance", words[0], str(path), *words[1:])
+        assert done.exit_code == 4 and "CONF_CHANGED" in done.output
+    assert not applied(cluster)
+
+
+def test_what_the_cluster_calls_stale_has_the_same_exit_code(run, cluster, path):
+    cluster.refusal = wire_errors.StalePlan("leader:g1: its members were changed")
+    done = run("rebalance", "apply", str(path), "--yes")
+    assert done.exit_code == 4 and "leader:g1" in done.output
+
+
+def test_another_plan_under_way_is_a_refusal(run, cluster, path):
+    cluster.refusal = wire_errors.PlanActive("plan abab is running")
+    done = run("rebalance", "apply", str(path), "--yes")
+    assert done.exit_code == 1 and "plan abab is running" in done.output
+
+
+@pytest.mark.parametrize("spoil, why", [
+    (lambda text: text.replace('"to_node": 2', '"to_node": 3', 1), "edited"),
+    (lambda text: text.replace('"format": 1', '"format": 9'), "format"),
+    (lambda text: "{", "no plan"), (lambda text: "[]", "no plan")])
+def test_what_is_no_plan_is_refused(run, cluster, path, spoil, why):
+    path.write_text(spoil(path.read_text()))
+    done = run("rebalance", "apply", str(path), "--yes")
+    assert done.exit_code == 1 and why in done.output and not applied(cluster)
+
+
+def test_a_file_that_is_not_there(run):
+    done = run("rebalance", "show", "nowhere.json")
+    assert done.exit_code == 1 and "cannot be read" in done.output
+
+
+def test_a_policy_that_is_none_is_refused(run, tmp_path):
+    bad = tmp_path / "bad.json"
+    for text in ("[]", '{"moves_max": -1}', '{"unheard": 1}', "{"):
+        bad.write_text(text)
+        done = run("rebalance", "plan", "--policy", str(bad), "--window", "0.2")
+        assert done.exit_code == 1, (text, done.output)
+
+
+def test_a_node_that_is_down_stops_a_plan_unless_it_is_a_repair(run, cluster, monkeypatch):
+    cluster.up = {1, 2}
+    listed = FakeClient.node_list
+
+    def node_list(self):
+        reply = listed(self)
+        return reply._replace(nodes=tuple(
+            row._replace(state="up" if row.node.id in cluster.up else "down")
+            for row in reply.nodes))
+
+    monkeypatch.setattr(PlanClient, "node_list", node_list, raising=False)
+    done = run("rebalance", "plan", "--window", "0.2")
+    assert done.exit_code == 1 and "node 3 is not up" in done.output
+    assert "--scope repair" in done.output
+    repair = run("rebalance", "plan", "--scope", "repair", "--window", "0.2")
+    assert repair.exit_code == 3 and "NO_TARGET" in repair.output, repair.output
+
+
+@pytest.mark.parametrize("words", [
+    ("--scope", "node"), ("--scope", "all", "4"), ("--scope", "nowhere"), ("--budget", "much")])
+def test_wrong_command_lines_have_a_code_that_no_plan_has(run, words):
+    assert run("rebalance", "plan", *words).exit_code == 64
+
+
+def test_status_says_what_is_slow_and_why_it_waits(run, cluster):
+    assert "no plan was ever applied" in run("rebalance", "status").output
+    cluster.status = BUSY
+    shown = run("rebalance", "status")
+    assert shown.exit_code == 0
+    for text in ("1.0 GiB of 4.0 GiB", "10.0 MiB/s", "5 min 7 s", "replicas:g7", "1 of 3 ended",
+                 "node 4 lacks 1,073,741,824 bytes", "node 4 receives 1"):
+        assert text in shown.output, text
+    told = json.loads(run("rebalance", "status", "--json").output)
+    assert told["phases"] == {"done": 1, "learning": 1, "pending": 1}
+    assert told["moves"][0]["new"] == [2, 3, 4]
+
+
+def test_a_plan_that_paused_itself_has_its_own_exit_code(run, cluster):
+    cluster.status = BUSY._replace(state="paused", reason="NODE_DOWN: node 3 is down")
+    done = run("rebalance", "status")
+    assert done.exit_code == 5 and "NODE_DOWN: node 3" in done.output
+    cluster.status = BUSY._replace(state="paused", reason="paused by the operator")
+    assert run("rebalance", "status").exit_code == 0
+
+
+@pytest.mark.parametrize("words, request_", [
+    (("pause",), wire.PlanControl("pause")), (("resume",), wire.PlanControl("resume")),
+    (("cancel",), wire.PlanControl("cancel")),
+    (("throttle", "5MiB"), wire.PlanControl("throttle", "", 5 << 20))])
+def test_control_asks_for_what_is_said(run, cluster, words, request_):
+    assert run("rebalance", *words).exit_code == 0
+    assert cluster.requests == [request_]
+    cluster.refusal = wire_errors.StalePlan("no plan is being carried out")
+    assert run("rebalance", *words).exit_code == 2
+
+
+def test_a_drain_that_cannot_be_done_is_not_written_down(run, cluster):
+    done = run("node", "drain", "3", "--yes")
+    assert done.exit_code == 3 and cluster.intents == {} and not applied(cluster)
+
+
+def test_maintenance_is_shown_first_and_then_written_down(run, cluster):
+    shown = run("node", "maintenance", "1")
+    assert shown.exit_code == 0 and "MAINTENANCE" in shown.output and cluster.intents == {}
+    done = run("node", "maintenance", "1", "--yes")
+    assert done.exit_code == 0 and cluster.intents == {1: "maintenance"}
+    assert all(move.reason == "MAINTENANCE" for move in applied(cluster)[0].moves)
+    assert run("node", "undrain", "1").exit_code == 0 and cluster.intents == {1: "alive"}
+    assert run("node", "drain", "9").exit_code == 1
+
+
+def test_loads_are_what_was_appended_in_the_window_and_partitions_share_by_records(cluster):
+    """Two looks: group 1 grew by 3,000 bytes in a second, its partitions by one and two records."""
+    looks = iter(range(100))
+
+    class Growing(PlanClient):
+        def group_loads(self, address, timeout_ms=0):
+            (page,) = super().group_loads(address, timeout_ms)
+            turn = next(looks) // 3
+            grown = tuple(row._replace(bytes=row.bytes + 3_000 * turn) if row.group == 1 else row
+                          for row in page.groups)
+            return [page._replace(taken_ms=1_000 * turn, groups=grown)]
+
+        def partition_loads(self, groups, address, timeout_ms=0):
+            assert groups == (1,)
+            turn = next(looks)
+            return [wire.PartitionLoad(number, "t", number, 1, 1, 0, turn * number)
+                    for number in (1, 2)]
+
+    gathered = plan_input.collect(Growing(cluster), 5, False, 1.0, pause=lambda _s: None)
+    assert gathered.snapshot.groups[1].ingress == 3_000
+    assert [row.ingress for row in gathered.snapshot.partitions] == [1_000, 2_000]

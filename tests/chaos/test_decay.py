@@ -1,0 +1,80 @@
+"""Files beside the entries rot, and the sync of a directory fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import random
+
+import pytest
+
+from chaos.planted.bug import Bug, Seeds, planted
+from chaos.simulator import world
+from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.parameters import Parameters
+
+KINDS = ("rot-checkpoint", "rot-header", "rot-identity", "eio-directory")
+
+
+def directory_with_a_failed_sync(seed: int) -> SimulatedFilesystem:
+    """A durable file "old", and a file "new" that the failed sync was to make durable."""
+    filesystem = SimulatedFilesystem()
+    filesystem.make_directory("/d")
+    filesystem.create("/d/old").write([b"x"], 0, True)
+    filesystem.sync_directory("/d")
+    filesystem.faults.rng = random.Random(seed)
+    filesystem.create("/d/new").write([b"y"], 0, True)
+    filesystem.faults.directory_syncs_left = 1
+    with pytest.raises(OSError) as failed:
+        filesystem.sync_directory("/d")
+    assert failed.value.errno == errno.EIO
+    return filesystem
+
+
+def test_a_directory_whose_sync_failed_goes_on_showing_what_the_disk_may_not_have():
+    lost = 0
+    for seed in range(40):
+        filesystem = directory_with_a_failed_sync(seed)
+        filesystem.sync_directory("/d")  # says that all is well
+        filesystem.process_death(random.Random(seed))
+        assert filesystem.list("/d") == ["new", "old"]
+        filesystem.power_loss(random.Random(seed))
+        assert "old" in filesystem.list("/d")
+        lost += "new" not in filesystem.list("/d")
+    assert 10 < lost < 30
+
+
+def test_a_name_that_changes_again_is_written_by_the_next_sync():
+    for seed in range(40):
+        filesystem = directory_with_a_failed_sync(seed)
+        filesystem.rename("/d/new", "/d/newer")
+        filesystem.sync_directory("/d")
+        filesystem.process_death(random.Random(seed))
+        assert filesystem.list("/d") == ["newer", "old"]
+        filesystem.power_loss(random.Random(seed))
+        assert filesystem.list("/d") == ["newer", "old"]
+
+
+def decaying(seed: int) -> Parameters:
+    drawn = Parameters.draw(seed, groups=4, safety_ms=20_000)
+    return dataclasses.replace(drawn, faults=(*KINDS, "kill"), fault_interval_ms=600,
+                               disk=dataclasses.replace(drawn.disk, checkpoint_bytes=4 << 10,
+                                                        checkpoint_growth_factor=0))
+
+
+def test_nodes_go_on_without_what_rotted_or_are_replaced():
+    results = [world.run(decaying(seed)) for seed in (1, 2, 3, 5)]
+    assert [result.failure for result in results if result.failure] == []
+    for kind in KINDS:
+        assert sum(result.faults[kind] for result in results) > 0, kind
+    assert sum(result.marks["identity lost"] for result in results) >= 2
+    assert sum(result.marks["repaired"] for result in results) > 0  # behind a header
+    for result in results:
+        assert result.marks["replaced"] == result.marks["identity lost"]
+
+
+def test_whoever_overlooks_a_rotten_checkpoint_is_noticed():
+    bug = Bug("rotten-checkpoint-is-read", "multiraft.storage.envelope", "read_envelope",
+              "!= crc:", "!= crc and False:", "", Seeds())
+    with planted(bug):
+        assert any(world.run(decaying(seed)).failure for seed in range(1, 31))

@@ -1,0 +1,116 @@
+"""Lives that end in a run: nodes that lose their directory, topics that are deleted and created
+again."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from chaos.checkers import check
+from chaos.planted.bug import Bug, Seeds, planted
+from chaos.simulator import world
+from chaos.simulator.parameters import Parameters
+from chaos.simulator.recording import Recording
+from chaos.simulator.world import World
+
+
+def test_lost_nodes_are_replaced_and_come_back_to_a_refusal():
+    found = []
+    for seed in (1, 2, 6):
+        parameters = dataclasses.replace(Parameters.draw(seed, groups=4, safety_ms=20_000),
+                                         faults=("wipe", "kill", "transfer"),
+                                         fault_interval_ms=700)
+        result = world.run(parameters)
+        assert not result.failure, result.failure
+        assert result.marks["replaced"] == result.faults["wipe"]
+        found.append(result)
+    assert sum(result.faults["wipe"] for result in found) >= 5
+    assert sum(result.faults["wiped-refused"] for result in found) >= 2
+
+
+def wiped_world() -> tuple[World, int, int]:
+    """A calm world in which a node was wiped and replaced: (world, lost, new)."""
+    drawn = Parameters.draw(2, nodes=3, groups=4)
+    calm = dataclasses.replace(drawn.network, loss=0.0, duplication=0.0, item_loss=0.0, reorder=0.0)
+    running = World(dataclasses.replace(drawn, network=calm))
+    for node in running.nodes.values():
+        node.start()
+    running.run_for(1_500)
+    running.wipes.wipe(running.nodes[2])
+    return running, 2, 4
+
+
+def test_a_new_node_is_a_voter_where_the_lost_one_was():
+    running, lost, new = wiped_world()
+    assert not running.wipes.may_wipe(running.nodes[1])  # one at a time
+    running.run_for(20_000)
+    assert running.wipes.is_done
+    for group in running.witness.groups.values():
+        members = group.configuration()
+        assert lost not in members.members() and new in members.voters
+        assert group.replica(new).durable.holds(group.commit, group.committed[-1])
+
+
+def test_nothing_that_the_others_say_lets_a_wiped_node_in():
+    running, lost, _ = wiped_world()
+    node = running.everyone[lost]
+    refused = running.faults["wiped-refused"]
+    for wait_ms in (100, 20_000):  # still a member of its groups, and removed from all
+        running.run_for(wait_ms)
+        node.start()
+        running.run_for(500)
+        assert not node.alive and not node.is_registered
+        refused, before = running.faults["wiped-refused"], refused
+        assert refused > before
+
+
+TOPIC_KINDS = ("topic-create", "topic-delete", "topic-recreate")
+
+
+def with_topics(seed: int) -> Parameters:
+    drawn = Parameters.draw(seed, groups=6, safety_ms=20_000)
+    return dataclasses.replace(drawn, faults=(*TOPIC_KINDS, "kill", "transfer", "isolate-leader"),
+                               fault_interval_ms=500)
+
+
+@pytest.mark.parametrize("seed", [2, 4, 5])
+def test_topics_come_and_go_under_one_name_and_the_checkers_agree(seed):
+    recording = Recording()
+    result = world.run(with_topics(seed), history=recording)
+    assert result.failure == ""
+    assert all(result.faults[kind] for kind in TOPIC_KINDS)
+    assert result.marks["partition gone"] and result.marks["partitions of topics written"] > 3
+    verdict = check(recording.finish())
+    assert verdict.anomalies == []
+    keys = {event.data["key"] for event in recording.events if event.name == "append"
+            and "key" in event.data}
+    lives = {key.partition("/")[0] for key in keys if not key.startswith("t@")}
+    assert len(lives) > len({life.partition("@")[0] for life in lives})  # a name in several lives
+
+
+def broken(seed: int, bug: Bug) -> str:
+    with planted(bug):
+        return world.run(with_topics(seed)).failure
+
+
+def test_an_incarnation_that_is_used_again_is_noticed():
+    bug = Bug("used-again", "node.metadata", "MetadataState._delete_topic",
+              "self.partitions_count -= topic.partitions",
+              "self.partitions_count -= topic.partitions\n"
+              "    self._next_incarnation = topic.incarnation", "", Seeds())
+    assert any("IncarnationsAreNew" in broken(seed, bug) for seed in (2, 4, 5))
+
+
+def test_a_node_that_is_behind_and_denies_a_partition_is_noticed():
+    bug = Bug("denied", "chaos.simulator.metadata", "place_for",
+              "if seen_index > state.version:", "if False:", "", Seeds())
+    assert any("CreatedIsFound" in broken(seed, bug) for seed in (2, 4, 5, 6, 7))
+
+
+def test_a_state_that_a_checkpoint_does_not_give_back_is_noticed():
+    bug = Bug("forgotten", "node.metadata", "MetadataState._fill",
+              'self._next_incarnation = snapshot["next_incarnation"]',
+              "self._next_incarnation = 1", "", Seeds())
+    found = [broken(seed, bug) for seed in (2, 4, 5)]
+    assert any("MetadataAreWhatWasCommanded" in text for text in found), found

@@ -1,0 +1,60 @@
+"""Relaxed durability and losses of power: what may go goes, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from chaos.planted.bug import Bug, Seeds, planted
+from chaos.simulator import world
+from chaos.simulator.parameters import Parameters
+from chaos.simulator.world import World
+
+FAULTS = ("power-loss", "transfer", "isolate-leader", "kill", "cluster-power")
+
+
+def relaxed(seed: int) -> Parameters:
+    drawn = Parameters.draw(seed, groups=4, safety_ms=20_000)
+    return dataclasses.replace(drawn, faults=FAULTS, fault_interval_ms=1000,
+                               fault_duration_ms=300, disk=dataclasses.replace(
+                                   drawn.disk, flush_interval_ms=(20, 500)[seed % 2]))
+
+
+def failures(bug: Bug) -> Iterator[str]:
+    """Those of one seed after the other."""
+    with planted(bug):
+        for seed in range(1, 25):
+            yield world.run(relaxed(seed)).failure
+
+
+def test_a_loss_of_power_takes_records_and_the_cluster_goes_on():
+    forgotten = losses = 0
+    for seed in range(1, 7):
+        running = World(relaxed(seed))
+        running.run()
+        losses += running.marks["relaxed power loss"]
+        forgotten += sum(len(replica.forgotten) for group in running.witness.groups.values()
+                         for replica in group.replicas.values())
+    assert losses > 10 and forgotten > 10
+
+
+def test_a_leader_that_does_not_believe_a_member_that_forgot_is_noticed():
+    bug = Bug("forgetful-is-not-fed", "multiraft.replication", "_on_mismatch",
+              "and group.host.config.members_may_forget:", "and False:", "", Seeds())
+    assert any("Liveness" in failure for failure in failures(bug))
+
+
+def test_whoever_does_not_sync_what_is_more_than_records_is_noticed():
+    bug = Bug("votes-wait-for-their-sync", "chaos.simulator.disk", "DiskWorker._write_relaxed",
+              "sync = not all(one.records_only for one in staged) or self._sync_is_due()",
+              "sync = self._sync_is_due()", "", Seeds())
+    assert any(failure for failure in failures(bug))
+
+
+def test_whoever_lets_records_wait_for_ever_loses_more_than_is_promised():
+    """The floor is what was synced: a disk that says so and does not is found."""
+    bug = Bug("flush-does-nothing", "chaos.simulator.filesystem", "SimulatedFilesystem.sync",
+              "self._effect(Inode.flush, inode)",
+              "self._effect(Inode.flush, inode) if self.syncs % 3 else None", "", Seeds())
+    assert any("DurableSurvives" in failure or "NothingIsDamaged" in failure
+               for failure in failures(bug))

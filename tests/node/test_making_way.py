@@ -1,0 +1,126 @@
+"""Leaderships leave a node whose disk is full, as far as somebody can take records."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import trio
+import trio.testing
+
+from multiraft.errors import NotLeader
+from multiraft.types import METADATA_GROUP
+from node.hand_over import UNDER_WAY_MAX
+from node.making_way import AGAIN_MS, MakingWay
+
+WAIT_S = 30.0
+
+
+class Core:
+    """Groups led here; ``takers`` are those that somebody can take."""
+
+    def __init__(self, led, takers=()):
+        self.led = dict.fromkeys(led, 0)  # group -> transferee
+        self.takers = set(takers or led)
+        self.asked: list[int] = []
+
+    def led_groups(self):
+        return list(self.led)
+
+    def status(self, group):
+        return SimpleNamespace(transferee=self.led[group])
+
+    def make_way(self, group):
+        self.asked.append(group)
+        if group not in self.led:
+            raise NotLeader(group, 2)
+        if group in self.takers:
+            self.led[group] = 2
+        return group in self.takers
+
+    def elect_others(self, groups):
+        for group in groups:
+            assert self.led.pop(group) == 2
+
+
+class World:
+    """What ``MakingWay`` is given."""
+
+    def __init__(self, core: Core):
+        self.core = core
+        self.full = False
+        self.rounds = 0
+        self.changed = trio.Event()
+        self.making_way = MakingWay(core, self, self, self.request_round, self)
+
+    def request_round(self):
+        self.rounds += 1
+        self.changed.set()
+
+    async def wait(self, _timeout_s):
+        await trio.lowlevel.checkpoint()
+
+    def info(self, _event, extra):
+        assert extra["groups"] > 0
+
+
+def test_all_groups_but_that_of_the_metadata_are_offered():
+    world = World(Core([METADATA_GROUP, 1, 2]))
+    world.making_way.look(0)
+    assert world.core.asked == [1, 2]
+    assert world.rounds == 1
+
+
+def test_a_group_that_nobody_can_take_is_kept_and_asked_about_again():
+    world = World(Core([1, 2], takers=[2]))
+    world.making_way.look(0)
+    world.core.elect_others([2])
+    world.making_way.look(1)
+    assert world.core.asked == [1, 2, 1]
+    assert world.rounds == 1, "nothing was begun the second time"
+
+
+def test_a_group_that_was_not_taken_is_left_in_peace_for_a_while():
+    world = World(Core([1]))
+    world.making_way.look(0)
+    world.core.led[1] = 0  # given up
+    world.making_way.look(AGAIN_MS - 1)
+    assert world.core.asked == [1]
+    world.making_way.look(AGAIN_MS)
+    assert world.core.asked == [1, 1]
+
+
+def test_only_some_are_under_way_at_a_time():
+    world = World(Core(range(1, 3 * UNDER_WAY_MAX)))
+    world.making_way.look(0)
+    world.making_way.look(1)
+    assert len(world.core.asked) == UNDER_WAY_MAX
+    world.core.elect_others(world.core.asked[:5])
+    world.making_way.look(2)
+    assert len(world.core.asked) == UNDER_WAY_MAX + 5
+
+
+def test_a_group_that_is_not_led_any_more_hinders_no_other():
+    world = World(Core([1, 2]))
+    world.core.led_groups = lambda: [1, 2]
+    del world.core.led[1]
+    world.core.status = lambda group: SimpleNamespace(transferee=0)
+    world.making_way.look(0)
+    assert world.core.asked == [1, 2]
+    assert world.core.led == {2: 2}
+
+
+def test_nothing_is_offered_before_the_disk_is_full():
+    world = World(Core([1]))
+
+    async def fill() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.making_way.run)
+            await trio.sleep(WAIT_S)
+            assert not world.core.asked
+            world.full = True
+            with trio.fail_after(WAIT_S):
+                await world.changed.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(fill, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert world.core.led == {1: 2}

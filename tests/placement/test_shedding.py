@@ -1,0 +1,104 @@
+"""The core of balancing on its own: what leaves a bin, and who takes it."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.policy import DISK, Band
+from placement.shares import Bins, shares_of
+from placement.shedding import Item, assign, by_load, fitting_cap, shed
+
+ITEMS = st.lists(st.integers(0, 60), max_size=9).map(
+    lambda loads: sorted((Item(load, place) for place, load in enumerate(loads)), key=by_load))
+
+
+def total(items):
+    return sum(item.load for item in items)
+
+
+@given(ITEMS, st.integers(-5, 300), st.integers(0, 80))
+@settings(max_examples=150)
+def test_what_is_shed_covers_the_excess_with_little_more(items, excess, cap):
+    found = shed(items, excess, cap)
+    usable = [item for item in items if 0 < item.load <= cap]
+    assert len({item.id for item in found}) == len(found)
+    assert all(item in usable for item in found)
+    if excess <= 0:
+        assert found == []
+    elif total(usable) >= excess:
+        assert total(found) >= excess
+        assert all(total(found) - item.load < excess for item in found)  # nothing is needless
+        best = min(total(some) for size in range(len(usable) + 1)
+                   for some in itertools.combinations(usable, size) if total(some) >= excess)
+        assert total(found) < best + max(item.load for item in usable)
+    else:
+        assert total(found) <= total(usable)
+
+
+@given(ITEMS, st.dictionaries(st.integers(0, 5), st.integers(-10, 90), max_size=5), st.randoms())
+@settings(max_examples=200)
+def test_nobody_takes_more_than_his_room_and_order_does_not_matter(items, rooms, rng):
+    placed = assign(items, rooms)
+    for bin_ in rooms:
+        taken = sum(item.load for item, target in placed if target == bin_)
+        assert taken <= max(0, rooms[bin_])
+    assert len({item.id for item, _ in placed}) == len(placed)
+    mixed, turned = list(items), dict(reversed(rooms.items()))
+    rng.shuffle(mixed)
+    assert assign(mixed, turned) == placed
+
+
+def test_the_cap_is_what_a_tenth_of_the_receivers_can_take():
+    assert fitting_cap(range(1, 101)) == 90
+    assert fitting_cap([7]) == 7
+    assert fitting_cap([0, -3]) == fitting_cap([]) == 0
+
+
+# ---- shares -------------------------------------------------------------------------------------
+
+def equal(held, permille=20, floor=0):
+    """Shares of equal bins in one rack."""
+    whole = sum(map(sum, held))
+    return shares_of(Bins((1,) * len(held), (0,) * len(held), (whole,)), held, (), 0,
+                     Band(DISK, permille, floor))
+
+
+def test_a_giant_leaves_its_share_to_the_others():
+    shares = equal([[90], [3, 3], [2, 2]])
+    assert shares.bound == "largest" and shares.bound_ppm == 2_700_000
+    assert shares.share == (5, 5, 5) and shares.level_ppm == 150_000
+
+
+def test_pigeons_share_holes():
+    shares = equal([[10, 10], [10], [10]])
+    assert (shares.bound, shares.bound_ppm) == ("pigeonhole", 1_500_000)
+
+
+def test_a_small_rack_is_full_before_the_others_have_their_share():
+    """Two replicas of each group, racks of one and of three nodes: the small rack's node has to
+    take one of each, whatever its weight."""
+    held = [[15, 15, 15, 15], [15, 15], [15], [15]]
+    for weight, worst in ((1, 2_000_000), (9, 2_000_000)):
+        bins = Bins((weight, 1, 1, 1), (0, 1, 1, 1), (60, 60))
+        shares = shares_of(bins, held, (), 0, Band(DISK, 0))
+        assert shares.share == (60, 20, 20, 20)
+        assert (shares.bound, shares.bound_ppm) == ("racks", worst)
+
+
+def test_a_rack_whose_nodes_all_hold_giants_has_no_share_left():
+    bins = Bins((1, 1, 1, 1), (0, 1, 1, 1), (60, 60))
+    shares = shares_of(bins, [[30, 30], [30], [30], []], (), 0, Band(DISK, 0))
+    assert shares.share == (60, 0, 0, 0) and shares.bound_ppm == 2_000_000
+
+
+def test_below_the_floor_nothing_is_too_much_and_nothing_is_missing():
+    shares = equal([[10], [1], [1]], floor=50)
+    assert shares.high == (50, 50, 50) and shares.low == (0, 0, 0)
+
+
+def test_nothing_has_no_share():
+    shares = equal([[], []])
+    assert shares.total == 0 and shares.share == (0, 0) and shares.ppm(5, 1) == 0

@@ -1,0 +1,278 @@
+"""Damage that has been settled stays settled: no later start or scrub doubts anybody for it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multiraft.marks import Tombstone, tombstone
+from multiraft.ready import GroupWrite
+from multiraft.storage.errors import CorruptPlace
+from multiraft.storage.places import merged, unknown
+from multiraft.storage.repairer import Repairer
+from multiraft.storage.scrub import Scrubber
+from multiraft.store import LogBounds
+from multiraft.tail import PartitionTail
+from multiraft.types import HardState
+from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, segments
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    checkpoint,
+    noop_entry,
+    open_store,
+    seal,
+    write,
+)
+
+places = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 8)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])), max_size=6)
+
+
+@given(st.integers(0, 30), st.integers(1, 12), places)
+def test_the_unknown_parts_of_a_place_are_the_bytes_that_nobody_knows(begin, length, known):
+    everything = set(range(begin, begin + length))
+    expected = everything - {at for first, last in known for at in range(first, last)}
+    found = unknown(begin, begin + length, known)
+    assert [at for first, last in found for at in range(first, last)] == sorted(expected)
+    assert unknown(begin, begin + length, merged(known)) == found
+
+
+def test_where_something_of_unknown_length_is_missing_is_known_to_a_place_that_reaches_it():
+    assert unknown(10, 10, [(0, 9), (11, 20)]) == [(10, 10)]
+    assert unknown(10, 10, [(0, 10)]) == []
+    assert merged([(5, 5), (0, 3), (3, 4)]) == [(0, 4), (5, 5)]
+
+
+def put(store, staged) -> None:
+    staged.execute()
+    store.finish(staged)
+
+
+def scrubbed(store) -> list:
+    """What a scrub of all of the lane finds."""
+    scrubber, found = Scrubber(store), []
+    while (plan := scrubber.next_plan()) is not None:
+        plan.execute()
+        found += scrubber.done(plan)
+    return found
+
+
+def settle_all(store, error: CorruptPlace) -> None:
+    """All groups doubt, and are cleared."""
+    for group in store.repair.doubt_all(error.begin, error.end, error.why):
+        put(store, store.repair.stage_lift(group, lambda: None))
+    assert not [*store.repair.quarantined_groups()]
+
+
+def two_groups() -> tuple[Disk, object, Rounds, list]:
+    """A store with two groups, one of which has three entries, between them terms and votes."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    rounds, entries = Rounds(store), []
+    for group in (1, 2):
+        store.create_group(group, 1, VOTERS)
+    for index in (1, 2, 3):
+        entries.append(noop_entry(1, index, 1))
+        rounds.run(write(1, entries[-1], hard_state=HardState(index, 1)),
+                   write(2, hard_state=HardState(index, 2)))
+    return disk, store, rounds, entries
+
+
+def end_of_group(how: str, store, rounds: Rounds) -> None:
+    """Group 1's log is gone or another one; the copies that it took are of no use any more."""
+    if how == "tombstone":
+        rounds.run(GroupWrite(1, 1, 0, (), None,
+                              tombstone(1, 1, Tombstone(HardState(3, 1), 3, 1))))
+    elif how == "snapshot":
+        tail = PartitionTail(1)
+        for index in range(1, 8):
+            tail.append(noop_entry(1, index, 1))
+        tail.apply(7)
+        store.install(1, LogBounds(8, 1, 7), 0, VOTERS, tail)
+        checkpoint(store)
+    else:
+        store.create_group(1, 2, VOTERS)
+        rounds.run(write(1, noop_entry(1, 1, 4, incarnation=2), incarnation=2))
+
+
+@pytest.mark.parametrize("how", ["tombstone", "snapshot", "incarnation"])
+@pytest.mark.parametrize("then_sealed", [False, True])
+def test_a_damaged_place_with_a_copy_concerns_nobody_whatever_becomes_of_its_log(how, then_sealed):
+    disk, store, rounds, entries = two_groups()
+    disk.put(FIRST, flipped(disk.read(FIRST), store._logs[1].index.position(2) + 20))
+    store.repair.damaged(1, 2, "found by the scrub")
+    put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
+    put(store, store.repair.stage_lift(1, lambda: None))
+    end_of_group(how, store, rounds)
+    if then_sealed:
+        while len(store._lane.segments) < 3:
+            rounds.run(write(2, hard_state=HardState(9, 2)))
+        seal(store)
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert [*again.repair.quarantined_groups()] == []
+    assert scrubbed(again) == []
+
+
+def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
+    """Not at the start after that, when a peer may be damaged."""
+    disk, store, _, entries = two_groups()
+    index = store._logs[1].index
+    begin, end = index.position(2), index.position(3)  # the entry, a term and a vote of each group
+    disk.filesystem.overwrite(FIRST, begin, bytes(end - begin))
+    named, place = scrubbed(store)
+    assert (named.group, named.index) == (1, 2)
+    assert isinstance(place, CorruptPlace) and (place.begin, place.end) == (begin, end)
+    store.repair.damaged(named.group, named.index, named.why)
+    assert store.repair.doubt_all(place.begin, place.end, place.why) == [2]
+    assert store.repair.is_settled(begin, end), "those that are under repair will settle it"
+    put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
+    for group in (1, 2):
+        put(store, store.repair.stage_lift(group, lambda: None))
+    assert scrubbed(store) == []
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert [*again.repair.quarantined_groups()] == []
+    assert again.groups[1].hard_state == HardState(3, 1)
+
+
+def test_damage_beside_a_settled_place_is_doubted_for_itself_alone():
+    disk, store, _, entries = two_groups()
+    index = store._logs[1].index
+    first, second, third = (index.position(at) for at in (1, 2, 3))
+    disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))  # terms and votes
+    found, = scrubbed(store)
+    settle_all(store, found)
+    disk.filesystem.overwrite(FIRST, second, bytes(64))  # the entry behind them: one larger hole
+    named, = scrubbed(store)
+    assert (named.group, named.index) == (1, 2)
+    store.repair.damaged(1, 2, named.why)
+    put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
+    put(store, store.repair.stage_lift(1, lambda: None))
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert [*again.repair.quarantined_groups()] == []
+    again.close()
+    disk.filesystem.overwrite(FIRST, second + 64, bytes(third - second - 64))
+    assert [*open_store(disk.filesystem, DIRECTORY).repair.quarantined_groups()] == [1, 2]
+
+
+def test_a_segments_lost_end_is_the_same_place_for_a_scrub_and_a_start():
+    disk, store, rounds, _ = two_groups()
+    while len(store._lane.segments) < 2:
+        rounds.run(write(2, hard_state=HardState(9, 2)))
+    rounds.run(write(2, hard_state=HardState(9, 2)))
+    segment = store._lane.segments[0]
+    disk.filesystem.overwrite(segments(disk)[0], segment.end - 144, bytes(144))
+    found, = scrubbed(store)
+    settle_all(store, found)
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert again.recovered.holes == [(found.begin, found.end)]
+    assert [*again.repair.quarantined_groups()] == []
+    assert scrubbed(again) == []
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(restarts):
+    disk, store, rounds, _ = two_groups()
+    first, second = (store._logs[1].index.position(at) for at in (1, 2))
+    disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))
+    found, = scrubbed(store)
+    settle_all(store, found)
+    assert not store.create_group(3, 1, VOTERS).quarantined
+    repairer = Repairer(1, store, None, lambda staged: put(store, staged))
+    repairer.created(3)
+    rounds.run(write(3, noop_entry(3, 1, 1), hard_state=HardState(1, 1)))
+    for _ in range(restarts):
+        store.close()
+        store = open_store(disk.filesystem, DIRECTORY)
+    assert [*store.repair.quarantined_groups()] == []
+    assert scrubbed(store) == []
+
+
+def test_damage_that_one_replica_has_not_settled_is_doubted_by_that_one_alone():
+    disk, store, rounds, _ = two_groups()
+    first, second = (store._logs[1].index.position(at) for at in (1, 2))
+    disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))
+    found, = scrubbed(store)
+    assert store.repair.doubt_all(found.begin, found.end, found.why) == [1, 2]
+    put(store, store.repair.stage_lift(1, lambda: None))
+    store._logs[2].lift()  # as if it had not known of the place
+    assert store.repair.doubt_all(found.begin, found.end, found.why) == [2]
+
+
+def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
+    disk, store, _, _ = two_groups()
+    store.repair.doubt_all(64, 72, "found by the scrub")
+    assert [*store.repair.quarantined_groups()] == []  # an entry's own place
+    at = store._logs[1].index.position(1) + 64
+    store.repair.doubt_all(at, at + 72, "found by the scrub")
+    staged = store.repair.stage_lift(1, lambda: None)
+    store.repair.doubt_all(at + 72, at + 144, "found by the scrub")
+    put(store, staged)
+    assert store.repair.quarantined(1) is not None
+    put(store, store.repair.stage_lift(1, lambda: None))
+    assert store.repair.quarantined(1) is None
+
+
+def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
+    """The record of the drop is lost; what was dropped and what replaced it stand there."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    rounds.run(write(1, *[noop_entry(1, index, 1) for index in (1, 2)]))
+    rounds.run(write(1, *[noop_entry(1, index, 2) for index in (3, 4, 5)]))
+    at = store._lane.position
+    rounds.run(write(1, noop_entry(1, 3, 3), drop_from=3, hard_state=HardState(3, 2)))
+    rounds.run(write(1, hard_state=HardState(4, 2)))
+    disk.filesystem.overwrite(FIRST, at, bytes(64))
+    found, = scrubbed(store)
+    assert store.repair.doubt_all(found.begin, found.end, found.why) == [1]
+    rounds.run(write(1, drop_from=4))  # as whoever doubts does, behind its last entry
+    put(store, store.repair.stage_lift(1, lambda: None))
+    rounds.run(write(1, noop_entry(1, 4, 4)))
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert again.groups[1].doubtful
+    assert again.groups[1].bounds.last_index == 2, "and its leader has what follows"
+    rounds = Rounds(again)
+    rounds.run(write(1, noop_entry(1, 3, 3), noop_entry(1, 4, 4), drop_from=3))
+    put(again, again.repair.stage_lift(1, lambda: None))
+    again.close()
+    once_more = open_store(disk.filesystem, DIRECTORY)
+    assert not once_more.groups[1].quarantined
+    assert once_more.groups[1].term_runs == ((1, 1), (3, 3), (4, 4))
+
+
+def test_damage_of_compacted_entries_is_nothing_to_any_later_start():
+    disk, store, rounds, _ = two_groups()
+    position = store._logs[1].index.position(2)
+    disk.put(FIRST, flipped(disk.read(FIRST), position + 20))
+    named, = scrubbed(store)
+    written = []
+
+    def submit(staged) -> None:
+        written.append(staged)
+        put(store, staged)
+
+    repairer = Repairer(1, store, Compacted(3), submit)
+    repairer.damaged(named)
+    repairer.damaged(named)
+    assert len(written) == 1, "it is told once"
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert not again.groups[2].quarantined
+
+
+class Compacted:
+    """A core whose groups have forgotten what is below an index."""
+
+    def __init__(self, first_index: int):
+        self.first_index = first_index
+
+    def status(self, group: int) -> Compacted:
+        return self
