@@ -142,7 +142,7 @@ def dense(seed: int, proof: Seeds) -> Parameters:
         disk=dataclasses.replace(
             disk, checkpoint_bytes=CHECKPOINT_BYTES[seed // 3 % 3],
             segment_bytes_max=disk.first_segment_bytes * SEGMENT_GROWTH[seed % 4]),
-        round_us=100, timer_step_ms=1, workload=dataclasses.replace(
+        round_us=100, workload=dataclasses.replace(
             parameters.workload, appends_per_second=30.0, burst_interval_ms=100))
     if proof.members and seed % 2:
         return parameters.with_members()

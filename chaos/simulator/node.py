@@ -97,8 +97,6 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
         #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
         self._round_us = world.parameters.round_us
-        #: Timers fire together, at multiples of this: fewer rounds, each with more in it.
-        self._timer_step_ms = world.parameters.timer_step_ms
         self._life = 0
         self._effects_left = 0
         self._crash_power = True
@@ -407,10 +405,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
     def _rest(self) -> None:
         """Nothing to do until the next deadline."""
         deadline_ms = self._raft.next_deadline_ms()
-        if deadline_ms is None:
-            return
-        deadline_ms = -(-deadline_ms // self._timer_step_ms) * self._timer_step_ms
-        if self._wake_ms is not None and self._wake_ms <= deadline_ms:
+        if deadline_ms is None or self._wake_ms is not None and self._wake_ms <= deadline_ms:
             return
         self._wake_ms = deadline_ms
         self.later(self.clock.until_us(deadline_ms), self._wake, deadline_ms)

@@ -33,10 +33,6 @@ LATER_ODDS = 0.33  # of each
 #: A run plays with at least so many.
 KINDS_MIN = 8
 
-#: Frames that are overtaken for longer are rarer by ten: a fifth of all frames that late is no
-#: network but a cut, in which leases end all the time and nothing else happens.
-REORDER_LONG_US = 100_000
-
 #: Simulated time with faults, long enough for a seed to count (docs/simulator.md).
 SAFETY_MS = 300_000
 
@@ -120,7 +116,6 @@ class Parameters:
     fault_duration_ms: int  # mean time until it is healed
     commands_per_second: float  # for group 0
     round_us: int  # from the first thing that arrives at a node to the round that it is in
-    timer_step_ms: int  # a node's timers fire at multiples of this, as in a busy process
     commands_kept: int  # of its log, when a checkpoint has them
     snapshot_chunk_bytes: int
     control: bool  # relaxed with power losses: what is acknowledged must get lost
@@ -143,7 +138,6 @@ class Parameters:
         durability_rng = random.Random(f"{seed}/parameters of durability")
         state_rng = random.Random(f"{seed}/parameters of group 0")
         pace_rng = random.Random(f"{seed}/parameters of pace")
-        timer_rng = random.Random(f"{seed}/parameters of timers")
         drawn_nodes = rng.choice((3, 3, 3, 4, 5, 5))
         drawn_groups = rng.choice((8, 8, 12, 16, 16, 24, 32, 64))
         factor = rng.choice((3, 3, 3, 5))
@@ -161,8 +155,7 @@ class Parameters:
             fault_interval_ms=max(interval_ms, duration_ms),  # about one at a time
             fault_duration_ms=duration_ms,
             commands_per_second=state_rng.choice((1.0, 2.0, 5.0)),
-            round_us=pace_rng.choice((100, 3000, 10_000)),
-            timer_step_ms=timer_rng.choice((1, 25, 25, 50)),
+            round_us=pace_rng.choice((100, 1000, 3000)),
             commands_kept=state_rng.choice((0, 0, 1, 5, 50)),
             control=False,
             snapshot_chunk_bytes=state_rng.choice((8, 40, 1 << 20)),
@@ -206,7 +199,7 @@ def _draw_network(rng: random.Random) -> NetworkParameters:
     def odds(*choices: float) -> float:
         return rng.choice(choices)
 
-    drawn = NetworkParameters(
+    return NetworkParameters(
         delay_min_us=rng.choice((50, 200, 1000)),
         delay_spread_us=rng.choice((100, 1000, 5000, 20_000)),
         loss=odds(0.0, 0.0, 0.005, 0.02, 0.05),
@@ -215,9 +208,6 @@ def _draw_network(rng: random.Random) -> NetworkParameters:
         reorder=odds(0.0, 0.0, 0.02, 0.2),
         reorder_us=rng.choice((1000, 30_000, 400_000)),
     )
-    if drawn.reorder_us > REORDER_LONG_US:
-        return replace(drawn, reorder=drawn.reorder / 10)
-    return drawn
 
 
 def _draw_disk(rng: random.Random) -> DiskParameters:
