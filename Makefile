@@ -29,7 +29,7 @@ build: $(VENV)/.built-dev  ## create .venv, install in place with the extras dev
 
 test: $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m ruff check .
-	$(PY) -m pytest --import-mode=importlib -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest --import-mode=importlib -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 demo: $(VENV)/.built-demo  ## three nodes, a real data set, a killed leader, nothing lost
 	$(PY) demo/flights.py $(ARGS)

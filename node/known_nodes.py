@@ -199,6 +199,8 @@ class KnownNodes:
         full disk is no reason to stop: it is tried again."""
         while True:
             await self._unsaved.wait()
+            # Here only: an event that somebody else replaced is one that nobody sets any more.
+            self._unsaved = trio.Event()
             try:
                 await self.save()
             except DiskFailed as error:
@@ -210,7 +212,6 @@ class KnownNodes:
     async def save(self) -> None:
         """Make the present facts durable.  Raises ``DiskFailed``."""
         async with self._saving:
-            self._unsaved = trio.Event()
             facts = self.facts
             if facts is self._saved:
                 return

@@ -278,8 +278,8 @@ class Node:
                                           self.bulk.handlers)
         self.requests = MetadataRequests(self.core, handlers, self.peer_requests)
         self.switching.metadata_requests = lambda: self.requests
-        self.registration = Registration(self.requests, self.known, record, self.admission,
-                                         self.peering, self.log)
+        self.registration = Registration(self.requests, self.peer_requests, self.known, record,
+                                         self.admission, self.peering, self.log)
         for difference in bootstrap.edited(config, self.known.facts):
             self.log.warning("[cluster] differs from the cluster, which wins: the table counts for "
                              "a new cluster only", extra={"difference": difference})

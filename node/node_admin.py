@@ -48,7 +48,8 @@ class NodeAdmin:
     @property
     def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
         """The same for what nodes ask."""
-        return {wire.RegisterNode: self.register, wire.RecordMembers: self.record_members}
+        return {wire.RegisterNode: self.register, wire.RecordMembers: self.record_members,
+                wire.NodesKnown: self.nodes_known}
 
     async def _join_cluster(self, request: wire.JoinCluster) -> wire.JoinClusterReply:
         return await self._registered(metadata.RegisterNode(NodeRecord(*request.node), new=True))
@@ -56,6 +57,12 @@ class NodeAdmin:
     async def register(self, request: wire.RegisterNode) -> wire.JoinClusterReply:
         """A node has started."""
         return await self._registered(metadata.RegisterNode(NodeRecord(*request.node)))
+
+    async def nodes_known(self, _request: wire.NodesKnown) -> wire.NodesKnownReply:
+        """What this node knows, led or leading, whether the metadata have a leader or not."""
+        facts = self._known.facts
+        return wire.NodesKnownReply(tuple(wire.NodeRow(*row) for row in self._known.nodes()),
+                                    tuple(sorted(facts.removed)), facts.version)
 
     async def _registered(self, command: metadata.RegisterNode) -> wire.JoinClusterReply:
         try:

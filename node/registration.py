@@ -3,6 +3,9 @@
 Contract.  ``run`` registers the node with the metadata leader, whoever that is and however long it
 takes: its incarnation is compared and set, its boot epoch, addresses, rack and weight take effect.
 It raises ``NodeRefused`` when the metadata know the node as another one, or as removed.
+Whoever was away while nodes joined may not know the one that leads the metadata group now, and
+would turn it away: when attempts fail for a while, the nodes that are known are asked whom they
+know.
 """
 
 from __future__ import annotations
@@ -11,24 +14,34 @@ import trio
 
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import Code, RequestError
-from multiraft.wire.nodes import NodeRow, RegisterNode
+from multiraft.wire.nodes import (
+    JoinClusterReply,
+    NodeRow,
+    NodesKnown,
+    NodesKnownReply,
+    RegisterNode,
+)
 from node.admission import Admission, check_final
 from node.known_nodes import KnownNodes
 from node.metadata import NodeRecord
 from node.metadata_requests import MetadataRequests
+from node.peer_requests import PeerRequests
 
 #: Pause after an attempt that the metadata leader did not answer, in seconds: the first, and what
 #: it grows to, about an election.
 RETRY_S_MIN = 0.02
 RETRY_S_MAX = 0.5
+#: A node that does not say whom it knows within this time, in seconds, is asked later.
+ASK_S_MAX = 1.0
 
 
 class Registration:
     """See the module's docstring."""
 
-    def __init__(self, requests: MetadataRequests, known: KnownNodes, record: NodeRecord,
-                 admission: Admission, peering, log):
+    def __init__(self, requests: MetadataRequests, peers: PeerRequests, known: KnownNodes,
+                 record: NodeRecord, admission: Admission, peering, log):
         self._requests = requests
+        self._peers = peers
         self._known = known
         self._record = record
         self._admission = admission
@@ -42,6 +55,8 @@ class Registration:
         pause_s = RETRY_S_MIN
         while not await self._registered():
             await trio.sleep(pause_s)
+            if pause_s == RETRY_S_MAX:  # longer than an election takes
+                await self._ask_around()
             pause_s = min(2 * pause_s, RETRY_S_MAX)
         self._log.info("registered", extra={"boot_epoch": self._record.boot_epoch})
         while True:
@@ -61,10 +76,23 @@ class Registration:
         except MultiRaftError as error:
             self._not_yet(str(error))
             return False
+        self._learn(reply)
+        return True
+
+    async def _ask_around(self) -> None:
+        """Who is there?  Of every node that is known, one after the other."""
+        for node in self._known.peers():
+            try:
+                with trio.move_on_after(ASK_S_MAX):
+                    self._learn(await self._peers.ask(node.id, NodesKnown()))
+            except MultiRaftError as error:
+                self._log.debug("does not say whom it knows",
+                                extra={"peer": node.id, "reason": str(error)})
+
+    def _learn(self, reply: JoinClusterReply | NodesKnownReply) -> None:
         if self._known.learn({row.id: NodeRecord(*row) for row in reply.nodes},
                              dict.fromkeys(reply.removed, 0), reply.version):
             self._peering.changed()
-        return True
 
     def _not_yet(self, why: str) -> None:
         if why != self._why:

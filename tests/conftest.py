@@ -1,4 +1,4 @@
-"""Settings that every test shares: Hypothesis profiles, and what stays in one process.
+"""Settings that every test shares: Hypothesis profiles.
 
 The default profile is derandomized and small, so that two runs of ``make test`` do the same; set
 ``HYPOTHESIS_PROFILE=long`` to search.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile("short", derandomize=True, max_examples=50, deadline=None,
@@ -18,11 +17,3 @@ settings.register_profile("long", max_examples=2000, deadline=None, print_blob=T
 settings.register_profile("planted", settings.get_profile("short"),
                           phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
-
-
-def pytest_collection_modifyitems(items) -> None:
-    """Test processes take whole files, because a file's tests share their cluster; those that use
-    the engine of containers follow each other, whatever their file (``xdist_group("engine")``)."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))

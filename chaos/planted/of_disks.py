@@ -10,7 +10,7 @@ from chaos.planted.bug import Bug, Seeds
 
 BUGS = (
     Bug("failed-sync-counts", "chaos.simulator.disk", "DiskWorker._begin",
-        "failed = True\n        done = self._ending(error, no_room)",
+        "self._failed = failed = True\n        done = self._ending(error, no_room)",
         "pass",
         "a driver goes on after a failed write or sync, as a retry would let it (rostam #94)",
         Seeds(faults=("eio-sync", "eio-sync", "eio-write", "power-loss", "isolate-leader"))),

@@ -58,6 +58,10 @@ class RegisterNode(NamedTuple):
     node: NodeRow
 
 
+class NodesKnown(NamedTuple):
+    """Which nodes the asked one knows of: whoever was away may not know the metadata leader."""
+
+
 class NodeList(NamedTuple):
     pass
 
@@ -102,6 +106,14 @@ class JoinClusterReply(NamedTuple):
     nodes: tuple[NodeRow, ...]
     removed: tuple[int, ...]
     version: int  # metadata index that nodes and removed are from
+
+
+class NodesKnownReply(NamedTuple):
+    """``nodes`` and ``removed`` at metadata index ``version``; 0 = from a configuration."""
+
+    nodes: tuple[NodeRow, ...]
+    removed: tuple[int, ...]
+    version: int
 
 
 class NodeListReply(NamedTuple):
@@ -173,11 +185,14 @@ Reply = JoinClusterReply | NodeListReply | NodeDescribeReply | RemoveNodeReply |
 #: The same between nodes.
 PEER_REQUESTS: dict[str, Shape] = {
     "register_node": Shape(RegisterNode, {"node": _node}),
+    "nodes_known": Shape(NodesKnown, {}),
     "record_members": Shape(RecordMembers, {
         "group": _u32, "incarnation": _u64, "version": _u64, "voters": _ids, "learners": _ids,
         "outgoing": _ids}),
 }
 PEER_RESPONSES: dict[str, Shape] = {
     "register_node": _joined,
+    "nodes_known": Shape(NodesKnownReply, {
+        "nodes": list_of(_node, NODES_MAX), "removed": _ids, "version": _u64}),
     "record_members": Shape(RecordMembersReply, {}),
 }

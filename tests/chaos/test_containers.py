@@ -27,7 +27,6 @@ from chaos.backends.containers import DockerBackend, remove_leftovers
 from chaos.nemeses import proofs
 from tests.chaos.test_backends import WAIT_S, killed_harness
 
-pytestmark = pytest.mark.xdist_group("engine")
 #: Where containers differ from processes; the rest is the same code on the same namespaces.
 KINDS = (KILL, PAUSE, PARTITION, POWER_LOSS, SLOW_DISK, MEMBERSHIP, CLOCK)
 

@@ -23,7 +23,6 @@ from chaos.run.controls import CONTROLS
 from chaos.run.parameters import Folder, Parameters
 from chaos.run.torment import Impossible
 
-pytestmark = pytest.mark.xdist_group("engine")
 #: What `make test` gives to containers.
 ROTATION_S = 120.0
 END_TIMEOUT_S = 180.0

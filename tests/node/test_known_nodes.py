@@ -1,6 +1,7 @@
 """Whom a node lets in: incarnations bound before an answer, lives that overtake each other."""
 
 import errno
+import threading
 
 import pytest
 import trio
@@ -191,6 +192,33 @@ async def test_a_full_disk_does_not_end_a_node_that_hears_of_another(tmp_path, m
         disk.full = False
         await until(lambda: (facts := read(RealFilesystem(), str(tmp_path)))
                     and facts.version == 7, "it is written when there is room")
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_what_is_learned_is_saved_whoever_else_has_saved(tmp_path, monkeypatch):
+    """Two connections of a new peer, and the task between them: its event stays the one that is
+    set.  (Else a node that was restarted later knew no node that had joined.)"""
+    known, disk = new_cluster(tmp_path), threading.Event()
+
+    def slow(*arguments):
+        assert disk.wait(30)
+        write(*arguments)
+
+    def waiting(tasks: int):
+        return lambda: known._saving.statistics().tasks_waiting == tasks
+
+    monkeypatch.setattr(known_nodes_module, "write", slow)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.run)
+        nursery.start_soon(let_in, known, hello(2, 7))
+        await until(waiting(1), "the task wants to save, too")
+        nursery.start_soon(let_in, known, hello(2, 7))
+        await until(waiting(2), "and so does the second connection")
+        disk.set()
+        await until(lambda: not known._saving.locked(), "all have saved")
+        known.learn({node.id: node for node in FIRST_HOUR}, {}, 7)
+        await until(lambda: read(RealFilesystem(), str(tmp_path)).version == 7, "it is saved")
         nursery.cancel_scope.cancel()
 
 
