@@ -18,6 +18,8 @@ from chaos.backends.backend import CLOCK, KINDS, BackendError, ClusterSpec, all_
 from chaos.backends.processes import ProcessBackend
 from chaos.nemeses import proofs
 
+TAKES_THE_MACHINE = True
+
 WAIT_S = 60.0
 SPEC = ClusterSpec(nodes=3, groups=4)
 needs_root = pytest.mark.skipif(
