@@ -505,9 +505,20 @@ class Cluster(Backend):
             for path in (self.layout.log(node), self.layout.config(node)):
                 shutil.copyfile(path, place / path.name)
             if self.layout.data(node).exists():  # a node that could not join has none
-                shutil.copytree(self.layout.data(node), place / layout.DATA, dirs_exist_ok=True)
+                shutil.copytree(self.layout.data(node), place / layout.DATA, dirs_exist_ok=True,
+                                copy_function=_copy)
             _give_to_us(place)
         return sorted(self._lives)
+
+
+def _copy(source: str, target: str) -> str:
+    """A file as it is now; one that a running node has renamed or removed meanwhile is none."""
+    try:
+        return shutil.copy2(source, target)
+    except FileNotFoundError:
+        if os.path.lexists(source):
+            raise
+        return target
 
 
 def _give_to_us(directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from chaos.backends import choice, host, ledger, probes
+from chaos.backends import cluster as cluster_module
 from chaos.backends.backend import CLOCK, KINDS, BackendError, ClusterSpec, all_links
 from chaos.backends.processes import ProcessBackend
 from chaos.nemeses import proofs
+
+TAKES_THE_MACHINE = True
 
 WAIT_S = 60.0
 SPEC = ClusterSpec(nodes=3, groups=4)
@@ -119,6 +123,22 @@ def test_what_is_collected_can_be_inspected(whole, tmp_path):
     assert "no damaged places" in said
     assert (tmp_path / "1" / "log").read_text()
     assert "[cluster]" in (tmp_path / "1" / "node.toml").read_text()
+
+
+def test_a_file_that_a_running_node_removes_meanwhile_is_not_collected(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "gone").touch()
+
+    def copy(path: str, target: str) -> str:
+        Path(path).unlink()
+        return cluster_module._copy(path, target)
+
+    shutil.copytree(source, tmp_path / "copy", copy_function=copy)
+    assert list((tmp_path / "copy").iterdir()) == []
+    (source / "stays").touch()
+    with pytest.raises(FileNotFoundError):
+        cluster_module._copy(str(source / "stays"), str(tmp_path / "nowhere" / "stays"))
 
 
 def test_a_directory_of_another_run_is_refused(cluster):

@@ -27,6 +27,8 @@ from chaos.backends.containers import DockerBackend, remove_leftovers
 from chaos.nemeses import proofs
 from tests.chaos.test_backends import WAIT_S, killed_harness
 
+TAKES_THE_MACHINE = True
+
 #: Where containers differ from processes; the rest is the same code on the same namespaces.
 KINDS = (KILL, PAUSE, PARTITION, POWER_LOSS, SLOW_DISK, MEMBERSHIP, CLOCK)
 

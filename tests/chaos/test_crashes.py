@@ -23,6 +23,8 @@ from chaos.run.parameters import Folder, Parameters
 from chaos.run.topics import SetupFailed
 from chaos.workloads.setting import Place, Setting
 
+TAKES_THE_MACHINE = True
+
 PLACES = [Place("t", 5, partition, 100 + partition, 1) for partition in range(2)]
 
 

@@ -12,6 +12,8 @@ from chaos.backends.disk import LoopDisk
 from multiraft.storage.envelope import replace_file
 from multiraft.storage.filesystem import RealFilesystem
 
+TAKES_THE_MACHINE = True
+
 DISK_BYTES = 16 << 20
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="SKIPPED, NOT PASSED: a disk that loses its power takes root")

@@ -12,6 +12,8 @@ from chaos import engine
 from chaos.backends import host
 from chaos.backends.backend import BackendError
 
+TAKES_THE_MACHINE = True
+
 can_start = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("dockerd") is None,
     reason="SKIPPED, NOT PASSED: starting dockerd takes root and Debian's package of it")

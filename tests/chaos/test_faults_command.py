@@ -11,6 +11,8 @@ from chaos.backends.backend import BackendError, ClusterSpec
 from chaos.nemeses import command
 from chaos.nemeses.proofs import NoBite
 
+TAKES_THE_MACHINE = True
+
 
 class Cluster:
     """A backend of three kinds, one of which is left out."""

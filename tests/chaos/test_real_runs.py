@@ -23,6 +23,8 @@ from chaos.run.controls import CONTROLS
 from chaos.run.parameters import Folder, Parameters
 from chaos.run.torment import Impossible
 
+TAKES_THE_MACHINE = True
+
 #: What `make test` gives to containers.
 ROTATION_S = 120.0
 END_TIMEOUT_S = 180.0

@@ -19,6 +19,8 @@ from tests.e2e.raw import batch
 from tests.e2e.test_repair import log_events, read_all
 from tests.e2e.world import UP_S, World, wait_for
 
+TAKES_THE_MACHINE = True
+
 DISK_BYTES = 96 << 20
 RESERVED_BYTES = 8 << 20
 STORAGE = f"\n[storage]\nreserved_bytes = {RESERVED_BYTES}\n"

@@ -30,6 +30,8 @@ from multiraft.wire.messages import (
 from tests.e2e import freezing, raw
 from tests.e2e.world import wait_for
 
+TAKES_THE_MACHINE = True
+
 TOPIC = "orders"
 #: Records that everybody knows of, and those that only the new leader's majority has.
 BEFORE, SINCE = 5, 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 from admin_cli import connection
 from admin_cli.main import cli
 from multiraft.client import Client, blocking
+from multiraft.errors import MultiRaftError
 from multiraft.wire.plans import (
     TOPIC_SWITCH,
     PlacementFacts,
@@ -89,6 +91,17 @@ def leaders(world) -> dict[int, int]:
     return {row.group: row.leader for row in rows}
 
 
+def led_by_node_1(world) -> bool:
+    """Whether node 1 leads the pool; asked again for the groups that it does not lead: a transfer
+    on a busy machine may be given up."""
+    others = [group for group, leader in leaders(world).items() if group and leader != 1]
+    with blocking.Client(world.addresses) as client:
+        for group in others:
+            with contextlib.suppress(MultiRaftError):
+                client.group_transfer(group, 1)
+    return not others
+
+
 def members(world) -> dict[int, tuple]:
     """Group -> (voters, learners) as their leaders say."""
     with blocking.Client(world.addresses) as client:
@@ -104,11 +117,7 @@ def made(world, path: Path, *words: object) -> Path:
 
 
 def test_leaders_are_balanced_and_then_nothing_is_left_to_do(world, tmp_path, policy):
-    for group in range(1, SHAPE["groups"] + 1):
-        with blocking.Client(world.addresses) as client:
-            client.group_transfer(group, 1)
-    wait_for(lambda: all(leader == 1 for group, leader in leaders(world).items() if group),
-             "node 1 leads all")
+    wait_for(lambda: led_by_node_1(world), "node 1 leads all", 60.0)
     path = made(world, tmp_path / "plan.json", "--scope", "leaders", "--policy", policy)
     checked = rebalance(world, "apply", path)
     assert checked.exit_code == 0 and "say --yes" in checked.output
