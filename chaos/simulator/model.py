@@ -64,6 +64,13 @@ class LogModel:
             self.members.append((entry.index, membership.decode(entry.payload)))
         return chain
 
+    def append_known(self, chain: int, entry: Entry) -> None:
+        """The next entry is ``entry``, and ``chain`` the chain at it: nobody has to read it."""
+        self.chains.append(chain)
+        self.terms.append(entry.term)
+        if entry.kind == EntryKind.MEMBERSHIP:
+            self.members.append((len(self.chains), membership.decode(entry.payload)))
+
     def drop_from(self, first_gone: int) -> None:
         del self.chains[first_gone - 1:]
         del self.terms[first_gone - 1:]
@@ -238,12 +245,9 @@ class GroupModel:
 
     def log_at(self, index: int) -> LogModel:
         """The committed log up to there."""
-        log = LogModel(self.committed[:index])
-        for place, chain in enumerate(log.chains, 1):
-            entry = self.entries[chain]
-            log.terms.append(entry.term)
-            if entry.kind == EntryKind.MEMBERSHIP:
-                log.members.append((place, membership.decode(entry.payload)))
+        log = LogModel()
+        for chain in self.committed[:index]:
+            log.append_known(chain, self.entries[chain])
         return log
 
     def configuration(self) -> Configuration:

@@ -98,8 +98,7 @@ class Witness:
                 index, term = entry  # term 0: it only knows that the entry is committed
                 chain = (replica.group.chain_at[entry] if term
                          else replica.group.committed[index - 1])
-                log.chains.append(chain)
-                log.terms.append(term or replica.group.entries[chain].term)
+                log.append_known(chain, replica.group.entries[chain])
             else:
                 replica.group.entries.setdefault(log.append(entry), entry)
         hard_state = HardState(*restored.hard_state)
