@@ -173,7 +173,7 @@ BUGS = (
         "a snapshot that took long replaces a log that went on without it (S28c)",
         Scripts(("snapshots/older_than_the_log.txt",))),
     Bug("windows-not-in-snapshot", "multiraft.tail", "PartitionTail.snapshot",
-        "[list(item) for item in windows.items()]",
+        "list(windows.items())",
         "[]",
         "checkpoints and snapshots leave the producers out: retries are appended twice (A23)",
         Tests(("tests/consensus/test_tail.py::test_any_detour_ends_in_the_state_of_a_rebuild",)),

@@ -31,7 +31,7 @@ from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
 from chaos.simulator.metadata import MetadataState
 from chaos.simulator.readback import ReadBack
-from chaos.simulator.sending import Sending
+from chaos.simulator.sending import Sending, with_entries
 from chaos.simulator.sessions import Sessions
 from chaos.simulator.state_group import State, Stately, UnreadableCommand
 from chaos.simulator.witness import Witness
@@ -58,7 +58,10 @@ HANG_UP_US = 100
 CONNECT_US = 2_000
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
-#: Events of consensus that make a line in the trace.
+#: Events of consensus that the driver does something about, and those that make a line in the
+#: trace.
+HEEDED_EVENTS = frozenset({"role", "repaired", "quarantine", "wanted", "snapshot_offered",
+                           "removed"})
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
                            "needs_snapshot", "doubt", "cleared", "repaired", "membership",
                            "removed", "wanted"})
@@ -346,7 +349,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
     def _step_all(self, sender: int, frame: tuple) -> None:
         for message in frame:
             if type(message) is Append and message.entries:
-                message = message._replace(entries=tuple(core.parse_entries(message.entries)))
+                message = with_entries(message, tuple(core.parse_entries(message.entries)))
                 if self._is_lost_for_room(message.entries):
                     continue
             self._raft.step(sender, message)
@@ -444,28 +447,36 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
     def _note(self, events: Sequence[Event]) -> None:
         marks = self._world.marks
         for event in events:
-            marks[event.kind] += 1
-            if event.kind == "repaired":
-                self._witness.replica(self.node, event.group).damaged = False
-            elif event.kind == "quarantine":
-                self._witness.replica(self.node, event.group).damaged = True
-                if not self.rotten:
-                    raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
-                                    f"itself: {event.fields[0]}")
-                self._store.quarantine(event.group, event.fields[0])
-            if event.kind == "wanted":
-                create_wanted(self._store, self._raft, self._witness, self._repairer, event)
-                self._repair_soon()
-            if event.kind == "snapshot_offered":
-                self.snapshot_offered(event.fields[0])
-            if event.kind == "removed":
-                self._sessions.stepped_down(event.group)
-                self._repairer.groups.discard(event.group)
-            if event.kind == "role" and event.fields[0] != Role.LEADER:
-                self._sessions.stepped_down(event.group)
-            if event.kind in TRACED_EVENTS:
-                self._trace.line(self.node, event.group, event.kind,
-                                 " ".join(map(str, event.fields)))
+            kind = event.kind
+            marks[kind] += 1
+            if kind in HEEDED_EVENTS:
+                self._heed(event)
+            if kind in TRACED_EVENTS:
+                self._trace.line(self.node, event.group, kind, " ".join(map(str, event.fields)))
+
+    def _heed(self, event: Event) -> None:
+        """What a driver does about an event."""
+        kind, group = event.kind, event.group
+        if kind == "role":
+            if event.fields[0] != Role.LEADER:
+                self._sessions.stepped_down(group)
+        elif kind == "repaired":
+            self._witness.replica(self.node, group).damaged = False
+        elif kind == "quarantine":
+            self._witness.replica(self.node, group).damaged = True
+            if not self.rotten:
+                raise Violation("NothingIsDamaged", f"n{self.node} g{group} quarantined itself: "
+                                f"{event.fields[0]}")
+            self._store.quarantine(group, event.fields[0])
+        elif kind == "wanted":
+            create_wanted(self._store, self._raft, self._witness, self._repairer, event)
+            self._repair_soon()
+        elif kind == "snapshot_offered":
+            self.snapshot_offered(event.fields[0])
+        else:
+            assert kind == "removed", kind
+            self._sessions.stepped_down(group)
+            self._repairer.groups.discard(group)
 
     # ---- disk ------------------------------------------------------------------------------
 
