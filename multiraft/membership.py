@@ -69,10 +69,10 @@ def tally(configuration: Configuration, votes: dict[int, bool]) -> Vote:
 
 def validate(configuration: Configuration) -> Configuration:
     """The configuration, checked where it enters.  Raises ``ValueError``."""
-    for name, nodes in configuration._asdict().items():
+    for name, nodes in zip(configuration._fields, configuration):
         if len({*nodes}) != len(nodes):
             raise ValueError(f"{name} {nodes} repeat a node")
-        if any(node <= 0 for node in nodes):
+        if nodes and min(nodes) <= 0:
             raise ValueError(f"{name} {nodes} hold a number that is no node id")
     if not configuration.voters and any(configuration):
         raise ValueError("a configuration needs a voter")
