@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 from multiraft import quorum
 from multiraft.errors import CorruptEntry
@@ -29,6 +30,9 @@ _ID_BYTES = 4
 #: Members of one group: the metadata group has every node of the cluster, and a payload with a
 #: lying count must not allocate.
 MEMBERS_MAX = 4096
+
+#: Payloads whose configuration is remembered.
+DECODED_MAX = 256
 
 
 def voters(configuration: Configuration) -> tuple[int, ...]:
@@ -113,6 +117,13 @@ def encode(configuration: Configuration) -> bytes:
 
 def decode(payload) -> Configuration:
     """Inverse of ``encode``.  Raises ``CorruptEntry``."""
+    return _decoded(bytes(payload))
+
+
+@lru_cache(maxsize=DECODED_MAX)
+def _decoded(payload: bytes) -> Configuration:
+    """Groups of a pool have few configurations between them, and each comes many times: checked,
+    appended, and found by every start."""
     if len(payload) < _HEAD.size:
         raise CorruptEntry(f"a configuration of {len(payload)} bytes")
     version, *counts = _HEAD.unpack_from(payload)
