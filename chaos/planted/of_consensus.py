@@ -126,7 +126,7 @@ BUGS = (
         "if trusting or",
         "a replica that lost its log's end votes (Alagappan et al., FAST 2018)",
         Tests(("tests/consensus/test_doubt.py::test_a_doubter_votes_for_nobody",)),
-        Seeds((17,), faults=ROT)),
+        Seeds((13,), faults=ROT)),
     Bug("doubter-is-counted", "multiraft.group", "Group.durable_of",
         "0 if member.doubt else member.match",
         "member.match",
