@@ -285,7 +285,11 @@ class DurableSurvives(Invariant):
 
 
 class OffsetsDense(Invariant):
-    """Offsets of a partition are dense from 0, a batch is contiguous (A32)."""
+    """Offsets of a partition are dense from 0, a batch is contiguous (A32), over all groups that it
+    was in: what one group has committed no other one has."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[int, PartitionModel] = {}
 
     def on_commit(self, replica: ReplicaModel, index: int, added: int) -> None:
         group = replica.group
@@ -293,11 +297,12 @@ class OffsetsDense(Invariant):
             entry = group.entries[group.committed[place]]
             if entry.kind == EntryKind.DATA:
                 self._append(group, entry)
+            elif entry.kind == EntryKind.PARTITION_OPEN:
+                group.partitions[entry.partition] = self._partitions.setdefault(
+                    entry.partition, PartitionModel(entry.partition))
 
     def _append(self, group: GroupModel, entry: Entry) -> None:
-        partition = group.partitions.get(entry.partition)
-        if partition is None:
-            partition = group.partitions[entry.partition] = PartitionModel(entry.partition)
+        partition = group.partitions[entry.partition]
         batch = group.batch_of(entry)
         self.require(sent_to(batch.payload, entry.partition), "partition {}: a batch is committed "
                      "that was sent to another one", entry.partition)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from chaos.simulator import extents
 from chaos.simulator.invariants import ALL, HOOKS, Invariant, Violation
 from chaos.simulator.model import NO_HARD_STATE, GroupModel, LogModel, ReplicaModel
 from chaos.simulator.operations import AppendOperation, ReadOperation
@@ -23,7 +24,7 @@ class Witness:
     def __init__(self, groups: Iterable[GroupModel]):
         self.groups = {group.group: group for group in groups}
         self.leader_changes = 0
-        invariants: list[Invariant] = [kind() for kind in ALL]
+        invariants: list[Invariant] = [kind() for kind in (*ALL, *extents.ALL)]
         self._hooks: dict[str, tuple[Callable[..., None], ...]] = {
             hook: tuple(getattr(one, hook) for one in invariants if hasattr(one, hook))
             for hook in HOOKS}

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from chaos.simulator.events import EventQueue
 from chaos.simulator.invariants import PromisedLoss, Violation
+from chaos.simulator.metadata import Extent
 from chaos.simulator.model import GroupModel, is_majority
 from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.network import Network
@@ -212,7 +213,8 @@ class World:
                     lambda: f"replicas that are not repaired: {self._broken(live)[:8]}")
         self._until(deadline_ms, lambda: self.wipes.is_done, self.wipes.describe)
         if self.workload.topics is not None:
-            self._until(deadline_ms, lambda: not self.topics.unsettled(live),
+            self._end_plan(live, deadline_ms + CATCH_UP_MS)
+            self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self.topics.unsettled(live),
                         lambda: f"topics: {self.topics.unsettled(live)}")
             self.topics.settled(live)
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
@@ -230,6 +232,12 @@ class World:
         self._compare(live)
         self.trace.line(0, -1, "phase", "converged")
 
+    def _end_plan(self, live: list[int], deadline_ms: int) -> None:
+        """All nodes are there, so every move that was begun ends."""
+        if len(live) == len(self.nodes):
+            self._until(deadline_ms, lambda: not self.topics.plan(),
+                        lambda: f"a plan that does not end: {self.topics.plan()}")
+
     def _compare(self, live: list[int]) -> None:
         """Every live node serves everything that is committed."""
         committed = {partition.partition: partition.next_offset
@@ -238,17 +246,18 @@ class World:
         for number in live:
             node = self.nodes[number]
             node.check()
-            for partition, end in node.read_everything(self._partitions()).items():
-                if end != committed.get(partition, 0):
-                    raise Violation("ReplicasAgree", f"n{number} serves partition {partition} up "
-                                    f"to {end}, committed are {committed.get(partition, 0)}")
+            for extent, end in node.read_everything(self._extents()):
+                expected = committed.get(extent.partition, 0) if extent.end is None else extent.end
+                if end != expected:
+                    raise Violation("ReplicasAgree", f"n{number} serves partition "
+                                    f"{extent.partition} from {extent.start} in g{extent.group} up "
+                                    f"to {end}, committed are {expected}")
 
-    def _partitions(self) -> dict[int, tuple[int, ...]]:
-        """Group -> partitions of all that live, those of topics last."""
-        partitions = dict(self.workload.partitions)
-        for partition, group in self.topics.places():
-            partitions[group] = (*partitions.get(group, ()), partition)
-        return partitions
+    def _extents(self) -> list[Extent]:
+        """All that clients can read, those of topics last."""
+        plain = [Extent(partition, group, 0, None) for group, partitions
+                 in self.workload.partitions.items() for partition in partitions]
+        return plain + self.topics.extents()
 
     def _broken(self, live: list[int]) -> list[str]:
         """Live nodes with damage that is not found and repaired."""
