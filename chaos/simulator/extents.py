@@ -79,8 +79,8 @@ class ExtentsFollow(Invariant):
                      entry.partition, group.group, opening.epoch, place.group, place.epoch,
                      ", sealed" if place.sealed else "")
         self.require(opening.start_offset == place.end,
-                     "partition {}: g{} goes on at {}, g{} ended at {}", entry.partition, group.group, opening.start_offset, place.group,
-                     place.end)
+                     "partition {}: g{} goes on at {}, g{} ended at {}", entry.partition,
+                     group.group, opening.start_offset, place.group, place.end)
         self.require(opening.leader_epoch_base + entry.term > place.stamp or not place.end,
                      "partition {}: g{} stamps from {} on, {} came before", entry.partition,
                      group.group, opening.leader_epoch_base + entry.term, place.stamp)

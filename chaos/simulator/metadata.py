@@ -20,6 +20,7 @@ from chaos.simulator.parameters import Parameters
 from multiraft.errors import ProposalError
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import PlanLimits, PlannedMove
+from node import openings
 from node.metadata import Location, MetadataState, Switch, Topic
 from node.metadata_commands import (
     ApplyPlan,
@@ -141,6 +142,11 @@ def place_for(state: MetadataState, partition: int, seen_index: int) -> Location
     if seen_index > state.version:
         raise StaleMetadata(f"metadata {state.version} are applied, the client saw {seen_index}")
     raise NoSuchPartition(f"no partition has the incarnation {partition - FIRST}")
+
+
+def opening(place: Location) -> bytes:
+    """Payload of the entry with which a partition begins, or goes on, where the metadata put it."""
+    return openings.opening_of(place)
 
 
 class Extent(NamedTuple):

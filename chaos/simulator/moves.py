@@ -1,8 +1,8 @@
 """The nemesis and what moves: partitions that are switched, plans that are applied and cancelled.
 
 Contract.  Part of ``nemesis.Nemesis``.  What is asked for is drawn from what is committed, and
-asked once, of whoever leads the metadata group: it may be lost, late, or out of date by then.  A strike
-that finds nothing to move is not counted.
+asked once, of whoever leads the metadata group: it may be lost, late, or out of date by then.  A
+strike that finds nothing to move is not counted.
 """
 
 from __future__ import annotations

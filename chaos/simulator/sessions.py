@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from chaos.simulator.metadata import FIRST, Location, extent_at, opening_of
+from chaos.simulator.metadata import FIRST, Location, extent_at, opening
 from chaos.simulator.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
 from chaos.simulator.workload import AMBIGUOUS, READ_BYTES_MAX, AppendRequest, FetchRequest, Reply
 from multiraft import core
@@ -128,7 +128,7 @@ class Sessions:
         payload = bytearray(request.payload)
         info = core.check_batch(payload)
         if tail.epoch_of(partition) < place.epoch:
-            self._raft.propose(group, EntryKind.PARTITION_OPEN, opening_of(place),
+            self._raft.propose(group, EntryKind.PARTITION_OPEN, opening(place),
                                partition=partition)
         try:
             return self._raft.propose_batch(group, partition, payload, info)

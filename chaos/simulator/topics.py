@@ -258,10 +258,11 @@ class Topics:
             return f"metadata {truth.state.version} at {behind}, clients have {self.seen_index}"
         return ""
 
-    def plan(self) -> str:
-        """The plan under way, for people; empty = there is none."""
+    def plan(self, everybody: bool) -> str:
+        """The plan under way, for people; empty = there is none, or none but one that is being
+        cancelled while not ``everybody`` is there."""
         plan = self._world.truth.metadata.state.plans.active
-        if plan is None:
+        if plan is None or (plan.state == "cancelling" and not everybody):
             return ""
         left = [f"{plan.moves[seq].move_id} {record.phase.name}" for seq, record
                 in plan.records.items() if not record.has_ended]

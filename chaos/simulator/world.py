@@ -233,10 +233,11 @@ class World:
         self.trace.line(0, -1, "phase", "converged")
 
     def _end_plan(self, live: list[int], deadline_ms: int) -> None:
-        """All nodes are there, so every move that was begun ends."""
-        if len(live) == len(self.nodes):
-            self._until(deadline_ms, lambda: not self.topics.plan(),
-                        lambda: f"a plan that does not end: {self.topics.plan()}")
+        """Every move that was begun ends; what needs a node that stays down is cancelled at
+        least."""
+        everybody = len(live) == len(self.nodes)
+        self._until(deadline_ms, lambda: not self.topics.plan(everybody),
+                    lambda: f"a plan that does not end: {self.topics.plan(everybody)}")
 
     def _compare(self, live: list[int]) -> None:
         """Every live node serves everything that is committed."""
