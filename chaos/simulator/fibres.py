@@ -12,7 +12,7 @@ needed to run their code; and one that has none cannot bring a scheduler of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 from multiraft.errors import MultiRaftError
@@ -73,9 +73,11 @@ def start(coroutine: Coroutine[Pending, None, Any], later: Later,
     step()
 
 
-async def together(coroutines: list[Coroutine[Pending, None, Any]], later: Later) -> None:
+async def together(calls: Sequence[Callable[[], Coroutine[Pending, None, Any]]],
+                   later: Later) -> None:
     """All of them, until the last one is over.  Raises the first of their errors then."""
-    left, failed = len(coroutines), []
+    left: int = len(calls)
+    failed: list[MultiRaftError] = []
     done = Pending()
 
     def over(_value: Any, error: MultiRaftError | None) -> None:
@@ -86,9 +88,9 @@ async def together(coroutines: list[Coroutine[Pending, None, Any]], later: Later
         if not left:
             done.settle()
 
-    for coroutine in coroutines:
-        start(coroutine, later, over)
-    if coroutines:
+    for call in calls:
+        start(call(), later, over)
+    if calls:
         await done
     if failed:
         raise failed[0]

@@ -108,8 +108,8 @@ class Moving:
         return self._room
 
     def permits(self, voters: tuple[int, ...]) -> bool:
-        """Whether these could do without whoever is damaged."""
-        return self._world.atlas.permits(voters)
+        """Whether these could do without whoever is damaged; behind the faults nobody is again."""
+        return not self._world.network.faulty or self._world.atlas.permits(voters)
 
     def count(self, mark: str) -> None:
         """Something worth a mark happened."""

@@ -11,7 +11,7 @@ those that it leads to, nothing between (``OldOrNewVoters``).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chaos.simulator.fibres import Pending, start, together
@@ -58,10 +58,10 @@ class _Tasks:
     def wall_ms(self) -> int:
         return self._node.now_ms
 
-    async def together(self, calls: Sequence[Callable[[], Awaitable[Any]]]) -> None:
-        await together([call() for call in calls], self._node.later)
+    async def together(self, calls: Sequence[Callable[[], Coroutine[Pending, None, Any]]]) -> None:
+        await together(calls, self._node.later)
 
-    async def within(self, limit_s: float, call: Callable[[], Awaitable[Any]]) -> Any:
+    async def within(self, limit_s: float, call: Callable[[], Coroutine[Pending, None, Any]]) -> Any:
         done = Pending()
         self._node.later(int(limit_s * 1e6), done.settle)
         start(call(), self._node.later, done.settle)

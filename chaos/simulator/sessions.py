@@ -222,5 +222,6 @@ class Sessions:
             self._damaged(error)
             return offset
         self._was_read(group, ReadOperation(reader, self._node, partition, offset, high_watermark,
-                                            tuple(bytes(batch) for batch in batches)))
+                                            tuple(bytes(batch) for batch in batches),
+                                            limit is None))
         return found.next_offset

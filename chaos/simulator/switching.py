@@ -109,6 +109,7 @@ class Switches:
         result = await self._node.propose(encode_command(PublishSwitch(*request)))
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
+        self._node.count("switched")
         return wire.PublishSwitchReply()
 
     def look(self) -> None:

@@ -81,7 +81,7 @@ class World:
     """All parts of one run, wired."""
 
     def __init__(self, parameters: Parameters, sink: Callable[[str], None] | None = None,
-                 history: Recording | None = None):
+                 history: Recording | None = None, judged: bool = True):
         self.parameters = parameters
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
@@ -89,7 +89,8 @@ class World:
         self.marks: Counter[str] = Counter()  # events of consensus and recovery, by kind
         self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
         voters = place_groups(parameters)
-        self.witness = Witness(GroupModel(group, members) for group, members in voters.items())
+        self.witness = Witness((GroupModel(group, members) for group, members
+                                in voters.items()), judged)
         self.truth = StateTruth(self.witness.groups[METADATA_GROUP])
         receivers: dict[int, Callable[[int, tuple], None]] = {}
         cluster = Cluster(self.queue, self.network, self.trace, self.witness, voters,
@@ -346,11 +347,12 @@ def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
 
 
 def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
-        history: Recording | None = None) -> Result:
+        history: Recording | None = None, judged: bool = True) -> Result:
     """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none.
-    ``history`` is told what clients ask and are told."""
+    ``history`` is told what clients ask and are told; ``judged``: not so when only that is to be
+    judged, by others."""
     started = time.process_time()
-    world = World(parameters, sink, history)
+    world = World(parameters, sink, history, judged)
     result = Result(parameters.seed)
     collecting = gc.isenabled()
     gc.disable()  # a run makes few cycles, and looks for them in all that it remembers
