@@ -108,8 +108,13 @@ class Moving:
         return self._room
 
     def permits(self, voters: tuple[int, ...]) -> bool:
-        """Whether these could do without whoever is damaged; behind the faults nobody is again."""
-        return not self._world.network.faulty or self._world.atlas.permits(voters)
+        """Whether these could do without whoever is damaged.  When the faults are over and all is
+        repaired, nobody is again."""
+        world = self._world
+        if not world.network.faulty and all(node.is_whole for node in world.nodes.values()
+                                            if node.is_up):
+            return True
+        return world.atlas.permits(voters)
 
     def count(self, mark: str) -> None:
         """Something worth a mark happened."""
