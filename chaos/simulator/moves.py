@@ -8,6 +8,7 @@ strike that finds nothing to move is not counted.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from chaos.simulator import metadata
@@ -17,6 +18,7 @@ from multiraft.wire import plans as wire
 
 if TYPE_CHECKING:
     from chaos.simulator.nemesis import World
+    from chaos.simulator.node import SimulatedNode
     from multiraft.group import GroupStatus
 
 #: Moves of one plan.
@@ -26,6 +28,8 @@ MOVES_MAX = 8
 CONTROLLED, REPAIRS, DEPENDS = 0.5, 0.3, 0.2
 #: A plan never expires here.
 FOREVER_MS = 1 << 40
+#: Whoever moves something dies within so many steps, and so many effects after the last of them.
+STEPS_MAX, EFFECTS_MAX = 8, 12
 
 
 class Moves:
@@ -33,6 +37,11 @@ class Moves:
 
     _world: World
     _rng: random.Random
+    _running: bool
+    _lasting: Callable[[Callable[[], None]], None]
+    _say: Callable[[int, str], None]
+    #: Until somebody dies; 0 = nobody has to.
+    _steps_left: int = 0
 
     def cause_switch(self) -> None:
         """A partition of a topic is to go on in another group."""
@@ -131,6 +140,25 @@ class Moves:
                     seq + len(moves), wire.TOPIC_SWITCH, partition - metadata.FIRST, 0,
                     place.epoch, (place.group,), (to_group,), 0, 0, "OVERLOAD", ()))
         return moves
+
+    def cause_mover_crash(self) -> None:
+        """Whoever carries a switch or a plan out dies at one of the next steps.  Counted when it
+        happens."""
+        self._world.faults["mover-crash"] -= 1
+        self._steps_left = self._rng.randrange(1, STEPS_MAX)
+
+    def mover_steps(self, node: SimulatedNode, what: str) -> None:
+        """A node is about to ask for something, or to write something down."""
+        if not self._running or not self._steps_left:
+            return
+        self._steps_left -= 1
+        if not self._steps_left:
+            effects = self._rng.randrange(1, EFFECTS_MAX)
+            self._world.faults["mover-crash"] += 1
+            self._world.marks[f"dies at {what}"] += 1
+            self._say(node.node, f"crash {effects} effects after {what}")
+            node.arm_crash(effects, self._rng.random() < 0.5)
+            self._lasting(node.start)
 
     def _command(self, payload: bytes) -> None:
         for _, node in sorted(self._world.nodes.items()):

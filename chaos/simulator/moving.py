@@ -120,6 +120,10 @@ class Moving:
         """Something worth a mark happened."""
         self._world.marks[mark] += 1
 
+    def steps(self, what: str) -> None:
+        """Something is about to be asked for, or written down, on the way of a move."""
+        self._world.nemesis.mover_steps(self, what)
+
     # ---- requests --------------------------------------------------------------------------
 
     async def ask(self, peer: int, request: Any) -> Any:

@@ -21,7 +21,7 @@ FAULT_KINDS = (
     "eio-write", "eio-sync", "disk-full", "disk-hung", "majorities-ring", "bridge", "client-cut",
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
     "wipe", "topic-create", "topic-delete", "topic-recreate", "rot-checkpoint", "rot-header",
-    "rot-identity", "eio-directory", "switch", "plan",
+    "rot-identity", "eio-directory", "switch", "plan", "mover-crash",
 )
 
 #: Those for which there are topics.
@@ -30,7 +30,7 @@ TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate", "swit
 REPLACING = frozenset(("wipe", "rot-identity"))
 #: Those that are drawn beside the others, so that they shift nothing.
 LATER_KINDS = TOPIC_KINDS | {"wipe", "rot-checkpoint", "rot-header", "rot-identity",
-                             "eio-directory"}
+                             "eio-directory", "mover-crash"}
 LATER_ODDS = 0.33  # of each
 
 #: A run plays with at least so many.

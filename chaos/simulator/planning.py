@@ -19,7 +19,7 @@ from chaos.simulator.invariants import Violation
 from multiraft.multiraft import MultiRaft
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import TimedOut
-from node.metadata_commands import Command, encode_command
+from node.metadata_commands import Command, StepMove, encode_command
 from node.metadata_result import Result
 from node.plans.driver import Driver
 from node.plans.looking import Looking
@@ -43,6 +43,8 @@ class _Metadata:
         return self._node.metadata
 
     async def propose(self, command: Command) -> Result:
+        self._node.steps(f"{type(command).__name__} {command.phase}"
+                         if isinstance(command, StepMove) else type(command).__name__)
         return await self._node.propose(encode_command(command))
 
 
@@ -66,6 +68,9 @@ class _Tasks:
         self._node.later(int(limit_s * 1e6), done.settle)
         start(call(), self._node.later, done.settle)
         return await done
+
+    async def checkpoint(self) -> None:
+        """Nobody else is kept from anything."""
 
 
 class _Log:
@@ -130,6 +135,8 @@ class Planning:
         return await self._looking.change(request)
 
     async def _ask(self, peer: int, request: Any) -> Any:
+        if type(request) is not wire.PlanLook:
+            self._node.steps(type(request).__name__)
         if type(request) is wire.PlanChange:
             self._check(request)
             self._node.count("plan changes")

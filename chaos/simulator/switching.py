@@ -78,14 +78,24 @@ class _Leader:
 
 
 class _Driver(Switching):
-    """Looks when the simulator does."""
+    """Looks when the simulator does, and says what it is about to do."""
 
-    def __init__(self, look: Callable[[], None], *parts: Any):
+    def __init__(self, look: Callable[[], None], steps: Callable[[str], None], *parts: Any):
         super().__init__(*parts)
         self._look = look
+        self._steps = steps
 
     def look(self) -> None:
         self._look()
+
+    async def _ask_next(self, request: wire.OpenPartition) -> None:
+        self._steps("asking for consent" if request.prepare else "handing over a seal")
+        await super()._ask_next(request)
+
+    async def open(self, request: wire.OpenPartition) -> wire.OpenPartitionReply:
+        if not request.prepare:
+            self._steps("opening")
+        return await super().open(request)
 
 
 class Switches:
@@ -94,8 +104,8 @@ class Switches:
     def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
         self._node = node
         metadata = _Metadata(node)
-        self._driver = _Driver(self.look, raft, store.tails, metadata, metadata, lambda: node,
-                               node.request_round, None)
+        self._driver = _Driver(self.look, node.steps, raft, store.tails, metadata, metadata,
+                               lambda: node, node.request_round, None)
         self._driver.metadata_requests = lambda: _Leader(node)
         self._at_work: dict[int, Pending] = {}  # partition -> its pause
         self._looking = False
@@ -106,6 +116,7 @@ class Switches:
         return {wire.OpenPartition: self._driver.open, wire.PublishSwitch: self._publish}
 
     async def _publish(self, request: wire.PublishSwitch) -> wire.PublishSwitchReply:
+        self._node.steps("publishing")
         result = await self._node.propose(encode_command(PublishSwitch(*request)))
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)

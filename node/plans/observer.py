@@ -10,8 +10,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
-import trio
-
 from multiraft.errors import MultiRaftError
 from multiraft.wire.plans import (
     ALIVE,
@@ -150,7 +148,7 @@ class Observer:
         bare = []
         for group in range(len(state.table.replicas)):
             if group % SLICE == SLICE - 1:
-                await trio.lowlevel.checkpoint()
+                await self._tasks.checkpoint()
             voters = state.configuration(group).voters
             if 2 * sum(up.get(node, False) for node in voters) <= len(voters):
                 bare.append(group)

@@ -1,7 +1,7 @@
 """What carrying out a plan takes from its surroundings: the time, and doing several things at once.
 
 Contract.  ``TASKS`` is the node's: trio and its clocks.  Whoever carries plans out elsewhere (the
-simulator does, in virtual time) brings another object with the same four methods.
+simulator does, in virtual time) brings another object with the same five methods.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ class Tasks:
         with trio.move_on_after(limit_s):
             return await call()
         return None
+
+    async def checkpoint(self) -> None:
+        """Others may run."""
+        await trio.lowlevel.checkpoint()
 
 
 TASKS = Tasks()

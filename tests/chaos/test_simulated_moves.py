@@ -16,6 +16,7 @@ from chaos.simulator.parameters import FAULT_KINDS, Parameters
 from chaos.simulator.recording import Recording
 from chaos.simulator.world import Result, World
 from multiraft.errors import ProposalError
+from node.plans.moves import Phase
 
 FAULTS = ("kill", "transfer", "isolate-leader", "crash-midway", "partition-one", "pause",
           "power-loss", "channel-cut")
@@ -51,6 +52,16 @@ def test_plans_are_carried_out_cancelled_and_superseded_under_faults():
                   "switching"):
         assert marks[f"moves {phase}"], f"no move was ever {phase}: {marks}"
     assert len({result.digest for result in results}) == len(results)
+
+
+def test_whoever_moves_something_dies_at_every_step_and_others_go_on():
+    marks = summed(run_all(range(1, 5), "plan", "switch", *["mover-crash"] * 6, nodes=5))
+    steps = {mark.removeprefix("dies at ") for mark in marks if mark.startswith("dies at ")}
+    phases = {f"StepMove {phase}" for phase in (Phase.TRANSFERRING, Phase.SWITCHING, Phase.LEARNING,
+                                                Phase.JOINT, Phase.GRACE, Phase.DONE)}
+    assert {"asking for consent", "handing over a seal", "opening", "publishing", "PlanChange",
+            "PlanTransfer", "DecideSwitch", "ControlPlan", *phases} <= steps, marks
+    assert marks["moves done"] > 5 and marks["switched"] > 5
 
 
 def test_the_checkers_agree_about_a_partition_that_moved():
