@@ -21,8 +21,8 @@ from types import CodeType, FunctionType
 from typing import NamedTuple
 
 #: From the cheapest to the dearest: golden scripts of the consensus core; tests that drive parts,
-#: by name; the history of a seed, in front of the checkers alone; seeds of the simulator, in front of
-#: its invariants; tests that start real nodes, or hurt a real disk; runs with a nemesis.
+#: by name; the history of a seed, in front of the checkers alone; seeds of the simulator, in front
+#: of its invariants; tests that start real nodes, or hurt a real disk; runs with a nemesis.
 SCRIPTS, TESTS, CHECKERS, SIMULATOR, PROCESS, DOCKER = LAYERS = (
     "scripts", "tests", "checkers", "simulator", "process", "docker")
 

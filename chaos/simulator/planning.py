@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from chaos.simulator.node import SimulatedNode
     from multiraft.storage.store import Store
 
+Call = Callable[[], Coroutine[Pending, None, Any]]
+
 
 class _Metadata:
     """``metadata_log`` of the controller."""
@@ -60,10 +62,10 @@ class _Tasks:
     def wall_ms(self) -> int:
         return self._node.now_ms
 
-    async def together(self, calls: Sequence[Callable[[], Coroutine[Pending, None, Any]]]) -> None:
+    async def together(self, calls: Sequence[Call]) -> None:
         await together(calls, self._node.later)
 
-    async def within(self, limit_s: float, call: Callable[[], Coroutine[Pending, None, Any]]) -> Any:
+    async def within(self, limit_s: float, call: Call) -> Any:
         done = Pending()
         self._node.later(int(limit_s * 1e6), done.settle)
         start(call(), self._node.later, done.settle)

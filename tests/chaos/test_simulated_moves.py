@@ -41,6 +41,7 @@ def summed(results: list[Result]) -> Counter[str]:
 def test_partitions_go_on_in_other_groups_under_faults():
     results = run_all(range(1, 5), "switch", "switch", *TOPICS, *FAULTS)
     assert sum(result.faults["switch"] for result in results) > 20
+    assert all(sum(result.faults[kind] for result in results) for kind in TOPICS)
     assert summed(results)["switched"] >= 8
     assert summed(results)["switch waits"] > 0, "nothing ever stood in the way of one"
 
@@ -55,12 +56,17 @@ def test_plans_are_carried_out_cancelled_and_superseded_under_faults():
 
 
 def test_whoever_moves_something_dies_at_every_step_and_others_go_on():
-    marks = summed(run_all(range(1, 5), "plan", "switch", *["mover-crash"] * 6, nodes=5))
-    steps = {mark.removeprefix("dies at ") for mark in marks if mark.startswith("dies at ")}
-    phases = {f"StepMove {phase}" for phase in (Phase.TRANSFERRING, Phase.SWITCHING, Phase.LEARNING,
-                                                Phase.JOINT, Phase.GRACE, Phase.DONE)}
-    assert {"asking for consent", "handing over a seal", "opening", "publishing", "PlanChange",
-            "PlanTransfer", "DecideSwitch", "ControlPlan", *phases} <= steps, marks
+    phases = (Phase.TRANSFERRING, Phase.SWITCHING, Phase.LEARNING, Phase.JOINT, Phase.GRACE,
+              Phase.DONE)
+    missing = {"asking for consent", "handing over a seal", "opening", "publishing", "PlanChange",
+               "PlanTransfer", "DecideSwitch", *(f"StepMove {int(phase)}" for phase in phases)}
+    marks = Counter()
+    for seed in range(1, 31):
+        marks += summed(run_all([seed], "plan", "plan", "switch", *["mover-crash"] * 6, nodes=5))
+        missing -= {mark.removeprefix("dies at ") for mark in marks}
+        if not missing:
+            break
+    assert not missing
     assert marks["moves done"] > 5 and marks["switched"] > 5
 
 
