@@ -29,6 +29,13 @@ BUGS = (
         "a voter goes when its successor has only begun to learn (S33)",
         Tests(("tests/node/plans/test_decide.py::test_a_change_of_replicas_step_by_step",)),
         Seeds(faults=PLANS, members=False)),
+    Bug("late-change-is-accepted", "node.plans.looking", "Looking.change",
+        "index != request.expected_index",
+        "index < request.expected_index",
+        "a change of members is made whatever they are by now: what came twice or late undoes what "
+        "came after it (S33)",
+        Tests(("tests/chaos/test_simulated_moves.py"
+               "::test_a_change_that_comes_once_more_later_changes_nothing",))),
     Bug("retry-answered-with-the-end", "multiraft.tail", "PartitionTail.admit",
         "Admitted(original.base_offset, state",
         "Admitted(state.next_offset, state",

@@ -256,6 +256,13 @@ class GroupModel:
             self._configured += 1
         return self._configuration
 
+    def configurations_at(self, index: int) -> list[Configuration]:
+        """Those that a log has at ``index``: one, once it is committed; 0 = the first."""
+        if not index:
+            return [self.initial]
+        return [configuration for replica in self.replicas.values()
+                for where, configuration in replica.staged.members if where == index]
+
     def configurations_from(self, replica: ReplicaModel, index: int) -> list[Configuration]:
         """Those under which ``index`` may have been committed in the replica's term: the one in
         force there and those behind it in its log or in its leader's."""

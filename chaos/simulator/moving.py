@@ -21,7 +21,7 @@ from multiraft.errors import MultiRaftError, NotLeader
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.room import Room
-from multiraft.types import METADATA_GROUP, EntryKind
+from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown, TimedOut
 
 if TYPE_CHECKING:
@@ -108,13 +108,16 @@ class Moving:
         return self._room
 
     def permits(self, voters: tuple[int, ...]) -> bool:
-        """Whether these could do without whoever is damaged.  When the faults are over and all is
-        repaired, nobody is again."""
+        """Whether these could do without whoever is damaged or stays down.  When the faults are
+        over and all is repaired, nobody is damaged again."""
         world = self._world
-        if not world.network.faulty and all(node.is_whole for node in world.nodes.values()
-                                            if node.is_up):
-            return True
-        return world.atlas.permits(voters)
+        repaired = not world.network.faulty and all(node.is_whole for node in world.nodes.values()
+                                                    if node.is_up)
+        return world.atlas.permits(voters, repaired)
+
+    def configurations_at(self, group: int, index: int) -> list[Configuration]:
+        """Members of a group by what anybody's log has there."""
+        return self._world.witness.groups[group].configurations_at(index)
 
     def count(self, mark: str) -> None:
         """Something worth a mark happened."""

@@ -5,8 +5,9 @@ sends, answers what controllers ask of group leaders, and carries the plan out w
 the metadata group.  What is decided, observed, guarded, paused and written down is the product's;
 only time, concurrency and the way of a request are the simulator's.
 
-Invariants.  Whatever a controller asks of a group, its voters are those that the move found or
-those that it leads to, nothing between (``OldOrNewVoters``).
+Invariants.  Whatever a controller asks of a group, its voters are those that it has or those that
+the move leads to, nothing between (``OldOrNewVoters``); and it is done to the members that
+the controller had looked at, or not at all (``ChangedAsSeen``).
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class Planning:
 
     def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
         self._node = node
+        self._raft = raft
         metadata, facts = _Metadata(node), _Facts(node)
         self._looking = Looking(raft, store, metadata, facts, node.room, facts,
                                 node.request_round)
@@ -133,8 +135,15 @@ class Planning:
     async def _change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
         """Somebody looks at the damage first, as everywhere here (``rot.Atlas``)."""
         if not self._node.permits(request.voters):
-            raise TimedOut(f"group {request.group} needs a replica that is damaged")
-        return await self._looking.change(request)
+            raise TimedOut(f"group {request.group} needs a replica that is damaged "
+                           f"or stays down")
+        here = request.group in self._raft.groups()
+        index = self._raft.status(request.group).configuration_index if here else 0
+        reply = await self._looking.change(request)
+        if index != request.expected_index:
+            raise Violation("ChangedAsSeen", f"g{request.group} changes to {request.voters}, asked "
+                            f"for the members of index {request.expected_index}, at {index}")
+        return reply
 
     async def _ask(self, peer: int, request: Any) -> Any:
         if type(request) is not wire.PlanLook:
@@ -146,8 +155,11 @@ class Planning:
 
     def _check(self, request: wire.PlanChange) -> None:
         """Raises ``Violation``."""
+        seen = self._node.configurations_at(request.group, request.expected_index)
+        if any({*request.voters} == {*configuration.voters} for configuration in seen):
+            return
         for move in self._node.metadata.plans.plan.moves.values():
             if (move.kind == wire.REPLICA_CHANGE and move.subject == request.group
-                    and {*request.voters} not in ({*move.old}, {*move.new})):
+                    and {*request.voters} != {*move.new}):
                 raise Violation("OldOrNewVoters", f"g{request.group} is to have the voters "
                                 f"{request.voters} on the way from {move.old} to {move.new}")

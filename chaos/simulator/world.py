@@ -192,6 +192,7 @@ class World:
             down = rng.sample(sorted(self.nodes), (self.parameters.replication_factor - 1) // 2)
             if not self._can_do_without(down):
                 down = []
+        self.atlas.stay_down(down)
         for number, node in sorted(self.nodes.items()):
             node.disarm()
             if number in down and hangs:  # its network stays up: it must not be in the way (S1)

@@ -13,6 +13,7 @@ from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import world
 from chaos.simulator.fibres import Pending, start, together
 from chaos.simulator.parameters import FAULT_KINDS, Parameters
+from chaos.simulator.planning import Planning
 from chaos.simulator.recording import Recording
 from chaos.simulator.world import Result, World
 from multiraft.errors import ProposalError
@@ -68,6 +69,18 @@ def test_whoever_moves_something_dies_at_every_step_and_others_go_on():
             break
     assert not missing
     assert marks["moves done"] > 5 and marks["switched"] > 5
+
+
+def test_a_change_that_comes_once_more_later_changes_nothing(monkeypatch):
+    once = Planning._change
+
+    async def twice(self, request):
+        self._node.later(500_000, lambda: start(once(self, request), self._node.later))
+        return await once(self, request)
+
+    monkeypatch.setattr(Planning, "_change", twice)
+    marks = summed(run_all(range(1, 4), "plan", "transfer", nodes=5))
+    assert marks["plan changes"] > 10
 
 
 def test_the_checkers_agree_about_a_partition_that_moved():
