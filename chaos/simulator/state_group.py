@@ -271,7 +271,8 @@ class Stately:
             return
         known = self._download
         if known is None or known[:4] != chunk[:4]:
-            known = Download(*chunk[:4], b"")
+            # Of another image, perhaps one of the same index by another leader: from its start.
+            known = self._download = Download(*chunk[:4], b"")
         if chunk.offset != len(known.data):
             return  # twice, or late: the next offer asks again
         known = self._download = known._replace(data=known.data + chunk.data)

@@ -206,7 +206,14 @@ class World:
             else:
                 node.resume()
                 node.start()
+        self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self._unidentified(),
+                    lambda: f"nodes that nobody replaces: {self._unidentified()}")
         return [node for node in sorted(self.nodes) if node not in down]
+
+    def _unidentified(self) -> list[int]:
+        """Nodes in whose place another one comes when they start."""
+        return [number for number, node in self.nodes.items()
+                if node.identity_is_rotten and not node.is_up]
 
     def converge(self, live: list[int]) -> None:
         """Within ``CONVERGE_MS`` every group commits and all live replicas are equal."""
