@@ -18,6 +18,7 @@ from chaos.simulator.fibres import Pending, start
 from chaos.simulator.planning import Planning
 from chaos.simulator.switching import Switches
 from multiraft.errors import MultiRaftError, NotLeader
+from multiraft.membership import is_voter
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.room import Room
@@ -98,9 +99,10 @@ class Moving:
         self._trace.line(self.node, -1, kind, text)
 
     @property
-    def damaged_count(self) -> int:
-        """Replicas here that are under repair."""
-        return len(self._repairer.groups)
+    def damaged_voters(self) -> int:
+        """Replicas here that vote and are under repair."""
+        return sum(is_voter(self._raft.status(group).configuration, self.node)
+                   for group in self._repairer.groups)
 
     @property
     def room(self) -> Room:

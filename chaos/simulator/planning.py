@@ -90,12 +90,8 @@ class _Log:
     warning = info
 
 
-class _Damaged(NamedTuple):
-    count: int
-
-
 class _Survey(NamedTuple):
-    quarantined: _Damaged
+    damaged_voters: int
     disk_used_bytes: int = 0
     disk_free_bytes: int = 1
 
@@ -107,7 +103,7 @@ class _Facts:
         self._node = node
 
     async def fresh(self) -> _Survey:
-        return _Survey(_Damaged(self._node.damaged_count))
+        return _Survey(self._node.damaged_voters)
 
     @staticmethod
     def recent_ms(_now_ms: int) -> int:
