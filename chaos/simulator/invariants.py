@@ -216,22 +216,26 @@ class CommitOwnTermOnly(Invariant):
 
 
 class AcknowledgedIsDurable(Invariant):
-    """A follower acknowledges what its disk holds and what its leader holds, nothing more (S3)."""
+    """A follower acknowledges what its disk holds and what its leader holds, nothing more (S3).
+    What waited for the disk may leave late, as through a slow network: when the replica was removed
+    by then, it speaks of the one that was (leaders tell them apart)."""
 
     messages = (AppendReply,)
 
     def on_send(self, replica: ReplicaModel, to: int, message: Message) -> None:
         if message.status != Status.OK:
             return
-        match = message.match
-        self.require(replica.durable.last_index >= match,
+        match, held = message.match, replica.durable
+        if held.last_index < match:
+            held = replica.last_life
+        self.require(held.last_index >= match,
                      "{} acknowledges index {}, its disk ends at {}", replica, match,
                      replica.durable.last_index)
         group = replica.group
         leader = group.replicas.get(to)
         if leader is not None and group.leaders.get(message.term) == to \
                 and leader.hard_state[0] == message.term and leader.staged.last_index >= match:
-            self.require(replica.durable.chain(match) == leader.staged.chain(match),
+            self.require(held.chain(match) == leader.staged.chain(match),
                          "{} acknowledges index {} to n{}, which holds other contents", replica,
                          match, to)
 

@@ -8,7 +8,7 @@ from chaos.simulator.invariants import ALL, HOOKS, Violation
 from chaos.simulator.model import NO_HARD_STATE, GroupModel
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from chaos.simulator.witness import Witness
-from multiraft import core
+from multiraft import core, marks
 from multiraft.messages import Append, AppendReply, Status, VoteReply, VoteRequest
 from multiraft.ready import GroupWrite, Writes
 from multiraft.store import GroupRestored, LogBounds
@@ -177,6 +177,17 @@ def test_an_acknowledgement_before_the_disk():
     history = History().term(1).write(1, History().noop(1, 1)).stage(2, History().noop(1, 1))
     with broken("AcknowledgedIsDurable"):
         history.acknowledge(2, 1, 1, match=1)
+
+
+def test_an_acknowledgement_of_a_replica_that_was_removed_meanwhile():
+    history = History().term(1).write(1, History().noop(1, 1)).write(2, History().noop(1, 1))
+    mark = marks.tombstone(1, 1, marks.Tombstone(HardState(1, 1), 1, 1))
+    removal = Writes(99, (GroupWrite(1, 1, 0, (), None, mark),))
+    history.witness.staged(2, removal)
+    history.witness.durable(2, removal)
+    history.acknowledge(2, 1, 1, match=1)  # it waited for the same sync
+    with broken("AcknowledgedIsDurable"):
+        history.acknowledge(2, 1, 1, match=2)
 
 
 def test_an_acknowledgement_of_another_log():
