@@ -306,7 +306,9 @@ class OffsetsDense(Invariant):
                     entry.partition, PartitionModel(entry.partition))
 
     def _append(self, group: GroupModel, entry: Entry) -> None:
-        partition = group.partitions[entry.partition]
+        partition = group.partitions.get(entry.partition)
+        self.require(partition is not None, "partition {}: a batch is committed in g{}, where it "
+                     "was never opened", entry.partition, group.group)
         batch = group.batch_of(entry)
         self.require(sent_to(batch.payload, entry.partition), "partition {}: a batch is committed "
                      "that was sent to another one", entry.partition)
