@@ -4,7 +4,11 @@ under all faults, and that what must hold of it is looked at."""
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +85,18 @@ def test_a_change_that_comes_once_more_later_changes_nothing(monkeypatch):
     monkeypatch.setattr(Planning, "_change", twice)
     marks = summed(run_all(range(1, 3), "plan", "plan", nodes=5))
     assert marks["plan changes"] > 10
+
+
+def test_moves_leave_one_trace_whatever_the_hash_seed():
+    program = ("from chaos.simulator import world\n"
+               "from tests.chaos.test_simulated_moves import TOPICS, moving\n"
+               "kinds = ('plan', 'plan', 'switch', 'switch', 'mover-crash', *TOPICS)\n"
+               "result = world.run(moving(5, *kinds, nodes=5))\n"
+               "print(result.digest, result.failure, sorted(result.marks.items()))\n")
+    said = [subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2],
+                           env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True,
+                           text=True, check=True).stdout for hash_seed in ("0", "4711")]
+    assert said[0] == said[1] and "moves done" in said[0] and "switched" in said[0]
 
 
 def test_the_checkers_agree_about_a_partition_that_moved():
