@@ -14,7 +14,7 @@ from admin_cli import connection
 from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import json_option, servers_option, topic_argument
-from admin_cli.output import note, print_json, print_table
+from admin_cli.output import note, plural, print_json, print_table
 from admin_cli.placement_facts import placements
 from admin_cli.session import Session
 
@@ -45,13 +45,18 @@ def explain(session: Session, topic: str, partition: int | None, as_json: bool) 
     """
     with connection.open_session(session) as client:
         found = placements(client, topic, partition)
+        hashed_over, pool_size = client.topic_pool_size(topic), client.pool_status().pool_size
     if as_json:
-        print_json({"topic": topic, "partitions": found})
+        print_json({"topic": topic, "pool_size": hashed_over, "partitions": found})
         return
     print_table(("partition", "epoch", "group", "leader", "from", "to", "why"),
                 [(row["partition"], link["epoch"], link["group"], link["leader"],
                   link["start_offset"], link["end_offset"], link["reason"])
                  for row in found for link in row["links"]])
+    if hashed_over != pool_size:
+        note(f"The topic was created when the pool had {plural(hashed_over, 'group')}, and is "
+             f"placed over these; the pool has {plural(pool_size, 'group')} now. `multiraft "
+             f"rebalance plan` moves what is too much.")
     for row in found:
         if row["switch"] is not None:
             switch = row["switch"]
