@@ -17,6 +17,7 @@ from admin_cli.options import json_option, servers_option, topic_argument
 from admin_cli.output import note, plural, print_json, print_table
 from admin_cli.placement_facts import placements
 from admin_cli.session import Session
+from admin_cli.whatif import whatif
 
 #: How often a switch that is under way is looked at.
 LOOK_S = 0.05
@@ -28,7 +29,10 @@ _partition = click.argument("partition", type=click.IntRange(min=0))
 
 @click.group(cls=HelpfulGroup)
 def placement() -> None:
-    """Where partitions are and why; switch one to another group."""
+    """Where partitions are and why, or would be; switch one to another group."""
+
+
+placement.add_command(whatif)
 
 
 @placement.command()
