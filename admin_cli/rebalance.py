@@ -138,12 +138,13 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.option("--output", "output", type=click.Path(path_type=Path, dir_okay=False),
               metavar="PLAN", help="Write the plan to this file.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
+@load_view.picture_option
 @json_option
 @servers_option
 @click.pass_obj
 def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
          budget: int | None, rate: int | None, window: float, policy: Path | None,
-         output: Path | None, all_moves: bool, as_json: bool) -> None:
+         output: Path | None, all_moves: bool, picture: Path | None, as_json: bool) -> None:
     """Make a plan from the cluster as it is now. Changes nothing.
 
     It starts from where everything is and moves only what is too much. `--output` keeps it, for
@@ -160,6 +161,8 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
         plan_view.show_plan(made, all_moves)
         if made.moves:
             load_view.show(made)
+    if picture is not None:
+        load_view.draw(made, picture)
     end_of(made)
     if output is not None and not as_json:
         note(f"Written to {output}. Carry it out: multiraft rebalance apply {output} --yes")

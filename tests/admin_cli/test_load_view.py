@@ -92,6 +92,8 @@ def test_show_writes_the_picture_and_says_where(run, made, tmp_path):
     assert done.exit_code == 0 and f"Drawn: {picture}" in done.output
     assert "appended per group" in done.output
     assert picture.read_bytes().startswith(b"\x89PNG")
+    planned = run("rebalance", "plan", "--drain", "3", "--picture", str(tmp_path / "no.gif"))
+    assert planned.exit_code == 64
     gif = run("rebalance", "show", str(path), "--picture", str(tmp_path / "plan.gif"))
     assert gif.exit_code == 64 and ".svg or .png" in gif.output
     nowhere = run("rebalance", "show", str(path), "--picture", str(tmp_path / "no" / "plan.svg"))

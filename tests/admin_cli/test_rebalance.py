@@ -99,6 +99,14 @@ def path(run, tmp_path, policy) -> Path:
     return made
 
 
+def test_a_plan_is_drawn_while_it_is_made(run, tmp_path, policy):
+    picture = tmp_path / "plan.svg"
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--picture",
+               str(picture))
+    assert done.exit_code == 0 and f"Drawn: {picture}" in done.output
+    assert b"<svg" in picture.read_bytes()
+
+
 def applied(cluster) -> list:
     return [request for request in cluster.requests if isinstance(request, wire.PlanApply)]
 
