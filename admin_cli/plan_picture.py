@@ -148,7 +148,7 @@ def _head(figure: Figure, made: Plan, height_in: float) -> None:
     figure.text(0.012, middle, f"Plan {made.plan_id[:12]}, scope {made.options.scope}: "
                 f"{plural(len(made.moves), 'move')}, {quantities.size(made.bytes)} to copy",
                 fontsize=12, fontweight="bold", va="center")
-    handles = [Patch(color=BEFORE, label="before"), Patch(color=AFTER, label="after"),
+    handles = [Patch(color=BEFORE, label="before"), Patch(color=AFTER, label="after, as planned"),
                Line2D([], [], color=SHARE, linewidth=1.6, label="share (groups: the mean)")]
     figure.legend(handles=handles, loc="center right", ncols=3, bbox_to_anchor=(0.995, middle))
 
