@@ -136,6 +136,7 @@ def start_cluster(directory: Path, screen: Screen) -> DevCluster:
         screen.event("stopping and removing the cluster of an earlier demo")
         cluster.down()
         cluster.wipe()
+    Rebalancing(cluster.directory).forget()
     cluster.create(NODES, GROUPS, NODES, free_base_port(BASE_PORT, NODES))
     for node in cluster.record.nodes:
         screen.node_state(node.id, "starting")
@@ -288,7 +289,9 @@ def report_plan(stream: Stream, moving: Rebalancing, screen: Screen) -> None:
                     for topic in stream.by_carrier.values()
                     if len(topic.acknowledged_at) > BUSY_BATCHES)
     screen.event(f"while the plan was carried out {len(during):,} batches were acknowledged; no "
-                 f"busy topic paused for more than {longest_s:.2f} s", "bold")
+                 f"busy topic paused for more than {longest_s:.2f} s" if during else
+                 "the flights were all in before the plan began: nothing was appended meanwhile",
+                 "bold")
     moving.draw()
     screen.event(f"load per node and group before and after: {within_here(moving.picture)}")
 

@@ -44,6 +44,11 @@ class Rebalancing:
         self.leads_before: dict[int, int] = {}
         self.leads_after: dict[int, int] = {}
 
+    def forget(self) -> None:
+        """Remove what an earlier demo left here: a cluster begins in an empty directory."""
+        for path in (self.picture, self.plan_file):
+            path.unlink(missing_ok=True)
+
     def run(self, client: Any, kept: int, screen: Screen) -> None:
         """Plans, applies, waits; group ``kept`` keeps its leader.  Raises ``CommandFailed``."""
         self.leads_before = leads(client)
@@ -107,7 +112,7 @@ def told(counts: dict[int, int]) -> str:
 def described(made: plans.Plan) -> str:
     """Moves by kind."""
     kinds = Counter(move.kind for move in made.moves)
-    words = ((plans.LEADER_TRANSFER, "leaders move"),
-             (plans.TOPIC_SWITCH, "partitions go on in another group"),
-             (plans.REPLICA_CHANGE, "groups change replicas"))
-    return ", ".join(f"{kinds[kind]} {what}" for kind, what in words if kinds[kind])
+    words = ((plans.LEADER_TRANSFER, "groups with another leader"),
+             (plans.TOPIC_SWITCH, "partitions that go on in another group"),
+             (plans.REPLICA_CHANGE, "groups with other replicas"))
+    return ", ".join(f"{what}: {kinds[kind]}" for kind, what in words if kinds[kind])
