@@ -96,6 +96,8 @@ def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Tol
     rows: dict[int, cluster.GroupRow] = {}
     for node, told in after.items():
         for group, load in told.groups.items():
+            if group > facts.pool_size:
+                continue  # the pool is growing: nothing is in it yet
             old = before[node].groups.get(group)
             ms = max(1, told.taken_ms - before[node].taken_ms)
             ingress = max(0, load.bytes - old.bytes) * 1000 // ms if old is not None else 0
@@ -103,7 +105,7 @@ def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Tol
                 group, load.incarnation, load.conf_index, load.voters, node,
                 _own_learners(group, load.learners), load.in_joint, load.bytes, ingress)
     for row in client.group_list():
-        if row.group not in rows:
+        if row.group not in rows and row.group <= facts.pool_size:
             rows[row.group] = cluster.GroupRow(
                 row.group, incarnations.get(row.group, row.incarnation), 0, tuple(row.voters), 0,
                 _own_learners(row.group, row.learners))
@@ -120,7 +122,7 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
                 pause: Callable[[float], None]) -> list[cluster.PartitionRow]:
     """Those of groups that are appended to, with their share of it by records."""
     wanted = {node: tuple(group for group in loads.groups
-                          if group and (groups[group].ingress or group in keep))
+                          if group in groups and group and (groups[group].ingress or group in keep))
               for node, loads in told.items()}
     wanted = {node: found for node, found in wanted.items() if found}
     if not wanted:
@@ -134,13 +136,27 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
     pause(window_s)
     grown = {incarnation: (row, max(0, row.next_offset - before[incarnation].next_offset))
              for incarnation, row in ask().items() if incarnation in before}
+    ingress = shared_out(grown, {group: row.ingress for group, row in groups.items()})
+    return [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
+                                 row.links, ingress[incarnation])
+            for incarnation, (row, records) in grown.items() if records or row.group in keep]
+
+
+def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
+               ingress: Mapping[int, int]) -> dict[int, int]:
+    """What each partition takes of its group's ``ingress``, by its records, to the last byte: what
+    rounding left over would be a load that no partition has, beside the one that fills its group.
+    O(partitions)."""
     totals: dict[int, int] = {}
     for row, records in grown.values():
         totals[row.group] = totals.get(row.group, 0) + records
-    return [cluster.PartitionRow(
-        row.incarnation, row.topic, row.partition, row.group, row.epoch, row.links,
-        groups[row.group].ingress * records // max(1, totals[row.group]))
-        for row, records in grown.values() if records or row.group in keep]
+    counted = dict.fromkeys(totals, 0)
+    shared = {}
+    for incarnation, (row, records) in grown.items():
+        whole, total, before = ingress[row.group], max(1, totals[row.group]), counted[row.group]
+        counted[row.group] = before + records
+        shared[incarnation] = whole * (before + records) // total - whole * before // total
+    return shared
 
 
 # ---- a plan as it is carried out ----------------------------------------------------------------

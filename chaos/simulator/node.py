@@ -29,7 +29,8 @@ from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
 from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
-from chaos.simulator.metadata import MetadataState
+from chaos.simulator.metadata import Extent, MetadataState
+from chaos.simulator.moving import Moving
 from chaos.simulator.readback import ReadBack
 from chaos.simulator.sending import Sending, with_entries
 from chaos.simulator.sessions import Sessions
@@ -38,7 +39,7 @@ from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
 from multiraft.errors import ProposalError
-from multiraft.group import Role
+from multiraft.group import GroupStatus, Role
 from multiraft.leases import LeaseEvent, deliver
 from multiraft.messages import Append
 from multiraft.multiraft import MultiRaft
@@ -58,16 +59,13 @@ HANG_UP_US = 100
 CONNECT_US = 2_000
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
-#: Events of consensus that the driver does something about, and those that make a line in the
-#: trace.
-HEEDED_EVENTS = frozenset({"role", "repaired", "quarantine", "wanted", "snapshot_offered",
-                           "removed"})
+#: Events of consensus that make a line in the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
                            "needs_snapshot", "doubt", "cleared", "repaired", "membership",
                            "removed", "wanted"})
 
 
-class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
+class SimulatedNode(Acquainted, Ailing, Mending, Moving, Regrouping, Sending, Stately):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -128,6 +126,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         self.state, self.metadata = State(), MetadataState()
         self._image = self._download = None
         self._installing = False
+        self._forget_moves()
 
     # ---- scheduling ------------------------------------------------------------------------
 
@@ -207,7 +206,8 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         self._restore_state()
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
-                                  self.node, self._damaged, self._room, self._place_for)
+                                  self.node, self._damaged, self._room, self._place_for,
+                                  self._accepts)
         self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
         self._liveness.wake(self.now_ms)
         for peer in self._peers:
@@ -219,6 +219,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
             self.scrub_soon()
         if "disk-full" in parameters.faults:
             self._keep_looking()
+        self._start_moves()
         self.request_round()
 
     def crash(self, power: bool) -> None:
@@ -443,40 +444,36 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
                 self._apply_commands(first, last)
             self._sessions.applied(group, first, last)
             self._raft.applied(group, last)
+            if self._applying:
+                self._tell_applied(group, last)
 
     def _note(self, events: Sequence[Event]) -> None:
         marks = self._world.marks
         for event in events:
-            kind = event.kind
-            marks[kind] += 1
-            if kind in HEEDED_EVENTS:
-                self._heed(event)
-            if kind in TRACED_EVENTS:
-                self._trace.line(self.node, event.group, kind, " ".join(map(str, event.fields)))
-
-    def _heed(self, event: Event) -> None:
-        """What a driver does about an event."""
-        kind, group = event.kind, event.group
-        if kind == "role":
-            if event.fields[0] != Role.LEADER:
-                self._sessions.stepped_down(group)
-        elif kind == "repaired":
-            self._witness.replica(self.node, group).damaged = False
-        elif kind == "quarantine":
-            self._witness.replica(self.node, group).damaged = True
-            if not self.rotten:
-                raise Violation("NothingIsDamaged", f"n{self.node} g{group} quarantined itself: "
-                                f"{event.fields[0]}")
-            self._store.quarantine(group, event.fields[0])
-        elif kind == "wanted":
-            create_wanted(self._store, self._raft, self._witness, self._repairer, event)
-            self._repair_soon()
-        elif kind == "snapshot_offered":
-            self.snapshot_offered(event.fields[0])
-        else:
-            assert kind == "removed", kind
-            self._sessions.stepped_down(group)
-            self._repairer.groups.discard(group)
+            marks[event.kind] += 1
+            if event.kind == "repaired":
+                self._witness.replica(self.node, event.group).damaged = False
+            elif event.kind == "quarantine":
+                self._witness.replica(self.node, event.group).damaged = True
+                if not self.rotten:
+                    raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
+                                    f"itself: {event.fields[0]}")
+                self._store.quarantine(event.group, event.fields[0])
+            if event.kind == "wanted":
+                create_wanted(self._store, self._raft, self._witness, self._repairer, event)
+                self._repair_soon()
+            if event.kind == "snapshot_offered":
+                self.snapshot_offered(event.fields[0])
+            if event.kind == "removed":
+                self._sessions.stepped_down(event.group)
+                self._repairer.groups.discard(event.group)
+            if event.kind == "role":
+                if event.fields[0] != Role.LEADER:
+                    self._sessions.stepped_down(event.group)
+                self._look_at_moves()
+            if event.kind in TRACED_EVENTS:
+                self._trace.line(self.node, event.group, event.kind,
+                                 " ".join(map(str, event.fields)))
 
     # ---- disk ------------------------------------------------------------------------------
 
@@ -567,6 +564,10 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
             for tail in self._store.tails.values():
                 tail._check()
 
+    def status(self, group: int) -> GroupStatus:
+        """A replica here, as it sees its group."""
+        return self._raft.status(group)
+
     def led_groups(self) -> list[int]:
         """Groups that this node leads."""
         return [group for group in self._raft.groups() if self._raft.is_leader(group)]
@@ -580,13 +581,15 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         """Who leads a group, of any group of the pool; 0 = it does not know."""
         return self._raft.leader_hint(group)[0]
 
-    def read_everything(self, partitions: dict[int, tuple[int, ...]]) -> dict[int, int]:
-        """Fetch each partition here from its start; the offset after its last record."""
-        ends = {}
-        for group in self._raft.groups():
-            for partition in partitions.get(group, ()):
-                end = 0
-                while (reached := self._sessions.read(0, group, partition, end)) > end:
+    def read_everything(self, extents: Sequence[Extent]) -> list[tuple[Extent, int]]:
+        """Fetch each part of a partition that is here from its start; the offset after its last
+        record, by part."""
+        ends = []
+        for extent in extents:
+            if extent.group in self._raft.groups():
+                end = extent.start
+                while (reached := self._sessions.read(0, extent.group, extent.partition, end,
+                                                      limit=extent.end)) > end:
                     end = reached
-                ends[partition] = end
+                ends.append((extent, end))
         return ends
