@@ -174,13 +174,12 @@ def test_a_commit_that_is_on_one_disk_only():
 def test_a_damaged_entry_that_changed_the_members_still_counts():
     """Of a damaged entry a restart knows index and term, and the witness knows the rest."""
     history = History().term(1)
-    alone = Configuration((1,))
-    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=membership.encode(alone))
+    more = Configuration((1, 2, 3), (4,))
+    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=membership.encode(more))
     history.write(1, change, history.noop(2, 1))
-    restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0, alone)
+    restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0, more)
     history.witness.recovered(1, 1, restored, [(1, 1), history.noop(2, 1)], damaged=True)
-    assert history.witness.replica(1, 1).configuration() == alone
-    history.append(1, 2, 1, commit=2)
+    assert history.witness.replica(1, 1).configuration() == more
 
 
 def test_a_commit_of_an_old_term_by_counting():
