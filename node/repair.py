@@ -127,7 +127,8 @@ class Repairs:
                 raise DiskFailed(f"the lane cannot be read: {error}") from error
         buffers = frame_entries(entries, 0, 0)[0] if entries else []
         return {"op": OPERATION, "known": True, "leads": answer.leads,
-                "absent": list(map(list, answer.absent))}, buffers
+                "absent": list(map(list, answer.absent)),
+                "compacted": list(map(list, answer.compacted))}, buffers
 
 
 def _read_request(header: dict) -> Request:
@@ -146,7 +147,7 @@ def _read_answer(request: Request, header: dict, payload: memoryview) -> Answer 
     except CorruptEntry as error:
         raise Malformed(f"a copy from a peer: {error}") from error
     return Answer(request.group, request.incarnation, entries, _places(header.get("absent")),
-                  header.get("leads") is True)
+                  header.get("leads") is True, _places(header.get("compacted", [])))
 
 
 def _places(rows: object) -> tuple[tuple[int, int], ...]:

@@ -119,6 +119,11 @@ class Repair:
         return [(at, term) for at, term in wanted if term != ANY_COMMITTED
                 and at >= index.first_index and not index.holds(at, term)]
 
+    def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of the (index, term) in whose place a state stands here."""
+        first = self._store._log(group).index.first_index
+        return [(at, term) for at, term in wanted if at < first]
+
     def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
         """(index, term) of missing entries, lowest first."""
         log = self._store._log(group)

@@ -6,7 +6,8 @@ Doing nothing, twice or too late is safe.  ``submit`` takes a staged write to th
 
 Theory.  Missing entries are asked for by (index, term) from any member that has them, not only from
 the leader: with the damage of every replica in another place (helix) there may be none.  An entry
-that a leader does not have was never committed, and is given up.  Then the tail is moved over what
+that a leader does not have was never committed, and is given up; one that it has compacted is given
+up as well, with all that comes after it: its snapshot brings it.  Then the tail is moved over what
 was repaired.  A replica that may have lost more than it can name then follows its leader until it
 is cleared (``multiraft.doubt``).  Last, the store writes that the damage is settled, and consensus
 takes the replica back (docs/decisions/0009).
@@ -45,6 +46,7 @@ class Answer(NamedTuple):
     entries: tuple[Entry, ...]
     absent: tuple[tuple[int, int], ...]
     leads: bool  # it leads the group and has committed in its term: what it lacks is not committed
+    compacted: tuple[tuple[int, int], ...] = ()  # what a state stands for there
 
 
 class Ask(NamedTuple):
@@ -172,6 +174,7 @@ class Repairer:
             return
         gone = [index for index, term in answer.absent
                 if index in log.missing and log.index.holds(index, term)]
+        gone += [index for index, _ in answer.compacted if index in log.missing]
         if answer.leads and gone and core.may_forget(group, min(gone)):
             self._store.repair.expect_clearance(group)
             core.forget(group, min(gone))
@@ -208,5 +211,6 @@ class Repairer:
             return None
         wanted = request.wanted[:ENTRIES_PER_REQUEST]
         plans = self._store.repair.copies_plan(group, wanted, ANSWER_BYTES_MAX)
-        absent = tuple(self._store.repair.absent(group, wanted))
-        return plans, Answer(group, known, (), absent, self._core.is_settled(group))
+        repair = self._store.repair
+        return plans, Answer(group, known, (), tuple(repair.absent(group, wanted)),
+                             self._core.is_settled(group), tuple(repair.compacted(group, wanted)))

@@ -10,6 +10,8 @@ from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace, CorruptRange
 from multiraft.storage.repairer import Answer, Ask, Repairer
 from multiraft.storage.scrub import Scrubber
+from multiraft.store import LogBounds
+from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, HardState
 from tests.storage.damage import (
     DIRECTORY,
@@ -277,6 +279,7 @@ class Core:
         self._groups = groups
         self._leader = leader
         self.quarantined: list[int] = []
+        self.forgotten: list[tuple[int, int]] = []
         self.first_index = 1
 
     def groups(self):
@@ -292,6 +295,12 @@ class Core:
     def quarantine(self, group: int, why: str) -> None:
         assert group in self._groups, f"group {group} is not here"
         self.quarantined.append(group)
+
+    def may_forget(self, group: int, first_gone: int) -> bool:
+        return first_gone > 0
+
+    def forget(self, group: int, first_gone: int) -> None:
+        self.forgotten.append((group, first_gone))
 
     def terms_known(self, group: int, runs) -> None:
         assert group in self._groups, f"group {group} is not here"
@@ -334,6 +343,36 @@ def test_who_knows_no_members_asks_the_leader():
     assert Repairer(1, store, Core({1: nobody}), lambda staged: None).step(1) is None
     asked = Repairer(1, store, Core({1: nobody}, leader=3), lambda staged: None).step(1)
     assert isinstance(asked, Ask) and asked.peer == 3
+
+
+def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
+    """Nobody has the entry any more: a state stands for it.  Seed 346722026736, where it was
+    damaged together with the checkpoint that made it needless here."""
+    disk, _, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.repair.damaged(2, 3, "found by the scrub")
+    core = Core({1: VOTERS, 2: VOTERS})
+    repairer = Repairer(1, store, core, lambda staged: None)
+    wanted = store.repair.wanted(2, 8)
+    repairer.answered(Answer(2, 1, (), (), False, wanted))
+    assert not core.forgotten, "whoever does not lead may be behind"
+    repairer.answered(Answer(2, 1, (), (), True, wanted))
+    assert core.forgotten == [(2, 3)]
+    assert store._logs[2].doubtful, "it may not be counted before the leader clears it"
+
+
+def test_a_peer_tells_what_it_has_compacted():
+    disk, _, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    last = store.groups[2].bounds.last_index
+    tail = PartitionTail(2)
+    for index in range(1, last + 1):
+        tail.append(noop_entry(2, index, 1))
+    tail.apply(last)
+    store.install(2, LogBounds(last + 1, 1, last), 0, VOTERS, tail)
+    wanted = [(1, 1), (last, 1), (last + 1, 1)]
+    assert store.repair.compacted(2, wanted) == wanted[:2]
+    assert store.repair.absent(2, wanted) == wanted[2:]
 
 
 def test_a_replica_may_be_removed_while_its_copies_are_written():
