@@ -192,9 +192,9 @@ class DiskQueue:
         """No more jobs; ``run`` returns when those submitted are done.  May be repeated."""
 
 def append_gathered(fd: int, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
-    """pwritev all of ``buffers`` at file offset ``position`` (retrying short writes), then
-    fdatasync when ``sync``; bytes written.  Raises ``OSError``, ``ValueError`` for a negative
-    position; never retries a failed sync."""
+    """pwritev all of ``buffers`` at file offset ``position`` (retrying short writes), when ``sync``
+    with an fdatasync after each 512 KiB and at the end (docs/decisions/0034); bytes written.
+    Raises ``OSError``, ``ValueError`` for a negative position; never retries a failed sync."""
 
 def jump_hash(key: int, buckets: int) -> int:
     """Jump consistent hash (Lamping, Veach 2014) of a 64-bit key; 0 <= result < buckets."""

@@ -19,14 +19,37 @@
 /* Buffers that one pwritev takes (Linux UIO_MAXIOV). */
 #define MR_IOV_MAX 1024
 
-/* Writes all of ``iov`` (no empty ones; changed on the way) at ``position``, then syncs if asked.
- * 0 or an error number. */
+/* Bytes between two syncs of one append.  A disk takes small syncs in between long ones only when
+ * the long ones are short: 2 MiB at a time made the others wait twenty times as long, and took
+ * longer themselves (docs/decisions/0034). */
+#define MR_SYNC_BYTES ((size_t)512 << 10)
+
+/* How many of the first buffers fit into ``room`` bytes.  ``cut`` is how much of the last one is
+ * left out: that buffer is shortened for now. */
+static int mr_take(struct iovec *iov, size_t count, size_t room, size_t *cut) {
+    int taken = 0;
+    *cut = 0;
+    while ((size_t)taken < count && taken < MR_IOV_MAX && room) {
+        struct iovec *buffer = &iov[taken++];
+        if (buffer->iov_len > room) {
+            *cut = buffer->iov_len - room;
+            buffer->iov_len = room;
+        }
+        room -= buffer->iov_len;
+    }
+    return taken;
+}
+
+/* Writes all of ``iov`` (no empty ones; changed on the way) at ``position``; if asked, with a sync
+ * after each MR_SYNC_BYTES and at the end.  0 or an error number. */
 static int mr_append(int fd, struct iovec *iov, size_t count, off_t position, int sync,
                      size_t *written) {
+    size_t unsynced = 0, cut;
     *written = 0;
     while (count) {
-        int chunk = count < MR_IOV_MAX ? (int)count : MR_IOV_MAX;
+        int chunk = mr_take(iov, count, sync ? MR_SYNC_BYTES - unsynced : SIZE_MAX, &cut);
         ssize_t done = pwritev(fd, iov, chunk, position + (off_t)*written);
+        iov[chunk - 1].iov_len += cut;
         if (done < 0) {
             if (errno == EINTR) {
                 continue;
@@ -37,6 +60,7 @@ static int mr_append(int fd, struct iovec *iov, size_t count, off_t position, in
             return EIO;
         }
         *written += (size_t)done;
+        unsynced += (size_t)done;
         while (count && (size_t)done >= iov->iov_len) {
             done -= (ssize_t)iov->iov_len;
             iov++;
@@ -45,6 +69,12 @@ static int mr_append(int fd, struct iovec *iov, size_t count, off_t position, in
         if (done) {
             iov->iov_base = (char *)iov->iov_base + done;
             iov->iov_len -= (size_t)done;
+        }
+        if (sync && count && unsynced >= MR_SYNC_BYTES) {
+            if (fdatasync(fd) < 0) {
+                return errno;
+            }
+            unsynced = 0;
         }
     }
     return sync && fdatasync(fd) < 0 ? errno : 0;

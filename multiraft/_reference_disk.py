@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -18,27 +19,45 @@ from multiraft.errors import QueueFull
 
 #: Buffers that one pwritev takes (Linux UIO_MAXIOV).
 IOV_MAX = 1024
+#: Bytes between two syncs of one append (docs/decisions/0034).
+SYNC_BYTES = 512 << 10
 #: Jobs of a DiskQueue that were submitted and not collected: the driver has one in flight, so this
 #: many mean that somebody stopped collecting.
 DISK_QUEUE_JOBS_MAX = 1024
 
 
-def _write_all(fd: int, buffers, position: int) -> int:
-    """pwritev until everything is written, however short the writes are."""
+def _take(views: deque, room: int) -> list:
+    """The first buffers that fit into ``room`` bytes, the last of them shortened to that."""
+    taken = []
+    for view in views:
+        if not room or len(taken) == IOV_MAX:
+            break
+        taken.append(view[:room])
+        room -= len(taken[-1])
+    return taken
+
+
+def _write_all(fd: int, buffers, position: int, sync: bool) -> int:
+    """pwritev until everything is written, however short the writes are; if asked, with a sync
+    after each ``SYNC_BYTES``, but for the last."""
     views = deque(view for view in map(contiguous_bytes, buffers) if len(view))
-    written = 0
+    written = unsynced = 0
     while views:
-        chunk = [views[at] for at in range(min(len(views), IOV_MAX))]
-        done = os.pwritev(fd, chunk, position + written)
+        room = SYNC_BYTES - unsynced if sync else sys.maxsize
+        done = os.pwritev(fd, _take(views, room), position + written)
         if done == 0:
             raise OSError(errno.EIO, "pwritev wrote nothing")
         written += done
+        unsynced += done
         while done:
             first = views.popleft()
             if done < len(first):
                 views.appendleft(first[done:])
                 break
             done -= len(first)
+        if sync and views and unsynced >= SYNC_BYTES:
+            os.fdatasync(fd)
+            unsynced = 0
     return written
 
 
@@ -49,7 +68,7 @@ def _require_position(position: int) -> None:
 
 def append_gathered(fd: int, buffers, position: int, sync: bool) -> int:
     _require_position(position)
-    written = _write_all(fd, buffers, position)
+    written = _write_all(fd, buffers, position, sync)
     if sync:
         os.fdatasync(fd)
     return written

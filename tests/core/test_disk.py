@@ -108,6 +108,93 @@ def test_short_writes_are_continued_by_the_reference(file, monkeypatch):
     assert _reference.append_gathered(file, buffers, 2, False) == 26
     assert content(file) == b"\0\0onea longer second partend"
 
+#: Says at which offsets a long append is synced, its writes being short or not.
+LONG_APPEND = r"""
+#include <stdio.h>
+#include <sys/uio.h>
+static ssize_t told_pwritev(int fd, const struct iovec *iov, int count, off_t position);
+static int told_fdatasync(int fd);
+#define pwritev told_pwritev
+#define fdatasync told_fdatasync
+#include "_disk.h"
+#undef pwritev
+#undef fdatasync
+
+static size_t most, end;
+
+static ssize_t told_pwritev(int fd, const struct iovec *iov, int count, off_t position) {
+    size_t done = 0;
+    (void)fd;
+    for (int at = 0; at < count; at++) {
+        done += iov[at].iov_len;
+    }
+    done = done < most ? done : most;
+    end = (size_t)position + done;
+    return (ssize_t)done;
+}
+
+static int told_fdatasync(int fd) {
+    (void)fd;
+    printf(" %zu", end);
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    struct iovec iov[] = {{NULL, 500 << 10}, {NULL, 1100 << 10}, {NULL, 1 << 10}};
+    size_t written;
+    most = (size_t)atol(arguments[1]);
+    int error = mr_append(-1, iov, 3, 0, count > 2, &written);
+    printf(": %d %zu", error, written);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def long_append(tmp_path_factory):
+    """What the C part syncs while it appends 1601 KiB and no write takes more than ``most``."""
+    directory = tmp_path_factory.mktemp("long")
+    source, program = directory / "long_append.c", directory / "long_append"
+    source.write_text(LONG_APPEND)
+    compiler = sysconfig.get_config_var("CC").split()[0]
+    headers = os.path.dirname(_core.__file__)
+    subprocess.run([compiler, "-std=gnu11", "-I", headers, "-o", program, source, "-pthread"],
+                   check=True, timeout=60)
+
+    def run(most: int, *options: str) -> str:
+        return subprocess.run([program, str(most), *options], check=True, timeout=60,
+                              capture_output=True, text=True).stdout
+
+    return run
+
+
+STEP = 512 << 10
+LONG = 1601 << 10
+
+
+def test_a_long_append_is_synced_in_steps_by_the_compiled_twin(long_append):
+    assert long_append(LONG, "sync") == f" {STEP} {2 * STEP} {3 * STEP} {LONG}: 0 {LONG}"
+    assert long_append(STEP, "sync") == f" {STEP} {2 * STEP} {3 * STEP} {LONG}: 0 {LONG}"
+    short = long_append(300 << 10, "sync")  # 300, then the 212 KiB that the step has left
+    assert short == f" {STEP} {2 * STEP} {3 * STEP} {LONG}: 0 {LONG}"
+    assert long_append(LONG) == f": 0 {LONG}"
+
+
+def test_a_long_append_is_synced_in_steps_by_the_reference(file, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
+    buffers = [b"a" * (500 << 10), b"b" * (1100 << 10), b"c" * (1 << 10)]
+    assert _reference.append_gathered(file, buffers, 0, True) == LONG
+    assert synced == [STEP, 2 * STEP, 3 * STEP, LONG]
+    assert _reference.append_gathered(file, buffers, 0, False) == LONG
+    assert len(synced) == 4
+
+
+def test_what_is_synced_in_steps_is_what_was_given(twin, file):
+    buffers = [os.urandom(size) for size in (STEP - 1, 1, 1, 2 * STEP + 7, 0, STEP)]
+    assert twin.append_gathered(file, buffers, 3, True) == 4 * STEP + 8
+    assert content(file) == bytes(3) + b"".join(buffers)
+
 
 def test_a_write_that_ends_early_says_why(twin):
     """A file size limit makes the first write short: what fits is written, the rest is an error."""
