@@ -191,6 +191,11 @@ class DiskQueue:
     def close(self) -> None:
         """No more jobs; ``run`` returns when those submitted are done.  May be repeated."""
 
+def unset_memory(size: int) -> bytearray:
+    """``size`` bytes to read or receive into: what they are before that is not defined, and costs
+    nothing (a ``bytearray(size)`` is written once for nothing).  Who hands them on has to know how
+    many were filled.  Raises ``ValueError`` for a negative size."""
+
 def append_gathered(fd: int, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
     """pwritev all of ``buffers`` at file offset ``position`` (retrying short writes), when ``sync``
     with an fdatasync after each 512 KiB and at the end (docs/decisions/0034); bytes written.

@@ -44,7 +44,7 @@ __all__ = [
     "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_header",
     "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash", "murmur2",
     "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
-    "verify_batch",
+    "unset_memory", "verify_batch",
 ]
 
 cdef extern from *:
@@ -1473,6 +1473,12 @@ cdef int _require_position(off_t position) except -1:
     if position < 0:  # the kernel takes -1 for "where the file stands"
         raise ValueError(f"position={position} is negative")
     return 0
+
+
+def unset_memory(Py_ssize_t size):
+    if size < 0:
+        raise ValueError(f"size={size} is negative")
+    return PyByteArray_FromStringAndSize(NULL, size)
 
 
 def append_gathered(int fd, buffers, off_t position, bint sync):

@@ -20,7 +20,7 @@ import struct
 
 from multiraft import _layout as layout
 from multiraft._reference_cbor import decode_header, encode_header
-from multiraft._reference_disk import DiskQueue, append_gathered
+from multiraft._reference_disk import DiskQueue, append_gathered, unset_memory
 from multiraft._reference_hashes import contiguous_bytes as _view
 from multiraft._reference_hashes import crc32c, jump_hash, murmur2
 from multiraft._values import BatchHeader, Record, Scan, ScannedEntry
@@ -38,7 +38,7 @@ __all__ = [
     "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_header",
     "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash", "murmur2",
     "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
-    "verify_batch",
+    "unset_memory", "verify_batch",
 ]
 
 #: The compiled twin has the hash of its sources here; this one is its own source.

@@ -66,6 +66,13 @@ def _require_position(position: int) -> None:
         raise ValueError(f"position={position} is negative")
 
 
+def unset_memory(size: int) -> bytearray:
+    """Of the reference these bytes are zeros."""
+    if size < 0:
+        raise ValueError(f"size={size} is negative")
+    return bytearray(size)
+
+
 def append_gathered(fd: int, buffers, position: int, sync: bool) -> int:
     _require_position(position)
     written = _write_all(fd, buffers, position, sync)

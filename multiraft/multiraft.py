@@ -139,11 +139,6 @@ class MultiRaft(Repairing, Paced):
             self.remove_group(group.id)
             self._host.events.append(Event("removed", group.id, ()))
 
-    def reincarnate(self, group: int, incarnation: int, configuration: Configuration) -> None:
-        """Forced recovery: the group goes on from this log in a new ``incarnation``, with the
-        members that the operator named (changes.py)."""
-        changes.reincarnate(self._group(group), incarnation, configuration)
-
     def _group(self, group: int) -> Group:
         found = self._groups.get(group)
         if found is None:
@@ -152,11 +147,15 @@ class MultiRaft(Repairing, Paced):
 
     # ---- inputs -------------------------------------------------------------------------------
 
+    def it_is(self, now_ms: int) -> None:
+        """What is said from now on is said at ``now_ms``; timers wait for ``tick``."""
+        assert now_ms >= self._host.now_ms, f"time {self._host.now_ms} goes back to {now_ms}"
+        self._host.now_ms = now_ms
+
     def tick(self, now_ms: int) -> None:
         """It is ``now_ms``: run the timers that are due.  O(due timers)."""
+        self.it_is(now_ms)
         host = self._host
-        assert now_ms >= host.now_ms, f"time went from {host.now_ms} back to {now_ms}"
-        host.now_ms = now_ms
         if now_ms < host.timers.earliest_ms:
             return
         while (key := host.timers.pop_due(now_ms)) is not None:

@@ -6,8 +6,9 @@ Contract.  As ``MultiRaft``.  A quarantined replica is *held* (it takes nothing)
 
 from __future__ import annotations
 
-from multiraft import doubt
+from multiraft import changes, doubt
 from multiraft.group import Group
+from multiraft.types import Configuration
 
 
 class Repairing:
@@ -54,3 +55,8 @@ class Repairing:
     def repaired(self, group: int) -> None:
         """The replica has all of its log again, and the store has said so durably."""
         self._group(group).repaired()
+
+    def reincarnate(self, group: int, incarnation: int, configuration: Configuration) -> None:
+        """Forced recovery: the group goes on from this log in a new ``incarnation``, with the
+        members that the operator named (changes.py)."""
+        changes.reincarnate(self._group(group), incarnation, configuration)

@@ -72,6 +72,7 @@ from node.life import SERVING, STOPPING, Life
 from node.listener import Listener, listen
 from node.liveness import LivenessThread
 from node.log import LineWriter, logger, tell_left_out, tell_suppressed
+from node.loop_time import LoopTime
 from node.making_way import MakingWay
 from node.member_reports import MemberReports
 from node.metadata import FIRST_GROUP_INCARNATION, MetadataState
@@ -147,6 +148,7 @@ class Node:
                                         state.initial_configuration(group))
         for group, restored in sorted(self.store.groups.items()):
             self.core.add_group(group, FIRST_GROUP_INCARNATION, restored, self.store.tails[group])
+        self.repairs.look()
         self.snapshots.compact()  # what the checkpoint that recovery began with makes unnecessary
         self.admission.taking_part.set()
 
@@ -527,7 +529,7 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
         life.recovered()
         node = Node(config, store, security, log, life, http)
         _settle_garbage_collection()
-        trio.run(node.run)
+        trio.run(node.run, instruments=[LoopTime(node.core)])
         node.close()
     except BaseException as error:
         if not isinstance(error, NodeError) and _crashes(error):

@@ -55,6 +55,12 @@ class Repairs:
         self._wanted.set()
         self._request_round()
 
+    def look(self) -> None:
+        """The replicas that this node starts with are known."""
+        self._repairer.look()
+        if self._repairer.groups:
+            self._wanted.set()
+
     def created(self, group: int) -> None:
         """There is a new replica here, which may begin in doubt."""
         self._repairer.created(group)

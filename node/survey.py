@@ -67,6 +67,8 @@ class Survey:
     behind: Named = field(default_factory=Named)
     leaderless: Named = field(default_factory=Named)
     quarantined: Named = field(default_factory=Named)
+    #: Of the quarantined ones those that vote.
+    damaged_voters: int = 0
     under_replicated: Named = field(default_factory=Named)
     #: Entries that the replica here which is furthest behind its leader lacks.
     lag_entries: int = 0
@@ -149,6 +151,7 @@ class Surveying:
         survey.log_bytes += log_bytes(self._store, status, status.first_index)
         if status.quarantined:
             survey.quarantined.add(status.group)
+            survey.damaged_voters += is_voter(status.configuration, self._core.node)
         elif not status.leader or self._core.node_state(status.leader) != "up":
             survey.leaderless.add(status.group)
         lag = self._lag(status)

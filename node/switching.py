@@ -85,7 +85,7 @@ class Switching:
             while True:
                 changed = self._changed
                 for partition, switch in [*self._state.placed.switches.items()]:
-                    if partition not in self._at_work and self._has_part(partition, switch):
+                    if partition not in self._at_work and self.has_part(partition, switch):
                         self._at_work[partition] = switch
                         nursery.start_soon(self._drive, partition, switch)
                 with trio.move_on_after(LOOK_S if self._state.placed.switches else float("inf")):
@@ -96,10 +96,10 @@ class Switching:
     async def _drive(self, partition: int, switch: Switch) -> None:
         pause_s, why = RETRY_S_MIN, ""
         try:
-            while self._has_part(partition, switch):
+            while self.has_part(partition, switch):
                 changed = self._changed
                 try:
-                    if await self._step(partition, switch):
+                    if await self.step(partition, switch):
                         pause_s = RETRY_S_MIN
                         continue
                 except MultiRaftError as error:  # somebody is electing, away, or not so far yet
@@ -114,14 +114,14 @@ class Switching:
         finally:
             del self._at_work[partition]
 
-    def _has_part(self, partition: int, switch: Switch) -> bool:
+    def has_part(self, partition: int, switch: Switch) -> bool:
         """Whether the switch is still under way and one of its two leaders is here."""
         if self._state.placed.switches.get(partition) != switch:
             return False
         place = self._state.locate(partition)
         return any(map(self._core.is_leader, (place.group, switch.to_group)))
 
-    async def _step(self, partition: int, switch: Switch) -> bool:
+    async def step(self, partition: int, switch: Switch) -> bool:
         """Do what is missing; False = it is somebody else's turn.  Raises ``MultiRaftError`` when
         it cannot be done now."""
         leads_next = self._core.is_leader(switch.to_group)
@@ -158,7 +158,7 @@ class Switching:
         await self._ask_next(wire.OpenPartition(partition, switch.epoch, switch.to_group,
                                                 self._state.version, True))
         # From here to the proposal nothing else runs: what was true for it is true in the log.
-        if not self._has_part(partition, switch) or not self._core.is_leader(group):
+        if not self.has_part(partition, switch) or not self._core.is_leader(group):
             return
         tail = self._tails[group]
         if tail.epoch_of(partition) < place.epoch:

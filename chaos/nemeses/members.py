@@ -3,6 +3,9 @@ them."""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from chaos.backends.backend import LEADERSHIP, MEMBERSHIP, PLACEMENT, BackendError
 from chaos.nemeses.nemesis import Loop, Strike
 from multiraft.client import blocking
@@ -12,6 +15,9 @@ EXTRA_NODES = 2
 #: An operator who gives up in the middle of a move; the next one goes on.
 MOVE_S = 15.0
 JOIN_S = 30.0
+#: Loads are measured for so long before a plan is made, and replicas copied at these rates.
+WINDOW_S = "0.5"
+RATES = ("4MiB", "64MiB")
 
 
 class LeaderChurn(Loop):
@@ -55,6 +61,41 @@ class SwitchChurn(Loop):
         others = [group for group in range(1, self.backend.spec.groups + 1) if group != last.group]
         client.switch_partition(row.incarnation, last.epoch + 1, self.rng.choice(others))
         return True
+
+
+class PlanChurn(Loop):
+    """Plans are made and applied, and cancelled or throttled half way, while leaders drift: one
+    node is emptied, then all is balanced again.  Nobody waits for the end of any."""
+
+    name, kind = "plan-churn", PLACEMENT
+    pause_s = (0.0, 1.5)
+
+    def plan(self) -> Strike:
+        return Strike([], "plans are applied and cancelled")
+
+    def step(self) -> None:
+        spec, nodes = self.backend.spec, self.backend.nodes()
+        choice = self.rng.random()
+        if len(nodes) <= spec.replication_factor and choice < 0.5:
+            self.backend.add_node(JOIN_S)  # else there is nowhere to go
+        elif choice < 0.7:
+            self._apply(nodes)
+        elif choice < 0.85:
+            self.backend.command("rebalance", "cancel", timeout_s=MOVE_S)
+        else:
+            self.backend.command("rebalance", "throttle", self.rng.choice(RATES),
+                                 timeout_s=MOVE_S)
+
+    def _apply(self, nodes: list[int]) -> None:
+        """Empties a node in the plan, hands leaders over, or balances everything."""
+        what = self.rng.choice((("--drain", str(self.rng.choice(nodes))), ("--scope", "leaders"),
+                                ()))
+        with tempfile.TemporaryDirectory(prefix="multiraft-plan-churn-") as directory:
+            path = str(Path(directory) / "plan.json")
+            self.backend.command("rebalance", "plan", *what, "--window", WINDOW_S, "--output", path,
+                                 timeout_s=MOVE_S)
+            self.backend.command("rebalance", "apply", path, "--yes", "--throttle",
+                                 self.rng.choice(RATES), timeout_s=MOVE_S)
 
 
 class MemberChurn(Loop):

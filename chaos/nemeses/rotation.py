@@ -39,7 +39,7 @@ CLASSES: tuple[type[Nemesis], ...] = (
     processes.ShortPauses, links.Halves, links.Alone, links.Bridge, links.Ring, links.OneWay,
     links.NoClients, links.Loss, links.LatePackets, links.Resets, disks.PowerLoss, disks.SlowDisk,
     disks.HungDisk, disks.FullDisk, disks.FailedDisk, clocks.Clocks, members.MemberChurn,
-    members.LeaderChurn, members.SwitchChurn, BitRot)
+    members.LeaderChurn, members.SwitchChurn, members.PlanChurn, BitRot)
 
 #: What a history hears: (kind, on, nodes, text).
 Emit = Callable[[str, bool, list[int], str], None]

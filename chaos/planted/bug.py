@@ -21,10 +21,10 @@ from types import CodeType, FunctionType
 from typing import NamedTuple
 
 #: From the cheapest to the dearest: golden scripts of the consensus core; tests that drive parts,
-#: by name; seeds of the simulator; tests that start real nodes, or hurt a real disk; runs with a
-#: nemesis.
-SCRIPTS, TESTS, SIMULATOR, PROCESS, DOCKER = LAYERS = (
-    "scripts", "tests", "simulator", "process", "docker")
+#: by name; the history of a seed, in front of the checkers alone; seeds of the simulator, in front
+#: of its invariants; tests that start real nodes, or hurt a real disk; runs with a nemesis.
+SCRIPTS, TESTS, CHECKERS, SIMULATOR, PROCESS, DOCKER = LAYERS = (
+    "scripts", "tests", "checkers", "simulator", "process", "docker")
 
 
 class StaleBug(Exception):
@@ -71,6 +71,16 @@ class Seeds(NamedTuple):
     layer = SIMULATOR
 
 
+class Histories(NamedTuple):
+    """A bug that the checkers see in what the clients of a seed asked and were told, while nobody
+    looks inside."""
+
+    anomalies: tuple[str, ...]  # of which one at least is found
+    faults: tuple[str, ...]  # what it takes to be seen
+
+    layer = CHECKERS
+
+
 class Run(NamedTuple):
     """A bug that a run of containers under a nemesis catches."""
 
@@ -81,7 +91,7 @@ class Run(NamedTuple):
     layer = DOCKER
 
 
-Proof = Scripts | Tests | Nodes | Seeds | Run
+Proof = Scripts | Tests | Histories | Nodes | Seeds | Run
 
 
 class Bug(NamedTuple):

@@ -1,6 +1,6 @@
 """Bugs to plant in the node: what the loop, its threads and its connections owe each other.
 
-The simulator has a driver of its own, so nothing here can be seen by it.
+The simulator has a driver of its own: of this it sees only the parts of moves, which it drives.
 """
 
 from __future__ import annotations

@@ -19,13 +19,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos.planted.bug import Bug, Nodes, Run, Scripts, Seeds, Tests, planted
+from chaos.checkers import check
+from chaos.planted.bug import Bug, Histories, Nodes, Run, Scripts, Seeds, Tests, planted
 from chaos.planted.plugin import VARIABLE
 from chaos.simulator import world
 from chaos.simulator.parameters import Parameters
+from chaos.simulator.recording import Recording
 
 #: Seeds that are tried behind the pinned ones: a changed system goes other ways.
 SEEDS_MAX = 80
+#: Histories that are tried.
+HISTORIES_MAX = 10
 #: Mean times from one fault to the next: seeds of seconds need more than those of minutes.
 INTERVALS_MS = (300, 700, 1500)
 #: Sizes that only such seeds can afford.
@@ -72,6 +76,9 @@ def prove(bug: Bug, layer: str) -> Finding:
     began = time.monotonic()
     if isinstance(proof, Seeds):
         by, tried = _failing_seed(bug, proof), f"{SEEDS_MAX} seeds"
+    elif isinstance(proof, Histories):
+        by = _failing_history(bug, proof)
+        tried = f"histories of {HISTORIES_MAX} seeds"
     elif isinstance(proof, Run):
         by = _failed_run(bug, proof)
         tried = f"a run of {proof.seconds} s with {', '.join(proof.nemeses)}"
@@ -131,6 +138,27 @@ def _failing_seed(bug: Bug, proof: Seeds) -> str:
         if result.failure:
             return f"seed {seed}: {str(result.failure).splitlines()[0]}"
     return ""
+
+
+def _failing_history(bug: Bug, proof: Histories) -> str:
+    """The first seed whose history shows one of the anomalies; empty = none.  Raises ``NoProof``
+    when the checkers find something without the bug."""
+    for seed in range(1, HISTORIES_MAX + 1):
+        found = _anomalies(bug, seed, proof)
+        if found & {*proof.anomalies}:
+            sound = _anomalies(None, seed, proof)
+            if sound:
+                raise NoProof(f"seed {seed}, without the bug: {', '.join(sorted(sound))}")
+            return f"seed {seed}: {', '.join(sorted(found))}"
+    return ""
+
+
+def _anomalies(bug: Bug | None, seed: int, proof: Histories) -> set[str]:
+    """What the checkers call a seed in which no invariant is asked."""
+    recording = Recording()
+    with planted(bug):
+        world.run(dense(seed, Seeds(faults=proof.faults)), history=recording, judged=False)
+    return {anomaly.name for anomaly in check(recording.finish()).anomalies}
 
 
 def dense(seed: int, proof: Seeds) -> Parameters:

@@ -216,22 +216,26 @@ class CommitOwnTermOnly(Invariant):
 
 
 class AcknowledgedIsDurable(Invariant):
-    """A follower acknowledges what its disk holds and what its leader holds, nothing more (S3)."""
+    """A follower acknowledges what its disk holds and what its leader holds, nothing more (S3).
+    What waited for the disk may leave late, as through a slow network: when the replica was removed
+    by then, it speaks of the one that was (leaders tell them apart)."""
 
     messages = (AppendReply,)
 
     def on_send(self, replica: ReplicaModel, to: int, message: Message) -> None:
         if message.status != Status.OK:
             return
-        match = message.match
-        self.require(replica.durable.last_index >= match,
+        match, held = message.match, replica.durable
+        if held.last_index < match:
+            held = replica.last_life
+        self.require(held.last_index >= match,
                      "{} acknowledges index {}, its disk ends at {}", replica, match,
                      replica.durable.last_index)
         group = replica.group
         leader = group.replicas.get(to)
         if leader is not None and group.leaders.get(message.term) == to \
                 and leader.hard_state[0] == message.term and leader.staged.last_index >= match:
-            self.require(replica.durable.chain(match) == leader.staged.chain(match),
+            self.require(held.chain(match) == leader.staged.chain(match),
                          "{} acknowledges index {} to n{}, which holds other contents", replica,
                          match, to)
 
@@ -285,7 +289,11 @@ class DurableSurvives(Invariant):
 
 
 class OffsetsDense(Invariant):
-    """Offsets of a partition are dense from 0, a batch is contiguous (A32)."""
+    """Offsets of a partition are dense from 0, a batch is contiguous (A32), over all groups that it
+    was in: what one group has committed no other one has."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[int, PartitionModel] = {}
 
     def on_commit(self, replica: ReplicaModel, index: int, added: int) -> None:
         group = replica.group
@@ -293,11 +301,14 @@ class OffsetsDense(Invariant):
             entry = group.entries[group.committed[place]]
             if entry.kind == EntryKind.DATA:
                 self._append(group, entry)
+            elif entry.kind == EntryKind.PARTITION_OPEN:
+                group.partitions[entry.partition] = self._partitions.setdefault(
+                    entry.partition, PartitionModel(entry.partition))
 
     def _append(self, group: GroupModel, entry: Entry) -> None:
         partition = group.partitions.get(entry.partition)
-        if partition is None:
-            partition = group.partitions[entry.partition] = PartitionModel(entry.partition)
+        self.require(partition is not None, "partition {}: a batch is committed in g{}, where it "
+                     "was never opened", entry.partition, group.group)
         batch = group.batch_of(entry)
         self.require(sent_to(batch.payload, entry.partition), "partition {}: a batch is committed "
                      "that was sent to another one", entry.partition)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.moving import Question, Told
 from chaos.simulator.network import Network
 from chaos.simulator.rot import Misdirected, Place, durable_places
 from chaos.simulator.state_group import Chunk, ChunkRequest
@@ -56,6 +57,8 @@ class Mending:
     _repairing: bool
     _serve_state: Callable[[int, ChunkRequest], None]
     _take_chunk: Callable[[int, Chunk], None]
+    _take_question: Callable[[int, Question], None]
+    _told: Callable[[Told], None]
     _unscrubbed: bool
     _unmet: bool  # no start has met the latest damage
 
@@ -164,7 +167,8 @@ class Mending:
         self._disk.submit(Flight(None, staged, ()))
         self._disk.start_next()
 
-    def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk) -> None:
+    def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk | Question
+                   | Told) -> None:
         if to in self._connected:
             self._network.send(self.node, to, "bulk", (item,),
                                self._world.everyone[to].receive_bulk)
@@ -182,6 +186,12 @@ class Mending:
                 continue
             if isinstance(item, Chunk):
                 self._take_chunk(sender, item)
+                continue
+            if isinstance(item, Question):
+                self._take_question(sender, item)
+                continue
+            if isinstance(item, Told):
+                self._told(item)
                 continue
             found = self._repairer.answer_plans(item)
             if found is None:

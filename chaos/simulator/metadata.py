@@ -19,15 +19,21 @@ from chaos.simulator.invariants import Violation
 from chaos.simulator.parameters import Parameters
 from multiraft.errors import ProposalError
 from multiraft.wire.errors import Code
-from node.metadata import Location, MetadataState, Topic
+from multiraft.wire.plans import PlanLimits, PlannedMove
+from node import openings
+from node.metadata import Location, MetadataState, Switch, Topic
 from node.metadata_commands import (
+    ApplyPlan,
     Bootstrap,
+    ControlPlan,
     CreateTopic,
+    DecideSwitch,
     DeleteTopic,
     NodeRecord,
     decode_command,
     encode_command,
 )
+from node.metadata_result import Result
 
 #: Partitions of topics are known by this and their incarnation.
 FIRST = 1 << 20
@@ -49,10 +55,9 @@ def is_command(payload: bytes) -> bool:
     return payload[0] >= _COMMAND
 
 
-def apply(state: MetadataState, index: int, payload: bytes) -> tuple[Code, Any]:
-    """Apply the command at ``index``; code and value of what it did."""
-    result = state.apply(index, decode_command(payload))
-    return result.code, result.value
+def apply(state: MetadataState, index: int, payload: bytes) -> Result:
+    """Apply the command at ``index``; what it did."""
+    return state.apply(index, decode_command(payload))
 
 
 def encoded(state: MetadataState) -> list | None:
@@ -103,6 +108,23 @@ def delete_topic(name: str, topic_id: bytes) -> bytes:
     return encode_command(DeleteTopic(name, topic_id))
 
 
+def decide_switch(partition: int, epoch: int, to_group: int) -> bytes:
+    """A partition of a topic is to go on in another group, if ``epoch`` is its next one."""
+    return encode_command(DecideSwitch(partition - FIRST, epoch, to_group))
+
+
+def apply_plan(plan_id: str, scope: str, expires_ms: int, now_ms: int, limits: PlanLimits,
+               moves: tuple[PlannedMove, ...]) -> bytes:
+    """These moves are to be carried out."""
+    return encode_command(ApplyPlan(plan_id, CLUSTER_ID.hex(), scope, expires_ms, now_ms, limits,
+                                    moves))
+
+
+def control_plan(plan_id: str, action: str, value: int, now_ms: int) -> bytes:
+    """An operator pauses, resumes, throttles or cancels a plan."""
+    return encode_command(ControlPlan(plan_id, action, value, "", False, now_ms))
+
+
 # ---- what a node knows ---------------------------------------------------------------------------
 
 
@@ -120,6 +142,33 @@ def place_for(state: MetadataState, partition: int, seen_index: int) -> Location
     if seen_index > state.version:
         raise StaleMetadata(f"metadata {state.version} are applied, the client saw {seen_index}")
     raise NoSuchPartition(f"no partition has the incarnation {partition - FIRST}")
+
+
+def opening(place: Location) -> bytes:
+    """Payload of the entry with which a partition begins, or goes on, where the metadata put it."""
+    return openings.opening_of(place)
+
+
+class Extent(NamedTuple):
+    """A part of a partition: its offsets from ``start`` up to ``end`` are in ``group``."""
+
+    partition: int
+    group: int
+    start: int
+    end: int | None  # None = there it goes on
+
+
+def extents_of(place: Location, partition: int) -> list[Extent]:
+    """The parts of a partition, in order.  O(links)."""
+    ends = [*(link.start_offset for link in place.chain[1:]), None]
+    return [Extent(partition, link.group, link.start_offset, end)
+            for link, end in zip(place.chain, ends, strict=True)]
+
+
+def extent_at(place: Location, partition: int, offset: int) -> Extent:
+    """The part that holds an offset.  O(links)."""
+    found = extents_of(place, partition)
+    return next(each for each in reversed(found) if each.start <= max(offset, found[0].start))
 
 
 class LivingTopic(NamedTuple):
@@ -140,6 +189,12 @@ def topics_of(state: MetadataState) -> list[LivingTopic]:
     return found
 
 
+def extents_in(state: MetadataState, living: list[LivingTopic]) -> dict[int, list[Extent]]:
+    """The parts of each living partition.  O(partitions + links)."""
+    return {partition: extents_of(state.locate(partition - FIRST), partition)
+            for topic in living for partition, _ in topic.partitions}
+
+
 # ---- what has to be true -------------------------------------------------------------------------
 
 
@@ -150,7 +205,8 @@ class Truth:
         self.state = MetadataState()
         self.created: dict[bytes, int] = {}  # topic id -> incarnation
         self.deleted_at: dict[int, int] = {}  # partition -> index of its deletion
-        self.groups: dict[int, int] = {}  # partition -> group
+        #: partition -> its groups: the first, and those that switches to were decided
+        self.groups: dict[int, tuple[int, ...]] = {}
         self._fingerprints = {0: fingerprint(self.state)}
         self._sizes: dict[int, int] = {}  # incarnation of a topic -> partitions
         self._incarnations = 0  # all up to this one have been given
@@ -158,8 +214,11 @@ class Truth:
     def apply(self, index: int, payload: bytes) -> None:
         """The next committed command."""
         before = self.state.topics_count
-        code, value = apply(self.state, index, payload)
+        code, value, _ = apply(self.state, index, payload)
         self._fingerprints[index] = fingerprint(self.state)
+        if code == Code.OK and isinstance(value, Switch):
+            partition = FIRST + decode_command(payload).partition
+            self.groups[partition] = (*self.groups[partition], value.to_group)
         if code != Code.OK or not isinstance(value, Topic):
             return
         incarnations = range(value.incarnation, value.incarnation + value.partitions)
@@ -176,7 +235,7 @@ class Truth:
         self.created[topic.id] = topic.incarnation
         self._sizes[topic.incarnation] = topic.partitions
         for incarnation in incarnations:
-            self.groups[FIRST + incarnation] = self.state.locate(incarnation).group
+            self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)
 
     def partitions_of(self, incarnation: int) -> range:
         """The partitions of one life of a topic."""
@@ -194,7 +253,7 @@ class Truth:
         if deleted is not None and state.version >= deleted:
             raise Violation("DeletedStaysDeleted", f"n{node} appends to partition {partition}, "
                             f"which was deleted at index {deleted}; it has {state.version}")
-        if self.groups.get(partition) != group:
+        if group not in self.groups.get(partition, ()):
             raise Violation("LandsWhereSent", f"n{node} appends to partition {partition} in group "
                             f"{group}, it is in {self.groups.get(partition)}")
 

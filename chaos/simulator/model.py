@@ -101,7 +101,7 @@ class ReplicaModel:
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
                  "pending", "applied", "damaged", "buried", "durably_buried", "installing",
-                 "synced", "power_lost", "forgotten")
+                 "synced", "power_lost", "forgotten", "last_life")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -114,6 +114,8 @@ class ReplicaModel:
         self.applied = 0
         #: There is a tombstone and nothing else, as staged and as durable.
         self.buried = self.durably_buried = False
+        #: What was durable when it was removed, until it is a replica with entries again.
+        self.last_life = LogModel()
         self.installing = 0  # index of the snapshot that a crash may have installed or not
         #: Relaxed: entries that a power loss leaves; whether there was one; what such took.
         self.synced = 0
@@ -150,6 +152,8 @@ class ReplicaModel:
         """The writes up to ``sequence`` are on the disk."""
         while self.pending and self.pending[0].sequence <= sequence:
             write = self.pending.popleft()
+            if write.buried or write.chains:
+                self.last_life = self.durable.copy() if write.buried else LogModel()
             self.durable.put(write)
             self.durably_buried = write.buried
             if write.hard_state is not None:
@@ -164,6 +168,7 @@ class ReplicaModel:
         self.installing = 0
         self.synced, self.power_lost = log.last_index, False  # recovery writes all of it anew
         self.buried = self.durably_buried = False
+        self.last_life = LogModel()
 
     def restart_buried(self) -> None:
         """A new life finds the tombstone, and nothing else."""
@@ -255,6 +260,13 @@ class GroupModel:
                 self._configuration = membership.decode(entry.payload)
             self._configured += 1
         return self._configuration
+
+    def configurations_at(self, index: int) -> list[Configuration]:
+        """Those that a log has at ``index``: one, once it is committed; 0 = the first."""
+        if not index:
+            return [self.initial]
+        return [configuration for replica in self.replicas.values()
+                for where, configuration in replica.staged.members if where == index]
 
     def configurations_from(self, replica: ReplicaModel, index: int) -> list[Configuration]:
         """Those under which ``index`` may have been committed in the replica's term: the one in

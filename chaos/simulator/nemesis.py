@@ -18,10 +18,12 @@ from typing import Protocol
 from chaos.simulator.decay import Decay
 from chaos.simulator.events import EventQueue
 from chaos.simulator.lifetimes import Lifetimes
+from chaos.simulator.moves import Moves
 from chaos.simulator.network import Link, Network
 from chaos.simulator.node import RECOVERY_US, SimulatedNode
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.rot import Atlas
+from chaos.simulator.state_group import StateTruth
 from chaos.simulator.topics import Topics
 from chaos.simulator.trace import Trace
 from chaos.simulator.wipes import Wipes
@@ -56,9 +58,10 @@ class World(Protocol):
     atlas: Atlas
     wipes: Wipes
     topics: Topics
+    truth: StateTruth
 
 
-class Nemesis(Decay, Lifetimes):
+class Nemesis(Decay, Lifetimes, Moves):
     """Draws a fault, causes it, schedules its end."""
 
     def __init__(self, world: World, rng: random.Random):

@@ -29,7 +29,8 @@ from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
 from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
-from chaos.simulator.metadata import MetadataState
+from chaos.simulator.metadata import Extent, MetadataState
+from chaos.simulator.moving import Moving
 from chaos.simulator.readback import ReadBack
 from chaos.simulator.sending import Sending
 from chaos.simulator.sessions import Sessions
@@ -38,7 +39,7 @@ from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
 from multiraft.errors import ProposalError
-from multiraft.group import Role
+from multiraft.group import GroupStatus, Role
 from multiraft.leases import LeaseEvent, deliver
 from multiraft.messages import Append
 from multiraft.multiraft import MultiRaft
@@ -64,7 +65,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
                            "removed", "wanted"})
 
 
-class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
+class SimulatedNode(Acquainted, Ailing, Mending, Moving, Regrouping, Sending, Stately):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -125,6 +126,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         self.state, self.metadata = State(), MetadataState()
         self._image = self._download = None
         self._installing = False
+        self._forget_moves()
 
     # ---- scheduling ------------------------------------------------------------------------
 
@@ -204,7 +206,8 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         self._restore_state()
         self._repairer = Repairer(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
-                                  self.node, self._damaged, self._room, self._place_for)
+                                  self.node, self._damaged, self._room, self._place_for,
+                                  self._accepts)
         self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
         self._liveness.wake(self.now_ms)
         for peer in self._peers:
@@ -216,6 +219,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
             self.scrub_soon()
         if "disk-full" in parameters.faults:
             self._keep_looking()
+        self._start_moves()
         self.request_round()
 
     def crash(self, power: bool) -> None:
@@ -440,6 +444,8 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
                 self._apply_commands(first, last)
             self._sessions.applied(group, first, last)
             self._raft.applied(group, last)
+            if self._applying:
+                self._tell_applied(group, last)
 
     def _note(self, events: Sequence[Event]) -> None:
         marks = self._world.marks
@@ -461,8 +467,10 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
             if event.kind == "removed":
                 self._sessions.stepped_down(event.group)
                 self._repairer.groups.discard(event.group)
-            if event.kind == "role" and event.fields[0] != Role.LEADER:
-                self._sessions.stepped_down(event.group)
+            if event.kind == "role":
+                if event.fields[0] != Role.LEADER:
+                    self._sessions.stepped_down(event.group)
+                self._look_at_moves()
             if event.kind in TRACED_EVENTS:
                 self._trace.line(self.node, event.group, event.kind,
                                  " ".join(map(str, event.fields)))
@@ -556,6 +564,10 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
             for tail in self._store.tails.values():
                 tail._check()
 
+    def status(self, group: int) -> GroupStatus:
+        """A replica here, as it sees its group."""
+        return self._raft.status(group)
+
     def led_groups(self) -> list[int]:
         """Groups that this node leads."""
         return [group for group in self._raft.groups() if self._raft.is_leader(group)]
@@ -569,13 +581,15 @@ class SimulatedNode(Acquainted, Ailing, Mending, Regrouping, Sending, Stately):
         """Who leads a group, of any group of the pool; 0 = it does not know."""
         return self._raft.leader_hint(group)[0]
 
-    def read_everything(self, partitions: dict[int, tuple[int, ...]]) -> dict[int, int]:
-        """Fetch each partition here from its start; the offset after its last record."""
-        ends = {}
-        for group in self._raft.groups():
-            for partition in partitions.get(group, ()):
-                end = 0
-                while (reached := self._sessions.read(0, group, partition, end)) > end:
+    def read_everything(self, extents: Sequence[Extent]) -> list[tuple[Extent, int]]:
+        """Fetch each part of a partition that is here from its start; the offset after its last
+        record, by part."""
+        ends = []
+        for extent in extents:
+            if extent.group in self._raft.groups():
+                end = extent.start
+                while (reached := self._sessions.read(0, extent.group, extent.partition, end,
+                                                      limit=extent.end)) > end:
                     end = reached
-                ends[partition] = end
+                ends.append((extent, end))
         return ends

@@ -48,3 +48,4 @@ class ReadOperation:
     offset: int
     high_watermark: int
     batches: tuple[bytes, ...]
+    is_last: bool = True  # of the parts of a partition: its end is the partition's

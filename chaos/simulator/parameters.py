@@ -21,13 +21,16 @@ FAULT_KINDS = (
     "eio-write", "eio-sync", "disk-full", "disk-hung", "majorities-ring", "bridge", "client-cut",
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
     "wipe", "topic-create", "topic-delete", "topic-recreate", "rot-checkpoint", "rot-header",
-    "rot-identity", "eio-directory",
+    "rot-identity", "eio-directory", "switch", "plan", "mover-crash",
 )
 
+#: Those for which there are topics.
+TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate", "switch", "plan"))
+#: Those after which another node is in the place of one.
+REPLACING = frozenset(("wipe", "rot-identity"))
 #: Those that are drawn beside the others, so that they shift nothing.
-TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate"))
 LATER_KINDS = TOPIC_KINDS | {"wipe", "rot-checkpoint", "rot-header", "rot-identity",
-                             "eio-directory"}
+                             "eio-directory", "mover-crash"}
 LATER_ODDS = 0.33  # of each
 
 #: A run plays with at least so many.
@@ -191,8 +194,10 @@ def _draw_faults(rng: random.Random) -> tuple[str, ...]:
 def _draw_later(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
     """With those of the kinds that came later."""
     rng = random.Random(f"{seed}/parameters of lifetimes")
-    return (*chosen, *(kind for kind in FAULT_KINDS
-                       if kind in LATER_KINDS and rng.random() < LATER_ODDS))
+    later = [kind for kind in FAULT_KINDS if kind in LATER_KINDS and rng.random() < LATER_ODDS]
+    if REPLACING & {*later} and "plan" in later:
+        later.remove("plan")  # the metadata are not told of nodes that are replaced
+    return (*chosen, *later)
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:

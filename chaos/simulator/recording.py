@@ -93,7 +93,7 @@ class Recording:
         process = READERS + read.reader
         asked = {"key": self._key(read.partition), "offset": read.offset, "mode": "committed"}
         if final:  # everything has converged: no node may be behind
-            asked |= {"mode": "linearizable", "final": True}
+            asked |= {"mode": "linearizable" if read.is_last else "committed", "final": True}
         self._add(INVOKE, self._operations, process, "read", asked)
         self._add(OK, self._operations, process, "read", {
             "runs": _runs(read), "start": 0, "high_watermark": read.high_watermark,

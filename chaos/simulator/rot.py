@@ -94,6 +94,7 @@ class Atlas:
         self._lost: int = 0  # node with damage of unknown ownership
         self._seen: dict[int, list[Configuration]] = {}
         self._gone: set[int] = set()  # nodes whose directory is lost
+        self._away: tuple[int, ...] = ()  # nodes that stay down
 
     @property
     def damaged_nodes(self) -> set[int]:
@@ -109,12 +110,18 @@ class Atlas:
             self._lost = 0
         self._seen.clear()
 
-    def permits(self, voters: tuple[int, ...]) -> bool:
-        """Whether a group may get these voters: they can do without any of them that is damaged."""
+    def permits(self, voters: tuple[int, ...], repaired: bool = False) -> bool:
+        """Whether a group may get these voters: they can do without any of them that is damaged,
+        and without those that stay down.  ``repaired``: nobody is damaged any more, whether or not
+        a start has met it."""
         self.refresh()
-        if {*voters} & self._gone:
+        if {*voters} & self._gone or 2 * len({*voters} & {*self._away}) >= len(voters):
             return False
-        return len(voters) > 2 or not {*voters} & self.damaged_nodes
+        return repaired or len(voters) > 2 or not {*voters} & self.damaged_nodes
+
+    def stay_down(self, nodes: Iterable[int]) -> None:
+        """These do from now on, so that no group may come to need them."""
+        self._away = tuple(nodes)
 
     def may_lose(self, node: int) -> bool:
         """Whether all that a node has may be lost for good."""

@@ -11,11 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from chaos.simulator.metadata import FIRST
+from chaos.simulator.metadata import FIRST, Location, extent_at, opening
 from chaos.simulator.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
 from chaos.simulator.workload import AMBIGUOUS, READ_BYTES_MAX, AppendRequest, FetchRequest, Reply
 from multiraft import core
-from multiraft.errors import CodecError, NotLeader, ProposalError, UnknownPartition
+from multiraft.errors import (
+    CodecError,
+    NotLeader,
+    PartitionSealed,
+    ProposalError,
+    UnknownPartition,
+)
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.room import Room
@@ -24,6 +30,14 @@ from multiraft.tail import open_payload
 from multiraft.types import EntryKind
 
 PARTITION_EPOCH = 1
+
+
+class Moved(ProposalError):
+    """The partition takes appends in another group."""
+
+    def __init__(self, group: int):
+        super().__init__(f"it is in group {group}")
+        self.group = group
 
 
 class Waiter(NamedTuple):
@@ -40,9 +54,11 @@ class Sessions:
     def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
                  was_read: Callable[[int, ReadOperation], None], node: int,
                  damaged: Callable[[CorruptRange], None], room: Room,
-                 place_for: Callable[[int, int, bool], int]):
+                 place_for: Callable[[int, int], Location],
+                 accepts: Callable[[int, int], None]):
         self._room = room
-        self._place_for = place_for  # (partition of a topic, metadata seen, appends) -> epoch
+        self._place_for = place_for  # (partition of a topic, metadata seen)
+        self._accepts = accepts  # (partition of a topic, group): told before a batch is appended
         self._raft = raft
         self._store = store
         self._answer = answer
@@ -67,6 +83,9 @@ class Sessions:
         except NotLeader as error:
             leader = error.leader or self._raft.leader_hint(request.group)[0]
             self._reply(request, Reply(request.attempt, "NotLeader", leader=leader))
+            return
+        except Moved as error:
+            self._reply(request, Reply(request.attempt, "Moved", moved_to=error.group))
             return
         except (ProposalError, CodecError) as error:
             self._reply(request, Reply(request.attempt, type(error).__name__))
@@ -99,13 +118,26 @@ class Sessions:
         group, partition = request.group, request.partition
         if not self._raft.has_group(group) or not self._raft.is_leader(group):
             raise NotLeader(group, self._raft.leader_hint(group)[0])
-        epoch = self._place_for(partition, request.seen_index, True)
+        place = self._place_for(partition, request.seen_index)
+        tail, switch = self._store.tails[group], place.switch
+        goes_on_here = (switch is not None and group == switch.to_group
+                        and tail.epoch_of(partition) >= switch.epoch)
+        if place.group != group and not goes_on_here:
+            raise Moved(place.group)
+        self._accepts(partition, group)
         payload = bytearray(request.payload)
         info = core.check_batch(payload)
-        if not self._store.tails[group].is_open(partition):
-            self._raft.propose(group, EntryKind.PARTITION_OPEN, open_payload(epoch),
+        if tail.epoch_of(partition) < place.epoch:
+            self._raft.propose(group, EntryKind.PARTITION_OPEN, opening(place),
                                partition=partition)
-        return self._raft.propose_batch(group, partition, payload, info)
+        try:
+            return self._raft.propose_batch(group, partition, payload, info)
+        except PartitionSealed:
+            state = tail.applied(partition)
+            if (switch is None or state is None or not state.sealed
+                    or state.epoch != place.epoch):
+                raise
+            raise Moved(switch.to_group) from None
 
     def _reply(self, request: AppendRequest, reply: Reply) -> None:
         if request.acks != ACKS_NONE:
@@ -150,23 +182,39 @@ class Sessions:
 
     def fetch(self, request: FetchRequest) -> None:
         """Serve what is applied here."""
+        limit = None
         if request.partition >= FIRST:
             try:
-                self._place_for(request.partition, request.seen_index, False)
+                place = self._place_for(request.partition, request.seen_index)
             except ProposalError:
                 return  # the reader asks somebody else, or for something else
+            extent = extent_at(place, request.partition, request.offset)
+            if extent.group != request.group:
+                return  # the reader is sent on
+            limit = extent.end
+            if limit is None and self._is_behind(place, request):
+                return
         self.read(request.client, request.group, request.partition, request.offset,
-                  request.bytes_max)
+                  request.bytes_max, limit)
+
+    def _is_behind(self, place: Location, request: FetchRequest) -> bool:
+        """Whether it went on elsewhere and came back, which the metadata here do not know yet."""
+        tail = self._store.tails.get(place.group)
+        state = tail.applied(request.partition) if tail is not None else None
+        return state is not None and state.epoch > place.epoch
 
     def read(self, reader: int, group: int, partition: int, offset: int,
-             bytes_max: int = READ_BYTES_MAX) -> int:
-        """One fetch, judged at once, for a reply may be lost; the offset after what was read."""
+             bytes_max: int = READ_BYTES_MAX, limit: int | None = None) -> int:
+        """One fetch, judged at once, for a reply may be lost; the offset after what was read.
+        ``limit``: where the part of the partition that is in this group ends."""
         if group not in self._store.groups:
             return offset  # no replica here
         try:
             high_watermark = self._store.tails[group].high_watermark(partition)
         except UnknownPartition:
             return offset
+        if limit is not None:
+            high_watermark = min(high_watermark, limit)
         found = self._store.fetch(group, partition, offset, bytes_max, high_watermark)
         try:
             batches = found.buffers if found.plan is None else found.plan.execute()
@@ -174,5 +222,6 @@ class Sessions:
             self._damaged(error)
             return offset
         self._was_read(group, ReadOperation(reader, self._node, partition, offset, high_watermark,
-                                            tuple(bytes(batch) for batch in batches)))
+                                            tuple(bytes(batch) for batch in batches),
+                                            limit is None))
         return found.next_offset

@@ -141,6 +141,8 @@ class Stately:
     crash: Callable[[bool], None]
     _effect: Callable[[], None]
     _restart_soon: Callable[[], None]
+    _command_applied: Callable[[int, int, Any], None]
+    _metadata_moved: Callable[[], None]
     _send_bulk: Callable[[int, Any], None]
     _effects_left: int
     _world: World
@@ -187,12 +189,13 @@ class Stately:
         version, chain, encoded = extra
         self.state, self.metadata = State(version, bytes(chain)), metadata.decoded(encoded)
 
-    def _place_for(self, partition: int, seen_index: int, appends: bool) -> int:
-        """Epoch of a topic's partition.  Raises ``NoSuchPartition``, ``StaleMetadata``."""
-        place = metadata.place_for(self.metadata, partition, seen_index)
-        if appends:
-            self._world.truth.metadata.accepted(self.node, self.metadata, partition, place.group)
-        return place.epoch
+    def _place_for(self, partition: int, seen_index: int) -> metadata.Location:
+        """Where a topic's partition is.  Raises ``NoSuchPartition``, ``StaleMetadata``."""
+        return metadata.place_for(self.metadata, partition, seen_index)
+
+    def _accepts(self, partition: int, group: int) -> None:
+        """A batch is about to be appended here."""
+        self._world.truth.metadata.accepted(self.node, self.metadata, partition, group)
 
     def _apply_commands(self, first: int, last: int) -> None:
         entries = self._store.entries(METADATA_GROUP, first, last)
@@ -206,7 +209,9 @@ class Stately:
                 command = bytes(entry.payload)
                 self.state = self.state.after(entry.index, command)
                 if metadata.is_command(command):
-                    metadata.apply(self.metadata, entry.index, command)
+                    result = metadata.apply(self.metadata, entry.index, command)
+                    self._command_applied(entry.index, entry.term, result)
+        self._metadata_moved()
         # A replica that was removed and came back applies again what this node knows already.
         self._world.truth.check(self.node, self.state, max(last, self.state.version))
 
@@ -266,7 +271,8 @@ class Stately:
             return
         known = self._download
         if known is None or known[:4] != chunk[:4]:
-            known = Download(*chunk[:4], b"")
+            # Of another image, perhaps one of the same index by another leader: from its start.
+            known = self._download = Download(*chunk[:4], b"")
         if chunk.offset != len(known.data):
             return  # twice, or late: the next offer asks again
         known = self._download = known._replace(data=known.data + chunk.data)
@@ -297,6 +303,7 @@ class Stately:
         self._world.truth.metadata.check(self.node, self.metadata)
         if not self._checkpoint_now():
             return
+        self._metadata_moved()
         self._witness.installed(self.node, METADATA_GROUP)
         self._raft.install_snapshot(METADATA_GROUP, bounds, index, members, restored)
         self._world.faults["snapshot-installed"] += 1

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from chaos.simulator import metadata
 from chaos.simulator.events import EventQueue
+from chaos.simulator.network import Network
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.state_group import StateTruth
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import Workload
 from multiraft.types import METADATA_GROUP
+from multiraft.wire import plans as wire
 
 if TYPE_CHECKING:
     from chaos.simulator.node import SimulatedNode
@@ -47,6 +49,7 @@ class World(Protocol):
     trace: Trace
     parameters: Parameters
     workload: Workload
+    network: Network
     faults: Counter[str]
     marks: Counter[str]
     nodes: dict[int, SimulatedNode]
@@ -72,11 +75,13 @@ class Topics:
         self._rng = rng
         self.seen_index = 0  # the newest metadata that clients know
         self._known: list[metadata.LivingTopic] = []
+        self._extents: dict[int, list[metadata.Extent]] = {}
         self._gone: set[int] = set()  # partitions that somebody said are gone
         self._intents: deque[Intent] = deque()
         #: name -> id of its newest life that was asked for, b"" = its end was.
         self._wanted: dict[str, bytes] = {}
         self._looking = False
+        self._plan_end = ""  # what the operator does about a plan that outlives the faults
         self._asked: dict[Intent, int] = {}  # operations of the history
 
     # ---- the operator ----------------------------------------------------------------------
@@ -141,6 +146,7 @@ class Topics:
                         self._asked[intent] = self._tell_asked(intent)
                     node.command(intent.payload)
                 self._keep_learners(node)
+                self._end_plan(node)
         self._learn()
         self._world.queue.after(LOOK_US, self._look)
 
@@ -172,6 +178,18 @@ class Topics:
             return incarnation is not None
         return metadata.FIRST + incarnation in truth.deleted_at
 
+    def _end_plan(self, node: SimulatedNode) -> None:
+        """Behind the faults an operator wants a plan to come to its end, one way or the other."""
+        world, plan = self._world, self._world.truth.metadata.state.plans.active
+        if plan is None or world.network.faulty:
+            return
+        if not self._plan_end:
+            away = not all(each.alive and not each.disk_hangs for each in world.nodes.values())
+            self._plan_end = wire.CANCEL if away else self._rng.choice((wire.RESUME, wire.CANCEL))
+        if self._plan_end == wire.CANCEL or (plan.state == "paused" and not plan.by_safety):
+            node.command(metadata.control_plan(plan.plan_id, self._plan_end, 0,
+                                               world.queue.now_ms))
+
     def _keep_learners(self, node: SimulatedNode) -> None:
         """Every node has a copy of the metadata."""
         present = node.configuration(METADATA_GROUP)
@@ -192,12 +210,25 @@ class Topics:
         if state.version > self.seen_index:
             self.seen_index = state.version
             self._known = metadata.topics_of(state)
+            self._extents = metadata.extents_in(state, self._known)
             self._world.workload.locate(self.places())
 
     def places(self) -> Iterable[tuple[int, int]]:
         """(partition, group) of all that clients know to live."""
         return [place for living in self._known for place in living.partitions
                 if place[0] not in self._gone]
+
+    def group_at(self, partition: int, offset: int) -> int:
+        """The group that holds an offset of a partition of a topic, as far as clients know; 0 = it
+        is none of a topic."""
+        found = self._extents.get(partition, ())
+        return next((each.group for each in reversed(found) if each.start <= offset), 0)
+
+    def extents(self) -> list[metadata.Extent]:
+        """Parts of all partitions that live, by what is committed."""
+        state = self._world.truth.metadata.state
+        found = metadata.extents_in(state, metadata.topics_of(state))
+        return [extent for extents in found.values() for extent in extents]
 
     def some_partition(self) -> int:
         """One of a topic; 0 = another one, this time."""
@@ -219,11 +250,23 @@ class Topics:
         world, truth = self._world, self._world.truth.metadata
         if self._intents:
             return f"{len(self._intents)} commands, {self._intents[0].name} first"
+        if truth.state.placed.switches:
+            return f"switches {truth.state.placed.switches}"
         behind = [number for number in live
                   if world.nodes[number].metadata.version != truth.state.version]
         if behind or self.seen_index != truth.state.version:
             return f"metadata {truth.state.version} at {behind}, clients have {self.seen_index}"
         return ""
+
+    def plan(self, everybody: bool) -> str:
+        """The plan under way, for people; empty = there is none, or none but one that is being
+        cancelled while not ``everybody`` is there."""
+        plan = self._world.truth.metadata.state.plans.active
+        if plan is None or (plan.state == "cancelling" and not everybody):
+            return ""
+        left = [f"{plan.moves[seq].move_id} {record.phase.name}" for seq, record
+                in plan.records.items() if not record.has_ended]
+        return f"{plan.plan_id} is {plan.state} ({plan.reason}): {', '.join(left)}"
 
     def settled(self, live: list[int]) -> None:
         """Every live node knows the living from the dead.  Raises ``Violation``."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from chaos.simulator.invariants import ALL, HOOKS, Invariant, Violation
+from chaos.simulator import extents
+from chaos.simulator.invariants import ALL, HOOKS, Invariant, OffsetsDense, Violation
 from chaos.simulator.model import NO_HARD_STATE, GroupModel, LogModel, ReplicaModel
 from chaos.simulator.operations import AppendOperation, ReadOperation
 from multiraft.messages import Append, GroupMessage, Message
@@ -18,12 +19,14 @@ from multiraft.types import Entry, HardState
 
 
 class Witness:
-    """Model and invariants of one run."""
+    """Model and invariants of one run.  Not ``judged``: it knows what is committed, and asks no
+    invariant but the one that keeps the partitions of the model."""
 
-    def __init__(self, groups: Iterable[GroupModel]):
+    def __init__(self, groups: Iterable[GroupModel], judged: bool = True):
         self.groups = {group.group: group for group in groups}
         self.leader_changes = 0
-        invariants: list[Invariant] = [kind() for kind in ALL]
+        invariants: list[Invariant] = [kind() for kind in ((*ALL, *extents.ALL) if judged
+                                                           else (OffsetsDense,))]
         self._hooks: dict[str, tuple[Callable[..., None], ...]] = {
             hook: tuple(getattr(one, hook) for one in invariants if hasattr(one, hook))
             for hook in HOOKS}
@@ -223,7 +226,12 @@ class Witness:
     # ---- clients -----------------------------------------------------------------------------
 
     def acked(self, group: int, append: AppendOperation) -> None:
-        self._ask("on_ack", self.groups[group], append)
+        """``group``: where its client believes the partition to be; it may have been elsewhere."""
+        believed = self.groups[group]
+        if append.partition not in believed.partitions:
+            believed = next((each for each in self.groups.values()
+                             if append.partition in each.partitions), believed)
+        self._ask("on_ack", believed, append)
 
     def read(self, group: int, read: ReadOperation) -> None:
         self._ask("on_read", self.groups[group], read)

@@ -92,6 +92,7 @@ class Reply(NamedTuple):
     base_offset: int = -1
     leader: int = 0
     end_offset: int = -1
+    moved_to: int = 0  # group, of a partition of a topic that takes appends there
 
 
 class Cluster(NamedTuple):
@@ -402,7 +403,9 @@ class Workload:
         if reply.error == GONE:
             self._gone(append, sender)
             return
-        if reply.leader:
+        if reply.moved_to:
+            self._group_of[append.partition] = reply.moved_to
+        elif reply.leader:
             self._hints[group] = reply.leader
         else:
             self._hints.pop(group, None)
@@ -457,14 +460,19 @@ class Workload:
         rng = self._rng
         reader = rng.randrange(self._parameters.readers)
         partition = self._some_partition()
-        group = self._group_of[partition]
         offset = self._positions.get((reader, partition), 0)
         if offset and rng.random() < 0.05:
             offset = rng.randrange(offset)
+        group = self._group_at(partition, offset)
         node = rng.choice(self._cluster.voters[group])
         client = READER_BASE + reader
         self._deliver(client, node, (FetchRequest(client, reader, group, partition, offset,
                                                   READ_BYTES_MAX, self._seen_index),))
+
+    def _group_at(self, partition: int, offset: int) -> int:
+        """Where a reader looks for an offset."""
+        group = self.topics.group_at(partition, offset) if self.topics is not None else 0
+        return group or self._group_of[partition]
 
     def was_read(self, group: int, read: ReadOperation) -> None:
         """A node serves a fetch: judged at the moment it is served."""

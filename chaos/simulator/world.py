@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from chaos.simulator.events import EventQueue
 from chaos.simulator.invariants import PromisedLoss, Violation
+from chaos.simulator.metadata import Extent
 from chaos.simulator.model import GroupModel, is_majority
 from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.network import Network
@@ -80,7 +81,7 @@ class World:
     """All parts of one run, wired."""
 
     def __init__(self, parameters: Parameters, sink: Callable[[str], None] | None = None,
-                 history: Recording | None = None):
+                 history: Recording | None = None, judged: bool = True):
         self.parameters = parameters
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
@@ -88,7 +89,8 @@ class World:
         self.marks: Counter[str] = Counter()  # events of consensus and recovery, by kind
         self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
         voters = place_groups(parameters)
-        self.witness = Witness(GroupModel(group, members) for group, members in voters.items())
+        self.witness = Witness((GroupModel(group, members) for group, members
+                                in voters.items()), judged)
         self.truth = StateTruth(self.witness.groups[METADATA_GROUP])
         receivers: dict[int, Callable[[int, tuple], None]] = {}
         cluster = Cluster(self.queue, self.network, self.trace, self.witness, voters,
@@ -190,6 +192,7 @@ class World:
             down = rng.sample(sorted(self.nodes), (self.parameters.replication_factor - 1) // 2)
             if not self._can_do_without(down):
                 down = []
+        self.atlas.stay_down(down)
         for number, node in sorted(self.nodes.items()):
             node.disarm()
             if number in down and hangs:  # its network stays up: it must not be in the way (S1)
@@ -203,7 +206,14 @@ class World:
             else:
                 node.resume()
                 node.start()
+        self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self._unidentified(),
+                    lambda: f"nodes that nobody replaces: {self._unidentified()}")
         return [node for node in sorted(self.nodes) if node not in down]
+
+    def _unidentified(self) -> list[int]:
+        """Nodes in whose place another one comes when they start."""
+        return [number for number, node in self.nodes.items()
+                if node.identity_is_rotten and not node.is_up]
 
     def converge(self, live: list[int]) -> None:
         """Within ``CONVERGE_MS`` every group commits and all live replicas are equal."""
@@ -212,7 +222,8 @@ class World:
                     lambda: f"replicas that are not repaired: {self._broken(live)[:8]}")
         self._until(deadline_ms, lambda: self.wipes.is_done, self.wipes.describe)
         if self.workload.topics is not None:
-            self._until(deadline_ms, lambda: not self.topics.unsettled(live),
+            self._end_plan(live, deadline_ms + CATCH_UP_MS)
+            self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self.topics.unsettled(live),
                         lambda: f"topics: {self.topics.unsettled(live)}")
             self.topics.settled(live)
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
@@ -230,6 +241,13 @@ class World:
         self._compare(live)
         self.trace.line(0, -1, "phase", "converged")
 
+    def _end_plan(self, live: list[int], deadline_ms: int) -> None:
+        """Every move that was begun ends; what needs a node that stays down is cancelled at
+        least."""
+        everybody = len(live) == len(self.nodes)
+        self._until(deadline_ms, lambda: not self.topics.plan(everybody),
+                    lambda: f"a plan that does not end: {self.topics.plan(everybody)}")
+
     def _compare(self, live: list[int]) -> None:
         """Every live node serves everything that is committed."""
         committed = {partition.partition: partition.next_offset
@@ -238,17 +256,18 @@ class World:
         for number in live:
             node = self.nodes[number]
             node.check()
-            for partition, end in node.read_everything(self._partitions()).items():
-                if end != committed.get(partition, 0):
-                    raise Violation("ReplicasAgree", f"n{number} serves partition {partition} up "
-                                    f"to {end}, committed are {committed.get(partition, 0)}")
+            for extent, end in node.read_everything(self._extents()):
+                expected = committed.get(extent.partition, 0) if extent.end is None else extent.end
+                if end != expected:
+                    raise Violation("ReplicasAgree", f"n{number} serves partition "
+                                    f"{extent.partition} from {extent.start} in g{extent.group} up "
+                                    f"to {end}, committed are {expected}")
 
-    def _partitions(self) -> dict[int, tuple[int, ...]]:
-        """Group -> partitions of all that live, those of topics last."""
-        partitions = dict(self.workload.partitions)
-        for partition, group in self.topics.places():
-            partitions[group] = (*partitions.get(group, ()), partition)
-        return partitions
+    def _extents(self) -> list[Extent]:
+        """All that clients can read, those of topics last."""
+        plain = [Extent(partition, group, 0, None) for group, partitions
+                 in self.workload.partitions.items() for partition in partitions]
+        return plain + self.topics.extents()
 
     def _broken(self, live: list[int]) -> list[str]:
         """Live nodes with damage that is not found and repaired."""
@@ -336,11 +355,12 @@ def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
 
 
 def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
-        history: Recording | None = None) -> Result:
+        history: Recording | None = None, judged: bool = True) -> Result:
     """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none.
-    ``history`` is told what clients ask and are told."""
+    ``history`` is told what clients ask and are told; ``judged``: not so when only that is to be
+    judged, by others."""
     started = time.process_time()
-    world = World(parameters, sink, history)
+    world = World(parameters, sink, history, judged)
     result = Result(parameters.seed)
     collecting = gc.isenabled()
     gc.disable()  # a run makes few cycles, and looks for them in all that it remembers

@@ -142,7 +142,7 @@ class RealFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_resident(self, length: int, position: int) -> bytearray | None:
-        data = bytearray(length)
+        data = core.unset_memory(length)
         try:
             count = os.preadv(self._descriptor, [data], position, os.RWF_NOWAIT)
         except OSError as error:

@@ -402,7 +402,7 @@ class _Recovery:
             self._tail_entries[run.group] = []
         if segment.end <= log.buried_at:
             return  # of an earlier life of the replica
-        self._join_marks(log, run)
+        self._join_marks(segment, log, run)
         if run.hard_state is not None:
             log.merge_hard_state(run.hard_state)
         if segment.start < log.since:
@@ -429,7 +429,7 @@ class _Recovery:
         while tail_entries and tail_entries[-1].index >= first_gone:
             tail_entries.pop()
 
-    def _join_marks(self, log: GroupLog, run: GroupRun) -> None:
+    def _join_marks(self, segment: Segment, log: GroupLog, run: GroupRun) -> None:
         """The end of the replica's life, and the group's new one, if the checkpoint has it not."""
         if run.buried is not None:
             self._tail_entries[run.group] = []
@@ -440,7 +440,8 @@ class _Recovery:
         if run.reborn is not None and (run.reborn_at[0] >= self._checkpoint.position
                                        or run.group not in self._checkpoint.records):
             log.reincarnate(run.reborn, run.reborn_at[1])
-        if run.index is not None or run.hard_state is not None or run.reborn is not None:
+        lives = run.index is not None or run.hard_state is not None or run.reborn is not None
+        if lives and segment.start >= log.since:  # else a snapshot was installed since
             log.removed = run.removed
 
     def _take_copy(self, log: GroupLog, copy: Copy, entry: Entry | None,

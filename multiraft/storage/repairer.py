@@ -70,7 +70,7 @@ class Repairer:
 
     def __init__(self, node: int, store: Store, core: MultiRaft,
                  submit: Callable[[StagedWrite], None]):
-        self.groups: set[int] = {*store.repair.quarantined_groups()}
+        self.groups: set[int] = set()
         self.repaired = 0  # replicas that came back since the start
         self._node = node
         self._store = store
@@ -78,6 +78,12 @@ class Repairer:
         self._submit = submit
         self._turn: dict[int, int] = {}  # group -> how often somebody was asked
         self._writing: set[int] = set()
+        self.look()
+
+    def look(self) -> None:
+        """The replicas of a start are known: those that recovery found, and those of which nothing
+        stands in the lane, which are in doubt all the same when the lane has damage.  O(groups)."""
+        self.groups |= {*self._store.repair.quarantined_groups()}
 
     def created(self, group: int) -> None:
         """There is a new replica: in a lane with damage it begins in doubt, as what stood there may

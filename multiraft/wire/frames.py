@@ -125,7 +125,7 @@ class FrameReader:
         #: nothing must be received meanwhile.  None = always.
         self.admit: Callable[[int], bool] | None = None
         self._chunk_bytes = CHUNK_BYTES_MIN
-        self._chunk: bytearray = bytearray(self._chunk_bytes)
+        self._chunk: bytearray = core.unset_memory(self._chunk_bytes)
         self._view = memoryview(self._chunk)
         self._start = 0
         self._end = 0
@@ -239,7 +239,7 @@ class FrameReader:
         if self.admit is not None and not self.admit(total):
             return
         here = self._end - self._start
-        self._large = memoryview(bytearray(total))
+        self._large = memoryview(core.unset_memory(total))
         self._large[:here] = self._view[self._start:self._end]
         self._filled = here
         self._start = self._end
@@ -249,7 +249,7 @@ class FrameReader:
         belongs to more than a quarter of a chunk has become a large frame."""
         rest = self._view[self._start:self._end]
         assert len(rest) < self._chunk_bytes // 4
-        self._chunk = bytearray(self._chunk_bytes)
+        self._chunk = core.unset_memory(self._chunk_bytes)
         self._view = memoryview(self._chunk)
         self._view[:len(rest)] = rest
         self._start, self._end = 0, len(rest)

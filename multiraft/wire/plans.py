@@ -332,8 +332,8 @@ class LookedGroup(NamedTuple):
 
 class PlanLookReply(NamedTuple):
     """``groups``: those of the ones asked for that it leads.  Disk: as in ``GroupLoadsReply``;
-    ``damaged``: replicas that are quarantined.  ``commit_ms``: 99 of 100 appends
-    lately took less, -1 = there were too few."""
+    ``damaged``: replicas that are quarantined and vote.  ``commit_ms``: 99 of 100 appends lately
+    took less, -1 = there were too few."""
 
     groups: tuple[LookedGroup, ...]
     disk_used: int

@@ -13,14 +13,12 @@ groups names a configuration.  So the later one is refused, or did the same.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-
-import trio
+from functools import partial
 
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import PAUSE, RESUME, PlanChange, PlanTransfer
-from node.clock import monotonic_ms, wall_ms
 from node.metadata_commands import DecideSwitch
 from node.plans import safety
 from node.plans.actions import Action, Change, StepTo, Switch, Transfer
@@ -30,6 +28,7 @@ from node.plans.observer import Observer
 from node.plans.pacing import Pacing
 from node.plans.progress import Meter
 from node.plans.state import PAUSED, RUNNING, ActivePlan
+from node.plans.tasks import TASKS, Tasks
 from node.plans.world import World
 
 #: How often is looked while a plan is under way, in seconds, if nothing else happens.
@@ -42,13 +41,14 @@ class Driver:
     """Task on the loop.  ``ask(peer, request)`` reaches any node, this one included."""
 
     def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
-                 pacing: Pacing, log):
+                 pacing: Pacing, log, tasks: Tasks = TASKS):
+        self._tasks = tasks
         self._pacing = pacing
         self._core = core
         self._metadata_log = metadata_log
         self._ask = ask
         self._log = log
-        self.observer = Observer(core, metadata_log, ask)
+        self.observer = Observer(core, metadata_log, ask, tasks)
         self.meter = Meter()
         self._leads_since_ms: int | None = None
         self._calm_since_ms: int | None = None
@@ -65,7 +65,7 @@ class Driver:
                                                  LOOK_S if plan is not None else float("inf"))
                 continue
             if self._leads_since_ms is None:
-                self._leads_since_ms = monotonic_ms()
+                self._leads_since_ms = self._tasks.monotonic_ms()
                 self._log.info("plan is carried out from here", extra={"plan": plan.plan_id[:12]})
             version = self._metadata_log.state.plans.version
             await self.look(plan)
@@ -80,10 +80,9 @@ class Driver:
         self._refused = {}
         await self._watch(plan, world)
         found = decide(plan, world)
-        async with trio.open_nursery() as nursery:
-            for action in found.actions:
-                nursery.start_soon(self._do, plan, action)
-        self.meter.look(plan, world, {**found.waits, **self._refused})
+        await self._tasks.together([partial(self._do, plan, action) for action in found.actions])
+        self.meter.look(plan, world, {**found.waits, **self._refused},
+                        self._tasks.monotonic_ms())
 
     @property
     def _plan(self) -> ActivePlan | None:
@@ -91,7 +90,7 @@ class Driver:
 
     def _is_new_here(self, world: World) -> bool:
         """Whether nodes may be up that this leader has not heard of yet."""
-        return (monotonic_ms() - self._leads_since_ms < HEARING_MS
+        return (self._tasks.monotonic_ms() - self._leads_since_ms < HEARING_MS
                 and any(node.state == "unknown" for node in world.nodes.values()))
 
     # ---- doing ----------------------------------------------------------------------------------
@@ -106,7 +105,7 @@ class Driver:
         if isinstance(action, StepTo):
             result = await self._metadata_log.propose(StepMove(
                 plan.plan_id, action.seq, action.attempt, int(action.phase), action.source,
-                action.reason[:REASON_MAX], wall_ms()))
+                action.reason[:REASON_MAX], self._tasks.wall_ms()))
             if result.code == Code.OK and result.value:
                 self._log.info("move", extra={
                     "plan": plan.plan_id[:12], "move": plan.moves[action.seq].move_id,
@@ -128,7 +127,7 @@ class Driver:
     async def _watch(self, plan: ActivePlan, world: World) -> None:
         """Pause the plan when something is wrong, and let it go on when nothing is any more."""
         why = safety.danger(plan, world)
-        now_ms = monotonic_ms()
+        now_ms = self._tasks.monotonic_ms()
         if why:
             self._calm_since_ms = None
             known = plan.state == PAUSED and plan.reason.split(":")[0] == why.split(":")[0]
@@ -146,6 +145,6 @@ class Driver:
                                          "reason": why})
         try:
             await self._metadata_log.propose(ControlPlan(
-                plan.plan_id, action, 0, why[:REASON_MAX], True, wall_ms()))
+                plan.plan_id, action, 0, why[:REASON_MAX], True, self._tasks.wall_ms()))
         except MultiRaftError as error:
             self._log.info("plan control waits", extra={"reason": str(error)})

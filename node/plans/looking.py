@@ -58,7 +58,7 @@ class Looking:
         return wire.PlanLookReply(
             tuple(groups), survey.disk_used_bytes,
             survey.disk_used_bytes + survey.disk_free_bytes, self._space.full,
-            survey.quarantined.count, self._latency.recent_ms(monotonic_ms()))
+            survey.damaged_voters, self._latency.recent_ms(monotonic_ms()))
 
     def _looked(self, status: GroupStatus) -> wire.LookedGroup:
         configuration = status.configuration

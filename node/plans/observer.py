@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-
-import trio
+from functools import partial
 
 from multiraft.errors import MultiRaftError
 from multiraft.wire.plans import (
@@ -20,9 +19,9 @@ from multiraft.wire.plans import (
     PlanLook,
     PlanLookReply,
 )
-from node.clock import monotonic_ms
 from node.plans.moves import Phase
 from node.plans.state import ActivePlan
+from node.plans.tasks import TASKS, Tasks
 from node.plans.world import UP, SeenNode, SeenPartition, World, member_of
 
 #: A node that does not answer within this is looked at again the next time, in seconds.
@@ -36,7 +35,9 @@ SLICE = 512
 class Observer:
     """``ask(peer, request)`` reaches any node, this one included."""
 
-    def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable]):
+    def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
+                 tasks: Tasks = TASKS):
+        self._tasks = tasks
         self._core = core
         self._metadata_log = metadata_log
         self._ask = ask
@@ -48,16 +49,15 @@ class Observer:
     async def look(self, groups: Iterable[int], partitions: Iterable[int] = ()) -> World:
         """Everything about these, and all nodes."""
         by_leader, unreachable = self._by_leader(groups)
-        now_ms = monotonic_ms()
+        now_ms = self._tasks.monotonic_ms()
         for node in self._state.table.nodes:
             told_ms = self._told.get(node, (0, None))[0]
             if self._core.node_state(node) == UP and now_ms - told_ms >= FACTS_MS:
                 by_leader.setdefault(node, [])
         seen: dict[int, LookedGroup] = {}
         leaders: dict[int, int] = {}
-        async with trio.open_nursery() as nursery:
-            for node, wanted in by_leader.items():
-                nursery.start_soon(self._look_at, node, wanted, seen, leaders, unreachable)
+        await self._tasks.together([partial(self._look_at, node, wanted, seen, leaders, unreachable)
+                                    for node, wanted in by_leader.items()])
         return World(self._nodes(), seen, leaders, unreachable, self._partitions(partitions),
                      await self._bare(), {}, {})
 
@@ -83,21 +83,24 @@ class Observer:
 
     async def _look_at(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
                        leaders: dict[int, int], unreachable: dict[int, str]) -> None:
-        why = f"node {node} did not answer"
-        with trio.move_on_after(ASK_S):
-            for at in range(0, max(1, len(wanted)), GROUPS_MAX):
-                reply = await self._asked(node, PlanLook(tuple(wanted[at:at + GROUPS_MAX])))
-                if isinstance(reply, str):
-                    why = reply
-                    break
-                self._told[node] = (monotonic_ms(), reply)
-                for group in reply.groups:
-                    seen[group.group] = group
-                    leaders[group.group] = node
-                why = f"node {node} does not lead it any more"
+        found = partial(self._answers, node, wanted, seen, leaders)
+        why = await self._tasks.within(ASK_S, found) or f"node {node} did not answer"
         for group in wanted:
             if group not in seen:
                 unreachable[group] = why
+
+    async def _answers(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
+                       leaders: dict[int, int]) -> str:
+        """Takes what a node tells; why there is nothing about the others."""
+        for at in range(0, max(1, len(wanted)), GROUPS_MAX):
+            reply = await self._asked(node, PlanLook(tuple(wanted[at:at + GROUPS_MAX])))
+            if isinstance(reply, str):
+                return reply
+            self._told[node] = (self._tasks.monotonic_ms(), reply)
+            for group in reply.groups:
+                seen[group.group] = group
+                leaders[group.group] = node
+        return f"node {node} does not lead it any more"
 
     async def _asked(self, node: int, request: PlanLook) -> PlanLookReply | str:
         """The answer, or why there is none.  Asked twice: a connection that was not used for a
@@ -145,7 +148,7 @@ class Observer:
         bare = []
         for group in range(len(state.table.replicas)):
             if group % SLICE == SLICE - 1:
-                await trio.lowlevel.checkpoint()
+                await self._tasks.checkpoint()
             voters = state.configuration(group).voters
             if 2 * sum(up.get(node, False) for node in voters) <= len(voters):
                 bare.append(group)
@@ -154,7 +157,7 @@ class Observer:
     # ---- how long -------------------------------------------------------------------------------
 
     def _waited(self, plan: ActivePlan) -> dict[int, int]:
-        now_ms = monotonic_ms()
+        now_ms = self._tasks.monotonic_ms()
         if plan.plan_id != self._plan_id:
             self._plan_id, self._phases, self._matches = plan.plan_id, {}, {}
         phases = {}
@@ -168,7 +171,7 @@ class Observer:
 
     def _still(self, plan: ActivePlan, world: World) -> dict[int, int]:
         """How long what catches up has not moved.  A pause of the plan does not count."""
-        now_ms = monotonic_ms()
+        now_ms = self._tasks.monotonic_ms()
         matches = {}
         for seq in plan.under_way:
             move = plan.moves[seq]

@@ -8,7 +8,7 @@ planned and what its learners lack now; they count as done when its replicas vot
 from __future__ import annotations
 
 from multiraft.wire import plans as wire
-from node.clock import monotonic_ms, wall_ms
+from node.clock import wall_ms
 from node.plans.moves import Phase
 from node.plans.state import ActivePlan, PlanTable
 from node.plans.world import World, member_of
@@ -36,14 +36,15 @@ class Meter:
         self._rate = 0.0
         self.waits: dict[int, str] = {}
 
-    def look(self, plan: ActivePlan, world: World, waits: dict[int, str]) -> None:
+    def look(self, plan: ActivePlan, world: World, waits: dict[int, str],
+             now_ms: int) -> None:
         """What was observed and decided.  O(moves)."""
         if plan.plan_id != self._plan_id:
             self._plan_id, self._lacking, self._before, self._rate = plan.plan_id, {}, None, 0.0
         self.waits = waits
         for seq in plan.under_way:
             self._note(plan, seq, world)
-        now_ms, done = monotonic_ms(), self.done(plan)
+        done = self.done(plan)
         if self._before is None:
             self._before = (now_ms, done)
         elif now_ms - self._before[0] >= RATE_MS:

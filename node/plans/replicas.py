@@ -128,7 +128,7 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     missing = [node for node in move.joining if node not in seen.learners]
     if missing:  # somebody took them away: they have to come back, there is no other way
         return _change(move, world, seen, seen.voters, (*seen.learners, *missing))
-    lacking = _lacking(move, seen)
+    lacking = _lacking(move, seen) or _bare(move, world)
     if lacking:
         return lacking
     successor = _successor(move, world, seen)
@@ -139,6 +139,15 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     kept = [node for node in move.leaving if world.is_up(node)] if plan.limits.grace_ms else []
     others = [node for node in seen.learners if node not in move.joining]
     return _change(move, world, seen, order_of(move, seen.voters), (*others, *kept))
+
+
+def _bare(move: PlannedMove, world: World) -> str:
+    """Why the group would stand still with its new voters; empty when it would not.  The old ones
+    have a majority, for somebody leads."""
+    lost = [node for node in move.new if not world.is_up(node)]
+    if 2 * len(lost) < len(move.new):
+        return ""
+    return f"{_nodes(lost)} not up: the new voters would have no majority"
 
 
 def _successor(move: PlannedMove, world: World, seen: LookedGroup) -> int:

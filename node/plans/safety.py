@@ -5,9 +5,11 @@ none; a function of the plan and what is observed.  A plan that was paused by su
 by itself when there has been none for ``CALM_MS``; one that an operator paused does not.
 
 Which reasons: a group without a majority; a node that is down, so that its groups lack a replica
-without a plan; a damaged replica; a disk above the cap on a node that receives; appends that take
-too long.  A repair is there because a node is down and replicas are missing, so that these do not
-stop it, and the nodes that a plan empties because they are dead stop nobody.
+without a plan; a damaged replica that votes (one that only learns is perhaps what a move brings,
+and would wait for its entries until the pause is over); a disk above the cap on a node that
+receives; appends that take too long.  A repair is there because a node is down and replicas are
+missing, so that these do not stop it, and the nodes that a plan empties because they are dead stop
+nobody.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class SeenNode(NamedTuple):
     intent: str
     disk_permille: int | None = None
     disk_full: bool = False
-    damaged: int = 0  # replicas that are quarantined
+    damaged: int = 0  # replicas that are quarantined and vote
     commit_ms: int = -1
 
 

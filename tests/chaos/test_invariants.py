@@ -8,8 +8,9 @@ from chaos.simulator.invariants import ALL, HOOKS, Violation
 from chaos.simulator.model import NO_HARD_STATE, GroupModel
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from chaos.simulator.witness import Witness
-from multiraft import core
+from multiraft import core, marks
 from multiraft.messages import Append, AppendReply, Status, VoteReply, VoteRequest
+from multiraft.openings import open_payload
 from multiraft.ready import GroupWrite, Writes
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -27,6 +28,10 @@ class History:
 
     def noop(self, index, term):
         return Entry(EntryKind.NOOP, 1, 1, term, index)
+
+    def opening(self, index, term):
+        return Entry(EntryKind.PARTITION_OPEN, 1, 1, term, index, PARTITION,
+                     payload=open_payload(1))
 
     def data(self, index, term, base_offset, sequence=0, value=b"v", epoch=0):
         builder = core.BatchBuilder(1 << 16)
@@ -74,17 +79,18 @@ def broken(name):
 def committed_history():
     """n1 leads term 1; an open partition's first batch is committed."""
     history = History().term(1)
-    noop, data = history.noop(1, 1), history.data(2, 1, 0)
-    history.write(1, noop, data).append(1, 2, 1).write(2, noop, data).append(1, 2, 1, commit=2)
-    return history, noop, data
+    opening, data = history.opening(1, 1), history.data(2, 1, 0)
+    history.write(1, opening, data).append(1, 2, 1).write(2, opening, data)
+    history.append(1, 2, 1, commit=2)
+    return history, opening, data
 
 
 def test_a_sound_history_holds():
-    history, noop, data = committed_history()
+    history, opening, data = committed_history()
     history.acknowledge(2, 1, 1, match=2)
     history.witness.committed(1, 1, 1, 2)
-    history.write(3, noop, data)
-    history.recover(2, noop, data, hard_state=HardState(1, 1))
+    history.write(3, opening, data)
+    history.recover(2, opening, data, hard_state=HardState(1, 1))
 
 
 def test_two_leaders_in_one_term():
@@ -153,8 +159,8 @@ def test_a_leader_without_a_committed_entry():
 
 
 def test_a_committed_entry_replaced():
-    history, noop, _ = committed_history()
-    history.term(2, 3, vote=3).write(3, noop, history.noop(2, 2))
+    history, opening, _ = committed_history()
+    history.term(2, 3, vote=3).write(3, opening, history.noop(2, 2))
     with broken("CommittedNeverChanges"):
         history.witness.committed(3, 1, 1, 2)
 
@@ -179,6 +185,17 @@ def test_an_acknowledgement_before_the_disk():
         history.acknowledge(2, 1, 1, match=1)
 
 
+def test_an_acknowledgement_of_a_replica_that_was_removed_meanwhile():
+    history = History().term(1).write(1, History().noop(1, 1)).write(2, History().noop(1, 1))
+    mark = marks.tombstone(1, 1, marks.Tombstone(HardState(1, 1), 1, 1))
+    removal = Writes(99, (GroupWrite(1, 1, 0, (), None, mark),))
+    history.witness.staged(2, removal)
+    history.witness.durable(2, removal)
+    history.acknowledge(2, 1, 1, match=1)  # it waited for the same sync
+    with broken("AcknowledgedIsDurable"):
+        history.acknowledge(2, 1, 1, match=2)
+
+
 def test_an_acknowledgement_of_another_log():
     history = History().term(1, 2).write(2, History().noop(1, 1)).term(2, 1)
     history.write(1, History().noop(1, 2)).append(1, 2, 2)
@@ -193,9 +210,9 @@ def test_entries_applied_out_of_order():
 
 
 def test_a_durable_entry_lost_by_a_restart():
-    history, noop, _ = committed_history()
+    history, opening, _ = committed_history()
     with broken("DurableSurvives"):
-        history.recover(1, noop, hard_state=HardState(1, 1))
+        history.recover(1, opening, hard_state=HardState(1, 1))
 
 
 def test_a_write_in_flight_survives_as_a_prefix():
@@ -208,7 +225,14 @@ def test_a_write_in_flight_survives_as_a_prefix():
 
 def test_a_hole_in_the_offsets():
     history = History().term(1)
-    data = history.data(1, 1, base_offset=5)
+    opening, data = history.opening(1, 1), history.data(2, 1, base_offset=5)
+    with broken("OffsetsDense"):
+        history.write(1, opening, data).write(2, opening, data).append(1, 2, 1, commit=2)
+
+
+def test_a_batch_of_a_partition_that_is_not_open():
+    history = History().term(1)
+    data = history.data(1, 1, base_offset=0)
     with broken("OffsetsDense"):
         history.write(1, data).write(2, data).append(1, 2, 1, commit=1)
 

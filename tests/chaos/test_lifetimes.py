@@ -41,6 +41,18 @@ def wiped_world() -> tuple[World, int, int]:
     return running, 2, 4
 
 
+def test_who_lives_on_is_known_when_a_node_cannot_start_any_more():
+    running, lost, new = wiped_world()
+    running.run_for(20_000)
+    node = running.nodes[1]
+    node.rot_identity(10, 3)
+    node.crash(False)
+    live = running.heal()
+    assert lost not in live and 1 not in live and live == [3, new, new + 1]
+    running.run_for(20_000)
+    assert running.wipes.is_done
+
+
 def test_a_new_node_is_a_voter_where_the_lost_one_was():
     running, lost, new = wiped_world()
     assert not running.wipes.may_wipe(running.nodes[1])  # one at a time

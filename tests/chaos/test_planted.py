@@ -82,7 +82,8 @@ def test_a_planted_bug_is_caught_by_a_script(name):
 
 
 @pytest.mark.parametrize("name", [each.name for each in BUGS.values()
-                                  if each.layer in (bug.TESTS, bug.SIMULATOR)])
+                                  if each.layer in (bug.TESTS, bug.CHECKERS,
+                                                   bug.SIMULATOR)])
 def test_a_planted_bug_is_caught_by_its_layer(name):
     finding = proofs.prove(BUGS[name], BUGS[name].layer)
     assert finding.caught, f"{name} ({BUGS[name].why}) was not caught by {finding.by}"

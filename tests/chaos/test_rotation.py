@@ -33,7 +33,7 @@ class Recorder:
         return False  # nobody is asked who leads
 
     def __getattr__(self, name: str):
-        def note(*arguments):
+        def note(*arguments, timeout_s=0.0):
             self.asked.append((name, *arguments))
             if name in self._refused:
                 raise BackendError(f"{name} is refused")

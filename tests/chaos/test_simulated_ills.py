@@ -16,6 +16,7 @@ from chaos.simulator.events import EventQueue
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.network import Network
 from chaos.simulator.parameters import Parameters
+from chaos.simulator.state_group import Chunk, Download
 from chaos.simulator.world import World
 
 
@@ -290,6 +291,15 @@ def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
     assert made.faults["snapshot-installed"] >= 1
     assert away.state.version > 0
     finish(made)
+
+
+def test_what_another_leader_made_of_the_same_commands_is_fetched_from_its_start():
+    node = running(3).nodes[1]
+    node._download = Download(5, 1, 100, 7, b"a part")
+    node._take_chunk(2, Chunk(5, 1, 100, 8, 6, b"of another one"))
+    assert node._download == Download(5, 1, 100, 8, b"")
+    node._take_chunk(2, Chunk(5, 1, 100, 8, 0, b"from its start"))
+    assert node._download.data == b"from its start"
 
 
 def test_members_change_while_disks_rot():

@@ -257,6 +257,19 @@ def test_a_buffer_that_is_none_is_refused_before_anything_is_written(twin, file)
     assert content(file) == b""
 
 
+@pytest.mark.parametrize("size", [0, 1, 3 << 20])
+def test_unset_memory_is_a_bytearray_of_that_size(twin, size):
+    memory = twin.unset_memory(size)
+    assert type(memory) is bytearray and len(memory) == size
+    memory[:] = b"x" * size
+    assert memory == b"x" * size
+
+
+def test_unset_memory_of_a_negative_size_is_refused(twin):
+    with pytest.raises(ValueError, match="size=-1 is negative"):
+        twin.unset_memory(-1)
+
+
 # ---- DiskQueue ---------------------------------------------------------------------------------
 
 class Worker:

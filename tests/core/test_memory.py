@@ -31,6 +31,7 @@ def work(lane: bytes, broken: bytes) -> None:
     _core.parse_entries(b"".join(buffers))
     _core.scan_entries(lane, 0, 0)
     _core.find_entry(lane, 1)
+    _core.unset_memory(1 << 20)
     for function in (_core.check_batch, _core.parse_entries, _core.split_batches):
         with pytest.raises(CodecError):
             function(broken)

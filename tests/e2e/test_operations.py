@@ -20,6 +20,10 @@ NODES = 5
 BLOCK_S = 240.0
 #: Blocks that have to be run at least: the page is not to be silenced one by one.
 RUN_MIN = 8
+#: What a person would look at where a cluster does not become well.
+STATE = """(multiraft cluster status
+for group in 0 1 2; do multiraft group describe $group; done
+tail -n 60 dev-cluster/node-*/log) 2>&1 || true"""
 
 
 def test_the_page_is_made_of_lines_that_are_typed():
@@ -42,9 +46,17 @@ def shell(tmp_path):
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"),
                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
-    def run(script: str) -> str:
-        done = subprocess.run(["bash", "-o", "pipefail", "-ec", script], cwd=tmp_path, env=environ,
+    def bash(script: str) -> subprocess.CompletedProcess:
+        return subprocess.run(["bash", "-o", "pipefail", "-ec", script], cwd=tmp_path, env=environ,
                               capture_output=True, text=True, timeout=BLOCK_S)
+
+    def run(script: str) -> str:
+        try:
+            done = bash(script)
+        except subprocess.TimeoutExpired as late:
+            said = b"".join(each or b"" for each in (late.stdout, late.stderr)).decode()
+            raise AssertionError(f"after {BLOCK_S:.0f} s:\n{script}\n{said}\n"
+                                 f"{bash(STATE).stdout}") from None
         assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

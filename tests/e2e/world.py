@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UP_S = 60.0
 WAIT_S = 20.0
 POLL_S = 0.05
-LOG_LINES = 40
+LOG_LINES = 150
 
 T = TypeVar("T")
 
@@ -153,7 +153,9 @@ def node_command(config: Path, action: str = "start", *options: str) -> list[str
     """As ``multiraft dev`` starts a node; with the bugs that are planted in this run of the
     tests, if there are any (``chaos.planted.plugin``)."""
     if not plugin.active():
-        return dev_process.node_command(config, action, *options)
+        # Who led and followed whom, and why, stands in the report of a failure.
+        verbose = ("--log-level", "debug") if action == "start" else ()
+        return dev_process.node_command(config, action, *verbose, *options)
     return launcher.command_line(["node", action, "--config", str(config), *options],
                                  plugin.active())
 

@@ -42,7 +42,7 @@ class World:
         self.space = (1, 2, 3)
         self.looked: list[int] = []
         core = SimpleNamespace(
-            groups=lambda: tuple(self.statuses), status=self.status,
+            node=1, groups=lambda: tuple(self.statuses), status=self.status,
             node_state=lambda node: "down" if node in down else "up")
         store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1))
         self.surveying = Surveying(core, store, LAG_MAX, lambda: self.space)
@@ -85,6 +85,10 @@ def test_a_follower_without_a_leader_or_with_one_that_is_down_has_none():
 
 
 def test_a_quarantined_replica_is_that_and_behind():
+    learns = Configuration((2, 3), (1,))
+    of_voters = [taken(status(quarantined="bit rot", configuration=configuration)).damaged_voters
+                 for configuration in (Configuration((1, 2)), learns, Configuration(()))]
+    assert of_voters == [1, 0, 0]
     found = taken(status(quarantined="bit rot"))
     assert (found.quarantined.groups, found.behind.groups) == ([1], [1])
     assert found.leaderless.count == 0

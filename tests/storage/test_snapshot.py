@@ -7,7 +7,10 @@ import random
 import pytest
 
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from multiraft import marks
 from multiraft.errors import Compacted
+from multiraft.marks import Tombstone
+from multiraft.ready import GroupWrite
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -78,6 +81,34 @@ def check_installed(store, index: int) -> None:
 def check_other(store) -> None:
     assert store.groups[OTHER].bounds == LogBounds(1, 0, 2)
     assert store.tails[OTHER].next_offset(20) == 1
+
+
+def buried() -> GroupWrite:
+    left = Tombstone(HardState(3, 2), 9, 0)
+    return GroupWrite(GROUP, 1, 0, (), None, marks.tombstone(GROUP, 1, left))
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_replica_that_was_removed_is_installed_for_good(simulated, sealed):
+    """Nothing of its new life is in the lane when the term is that of its tombstone: the snapshot
+    alone says that it lives.  Seed 90106790299."""
+    store, rounds = with_logs(simulated)
+    rounds.run(buried())
+    store.create_group(GROUP, 1, Configuration(()))
+    install(store, 7)
+    if sealed:
+        seal(store)
+    for _ in range(2):
+        store.close()
+        store = open_store(simulated, DIRECTORY)
+        assert not store.is_removed(GROUP)
+        check_installed(store, 7)
+        assert store.groups[GROUP].hard_state == HardState(3, 2)
+    rounds = Rounds(store)
+    rounds.run(buried())
+    store.close()
+    store = open_store(simulated, DIRECTORY)
+    assert store.is_removed(GROUP), "and it can be removed again"
 
 
 @pytest.mark.parametrize("index", [3, 5, 40])

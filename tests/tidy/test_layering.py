@@ -40,9 +40,17 @@ class Layer(NamedTuple):
     excused: dict[str, tuple[str, ...]]  # file -> what it alone may import, for the reason there
 
 
-#: The one part of ``node`` that is a function of state and command: the simulator drives it as it
-#: does ``multiraft`` (docs/decisions/0026).
-METADATA_OF_NODE = ("node.metadata", "node.metadata_commands")
+#: What the simulator drives of ``node`` as it does ``multiraft`` (docs/decisions/0026): the
+#: metadata state machine, and the tasks that take everything they await from whoever wires them.
+DRIVEN_OF_NODE = {
+    "chaos/simulator/metadata.py": ("node.metadata", "node.metadata_commands",
+                                    "node.metadata_result", "node.openings"),
+    "chaos/simulator/switching.py": ("node.metadata_chains", "node.metadata_commands",
+                                     "node.switching"),
+    "chaos/simulator/planning.py": ("node.metadata_commands", "node.metadata_result",
+                                    "node.plans.driver", "node.plans.looking",
+                                    "node.plans.pacing"),
+}
 
 
 LAYERS = (
@@ -72,7 +80,7 @@ LAYERS = (
           ("chaos.**", "multiraft.**", "placement.**", "admin_cli.process_table"),
           ("sortedcontainers", "click", "rich", "trio"), (),
           {"chaos/backends/containers.py": ("docker", "testcontainers"),
-           "chaos/simulator/metadata.py": METADATA_OF_NODE,
+           **DRIVEN_OF_NODE,
            "chaos/report/build.py": ("jinja2",),
            "chaos/report/charts.py": ("matplotlib", "numpy"),
            "chaos/report/lanes.py": ("numpy",),
@@ -216,7 +224,7 @@ def test_every_import_is_allowed_by_its_layer():
     tree.complain("imports against docs/architecture.md:", complaints)
 
 
-DRIVEN = {("chaos/simulator/metadata.py", module) for module in METADATA_OF_NODE}
+DRIVEN = {(name, module) for name, modules in DRIVEN_OF_NODE.items() for module in modules}
 
 
 def test_nothing_imports_node():

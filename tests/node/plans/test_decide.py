@@ -161,6 +161,21 @@ def test_what_waits_says_why():
                            2: "group 2 is in the middle of a change of members"}
 
 
+def test_voters_are_not_exchanged_for_some_of_which_most_are_down():
+    made = cluster()
+    made.apply(plan(change(1, new=(2, 3, 4))))
+    while made.table.active.records[1].phase is not Phase.JOINT:
+        made.look(faults=False)
+    assert made.groups[1].voters == (1, 2, 3) and not made.groups[1].outgoing
+    made.up -= {3, 4}
+    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    assert found.actions == []
+    assert found.waits == {1: "nodes 3, 4 are not up: the new voters would have no majority"}
+    made.up |= {3, 4}
+    made.finish()
+    assert {*made.groups[1].voters} == {2, 3, 4}
+
+
 # ---- properties ---------------------------------------------------------------------------------
 
 

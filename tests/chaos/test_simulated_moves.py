@@ -1,0 +1,187 @@
+"""Partitions that are switched and plans that are carried out in the simulator: that it happens,
+under all faults, and that what must hold of it is looked at."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from chaos.checkers import check
+from chaos.planted.bug import Bug, Seeds, planted
+from chaos.simulator import world
+from chaos.simulator.fibres import Pending, start, together
+from chaos.simulator.parameters import FAULT_KINDS, Parameters
+from chaos.simulator.planning import Planning
+from chaos.simulator.recording import Recording
+from chaos.simulator.world import Result, World
+from multiraft.errors import ProposalError
+from node.plans.moves import Phase
+
+FAULTS = ("kill", "transfer", "isolate-leader", "crash-midway", "partition-one", "pause",
+          "power-loss", "channel-cut")
+TOPICS = ("topic-create", "topic-delete", "topic-recreate")
+
+
+def moving(seed: int, *kinds: str, nodes: int | None = None) -> Parameters:
+    drawn = Parameters.draw(seed, nodes, groups=6, safety_ms=30_000)
+    return dataclasses.replace(drawn, faults=kinds, fault_interval_ms=400)
+
+
+def run_all(seeds, *kinds: str, nodes: int | None = None) -> list[Result]:
+    results = [world.run(moving(seed, *kinds, nodes=nodes)) for seed in seeds]
+    assert [f"seed {result.seed}: {result.failure}" for result in results if result.failure] == []
+    return results
+
+
+def summed(results: list[Result]) -> Counter[str]:
+    return sum((result.marks for result in results), Counter())
+
+
+def test_partitions_go_on_in_other_groups_under_faults():
+    results = run_all(range(1, 5), "switch", "switch", *TOPICS, *FAULTS)
+    assert sum(result.faults["switch"] for result in results) > 20
+    assert all(sum(result.faults[kind] for result in results) for kind in TOPICS)
+    assert summed(results)["switched"] >= 8
+    assert summed(results)["switch waits"] > 0, "nothing ever stood in the way of one"
+
+
+def test_plans_are_carried_out_cancelled_and_superseded_under_faults():
+    results = run_all(range(1, 7), "plan", "plan", *FAULTS, nodes=5)
+    marks = summed(results)
+    for phase in ("learning", "joint", "grace", "done", "undoing", "cancelled", "transferring",
+                  "switching"):
+        assert marks[f"moves {phase}"], f"no move was ever {phase}: {marks}"
+    assert len({result.digest for result in results}) == len(results)
+
+
+def test_whoever_moves_something_dies_at_every_step_and_others_go_on():
+    phases = (Phase.TRANSFERRING, Phase.SWITCHING, Phase.LEARNING, Phase.JOINT, Phase.GRACE,
+              Phase.DONE)
+    missing = {"asking for consent", "handing over a seal", "opening", "publishing", "PlanChange",
+               "PlanTransfer", "DecideSwitch", *(f"StepMove {int(phase)}" for phase in phases)}
+    marks = Counter()
+    for seed in range(1, 31):
+        marks += summed(run_all([seed], "plan", "plan", "switch", *["mover-crash"] * 6, nodes=5))
+        missing -= {mark.removeprefix("dies at ") for mark in marks}
+        if not missing:
+            break
+    assert not missing
+    assert marks["moves done"] > 5 and marks["switched"] > 5
+
+
+def test_a_change_that_comes_once_more_later_changes_nothing(monkeypatch):
+    once = Planning._change
+
+    async def twice(self, request):
+        self._node.later(500_000, lambda: start(once(self, request), self._node.later))
+        return await once(self, request)
+
+    monkeypatch.setattr(Planning, "_change", twice)
+    marks = summed(run_all(range(1, 3), "plan", "plan", nodes=5))
+    assert marks["plan changes"] > 10
+
+
+def test_moves_leave_one_trace_whatever_the_hash_seed():
+    program = ("from chaos.simulator import world\n"
+               "from tests.chaos.test_simulated_moves import TOPICS, moving\n"
+               "kinds = ('plan', 'plan', 'switch', 'switch', 'mover-crash', *TOPICS)\n"
+               "result = world.run(moving(5, *kinds, nodes=5))\n"
+               "print(result.digest, result.failure, sorted(result.marks.items()))\n")
+    said = [subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2],
+                           env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True,
+                           text=True, check=True).stdout for hash_seed in ("0", "4711")]
+    assert said[0] == said[1] and "moves done" in said[0] and "switched" in said[0]
+
+
+def test_the_checkers_agree_about_a_partition_that_moved():
+    recording = Recording()
+    result = world.run(moving(2, "switch", "switch", "kill", "isolate-leader"), history=recording)
+    assert result.failure == "" and result.marks["switched"] >= 3
+    assert check(recording.finish()).anomalies == []
+
+
+def test_a_chain_is_read_over_all_its_groups_at_the_end():
+    running = World(moving(3, "switch", "kill"))
+    running.run()
+    extents = running.topics.extents()
+    chains = Counter(extent.partition for extent in extents)
+    assert max(chains.values()) > 2
+    for before, after in zip(extents, extents[1:]):
+        assert before.partition != after.partition or before.end == after.start
+    read = [end for node in running.nodes.values() if node.is_up
+            for _, end in node.read_everything(extents)]
+    assert sum(read) > 0
+
+
+def test_all_seeds_may_draw_them():
+    drawn = [Parameters.draw(seed).faults for seed in range(200)]
+    for kind in ("switch", "plan"):
+        assert kind in FAULT_KINDS
+        assert 20 < sum(kind in faults for faults in drawn) < 180
+    assert not any("plan" in faults and {"wipe", "rot-identity"} & {*faults} for faults in drawn)
+
+
+# ---- what must hold is looked at ----------------------------------------------------------------
+
+
+def broken(bug: Bug, *kinds: str) -> str:
+    with planted(bug):
+        return " ".join(world.run(moving(seed, *kinds)).failure for seed in range(1, 5))
+
+
+@pytest.mark.parametrize("old, new, found", [
+    # The next group begins one offset too late: a hole.
+    ("open_payload(sealed.epoch + 1, sealed.end_offset,",
+     "open_payload(sealed.epoch + 1, sealed.end_offset + 1,", "goes on at"),
+    # Stamps of the next group begin anew.
+    ("base = max(0, sealed.leader_epoch + 1 - term)", "base = 0", "stamps from")])
+def test_what_the_next_group_begins_with_is_compared(old, new, found):
+    bug = Bug("begins-elsewhere", "multiraft.openings", "continue_payload", old, new, "", Seeds())
+    assert "ExtentsFollow: partition" in (said := broken(bug, "switch")) and found in said
+
+
+def test_voters_that_change_in_one_step_are_noticed():
+    bug = Bug("one-step", "multiraft.membership", "entered", "learners, configuration.voters)",
+              "learners)", "", Seeds())
+    with planted(bug):
+        failures = [world.run(moving(seed, "plan", "plan", nodes=5)).failure
+                    for seed in range(1, 4)]
+    assert any("VotersChangeJointly" in failure for failure in failures), failures
+
+
+# ---- fibres -------------------------------------------------------------------------------------
+
+
+def test_a_fibre_goes_on_when_what_it_waits_for_is_settled_and_never_inside_that_call():
+    events, said = [], []
+
+    def later(_delay_us, callback, *arguments):
+        events.append(lambda: callback(*arguments))
+
+    async def waits(pending: Pending) -> str:
+        said.append(await pending)
+        return "over"
+
+    first, second = Pending(), Pending()
+    start(waits(first), later, lambda value, error: said.append((value, error)))
+    first.settle("settled")
+    first.settle("again")
+    assert said == [] and len(events) == 1
+    events.pop()()
+    assert said == ["settled", ("over", None)]
+
+    async def both() -> None:
+        await together([lambda: waits(first), lambda: waits(second)], later)
+
+    start(both(), later, lambda value, error: said.append(error))
+    error = ProposalError("no")
+    second.fail(error)
+    while events:
+        events.pop(0)()
+    assert said[2:] == ["settled", error]

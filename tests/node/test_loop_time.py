@@ -1,0 +1,30 @@
+"""What is said to consensus is dated by the turn of the loop, not by the last round."""
+
+from __future__ import annotations
+
+import trio
+
+from node.clock import monotonic_ms
+from node.loop_time import LoopTime
+
+SILENCE_MS = 30
+
+
+class Core:
+    def __init__(self):
+        self.now_ms = 0
+
+    def it_is(self, now_ms):
+        assert now_ms >= self.now_ms
+        self.now_ms = now_ms
+
+
+def test_after_a_silence_it_is_later():
+    core = Core()
+
+    async def main():
+        began_ms = monotonic_ms()
+        await trio.sleep(SILENCE_MS / 1000)
+        assert began_ms + SILENCE_MS - 1 <= core.now_ms <= monotonic_ms()
+
+    trio.run(main, instruments=[LoopTime(core)])

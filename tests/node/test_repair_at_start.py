@@ -1,0 +1,42 @@
+"""Which replicas a node repairs from its start on."""
+
+from __future__ import annotations
+
+from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.identity import Identity
+from multiraft.storage.store import Store
+from multiraft.types import Configuration
+from node.config import parse
+from tests.node.harness import make_node, one_node_table
+from tests.storage.world import Rounds, noop_entry, write
+
+DAMAGED_GROUP, GROUPS = 1, {0, 1, 2}
+
+
+def damage(path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 16
+    path.write_bytes(bytes(data))
+
+
+def test_a_replica_of_which_nothing_stands_in_a_damaged_lane_is_repaired_too(tmp_path):
+    """What is lost may have been its, so it starts in doubt; a node that did not look at it again
+    kept it out for ever, where a group had no entry yet when its node went down."""
+    config = parse(one_node_table(), tmp_path)
+    store = Store.open(str(config.data_dir), RealFilesystem(),
+                       Identity(config.cluster_id, config.node.id, 1))
+    store.create_group(DAMAGED_GROUP, 1, Configuration((1,)))
+    rounds = Rounds(store)
+    for index in (1, 2, 3):
+        rounds.run(write(DAMAGED_GROUP, noop_entry(DAMAGED_GROUP, index, 1)))
+    position = store._logs[DAMAGED_GROUP].index.position(1)
+    store.close()
+    segment, = (config.data_dir / "lane-0").glob("*.segment")
+    damage(segment, position + 30)
+
+    node = make_node(config)
+    try:
+        assert {group for group in GROUPS if node.core.status(group).quarantined} == GROUPS
+        assert node.repairer.groups == GROUPS
+    finally:
+        node.close()
