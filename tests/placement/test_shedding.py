@@ -99,6 +99,11 @@ def test_a_giant_leaves_its_share_to_the_others():
     assert shares.share == (5, 5, 5) and shares.level_ppm == 150_000
 
 
+def test_where_all_load_is_in_giants_an_empty_bin_may_take_the_least_of_them():
+    shares = equal([[50, 33, 3], [], [], []])
+    assert shares.share == (3, 3, 3, 3)
+
+
 def test_pigeons_share_holes():
     shares = equal([[10, 10], [10], [10]])
     assert (shares.bound, shares.bound_ppm) == ("pigeonhole", 1_500_000)
