@@ -5,9 +5,9 @@ it, so that nothing has to be measured while nobody plans.  It raises ``CommandF
 missing before anything is computed.  ``requested`` turns a plan into what is carried out.
 
 What it knows of loads: a group's bytes are its log's, its ingress what was appended to it within
-the window; a partition's share of that is its share of the records.  What readers fetch is not
-counted per group, so ``read`` is 0 and egress counts replication alone.  A node that is down is
-dead only when the caller says so (``--scope repair``): a node that restarts is not.
+the window, and what was fetched of it from its leader is what it is read.  A partition's share of
+both is its share of the records that were appended.  A node that is down is dead only when the
+caller says so (``--scope repair``): a node that restarts is not.
 """
 
 from __future__ import annotations
@@ -98,10 +98,14 @@ def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Tol
         for group, load in told.groups.items():
             old = before[node].groups.get(group)
             ms = max(1, told.taken_ms - before[node].taken_ms)
-            ingress = max(0, load.bytes - old.bytes) * 1000 // ms if old is not None else 0
+            # Nothing is known of a group that another node led when the window began.
+            ingress, read = (0, 0) if old is None else (
+                max(0, load.bytes - old.bytes) * 1000 // ms,
+                max(0, load.read_bytes - old.read_bytes) * 1000 // ms)
             rows[group] = cluster.GroupRow(
                 group, load.incarnation, load.conf_index, load.voters, node,
-                _own_learners(group, load.learners), load.in_joint, load.bytes, ingress)
+                _own_learners(group, load.learners), load.in_joint, load.bytes, ingress,
+                read)
     for row in client.group_list():
         if row.group not in rows:
             rows[row.group] = cluster.GroupRow(
@@ -139,7 +143,8 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
         totals[row.group] = totals.get(row.group, 0) + records
     return [cluster.PartitionRow(
         row.incarnation, row.topic, row.partition, row.group, row.epoch, row.links,
-        groups[row.group].ingress * records // max(1, totals[row.group]))
+        groups[row.group].ingress * records // max(1, totals[row.group]),
+        groups[row.group].read * records // max(1, totals[row.group]))
         for row, records in grown.values() if records or row.group in keep]
 
 
