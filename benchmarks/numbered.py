@@ -23,11 +23,11 @@ from benchmarks.processes import BenchmarkError
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
-RECORD_BYTES = 1024
+RECORD_BYTES = 256
 NUMBER_BYTES = 8
-BATCH_BYTES = 256 << 10
+BATCH_BYTES = 4 << 10
 #: Records handed to the producer at once when it is not paced.
-HANDFUL = 1000
+HANDFUL = 500
 #: How often a paced process gives what is due, in seconds.
 TURN_S = 0.005
 ANSWER_S = 60.0
@@ -194,6 +194,7 @@ def _run(pipe: Pipe, addresses: tuple[str, ...], topic: str, partitions: int, by
             now_s = time.monotonic()
             count = int((now_s - due_s) * bytes_per_s / RECORD_BYTES)
             if count:
+                count = min(count, HANDFUL)  # after a stall, what is due is made up for in turns
                 due_s += count * RECORD_BYTES / bytes_per_s
                 appender.give(count)
             appender.idle(max(0.001, TURN_S - (time.monotonic() - now_s)))

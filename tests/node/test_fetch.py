@@ -74,7 +74,7 @@ async def test_a_poll_waits_for_as_many_bytes_as_it_asked_for(tmp_path):
 
 
 @in_trio
-async def test_what_is_read_of_a_group_is_counted_when_it_is_served_and_told_with_its_load(tmp_path):
+async def test_what_is_read_of_a_group_counts_when_it_is_served_and_is_told(tmp_path):
     async with (serving(tmp_path) as node, await Client.open(node) as reader,
                 await Client.open(node) as writer):
         topic = await writer.create("t")
