@@ -31,7 +31,7 @@ test: $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m ruff check .
 	$(PY) -m pytest --import-mode=importlib -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-demo: $(VENV)/.built-demo  ## three nodes, a real data set, a killed leader, nothing lost
+demo: $(VENV)/.built-demo  ## three nodes, real data, a killed leader, a plan, nothing lost
 	$(PY) demo/flights.py $(ARGS)
 
 bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the machine can do at all

@@ -66,7 +66,8 @@ def cluster_status(client: Any) -> dict[str, Any]:
     led = collections.Counter(row.leader for row in rows)
     return {
         "cluster": status.cluster.hex(), "metadata_leader": status.metadata_leader or None,
-        "groups": status.groups, "replication_factor": status.replication_factor,
+        "groups": status.groups, "growing_to": _growing_to(status.groups, rows),
+        "replication_factor": status.replication_factor,
         "topics": status.topics, "partitions": status.partitions,
         "nodes": [{"id": node.id, "state": node.state, "rack": node.rack,
                    "client_address": node.client_address, "peer_address": node.peer_address,
@@ -79,6 +80,12 @@ def cluster_status(client: Any) -> dict[str, Any]:
         "under_replicated_groups": _under_replicated(status.nodes, rows, told.values()),
         "quarantined_groups": _named(told.values(), "quarantined"),
     }
+
+
+def _growing_to(pool_size: int, rows: Sequence[connection.GroupRow]) -> int | None:
+    """The size that the pool is growing to: its new groups are there before topics use them."""
+    last = max((row.group for row in rows), default=0)
+    return last if last > pool_size else None
 
 
 def _of_node(status: dict) -> dict[str, Any]:

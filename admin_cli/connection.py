@@ -266,13 +266,17 @@ def node_ready(connect: Connect, address: str) -> bool:
         return False
 
 
-def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> int:
-    """How many of ``total`` groups have no leader that the cluster knows of."""
+def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> tuple[int, int]:
+    """How many groups have no leader that the cluster knows of, and how many there are: ``total``
+    when it was made, more when its pool grew."""
     try:
         with connect(addresses) as client:
-            return total - sum(row.leader is not None for row in groups(client))
+            client.catch_up()
+            rows = groups(client)
     except (MultiRaftError, OSError):
-        return total
+        return total, total
+    total = max(total, len(rows))
+    return total - sum(row.leader is not None for row in rows), total
 
 
 # -- appending ------------------------------------------------------------------------------------

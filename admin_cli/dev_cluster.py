@@ -312,7 +312,7 @@ class DevCluster:
         """Waits until every group, the metadata group too, has a leader."""
         total = record.groups + 1
         while True:
-            missing = leaderless_groups(self._connect, self.addresses, total)
+            missing, total = leaderless_groups(self._connect, self.addresses, total)
             self._report("groups with a leader", total - missing, total)
             if missing == 0:
                 return

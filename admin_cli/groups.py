@@ -16,6 +16,7 @@ from admin_cli.failures import CommandFailed, ExitCode, NotFound
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
+from admin_cli.pool import pool
 from admin_cli.session import Session
 from admin_cli.status_view import print_group
 
@@ -27,7 +28,10 @@ PATIENCE_S = 60.0
 
 @click.group(cls=HelpfulGroup)
 def group() -> None:
-    """The Raft groups: who leads them, who their members are."""
+    """The Raft groups: who leads them, who their members are, how many there are."""
+
+
+group.add_command(pool)
 
 
 @group.command("list")
@@ -37,13 +41,16 @@ def group() -> None:
 def list_(session: Session, as_json: bool) -> None:
     """List the groups; group 0 is the metadata group."""
     with connection.open_session(session) as client:
-        rows = connection.groups(client)
+        rows, pool_size = connection.groups(client), client.pool_status().pool_size
     if as_json:
-        print_json({"groups": [row._asdict() for row in rows]})
+        print_json({"groups": [row._asdict() for row in rows], "pool_size": pool_size})
         return
     print_table(("group", "leader", "term", "voters", "learners"),
                 [(row.group, row.leader, row.term, ", ".join(map(str, row.voters)),
                   ", ".join(map(str, row.learners)) or None) for row in rows])
+    if rows and rows[-1].group > pool_size:
+        note(f"Groups {pool_size + 1} to {rows[-1].group} are new: topics do not use them yet "
+             f"(`multiraft group pool show`).")
 
 
 @group.command()

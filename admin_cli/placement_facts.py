@@ -29,6 +29,12 @@ def placements(client: Any, topic: str, partition: int | None) -> list[dict[str,
             if partition in (None, row.partition)]
 
 
+def topic_groups(client: Any, topic: str) -> dict[int, tuple[int, int]]:
+    """Partition -> its incarnation, and the group that takes its appends."""
+    return {row.partition: (row.incarnation, row.links[-1].group)
+            for row in client.explain_placement(topic)}
+
+
 def _placement(client: Any, row: Any, leaders: dict[int, int]) -> dict[str, Any]:
     ends = [link.start_offset for link in row.links[1:]] + [None]
     links = [{"epoch": link.epoch, "group": link.group, "start_offset": link.start_offset,

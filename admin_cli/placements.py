@@ -14,9 +14,10 @@ from admin_cli import connection
 from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import json_option, servers_option, topic_argument
-from admin_cli.output import note, print_json, print_table
+from admin_cli.output import note, plural, print_json, print_table
 from admin_cli.placement_facts import placements
 from admin_cli.session import Session
+from admin_cli.whatif import whatif
 
 #: How often a switch that is under way is looked at.
 LOOK_S = 0.05
@@ -28,7 +29,10 @@ _partition = click.argument("partition", type=click.IntRange(min=0))
 
 @click.group(cls=HelpfulGroup)
 def placement() -> None:
-    """Where partitions are and why; switch one to another group."""
+    """Where partitions are and why, or would be; switch one to another group."""
+
+
+placement.add_command(whatif)
 
 
 @placement.command()
@@ -45,13 +49,18 @@ def explain(session: Session, topic: str, partition: int | None, as_json: bool) 
     """
     with connection.open_session(session) as client:
         found = placements(client, topic, partition)
+        hashed_over, pool_size = client.topic_pool_size(topic), client.pool_status().pool_size
     if as_json:
-        print_json({"topic": topic, "partitions": found})
+        print_json({"topic": topic, "pool_size": hashed_over, "partitions": found})
         return
     print_table(("partition", "epoch", "group", "leader", "from", "to", "why"),
                 [(row["partition"], link["epoch"], link["group"], link["leader"],
                   link["start_offset"], link["end_offset"], link["reason"])
                  for row in found for link in row["links"]])
+    if hashed_over != pool_size:
+        note(f"The topic was created when the pool had {plural(hashed_over, 'group')}, and is "
+             f"placed over these; the pool has {plural(pool_size, 'group')} now. `multiraft "
+             f"rebalance plan` moves what is too much.")
     for row in found:
         if row["switch"] is not None:
             switch = row["switch"]

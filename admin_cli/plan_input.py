@@ -96,6 +96,8 @@ def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Tol
     rows: dict[int, cluster.GroupRow] = {}
     for node, told in after.items():
         for group, load in told.groups.items():
+            if group > facts.pool_size:
+                continue  # the pool is growing: nothing is in it yet
             old = before[node].groups.get(group)
             ms = max(1, told.taken_ms - before[node].taken_ms)
             # Nothing is known of a group that another node led when the window began.
@@ -107,7 +109,7 @@ def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Tol
                 _own_learners(group, load.learners), load.in_joint, load.bytes, ingress,
                 read)
     for row in client.group_list():
-        if row.group not in rows:
+        if row.group not in rows and row.group <= facts.pool_size:
             rows[row.group] = cluster.GroupRow(
                 row.group, incarnations.get(row.group, row.incarnation), 0, tuple(row.voters), 0,
                 _own_learners(row.group, row.learners))
@@ -124,7 +126,7 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
                 pause: Callable[[float], None]) -> list[cluster.PartitionRow]:
     """Those of groups that are appended to, with their share of it by records."""
     wanted = {node: tuple(group for group in loads.groups
-                          if group and (groups[group].ingress or group in keep))
+                          if group in groups and group and (groups[group].ingress or group in keep))
               for node, loads in told.items()}
     wanted = {node: found for node, found in wanted.items() if found}
     if not wanted:
@@ -138,14 +140,28 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
     pause(window_s)
     grown = {incarnation: (row, max(0, row.next_offset - before[incarnation].next_offset))
              for incarnation, row in ask().items() if incarnation in before}
+    ingress = shared_out(grown, {group: row.ingress for group, row in groups.items()})
+    read = shared_out(grown, {group: row.read for group, row in groups.items()})
+    return [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
+                                 row.links, ingress[incarnation], read[incarnation])
+            for incarnation, (row, records) in grown.items() if records or row.group in keep]
+
+
+def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
+               rates: Mapping[int, int]) -> dict[int, int]:
+    """What each partition has of its group's rate, by its records, to the last byte: what
+    rounding left over would be a load that no partition has, beside the one that fills its group.
+    O(partitions)."""
     totals: dict[int, int] = {}
     for row, records in grown.values():
         totals[row.group] = totals.get(row.group, 0) + records
-    return [cluster.PartitionRow(
-        row.incarnation, row.topic, row.partition, row.group, row.epoch, row.links,
-        groups[row.group].ingress * records // max(1, totals[row.group]),
-        groups[row.group].read * records // max(1, totals[row.group]))
-        for row, records in grown.values() if records or row.group in keep]
+    counted = dict.fromkeys(totals, 0)
+    shared = {}
+    for incarnation, (row, records) in grown.items():
+        whole, total, before = rates[row.group], max(1, totals[row.group]), counted[row.group]
+        counted[row.group] = before + records
+        shared[incarnation] = whole * (before + records) // total - whole * before // total
+    return shared
 
 
 # ---- a plan as it is carried out ----------------------------------------------------------------

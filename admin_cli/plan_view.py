@@ -14,7 +14,7 @@ from admin_cli import quantities
 from admin_cli.output import note, plural, print_table
 from multiraft.wire import plans as wire
 from placement.plan import Difference, Move, Plan, destination
-from placement.policy import DISK, EGRESS, INGRESS
+from placement.policy import DISK, EGRESS, INGRESS, NODE_RESOURCES
 
 #: Moves that are shown unless all are asked for.
 SHOWN_MAX = 20
@@ -80,17 +80,6 @@ def _why(move: Move) -> str:
     return f"{why.reason} {why.resource} {share(why.before_ppm)} -> {share(why.after_ppm)}"
 
 
-def show_nodes(made: Plan) -> None:
-    """Load per node before and after, as bars."""
-    click.echo()
-    most = max((max(node.before[0], node.after[0]) for node in made.nodes), default=0)
-    print_table(("node", "state", "replicas", "disk before", "", "disk after", "", "leaders"),
-                [(node.node, node.state, f"{node.replicas_before} -> {node.replicas_after}",
-                  quantities.size(node.before[0]), quantities.bar(node.before[0], most, "#"),
-                  quantities.size(node.after[0]), quantities.bar(node.after[0], most, "#"),
-                  f"{node.before[3]} -> {node.after[3]}") for node in made.nodes])
-
-
 def plan_json(made: Plan) -> dict[str, Any]:
     """The essence; the file has everything."""
     return {"plan_id": made.plan_id, "scope": made.options.scope, "moves": len(made.moves),
@@ -99,7 +88,12 @@ def plan_json(made: Plan) -> dict[str, Any]:
             "resources": [row._asdict() for row in made.resources],
             "infeasible": [row._asdict() for row in made.infeasible],
             "skipped": [row._asdict() for row in made.skipped],
-            "warnings": list(made.warnings)}
+            "warnings": list(made.warnings),
+            "nodes": [{**row._asdict(), **{side: dict(zip(NODE_RESOURCES, getattr(row, side),
+                                                          strict=True))
+                                           for side in ("before", "after", "share")}}
+                      for row in made.nodes],
+            "groups": [row._asdict() for row in made.groups]}
 
 
 def show_difference(found: Difference) -> None:

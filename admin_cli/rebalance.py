@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from admin_cli import connection, plan_input, plan_view
+from admin_cli import connection, load_view, plan_input, plan_view
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import BytesPerSecond, json_option, servers_option
@@ -75,6 +75,11 @@ class RebalanceGroup(HelpfulGroup):
 
 class PlanCommand(click.Command):
     """One such command in another group."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        """click's, where the command line is read, but for the codes."""
+        with _plan_exits():
+            return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
         """click's, but for the codes."""
@@ -133,12 +138,13 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.option("--output", "output", type=click.Path(path_type=Path, dir_okay=False),
               metavar="PLAN", help="Write the plan to this file.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
+@load_view.picture_option
 @json_option
 @servers_option
 @click.pass_obj
 def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
          budget: int | None, rate: int | None, window: float, policy: Path | None,
-         output: Path | None, all_moves: bool, as_json: bool) -> None:
+         output: Path | None, all_moves: bool, picture: Path | None, as_json: bool) -> None:
     """Make a plan from the cluster as it is now. Changes nothing.
 
     It starts from where everything is and moves only what is too much. `--output` keeps it, for
@@ -154,7 +160,9 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
     else:
         plan_view.show_plan(made, all_moves)
         if made.moves:
-            plan_view.show_nodes(made)
+            load_view.show(made)
+    if picture is not None:
+        load_view.draw(made, picture)
     end_of(made)
     if output is not None and not as_json:
         note(f"Written to {output}. Carry it out: multiraft rebalance apply {output} --yes")
@@ -214,15 +222,18 @@ def end_of(made: plans.Plan) -> None:
 @rebalance.command()
 @plan_argument
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
+@load_view.picture_option
 @json_option
-def show(path: Path, all_moves: bool, as_json: bool) -> None:
-    """Show the plan in a file."""
+def show(path: Path, all_moves: bool, picture: Path | None, as_json: bool) -> None:
+    """Show the plan in a file, and what nodes and groups carry before and after it."""
     made = read_plan(path)
     if as_json:
         print_json(plan_view.plan_json(made))
-        return
-    plan_view.show_plan(made, all_moves)
-    plan_view.show_nodes(made)
+    else:
+        plan_view.show_plan(made, all_moves)
+        load_view.show(made)
+    if picture is not None:
+        load_view.draw(made, picture)
 
 
 @rebalance.command("diff")
@@ -248,8 +259,11 @@ def verify(session: Session, path: Path) -> None:
 def check(client: Any, made: plans.Plan, session: Session) -> None:
     """Raises ``PlanEnded`` for a plan that is stale, ``CommandFailed`` for one that is wrong."""
     keep = [move.from_group for move in made.moves if isinstance(move, plans.TopicSwitch)]
-    gathered = plan_input.collect(client, _now_ms(), made.options.scope == SCOPE_REPAIR,
-                                  plan_input.WINDOW_S / 4, keep, session.pause)
+    try:
+        gathered = plan_input.collect(client, _now_ms(), made.options.scope == SCOPE_REPAIR,
+                                      plan_input.WINDOW_S / 4, keep, session.pause)
+    except PlacementError as error:
+        raise CommandFailed(f"no plan can be compared with the cluster: {error}.") from error
     faults = find_faults(made, gathered.snapshot, _now_ms())
     if not faults:
         return

@@ -36,7 +36,7 @@ def print_status(answer: dict) -> None:
           node["client_address"]) for node in answer["nodes"]])
     leader = answer["metadata_leader"]
     click.echo(
-        f"\n{answer['groups']} groups in the pool, replication factor "
+        f"\n{answer['groups']} groups in the pool{_growth(answer)}, replication factor "
         f"{answer['replication_factor']}, {answer['topics']} topics with "
         f"{answer['partitions']} partitions\n"
         + (f"metadata group led by node {leader}" if leader else
@@ -49,6 +49,10 @@ def print_status(answer: dict) -> None:
             click.echo(f"scrub asked for: node {node['id']} has read "
                        f"{quantities.size(node['scrub']['pass_bytes'])} of "
                        f"{quantities.size(node['scrub']['total_bytes'])}")
+
+
+def _growth(answer: dict) -> str:
+    return f" (growing to {answer['growing_to']})" if answer["growing_to"] else ""
 
 
 def node_state(node: dict) -> str:

@@ -1,11 +1,13 @@
-"""`make demo`: three nodes, 336,776 flights, a killed leader, nothing lost.
+"""`make demo`: three nodes, 336,776 flights, a killed leader, a plan under load, nothing lost.
 
     1. three nodes as processes, by the functions behind `multiraft dev`
     2. one topic per carrier
-    3. the flights of 2013 are streamed into them; half way the leader of a busy group gets SIGKILL,
-       stays down for a moment and is started again; appends go on all the time
-    4. the busy group is handed back to the node that was killed, so that its records come from what
-       that node recovered; everything is read back and compared with what was acknowledged
+    3. the flights of 2013 are streamed into them; after a third the leader of a busy group gets
+       SIGKILL, stays down for a moment and is started again; appends go on all the time
+    4. the busy group is handed back to the node that was killed, so that its records will come from
+       what that node recovered; it leads nothing else now: while the rest of the flights streams
+       in, a plan is made of what is measured, carried out, and drawn
+    5. everything is read back and compared with what was acknowledged
 
 Contract.  Exits 0 only when every comparison holds.  The cluster is left running.
 """
@@ -24,6 +26,7 @@ from pathlib import Path
 
 from dataset import CARRIERS, FLIGHTS, DatasetMissing, airlines, flights
 from ledger import Verdict, digest, judge
+from rebalancing import Rebalancing, told
 from rich.table import Table
 from screen import Screen
 from stream import Stream, TopicStream, longest_pause_s
@@ -41,8 +44,8 @@ NODES = 3
 GROUPS = 64
 #: Apart from what `multiraft dev up` uses by default, so that both can run.
 BASE_PORT = 9400
-#: Slow enough to watch an outage of seconds, fast enough for everybody's patience.
-RECORDS_PER_S = 30_000
+#: Slow enough to watch an outage of seconds and a plan, fast enough for everybody's patience.
+RECORDS_PER_S = 20_000
 #: How long the killed node stays down: several elections' worth.
 DOWN_S = 3.0
 #: Records wait this long for company: 16 topics share the stream, so batches need time to fill.
@@ -50,6 +53,8 @@ LINGER_MS = 20
 #: The restarted node catches up in a moment; asked again this often, and not for ever.
 HAND_BACK_S = 20.0
 HAND_BACK_PAUSE_S = 0.2
+#: A topic with fewer batches is silent for seconds by itself.
+BUSY_BATCHES = 200
 #: Acknowledgements later than this after the kill say nothing about the failover.
 FAILOVER_WINDOW_S = 15.0
 
@@ -103,18 +108,19 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace, names: dict[str, str],
         screen: Screen) -> Callable[[], int]:
-    """The four parts; what is returned prints the result once the live display is gone."""
+    """The five parts; what is returned prints the result once the live display is gone."""
     cluster = start_cluster(options.dir.absolute(), screen)
     topics = {carrier: f"flights-{carrier}" for carrier in sorted(names)}
     with open_client(cluster.addresses) as client:
         groups = create_topics(client, topics, screen)
         stream = Stream(topics, options.rate)
         kill = Kill("flights-UA")  # the carrier with most flights: its group is busy
-        stream_flights(client, cluster, stream, kill, screen)
-        hand_back(client, kill, screen)
+        moving = Rebalancing(cluster.directory)
+        stream_flights(client, cluster, stream, kill, moving, screen)
         verdicts = read_back(client, stream, screen)
     report_pauses(stream, kill, groups, screen)
-    return lambda: conclude(cluster, names, stream, verdicts, kill, screen)
+    report_plan(stream, moving, screen)
+    return lambda: conclude(cluster, names, stream, verdicts, kill, moving, screen)
 
 
 # -- 1. the cluster ---------------------------------------------------------------------------
@@ -130,6 +136,7 @@ def start_cluster(directory: Path, screen: Screen) -> DevCluster:
         screen.event("stopping and removing the cluster of an earlier demo")
         cluster.down()
         cluster.wipe()
+    Rebalancing(cluster.directory).forget()
     cluster.create(NODES, GROUPS, NODES, free_base_port(BASE_PORT, NODES))
     for node in cluster.record.nodes:
         screen.node_state(node.id, "starting")
@@ -162,18 +169,18 @@ def create_topics(client: blocking.Client, topics: dict[str, str],
     return groups
 
 
-# -- 3. the stream and the accident -------------------------------------------------------------
+# -- 3. the stream, the accident and the plan ---------------------------------------------------
 
 def stream_flights(client: blocking.Client, cluster: DevCluster, stream: Stream, kill: Kill,
-                   screen: Screen) -> None:
-    """Streams everything; the accident happens half way, on a thread of its own."""
-    accident = threading.Thread(target=cause_accident, args=(cluster, stream, kill, screen),
-                                name="accident")
+                   moving: Rebalancing, screen: Screen) -> None:
+    """Streams everything; the accident and the plan happen meanwhile, on a thread of their own."""
+    accident = threading.Thread(target=cause_accident, name="accident",
+                                args=(cluster, stream, kill, moving, screen))
     screen.stage("streaming", FLIGHTS, "records")
 
     def watch(now: Stream) -> None:
         screen.advance(now.acknowledged, f"{now.sent - now.acknowledged:,} on their way")
-        if now.sent >= FLIGHTS // 2 and accident.ident is None:
+        if now.sent >= FLIGHTS // 3 and accident.ident is None:
             accident.start()
 
     began = time.monotonic()
@@ -189,8 +196,10 @@ def stream_flights(client: blocking.Client, cluster: DevCluster, stream: Stream,
         raise kill.error
 
 
-def cause_accident(cluster: DevCluster, stream: Stream, kill: Kill, screen: Screen) -> None:
-    """Finds the leader of the busy group, kills it, waits, starts it again."""
+def cause_accident(cluster: DevCluster, stream: Stream, kill: Kill, moving: Rebalancing,
+                   screen: Screen) -> None:
+    """Finds the leader of the busy group, kills it, waits, starts it again; then has a plan mend
+    what that did to who leads what."""
     try:
         with open_client(cluster.addresses) as client:
             kill.leaders = {row.group: row.leader for row in connection.groups(client)}
@@ -210,6 +219,9 @@ def cause_accident(cluster: DevCluster, stream: Stream, kill: Kill, screen: Scre
         screen.node_state(kill.node, "up")
         screen.event(f"node {kill.node} serves again, {kill.back_after_s:.1f} s after the kill",
                      "green")
+        with open_client(cluster.addresses) as client:
+            hand_back(client, kill, screen)
+            moving.run(client, kill.group, screen)
     except (MultiRaftError, OSError, CommandFailed) as error:
         kill.error = error  # raised by the main thread, which owns the screen and the exit code
 
@@ -229,7 +241,7 @@ def hand_back(client: blocking.Client, kill: Kill, screen: Screen) -> None:
             return
 
 
-# -- 4. the proof -------------------------------------------------------------------------------
+# -- 5. the proof -------------------------------------------------------------------------------
 
 def read_back(client: blocking.Client, stream: Stream, screen: Screen) -> dict[str, Verdict]:
     """Reads every topic from the earliest offset to its end; carrier -> verdict."""
@@ -269,14 +281,30 @@ def report_pauses(stream: Stream, kill: Kill, groups: dict[str, int], screen: Sc
             break
 
 
+def report_plan(stream: Stream, moving: Rebalancing, screen: Screen) -> None:
+    """What was appended while the plan was carried out, and how long a topic stood still."""
+    during = [at for topic in stream.by_carrier.values() for at in topic.acknowledged_at
+              if moving.began <= at <= moving.ended]
+    longest_s = max(longest_pause_s(topic.acknowledged_at, moving.began, moving.ended)
+                    for topic in stream.by_carrier.values()
+                    if len(topic.acknowledged_at) > BUSY_BATCHES)
+    screen.event(f"while the plan was carried out {len(during):,} batches were acknowledged; no "
+                 f"busy topic paused for more than {longest_s:.2f} s" if during else
+                 "the flights were all in before the plan began: nothing was appended meanwhile",
+                 "bold")
+    moving.draw()
+    screen.event(f"load per node and group before and after: {within_here(moving.picture)}")
+
+
 def conclude(cluster: DevCluster, names: dict[str, str], stream: Stream,
-             verdicts: dict[str, Verdict], kill: Kill, screen: Screen) -> int:
+             verdicts: dict[str, Verdict], kill: Kill, moving: Rebalancing,
+             screen: Screen) -> int:
     """Says what was proved and what was not, and what to try next; the exit code."""
     held = all(verdict.holds for verdict in verdicts.values())
     complete = stream.sent == FLIGHTS and len(verdicts) == CARRIERS
     screen.console.print(result_table(names, verdicts))
     if held and complete:
-        text = proved(stream, verdicts, kill) + next_commands(cluster)
+        text = proved(stream, verdicts, kill, moving) + next_commands(cluster)
     else:
         text = (f"[bold red]The proof FAILED[/] for {stream.sent:,} records in {len(verdicts)} "
                 f"topics; see the table.\nThe nodes' logs: {cluster.directory}/node-*/log")
@@ -284,7 +312,8 @@ def conclude(cluster: DevCluster, names: dict[str, str], stream: Stream,
     return ExitCode.OK if held and complete else ExitCode.FAILED
 
 
-def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill) -> str:
+def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill,
+           moving: Rebalancing) -> str:
     """What this run shows, and what it does not."""
     read = sum(verdict.read for verdict in verdicts.values())
     unknown = stream.sent - stream.acknowledged
@@ -300,11 +329,16 @@ def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill) -> str:
     and was back only {kill.back_after_s:.1f} s later: retries of what it interrupted doubled \
 nothing,
     and the records of that group were read from this node, after its recovery.
+  - A plan of {len(moving.made.moves)} moves was carried out meanwhile. Groups led before it:
+    {told(moving.leads_before)}; after it: {told(moving.leads_after)}.
+    Load per node and group, before and after: {within_here(moving.picture)}
 {rest if unknown else ''}
 [bold]Not proved here[/]
   - Power loss: SIGKILL ends a process, but the kernel still writes its pages. The
     tests of storage and the simulator lose unsynced writes on purpose: make test
   - The loss of a machine or of a disk: these three nodes share one.
+  - Replicas that move: every node has every group here; `multiraft dev add-node` and
+    `multiraft rebalance plan` give a fourth node its share.
   - More than one accident: the simulator replays many by seed: make sim
 """
 
@@ -334,11 +368,15 @@ def command() -> str:
     return str(beside.relative_to(Path.cwd()) if inside else beside)
 
 
+def within_here(path: Path) -> Path:
+    """As one would type it from here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def next_commands(cluster: DevCluster) -> str:
     """What to try on the cluster that was left running."""
     name = command()
-    inside = cluster.directory.is_relative_to(Path.cwd())
-    directory = cluster.directory.relative_to(Path.cwd()) if inside else cluster.directory
+    directory = within_here(cluster.directory)
     found = find_servers(None, os.environ).dev_directory == cluster.directory
     first = "" if found else f"  export MULTIRAFT_SERVERS={','.join(cluster.addresses)}\n"
     return f"""
@@ -346,6 +384,8 @@ def next_commands(cluster: DevCluster) -> str:
 {first}  {name} cluster status
   {name} topic describe flights-UA
   {name} consume flights-HA --count 3
+  {name} rebalance show {directory}/plan.json
+  {name} placement whatif flights-UA --join 4
   {name} dev kill 2 --dir {directory}
   {name} dev start 2 --dir {directory}
   {name} dev down --wipe --dir {directory}     (when you are done)"""

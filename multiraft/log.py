@@ -17,7 +17,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
-from itertools import pairwise
 
 from multiraft import _layout
 from multiraft.errors import Compacted
@@ -217,11 +216,11 @@ class GroupLog:
         assert self.commit <= self.last_index, f"commit {self.commit} > last {self.last_index}"
         assert len(self.unstaged) == self.last_index - self.staged_index, "unstaged entries missing"
         starts, terms = list(self._run_starts), list(self._run_terms)
-        assert all(a < b for a, b in pairwise(starts)), f"run starts {starts}"
-        assert all(a < b for a, b in pairwise(terms)), f"run terms {terms}"
+        assert starts == sorted({*starts}), f"run starts {starts}"
+        assert terms == sorted({*terms}), f"run terms {terms}"
         assert bool(starts) == (self.last_index > prev), f"runs {starts} after {prev}"
         assert not starts or (starts[0], starts[-1] <= self.last_index) == (self.first_index, True)
         assert not terms or terms[0] >= self.prev_term, f"terms {terms} after {self.prev_term}"
         assert self.last_term == (terms[-1] if terms else self.prev_term), "last term"
         writing = [last for _, last in self._writing]
-        assert all(last <= self.staged_index for last in writing), f"writing {writing}"
+        assert max(writing, default=0) <= self.staged_index, f"writing {writing}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 from multiraft import quorum
 from multiraft.errors import CorruptEntry
@@ -29,6 +30,9 @@ _ID_BYTES = 4
 #: Members of one group: the metadata group has every node of the cluster, and a payload with a
 #: lying count must not allocate.
 MEMBERS_MAX = 4096
+
+#: Payloads whose configuration is remembered.
+DECODED_MAX = 256
 
 
 def voters(configuration: Configuration) -> tuple[int, ...]:
@@ -69,10 +73,10 @@ def tally(configuration: Configuration, votes: dict[int, bool]) -> Vote:
 
 def validate(configuration: Configuration) -> Configuration:
     """The configuration, checked where it enters.  Raises ``ValueError``."""
-    for name, nodes in configuration._asdict().items():
+    for name, nodes in zip(configuration._fields, configuration):
         if len({*nodes}) != len(nodes):
             raise ValueError(f"{name} {nodes} repeat a node")
-        if any(node <= 0 for node in nodes):
+        if nodes and min(nodes) <= 0:
             raise ValueError(f"{name} {nodes} hold a number that is no node id")
     if not configuration.voters and any(configuration):
         raise ValueError("a configuration needs a voter")
@@ -113,6 +117,13 @@ def encode(configuration: Configuration) -> bytes:
 
 def decode(payload) -> Configuration:
     """Inverse of ``encode``.  Raises ``CorruptEntry``."""
+    return _decoded(bytes(payload))
+
+
+@lru_cache(maxsize=DECODED_MAX)
+def _decoded(payload: bytes) -> Configuration:
+    """Groups of a pool have few configurations between them, and each comes many times: checked,
+    appended, and found by every start."""
     if len(payload) < _HEAD.size:
         raise CorruptEntry(f"a configuration of {len(payload)} bytes")
     version, *counts = _HEAD.unpack_from(payload)

@@ -405,7 +405,7 @@ class MultiRaft(Repairing, Paced):
         """Everything that must now happen.  ``with_writes=False`` while a write is in flight leaves
         what needs writing for later, so that it piles up into one (group commit); a driver that
         queues several writes may always ask for them.  O(touched groups)."""
-        ready = Ready()
+        ready = Ready([], None, [], [], [], [])  # given, not made by factories: once a round
         host = self._host
         if self._neighbours.pending:
             self._neighbours.reexamine_some()

@@ -70,7 +70,18 @@ def _check_each(values: Iterable[object], shapes: Iterable[Shape], where: str) -
         if shape is WHOLE:
             if type(value) is int and 0 <= value <= _WHOLE_MAX:
                 continue
-        elif shape is BYTES and type(value) is bytes:
+        elif shape is BYTES:
+            if type(value) is bytes:
+                continue
+        elif type(value) is list:
+            if type(shape) is tuple and len(value) == len(shape):
+                _check_each(value, shape, where)
+                continue
+            if type(shape) is list:
+                if value:
+                    _check_each(value, repeat(shape[0]), where)
+                continue
+        elif value is None and type(shape) is Optional:
             continue
         check(value, shape, where)
 

@@ -35,13 +35,22 @@ def reached(indexes: Sequence[int]) -> int:
 
 def supported(voters: Collection[int], supports: Callable[[int], bool]) -> bool:
     """Whether a majority of ``voters`` supports.  False for no voters."""
-    return sum(1 for voter in voters if supports(voter)) >= majority(len(voters))
+    count = 0
+    for voter in voters:
+        if supports(voter):
+            count += 1
+    return count >= majority(len(voters))
 
 
 def tally(voters: Collection[int], votes: dict[int, bool]) -> Vote:
     """The outcome of ``votes`` (absent = not heard of) among ``voters``; others do not count."""
-    granted = sum(1 for voter in voters if votes.get(voter) is True)
-    refused = sum(1 for voter in voters if votes.get(voter) is False)
+    granted = refused = 0
+    for voter in voters:
+        vote = votes.get(voter)
+        if vote is True:
+            granted += 1
+        elif vote is False:
+            refused += 1
     needed = majority(len(voters))
     if granted >= needed:
         return Vote.WON

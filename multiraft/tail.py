@@ -459,7 +459,7 @@ class PartitionTail:
                 windows = undone.get(partition)
                 windows = (self._windows.get(partition, {}) if windows is None
                            else in_order_of_use(windows))
-                partitions.append([partition, *state, [list(item) for item in windows.items()]])
+                partitions.append([partition, *state, list(windows.items())])
         return {"version": SNAPSHOT_VERSION, "group": self.group, "applied": self.applied_index,
                 "partitions": partitions}
 

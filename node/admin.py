@@ -222,7 +222,7 @@ class Admin:
         known = self._known.nodes()
         leads = {node.id: 0 for node in known}
         holds = dict(leads)
-        for group in range(state.pool_size + 1 if state.pool_size else 0):
+        for group in range(state.last_group + 1):
             if not group % GROUPS_PER_TURN:
                 await trio.lowlevel.checkpoint()  # a pool of any size cannot stall the loop
             leader, _term = core.leader_hint(group)
@@ -236,14 +236,15 @@ class Admin:
             holds[node.id], leads[node.id]) for node in known)
         facts = self._known.facts
         return wire.ClusterStatusReply(
-            config.cluster_id, config.node.id, nodes, facts.groups, facts.replication_factor,
-            core.leader_hint(METADATA_GROUP)[0], state.topics_count, state.partitions_count)
+            config.cluster_id, config.node.id, nodes, state.pool_size or facts.groups,
+            facts.replication_factor, core.leader_hint(METADATA_GROUP)[0],
+            state.topics_count, state.partitions_count)
 
     async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
         state = self._metadata_log.state
         if not state.pool_size:
             raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
-        groups = state.pool_size + 1
+        groups = state.last_group + 1
         end = min(groups, request.first + request.count_max)
         rows = []
         for group in range(request.first, end):
@@ -255,9 +256,9 @@ class Admin:
 
     async def _group_transfer(self, request: wire.GroupTransfer) -> wire.GroupTransferReply:
         group, core = request.group, self._core
-        if group > self._metadata_log.state.pool_size:
+        if group > self._metadata_log.state.last_group:
             raise InvalidRequest(f"there is no group {group}, the last one is "
-                                 f"{self._metadata_log.state.pool_size}")
+                                 f"{self._metadata_log.state.last_group}")
         if not core.is_leader(group):
             raise NotLeader(group)
         if request.to and request.to not in core.status(group).configuration.voters:

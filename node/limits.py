@@ -16,6 +16,7 @@ from multiraft.errors import ConfigError
 from multiraft.storage.config import StorageConfig
 from node.metadata import PARTITIONS_MAX, TOPICS_MAX
 from node.metadata_commands import PARTITIONS_PER_TOPIC_MAX
+from placement import POOL_SIZE_MAX
 
 #: Header of an answer to a fetch: 30 bytes for each of the partitions that fit into a request.
 FETCH_HEADER_BYTES = 512 << 10
@@ -85,6 +86,9 @@ class Limits:
     append_timeout_ms_max: int = 60_000
     #: A connection that has not said hello by then, TLS included, is closed.
     hello_timeout_ms: int = 5_000
+    #: Groups that the pool may grow to: each takes memory on its members, and an election when its
+    #: leader is lost.
+    groups_max: int = POOL_SIZE_MAX
     #: Topics of the cluster, at about 500 bytes of memory on each node.
     topics_max: int = 1 << 20
     #: Partitions of the cluster, for the same reason.
@@ -122,7 +126,8 @@ class Limits:
             if getattr(self, smaller) > getattr(self, larger):
                 raise ConfigError(f"{smaller}={getattr(self, smaller)} exceeds {larger}="
                                   f"{getattr(self, larger)}")
-        for name, most in (("topics_max", TOPICS_MAX), ("partitions_max", PARTITIONS_MAX),
+        for name, most in (("groups_max", POOL_SIZE_MAX), ("topics_max", TOPICS_MAX),
+                           ("partitions_max", PARTITIONS_MAX),
                            ("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX)):
             if getattr(self, name) > most:
                 raise ConfigError(f"{name}={getattr(self, name)} exceeds what there can be, {most}")

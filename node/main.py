@@ -87,6 +87,7 @@ from node.peers import PeerLink, Peers
 from node.pending import PendingAppends
 from node.placement_admin import PlacementAdmin
 from node.plans.service import Plans
+from node.pool import Pool
 from node.produce import Producing, acknowledged, ambiguous
 from node.readable import Readable
 from node.registration import Registration
@@ -146,8 +147,7 @@ class Node:
                     continue  # its leader asks, if it is to have one again
                 self.store.create_group(group, FIRST_GROUP_INCARNATION,
                                         state.initial_configuration(group))
-        for group, restored in sorted(self.store.groups.items()):
-            self.core.add_group(group, FIRST_GROUP_INCARNATION, restored, self.store.tails[group])
+        self.replicas.take_up()
         self.repairs.look()
         self.snapshots.compact()  # what the checkpoint that recovery began with makes unnecessary
         self.admission.taking_part.set()
@@ -189,8 +189,9 @@ class Node:
                                     lambda: self.scrub)
         self.placement_admin = PlacementAdmin(core, store.tails, self.metadata_log)
         self.plans = Plans(self)
+        self.pool = Pool(core, self.metadata_log, config.limits.groups_max, self.log)
         others = {**self.node_admin.handlers, **self.placement_admin.handlers,
-                  **self.plans.handlers}
+                  **self.plans.handlers, **self.pool.handlers}
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
                            self.surveying, config, self.known, others, self.request_round,
                            self.roles)
@@ -260,6 +261,7 @@ class Node:
                                                           IMAGE_BYTES_MAX), self.space)
         self.applying.snapshot_offered = self.snapshots.offered
         self.repairer = Repairer(node, self.store, core, self._write_record)
+        self.snapshots.after_install = self.replicas.look_again
         self.replicas.forget = self.repairer.groups.discard
         self.repairs = Repairs(self.repairer, self.bulk, self.request_round, self.log)
         self.replicas.made = self.repairs.created
@@ -359,14 +361,12 @@ class Node:
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)
                 for task in (self.snapshots.run, self.bulk.close_idle, self.control.close_idle,
-                             self.switching.run, self.plans.run, self.watchdog.run, self.known.run):
+                             self.switching.run, self.plans.run, self.watchdog.run, self.known.run,
+                             self.pool.run, self.registration.run, self.member_reports.run,
+                             self.learners.run, self.deadlines.run):
                     nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)
-                nursery.start_soon(self.registration.run)
-                nursery.start_soon(self.member_reports.run)
-                nursery.start_soon(self.learners.run)
-                nursery.start_soon(self.deadlines.run)
                 await nursery.start(self._reload_security)
                 nursery.start_soon(self.surveying.run)
                 nursery.start_soon(tell_suppressed, self.log)

@@ -31,6 +31,7 @@ from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import TOPIC_NAME_MAX
 from multiraft.wire.schema import I16_MAX, I64_MAX
+from node import metadata_chains
 from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
 from node.metadata_commands import (
     PARTITIONS_PER_TOPIC_MAX,
@@ -43,8 +44,10 @@ from node.metadata_commands import (
     CreateTopic,
     DecideSwitch,
     DeleteTopic,
+    GrowPool,
     InvalidCommand,
     NodeRecord,
+    OpenPool,
     PublishSwitch,
     RecordMembers,
     RecoverGroup,
@@ -57,10 +60,10 @@ from node.metadata_commands import (
     encode_command,
     plan_bootstrap,
 )
-from node.metadata_nodes import NodeTable
+from node.metadata_nodes import NodeTable, bootstrap_fault
 from node.metadata_result import Result, over, refused
 from node.plans.state import PlanTable
-from placement import PlacementError, Topology, assign, default_group
+from placement import assign, default_group
 
 __all__ = [
     "AllocateProducerIds",
@@ -73,10 +76,12 @@ __all__ = [
     "CreateTopic",
     "DecideSwitch",
     "DeleteTopic",
+    "GrowPool",
     "InvalidCommand",
     "Location",
     "MetadataState",
     "NodeRecord",
+    "OpenPool",
     "ProducerIdentity",
     "ProducerIds",
     "PublishSwitch",
@@ -97,9 +102,10 @@ __all__ = [
 ]
 
 #: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no
-#: plans and no states of nodes; they are read.
-SNAPSHOT_VERSION = 4
-SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4)
+#: plans and no states of nodes, version 4 no growth of the pool: every group was one of the pool.
+#: They are read.
+SNAPSHOT_VERSION = 5
+SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5)
 
 #: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
 TOPICS_MAX = 1 << 21
@@ -215,7 +221,7 @@ class MetadataState:
     def _bootstrap(self, command: Bootstrap) -> Result:
         if self.cluster_id:
             return refused(Code.INVALID_REQUEST, "the cluster is bootstrapped already")
-        fault = _bootstrap_fault(command)
+        fault = bootstrap_fault(command)
         if fault:
             return refused(Code.INVALID_REQUEST, fault)
         self.cluster_id = command.cluster_id
@@ -224,6 +230,17 @@ class MetadataState:
         self.hash_seed = command.hash_seed
         self.table.bootstrap(self.version, command.nodes, command.replicas)
         self._group_counts = [0] * (command.pool_size + 1)
+        return Result(Code.OK)
+
+    def _grow_pool(self, command: GrowPool) -> Result:
+        return self.table.grow(command, self.pool_size, self.replication_factor)
+
+    def _open_pool(self, command: OpenPool) -> Result:
+        size = command.pool_size
+        if size > self.pool_size and size != self.last_group:
+            return refused(Code.INVALID_REQUEST, f"the pool does not grow to {size} groups")
+        self._group_counts += [0] * (size - self.pool_size)
+        self.pool_size = max(size, self.pool_size)  # proposed twice: it stays
         return Result(Code.OK)
 
     def _register_node(self, command: RegisterNode) -> Result:
@@ -285,11 +302,12 @@ class MetadataState:
         return None
 
     def _place(self, topic: Topic) -> tuple[int, ...]:
-        """Groups of a new topic's partitions; records those that are not where the hash says."""
+        """Groups of a new topic's partitions; records those that are not where the hash says.
+        After a growth old groups are full, and many are: half of the table is left to plans."""
         incarnations = range(topic.incarnation, topic.incarnation + topic.partitions)
         groups, exceptions = assign(incarnations, self._group_counts, self.partitions_count,
                                     self.hash_seed)
-        if len(exceptions) > self.placed.room:
+        if len(exceptions) > self.placed.room - metadata_chains.EXCEPTIONS_MAX // 2:
             return tuple(default_group(incarnation, topic.pool_size, self.hash_seed)
                          for incarnation in incarnations)
         for incarnation, group in exceptions:
@@ -359,7 +377,7 @@ class MetadataState:
 
     def _recover_group(self, command: RecoverGroup) -> Result:
         group, survivor, incarnation = command
-        if not 0 < group <= self.pool_size:
+        if not 0 < group <= self.last_group:
             return refused(Code.INVALID_REQUEST, f"there is no group {group} to recover")
         if self.node(survivor) is None:
             return refused(Code.INVALID_REQUEST, f"there is no node {survivor}")
@@ -392,6 +410,12 @@ class MetadataState:
         epochs[producer] = epoch
 
     # ---- questions ------------------------------------------------------------------------------
+
+    @property
+    def last_group(self) -> int:
+        """Groups are 0 to this one, -1 before the bootstrap.  Those above ``pool_size`` are new:
+        the pool grows, and topics do not use them yet."""
+        return len(self.table.replicas) - 1
 
     @property
     def topics_count(self) -> int:
@@ -509,6 +533,9 @@ class MetadataState:
         self.placed.fill(snapshot)
         if snapshot["version"] > 3:
             self.plans.fill(snapshot["plans"])
+        if snapshot["version"] < 5 and self.last_group > self.pool_size:
+            raise CodecError(f"metadata of version {snapshot['version']} with a pool of "
+                             f"{self.pool_size} groups and replicas of {self.last_group}")
         self._producer_epochs = {producer: epoch
                                  for producer, epoch in snapshot["producer_epochs"]}
         self._recovered = {group: tuple(row) for group, row in snapshot.get("recovered", ())}
@@ -536,29 +563,11 @@ class MetadataState:
         self.plans._check()
         assert len(self._producer_epochs) <= PRODUCER_EPOCHS_MAX
         self.table._check()
+        assert self.pool_size == max(0, len(counts) - 1) <= max(0, self.last_group)
 
 
 def _no_partition(incarnation: int) -> Result:
     return refused(Code.UNKNOWN_PARTITION, f"no partition has the incarnation {incarnation}")
-
-
-def _bootstrap_fault(command: Bootstrap) -> str:
-    """Why this bootstrap contradicts itself; empty when it does not."""
-    try:
-        Topology.of(node.place for node in command.nodes)
-    except PlacementError as error:
-        return str(error)
-    known = {node.id: None for node in command.nodes}
-    if len(command.replicas) != command.pool_size + 1:
-        return (f"replicas of {len(command.replicas)} groups, a pool of {command.pool_size} and "
-                f"the metadata group need {command.pool_size + 1}")
-    for group, nodes in enumerate(command.replicas):
-        if len(nodes) != len({*nodes}) or not nodes or any(node not in known for node in nodes):
-            return f"group {group}: replicas {nodes!r:.80} are not distinct nodes of the cluster"
-        if group != METADATA_GROUP and len(nodes) != command.replication_factor:
-            return (f"group {group} has {len(nodes)} replicas, the replication factor is "
-                    f"{command.replication_factor}")
-    return ""
 
 
 _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
@@ -571,6 +580,8 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     AllocateProducerIds: MetadataState._allocate_producer_ids,
     BumpProducerEpoch: MetadataState._bump_producer_epoch,
     RecoverGroup: MetadataState._recover_group,
+    GrowPool: MetadataState._grow_pool,
+    OpenPool: MetadataState._open_pool,
     DecideSwitch: MetadataState._decide_switch,
     PublishSwitch: MetadataState._publish_switch,
     TrimChain: MetadataState._trim_chain,

@@ -156,6 +156,20 @@ class RecoverGroup(NamedTuple):
     incarnation: int
 
 
+class GrowPool(NamedTuple):
+    """The pool shall have ``pool_size`` groups; ``replicas`` are the voters of the new ones, the
+    preferred leader first.  The groups exist from now on; topics do not use them yet."""
+
+    pool_size: int
+    replicas: tuple[tuple[int, ...], ...]
+
+
+class OpenPool(NamedTuple):
+    """All groups up to ``pool_size`` have leaders: new topics are placed over all of them."""
+
+    pool_size: int
+
+
 class DecideSwitch(NamedTuple):
     """Partition incarnation ``partition`` is to go on in ``to_group``, at ``epoch``, which must be
     the one after its present one."""
@@ -183,8 +197,9 @@ class TrimChain(NamedTuple):
 
 
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
-           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | DecideSwitch
-           | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove | SetNodeState)
+           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool | OpenPool
+           | DecideSwitch | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove
+           | SetNodeState)
 
 _u64 = schema.integer(0, schema.U64_MAX)
 _offset = schema.integer(0, schema.I64_MAX)
@@ -232,6 +247,9 @@ COMMANDS: dict[str, Shape] = {
     "recover_group": Shape(RecoverGroup, {
         "group": schema.integer(0, POOL_SIZE_MAX), "survivor": _node_id,
         "incarnation": schema.integer(1, schema.U32_MAX)}),
+    "grow_pool": Shape(GrowPool, {
+        "pool_size": schema.integer(1, POOL_SIZE_MAX), "replicas": _replicas}),
+    "open_pool": Shape(OpenPool, {"pool_size": schema.integer(1, POOL_SIZE_MAX)}),
     "decide_switch": Shape(DecideSwitch, {
         "partition": _u64, "epoch": _u64, "to_group": schema.integer(0, schema.U32_MAX)}),
     "publish_switch": Shape(PublishSwitch, {

@@ -15,7 +15,7 @@ consensus.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from multiraft import plain
@@ -24,6 +24,8 @@ from multiraft.wire.errors import Code
 from multiraft.wire.plans import ALIVE, NODE_STATES
 from node.metadata_commands import (
     NODE_SHAPE,
+    Bootstrap,
+    GrowPool,
     NodeRecord,
     RecordMembers,
     RegisterNode,
@@ -31,7 +33,7 @@ from node.metadata_commands import (
     SetNodeState,
 )
 from node.metadata_result import Result, over, refused
-from placement import PlacementError
+from placement import PlacementError, Topology
 from placement.topology import NODE_ID_MAX, NODES_MAX, check_node
 
 #: What a snapshot has beside the nodes.
@@ -78,6 +80,26 @@ class NodeTable:
         self.version = index
         self.nodes = {node.id: node for node in sorted(nodes)}
         self.replicas = replicas
+
+    def grow(self, command: GrowPool, pool_size: int, replication_factor: int) -> Result:
+        """There are new groups, with these voters.  O(groups)."""
+        wanted, last = command.pool_size, len(self.replicas) - 1
+        if wanted == last > pool_size:
+            return Result(Code.OK)  # proposed twice: those that were decided on first count
+        if last > pool_size:
+            return refused(Code.INVALID_REQUEST, f"the pool is growing from {pool_size} to {last} "
+                           f"groups: wait for that", value=last)
+        if wanted <= pool_size:
+            return refused(Code.INVALID_REQUEST, f"the pool has {pool_size} groups and only grows: "
+                           f"{wanted} is not more", value=pool_size)
+        if len(command.replicas) != wanted - pool_size:
+            return refused(Code.INVALID_REQUEST, f"replicas of {len(command.replicas)} groups, "
+                           f"{wanted - pool_size} are new")
+        fault = _replicas_fault(pool_size + 1, command.replicas, self.nodes, replication_factor)
+        if fault:
+            return refused(Code.INVALID_REQUEST, fault)
+        self.replicas += command.replicas
+        return Result(Code.OK)
 
     def register(self, index: int, command: RegisterNode) -> Result:
         """A node is new, or started again: compare-and-set on the incarnation of its directory."""
@@ -229,3 +251,28 @@ class NodeTable:
         assert all(group < len(self.replicas) for group in self.members)
         assert all(node in self.nodes and state in NODE_STATES
                    for node, state in self.states.items())
+
+
+def bootstrap_fault(command: Bootstrap) -> str:
+    """Why this bootstrap contradicts itself; empty when it does not."""
+    try:
+        Topology.of(node.place for node in command.nodes)
+    except PlacementError as error:
+        return str(error)
+    if len(command.replicas) != command.pool_size + 1:
+        return (f"replicas of {len(command.replicas)} groups, a pool of {command.pool_size} and "
+                f"the metadata group need {command.pool_size + 1}")
+    return _replicas_fault(METADATA_GROUP, command.replicas,
+                           {node.id: node for node in command.nodes}, command.replication_factor)
+
+
+def _replicas_fault(first: int, replicas: Sequence[tuple[int, ...]], known: dict[int, NodeRecord],
+                    replication_factor: int) -> str:
+    """Why groups from ``first`` on cannot be created so; empty when they can."""
+    for group, nodes in enumerate(replicas, first):
+        if len(nodes) != len({*nodes}) or not nodes or any(node not in known for node in nodes):
+            return f"group {group}: replicas {nodes!r:.80} are not distinct nodes of the cluster"
+        if group != METADATA_GROUP and len(nodes) != replication_factor:
+            return (f"group {group} has {len(nodes)} replicas, the replication factor is "
+                    f"{replication_factor}")
+    return ""

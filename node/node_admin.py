@@ -92,7 +92,7 @@ class NodeAdmin:
             raise UnknownNode(f"node {request.node} was removed from the cluster" if gone else
                               f"there is no node {request.node}")
         leads, replicas = self._counts(state)
-        groups = range(state.pool_size + 1)
+        groups = range(state.last_group + 1)
         configurations = [state.configuration(group) for group in groups]
         return wire.NodeDescribeReply(
             self._row(found, replicas, leads),
@@ -137,7 +137,7 @@ class NodeAdmin:
         """Groups led by, and groups with a member on, each node.  O(groups)."""
         leads: dict[int, int] = {}
         replicas: dict[int, int] = {}
-        for group in range(state.pool_size + 1):
+        for group in range(state.last_group + 1):
             leader = self._core.leader_hint(group)[0]
             leads[leader] = leads.get(leader, 0) + 1
             for member in state.configuration(group).members():

@@ -1,13 +1,19 @@
 """Which replicas this node has: created when a leader wants one, gone when the group lives without.
 
 Contract.  Called by the round loop with the core's events and after metadata were applied.  A
-replica is created empty, by an append of its group's leader only, and what a tombstone remembers of
-an earlier one stays in force; nothing here makes anybody a voter.
+replica is created empty: by an append of its group's leader, or, of a group that the growth of the
+pool created, because the metadata name this node among its first voters.  What a tombstone
+remembers of an earlier one stays in force; nothing here makes anybody a voter who was none.
 
 Theory.  Consensus says who is a member; this says what a node does about it.  An append for a group
 that is not here names the group's incarnation; which one counts is in the metadata, for all groups
 but the metadata group itself: there a later incarnation is believed while no leader of the earlier
 one is known (docs/decisions/0007).
+
+A first voter that has neither replica nor tombstone of its group never had one, so it has promised
+nothing in it and may begin with an empty log, however late it hears of the group
+(docs/decisions/0035).  Who the first members are is in the metadata only: what recovery found of
+such a group without any configuration waits for them.
 """
 
 from __future__ import annotations
@@ -16,10 +22,13 @@ import logging
 from collections.abc import Callable
 
 from multiraft.types import METADATA_GROUP, Configuration
-from node.metadata import FIRST_GROUP_INCARNATION
+from node.metadata import FIRST_GROUP_INCARNATION, MetadataState
 
 #: A replica that was just created and has been told nothing: no members.
 NOBODY = Configuration(())
+
+#: Groups of a pool that grew which are created in one round: some milliseconds.
+CREATED_PER_ROUND_MAX = 256
 
 
 class Replicas:
@@ -30,7 +39,8 @@ class Replicas:
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
-        self._pool_size = pool_size
+        self._pool_size = pool_size  # when this node was new
+        self._pool_checked = pool_size  # groups up to this one are here, if they should be
         self._request_round = request_round
         self._log = log
         self.forget: Callable[[int], None] = lambda group: None  # whoever else keeps something
@@ -38,16 +48,35 @@ class Replicas:
         self.takes_part: Callable[[], bool] = lambda: True  # this node may vote and acknowledge
         self.created = 0  # since the start
         self.removed = 0
+        self._unplaced: set[int] = set()  # recovered, and without members
         self._recoveries_seen = -1
         self._leaving: list[int] = []
         #: ``settle`` has something to look at.
         self.due = True
 
+    def take_up(self) -> None:
+        """At the start, once this node takes part: all that recovery found, but for groups whose
+        first members the metadata have to tell."""
+        for group, restored in sorted(self._store.groups.items()):
+            if (group > self._pool_size and restored.configuration == NOBODY
+                    and not restored.changes and not restored.barred):
+                self._unplaced.add(group)
+            else:
+                self._add(group, restored)
+        self.due = True
+
+    def look_again(self) -> None:
+        """The metadata are others than at the last look."""
+        self.due = True
+
+    def _add(self, group: int, restored) -> None:
+        self._core.add_group(group, FIRST_GROUP_INCARNATION, restored, self._store.tails[group])
+
     def wanted(self, group: int, incarnation: int, sender: int, term: int) -> None:
         """``sender`` leads a group in which this node is a member, and has nothing of it."""
         if not self.takes_part():
             return  # the others do not know its data directory yet: it may have been wiped
-        if group > max(self._pool_size, self._metadata_log.state.pool_size):
+        if group > max(self._pool_size, self._metadata_log.state.last_group):
             return  # no such group: whoever says so knows metadata that are not here yet
         if group in self._core.groups():
             if group != METADATA_GROUP or self._core.status(group).leader:
@@ -69,7 +98,7 @@ class Replicas:
 
     def _create(self, group: int, incarnation: int, sender: int) -> None:
         restored = self._store.create_group(group, FIRST_GROUP_INCARNATION, NOBODY)
-        self._core.add_group(group, FIRST_GROUP_INCARNATION, restored, self._store.tails[group])
+        self._add(group, restored)
         if incarnation > (restored.incarnation or FIRST_GROUP_INCARNATION):
             self._core.reincarnate(group, incarnation, NOBODY)
         self.made(group)
@@ -89,8 +118,10 @@ class Replicas:
     def settle(self) -> None:
         """At the end of a round, when nothing is on its way to a replica: let go what belongs to an
         earlier incarnation of its group, and go on with what an operator named (forced recovery).
-        O(recovered groups) when there is a new one."""
+        O(recovered groups) when there is a new one; groups that are new are created a few at a
+        time."""
         self.due = False
+        self._create_new()
         for group in self._leaving:
             if group in self._core.groups():
                 self._let_go(group)
@@ -111,6 +142,37 @@ class Replicas:
                 self._request_round()
             else:
                 self._let_go(group)
+
+    def _create_new(self) -> None:
+        """The replicas of groups by which the pool grew."""
+        state = self._metadata_log.state
+        if self._pool_checked >= state.last_group or not self.takes_part():
+            return
+        first = self._pool_checked + 1
+        end = min(state.last_group + 1, first + CREATED_PER_ROUND_MAX)
+        for group in range(first, end):
+            self._create_first(group, state)
+        self._pool_checked = end - 1
+        if self._pool_checked < state.last_group:
+            self.due = True
+        self._request_round()
+
+    def _create_first(self, group: int, state: MetadataState) -> None:
+        """This node's replica of a new group, if it is one of its first voters and still wanted."""
+        first = state.initial_configuration(group)
+        is_first = self._core.node in first.voters
+        if group in self._unplaced:
+            self._unplaced.discard(group)
+            self._add(group, self._store.create_group(group, FIRST_GROUP_INCARNATION,
+                                                      first if is_first else NOBODY))
+            return
+        if (not is_first or group in self._store.groups or self._store.is_removed(group)
+                or self._core.node not in state.configuration(group).members()
+                or self.incarnation_of(group) != FIRST_GROUP_INCARNATION):
+            return  # it was here, or is not wanted any more, or its leader asks for it
+        self._add(group, self._store.create_group(group, FIRST_GROUP_INCARNATION, first))
+        self.made(group)
+        self.created += 1
 
     def _let_go(self, group: int) -> None:
         self._core.remove_group(group)

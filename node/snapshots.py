@@ -84,6 +84,7 @@ class Snapshots:
         self._leader = 0  # who offered last; 0 = nobody since the last attempt
         self._offer = trio.Event()
         self.installed = 0  # since the start
+        self.after_install: Callable[[], None] = lambda: None  # who else goes by the metadata
         self._waits = False  # for the next offer
         bulk.handlers[OPERATION] = self.answer
         checkpoints.after_one = self.compact
@@ -248,6 +249,7 @@ class Snapshots:
             self._checkpoints.write_now()
             self._core.install_snapshot(METADATA_GROUP, bounds, configuration_index, configuration,
                                         tail)
+        self.after_install()
         self.installed += 1
         self._log.info("snapshot installed", extra={
             "group": METADATA_GROUP, "term": download.term, "index": download.index,

@@ -7,6 +7,7 @@
     +- InvalidDocument     bytes that are no snapshot, policy or plan
     +- InvalidSnapshot     a snapshot that contradicts itself
     +- InvalidPolicy       a policy or option that cannot be followed
+    +- InvalidChange       a change that cannot be imagined
     +- EditedPlan          contents and plan_id differ
 """
 
@@ -55,6 +56,10 @@ class InvalidSnapshot(PlacementError):
 
 class InvalidPolicy(PlacementError):
     """A policy or an option of a plan that cannot be followed."""
+
+
+class InvalidChange(PlacementError):
+    """A change of nodes or of the pool that cannot be, so nothing can be said of it."""
 
 
 class EditedPlan(PlacementError):

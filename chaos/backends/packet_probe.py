@@ -1,41 +1,48 @@
 """Listens for numbered datagrams and says which came, and when: how links are proven.
 
-    python -m chaos.backends.packet_probe ADDRESS PORT SECONDS
+    python -m chaos.backends.packet_probe ADDRESS PORT COUNT SECONDS
 
-Contract.  Says ``listening``, then, when ``SECONDS`` are over, one line of JSON: for each datagram,
-in order of arrival, its number and the nanoseconds of the machine's monotonic clock.
+Contract.  Says ``listening``, then, when ``COUNT`` datagrams have come, or ``SECONDS`` after its
+input has ended (when all are sent), one line of JSON: for each datagram, in order of arrival, its
+number and the nanoseconds of the machine's monotonic clock.
 """
 
 from __future__ import annotations
 
 import json
+import selectors
 import socket
 import sys
 import time
 
 
-def listen(sock: socket.socket, seconds: float) -> list[tuple[int, int]]:
-    """What arrives within ``seconds``."""
-    arrived = []
-    end_ns = time.monotonic_ns() + int(seconds * 1e9)
-    while (left_ns := end_ns - time.monotonic_ns()) > 0:
-        sock.settimeout(left_ns / 1e9)
-        try:
-            data = sock.recv(64)
-        except TimeoutError:
-            break
-        arrived.append((int(data), time.monotonic_ns()))
+def listen(sock: socket.socket, sender, count: int, seconds: float) -> list[tuple[int, int]]:
+    """What arrives until ``seconds`` after ``sender`` has ended, ``count`` at most."""
+    arrived: list[tuple[int, int]] = []
+    end_s = None
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        selector.register(sender, selectors.EVENT_READ)
+        while len(arrived) < count and (end_s is None or time.monotonic() < end_s):
+            wait_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+            for key, _ in selector.select(wait_s):
+                if key.fileobj is sock:
+                    arrived.append((int(sock.recv(64)), time.monotonic_ns()))
+                elif not sender.read(64):
+                    selector.unregister(sender)
+                    end_s = time.monotonic() + seconds
     return arrived
 
 
 def main() -> None:
     """The program."""
-    address, port, seconds = sys.argv[1:]
+    address, port, count, seconds = sys.argv[1:]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((address, int(port)))
         sys.stdout.write("listening\n")
         sys.stdout.flush()
-        sys.stdout.write(json.dumps(listen(sock, float(seconds))) + "\n")
+        arrived = listen(sock, sys.stdin.buffer.raw, int(count), float(seconds))
+        sys.stdout.write(json.dumps(arrived) + "\n")
 
 
 if __name__ == "__main__":

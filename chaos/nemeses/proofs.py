@@ -56,6 +56,10 @@ SILENCE_S = 1.0
 SOON_S = 60.0
 PROBE_PORT = 9999
 DATAGRAMS = 200
+#: How long after they were sent datagrams are waited for: several times the longest delay.
+LATE_S = 0.5
+#: Syncs of a disk that is not slowed, of which the fastest counts.
+SYNCS = 5
 HOUR_MS = 3_600_000
 #: Exit status of a node whose disk failed (docs/node.md).
 DISK_FAILED = 4
@@ -196,11 +200,12 @@ def prove_power_loss(cluster: Cluster) -> str:
 
 def prove_slow_disk(cluster: Cluster) -> str:
     """A sync of 256 KiB at 128 KiB a second."""
-    before_s = _sync_s(cluster, 1, 256 << 10)
+    # A disk that others use is slow now and then by itself: what it can do is the best of some.
+    before_s = min(_sync_s(cluster, 1, 256 << 10) for _ in range(SYNCS))
     cluster.slow_disk(1, 128 << 10, 0)
     slow_s = _sync_s(cluster, 1, 256 << 10)
     cluster.slow_disk(1, 0, 0)
-    after_s = _sync_s(cluster, 1, 256 << 10)
+    after_s = min(_sync_s(cluster, 1, 256 << 10) for _ in range(SYNCS))
     require(slow_s > 1.0 and slow_s > 3 * max(before_s, after_s),
             f"{before_s:.2f} s before, {slow_s:.2f} s, {after_s:.2f} s afterwards")
     return f"256 KiB synced in {before_s:.2f} s before, in {slow_s:.2f} s at 128 KiB/s"
@@ -410,12 +415,13 @@ def _datagrams(cluster: Cluster, source: int, target: int) -> list[tuple[int, fl
     address = _peer(cluster, target)[0]
     listener = subprocess.Popen(
         cluster.inside(target, *host.module("chaos.backends.packet_probe", address,
-                                            str(PROBE_PORT), "1.0")),
-        stdout=subprocess.PIPE, text=True, env=host.environment())
+                                            str(PROBE_PORT), str(DATAGRAMS), str(LATE_S))),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=host.environment())
     with listener:
         listener.stdout.readline()
         sent = json.loads(host.run(*cluster.inside(source, sys.executable, "-c", _SENDER, address,
                                                    str(PROBE_PORT), str(DATAGRAMS))))
+        listener.stdin.close()  # all are sent
         arrived = json.loads(listener.stdout.readline())
     return [(number, (at_ns - sent[number]) / 1e6) for number, at_ns in arrived]
 

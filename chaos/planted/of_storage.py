@@ -57,7 +57,7 @@ BUGS = (
         "damage that comes after a repair is taken for what was repaired",
         Tests(("tests/storage/test_repair.py::"
                "test_a_second_repair_forgets_nothing_that_the_first_has_settled",)),
-        Seeds((16,), faults=ROT)),
+        Seeds((28,), faults=ROT)),
     Bug("damage-forgotten-by-restart", "multiraft.storage.recovery", "_Recovery._judge_damage",
         "log.doubt(why)",
         "pass",

@@ -33,7 +33,7 @@ DISK_STALL_MS_MAX = 1000
 PROBE_MS = 500
 #: Nor is a checkpoint tried for so long after one for which there was no room.
 NO_ROOM_MS = 5000
-#: And so long after any other: what is not synced yet may make the next one due at once.
+#: And so long after any other, as the real node asks again after a second.
 CHECKPOINT_PAUSE_MS = 100
 PROBE_FILE = "/data/probe"
 PROBE = b"\0" * 512

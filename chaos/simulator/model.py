@@ -53,7 +53,8 @@ class LogModel:
         return self.chains[index - 1] if index else 0
 
     def holds(self, index: int, chain: int) -> bool:
-        return index <= len(self.chains) and self.chain(index) == chain
+        chains = self.chains
+        return index <= len(chains) and (chains[index - 1] if index else 0) == chain
 
     def append(self, entry: Entry) -> int:
         chains = self.chains
@@ -63,6 +64,13 @@ class LogModel:
         if entry.kind == EntryKind.MEMBERSHIP:
             self.members.append((entry.index, membership.decode(entry.payload)))
         return chain
+
+    def append_known(self, chain: int, entry: Entry) -> None:
+        """The next entry is ``entry``, and ``chain`` the chain at it: nobody has to read it."""
+        self.chains.append(chain)
+        self.terms.append(entry.term)
+        if entry.kind == EntryKind.MEMBERSHIP:
+            self.members.append((len(self.chains), membership.decode(entry.payload)))
 
     def drop_from(self, first_gone: int) -> None:
         del self.chains[first_gone - 1:]
@@ -128,19 +136,19 @@ class ReplicaModel:
 
     def stage(self, sequence: int, write: GroupWrite) -> PendingWrite:
         """The log in memory moves; the chains of the new entries are computed from their bytes."""
-        log = self.staged
-        buried = write.mark is not None and write.mark.kind == EntryKind.TOMBSTONE
+        log, mark = self.staged, write.mark
+        buried = mark is not None and mark.kind == EntryKind.TOMBSTONE
         if buried:
-            left = marks.parse_tombstone(write.mark.index, write.mark.payload)
+            left = marks.parse_tombstone(mark.index, mark.payload)
             write = write._replace(hard_state=left.hard_state)
             log.drop_from(1)
             self.applied = 0
         self.buried = buried
         if write.drop_from:
             log.drop_from(write.drop_from)
-        first = log.last_index
+        first, entries = len(log.chains), self.group.entries
         for entry in write.entries:
-            self.group.entries[log.append(entry)] = entry
+            entries[log.append(entry)] = entry
         if write.hard_state is not None:
             self.hard_state = write.hard_state
         pending = PendingWrite(sequence, write.drop_from, tuple(log.chains[first:]),
@@ -243,12 +251,9 @@ class GroupModel:
 
     def log_at(self, index: int) -> LogModel:
         """The committed log up to there."""
-        log = LogModel(self.committed[:index])
-        for place, chain in enumerate(log.chains, 1):
-            entry = self.entries[chain]
-            log.terms.append(entry.term)
-            if entry.kind == EntryKind.MEMBERSHIP:
-                log.members.append((place, membership.decode(entry.payload)))
+        log = LogModel()
+        for chain in self.committed[:index]:
+            log.append_known(chain, self.entries[chain])
         return log
 
     def configuration(self) -> Configuration:

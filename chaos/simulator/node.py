@@ -32,7 +32,7 @@ from chaos.simulator.mending import DIRECTORY, Mending
 from chaos.simulator.metadata import Extent, MetadataState
 from chaos.simulator.moving import Moving
 from chaos.simulator.readback import ReadBack
-from chaos.simulator.sending import Sending
+from chaos.simulator.sending import Sending, with_entries
 from chaos.simulator.sessions import Sessions
 from chaos.simulator.state_group import State, Stately, UnreadableCommand
 from chaos.simulator.witness import Witness
@@ -350,7 +350,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Moving, Regrouping, Sending, St
     def _step_all(self, sender: int, frame: tuple) -> None:
         for message in frame:
             if type(message) is Append and message.entries:
-                message = message._replace(entries=tuple(core.parse_entries(message.entries)))
+                message = with_entries(message, tuple(core.parse_entries(message.entries)))
                 if self._is_lost_for_room(message.entries):
                     continue
             self._raft.step(sender, message)

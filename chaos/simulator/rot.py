@@ -93,6 +93,7 @@ class Atlas:
         self._entries: dict[tuple[int, int], int] = {}  # (group, index) -> node
         self._lost: int = 0  # node with damage of unknown ownership
         self._seen: dict[int, list[Configuration]] = {}
+        self._lasting: dict[int, set[int]] = {}
         self._gone: set[int] = set()  # nodes whose directory is lost
         self._away: tuple[int, ...] = ()  # nodes that stay down
 
@@ -109,6 +110,7 @@ class Atlas:
         if self._lost in whole:
             self._lost = 0
         self._seen.clear()
+        self._lasting.clear()
 
     def permits(self, voters: tuple[int, ...], repaired: bool = False) -> bool:
         """Whether a group may get these voters: they can do without any of them that is damaged,
@@ -146,8 +148,10 @@ class Atlas:
         if not others and self._rng.random() < 0.3 and self._can_do_without(node):
             place = self._rng.choice(places)
             return Rot(place, place.at + self._rng.randrange(_layout.ENTRY_HEADER_BYTES), True)
+        with_others = {group for group in self._groups if self._has_others(group, node)}
         batches = [place for place in places
-                   if place.kind == EntryKind.DATA and self._is_elsewhere(node, place)]
+                   if place.kind == EntryKind.DATA and place.group in with_others
+                   and self._is_elsewhere(node, place)]
         if not batches:
             return None
         place = self._rng.choice(batches)
@@ -176,6 +180,14 @@ class Atlas:
                                          in model.replicas.values() if not replica.buried]]
         return found
 
+    def _lasting_members(self, group: int) -> set[int]:
+        """Members by each of these configurations."""
+        found = self._lasting.get(group)
+        if found is None:
+            found = self._lasting[group] = set.intersection(
+                *[{*configuration.members()} for configuration in self._configurations(group)])
+        return found
+
     def _can_do_without(self, node: int) -> bool:
         """Whether every group can, whoever turns out to be its members."""
         return all(self._has_others(group, node) for group in self._groups)
@@ -188,13 +200,11 @@ class Atlas:
         """Whether another member's disk holds the committed entry, undamaged."""
         group = self._groups[place.group]
         owner = self._entries.get((place.group, place.index), node)
-        if (owner != node or place.index > group.commit
-                or not self._has_others(place.group, node)):
+        if owner != node or place.index > group.commit:
             return False
         holders = group.durable_holders(place.index, group.committed[place.index - 1])
-        return any(holder != node and all(holder in configuration.members()
-                                          for configuration in self._configurations(place.group))
-                   for holder in holders)
+        lasting = self._lasting_members(place.group)
+        return any(holder != node and holder in lasting for holder in holders)
 
     def note(self, node: int, rot: Rot) -> None:
         """It was damaged there."""

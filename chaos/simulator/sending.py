@@ -92,4 +92,12 @@ class Sending:
         if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
             raise Violation("MessagesAreTrue", f"n{self.node} sends {entries} in {message}")
         buffers, _, _, _ = core.frame_entries(entries, 0, 0)
-        return message._replace(entries=b"".join(buffers))
+        return with_entries(message, b"".join(buffers))
+
+
+def with_entries(message: Append, entries: tuple[Entry, ...] | bytes) -> Append:
+    """The message with these entries, as they are or framed.  ``_replace`` takes five times as
+    long."""
+    group, incarnation, term, prev_index, prev_term, last_index, commit, _, stamp = message
+    return Append(group, incarnation, term, prev_index, prev_term, last_index, commit, entries,
+                  stamp)

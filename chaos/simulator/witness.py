@@ -25,8 +25,10 @@ class Witness:
     def __init__(self, groups: Iterable[GroupModel], judged: bool = True):
         self.groups = {group.group: group for group in groups}
         self.leader_changes = 0
+        #: node -> replicas of which something was written there since its last sync
+        self._unsynced: dict[int, dict[int, ReplicaModel]] = {}
         invariants: list[Invariant] = [kind() for kind in ((*ALL, *extents.ALL) if judged
-                                                           else (OffsetsDense,))]
+                                                            else (OffsetsDense,))]
         self._hooks: dict[str, tuple[Callable[..., None], ...]] = {
             hook: tuple(getattr(one, hook) for one in invariants if hasattr(one, hook))
             for hook in HOOKS}
@@ -45,21 +47,22 @@ class Witness:
     # ---- the disk --------------------------------------------------------------------------
 
     def staged(self, node: int, writes: Writes) -> None:
+        checks = self._hooks["on_stage"]
         for write in writes.groups:
             replica = self.replica(node, write.group)
             if write.drop_from:
                 self._follows(replica, write.drop_from, replica.staged.last_index + 1)
                 if write.drop_from == replica.staged.last_index + 1:
                     write = write._replace(drop_from=0)  # a doubter makes sure that nothing follows
-            before = replica.hard_state
-            if write.entries and not write.drop_from:
-                self._follows(replica, write.entries[0].index, write.entries[0].index)
+            before, entries = replica.hard_state, write.entries
+            if entries and not write.drop_from:
+                self._follows(replica, entries[0].index, entries[0].index)
             pending = replica.stage(writes.sequence, write)
-            last = write.entries[-1].index if write.entries else replica.staged.last_index
-            if last != replica.staged.last_index:
-                raise Violation("LogHasNoHoles", f"{replica} stages up to index {last}, its log "
-                                f"ends at {replica.staged.last_index}")
-            self._ask("on_stage", replica, pending, before)
+            if entries and entries[-1].index != replica.staged.last_index:
+                raise Violation("LogHasNoHoles", f"{replica} stages up to index "
+                                f"{entries[-1].index}, its log ends at {replica.staged.last_index}")
+            for check in checks:
+                check(replica, pending, before)
 
     @staticmethod
     def _follows(replica: ReplicaModel, index: int, highest: int) -> None:
@@ -69,15 +72,15 @@ class Witness:
                             f"{last}")
 
     def durable(self, node: int, writes: Writes) -> None:
+        unsynced = self._unsynced.setdefault(node, {})
         for write in writes.groups:
-            self.replica(node, write.group).settle(writes.sequence)
+            replica = unsynced[write.group] = self.replica(node, write.group)
+            replica.settle(writes.sequence)
 
     def synced(self, node: int) -> None:
-        """Relaxed: all that was written there is on the disk now.  O(groups)."""
-        for group in self.groups.values():
-            replica = group.replicas.get(node)
-            if replica is not None:
-                replica.synced = replica.durable.last_index
+        """Relaxed: all that was written there is on the disk now.  O(replicas written to)."""
+        for replica in self._unsynced.pop(node, {}).values():
+            replica.synced = replica.durable.last_index
 
     def power_lost(self, node: int) -> None:
         """Relaxed: records that were not synced may be gone there."""
@@ -101,8 +104,7 @@ class Witness:
                 index, term = entry  # term 0: it only knows that the entry is committed
                 chain = (replica.group.chain_at[entry] if term
                          else replica.group.committed[index - 1])
-                log.chains.append(chain)
-                log.terms.append(term or replica.group.entries[chain].term)
+                log.append_known(chain, replica.group.entries[chain])
             else:
                 replica.group.entries.setdefault(log.append(entry), entry)
         hard_state = HardState(*restored.hard_state)
@@ -136,14 +138,17 @@ class Witness:
     # ---- messages and commits ----------------------------------------------------------------
 
     def sent(self, node: int, to: int, message: Message) -> None:
-        group = self.groups.get(getattr(message, "group", -1))
-        if group is None or node not in group.replicas:
+        kind = type(message)
+        if kind not in self._sent:
+            return  # of no group
+        group = self.groups.get(message.group)
+        replica = group.replicas.get(node) if group is not None else None
+        if replica is None:
             return
-        replica = group.replicas[node]
-        if type(message) is Append:
+        if kind is Append:
             self.leads(replica, message.term)
             self._commit(replica, message.commit, message.term)
-        for check in self._sent.get(type(message), ()):
+        for check in self._sent[kind]:
             check(replica, to, message)
 
     def created(self, node: int, group: int, restored: GroupRestored) -> None:
@@ -207,15 +212,17 @@ class Witness:
     def _commit(self, replica: ReplicaModel, index: int, term: int) -> None:
         if not index:
             return
-        group = replica.group
-        if index > replica.staged.last_index:
+        group, chains = replica.group, replica.staged.chains
+        if index > len(chains):
             raise Violation("CommittedNeverChanges", f"{replica} takes index {index} as committed, "
                             f"its log ends at {replica.staged.last_index}")
-        added = index - group.commit
+        committed = group.committed
+        added = index - len(committed)
         if added > 0:
-            group.committed.extend(replica.staged.chains[group.commit:index])
+            committed.extend(chains[len(committed):index])
             group.commit_marks.append((term, index))
-        self._ask("on_commit", replica, index, max(added, 0))
+        for check in self._hooks["on_commit"]:
+            check(replica, index, added if added > 0 else 0)
 
     def confirmed(self, node: int, group: int, index: int, floor: int) -> None:
         """A linearizable read that was asked for when ``floor`` was committed may be answered."""

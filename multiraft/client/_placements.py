@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Generator
 
-from multiraft.wire import placements
+from multiraft.wire import placements, pool
 from multiraft.wire.placements import PlacementRow, ReplicaRow
 
 
@@ -24,6 +24,10 @@ class PlacementOperations:
             if not reply.more or not reply.partitions:
                 return rows
 
+    def topic_pool_size(self, topic: str) -> Generator:
+        """-> groups of the pool when the topic was created: its partitions are hashed over them."""
+        return (yield from self._ask(placements.PlacementExplain(topic, 0, 1))).pool_size
+
     def partition_replicas(self, incarnation: int, address: str) -> Generator:
         """-> tuple of ``ReplicaRow``: what the node at ``address`` has of a partition."""
         reply = yield from self._ask(placements.PartitionReplicas(incarnation), address=address)
@@ -33,6 +37,14 @@ class PlacementOperations:
         """-> ``SwitchPartitionReply``.  Deciding twice is deciding once."""
         return (yield from self._ask(placements.SwitchPartition(incarnation, epoch, to_group)))
 
+    def pool_grow(self, groups: int, dry_run: bool) -> Generator:
+        """-> ``PoolGrowReply``.  Growing to the same size twice is growing once."""
+        return (yield from self._ask(pool.PoolGrow(groups, dry_run)))
+
+    def pool_status(self) -> Generator:
+        """-> ``PoolStatusReply``."""
+        return (yield from self._ask(pool.PoolStatus()))
+
 
 class BlockingPlacements:
     """Part of the blocking client."""
@@ -40,6 +52,10 @@ class BlockingPlacements:
     def explain_placement(self, topic: str) -> list[PlacementRow]:
         """Where each partition of a topic is, was, and is going, by partition."""
         return self._run(self._operations.explain_placement(topic))
+
+    def topic_pool_size(self, topic: str) -> int:
+        """Groups of the pool when the topic was created: its partitions are hashed over them."""
+        return self._run(self._operations.topic_pool_size(topic))
 
     def partition_replicas(self, incarnation: int, address: str) -> tuple[ReplicaRow, ...]:
         """What the node at ``address`` has of a partition, group by group."""
@@ -51,6 +67,16 @@ class BlockingPlacements:
         epoch, ``LimitExceeded`` with limit and value."""
         self._run(self._operations.switch_partition(incarnation, epoch, to_group))
 
+    def pool_grow(self, groups: int, dry_run: bool = False) -> pool.PoolGrowReply:
+        """Have the pool grow to ``groups`` groups, or only say what would become of it; it happens
+        within moments (``pool_status``).  Raises ``InvalidRequest`` when it cannot,
+        ``LimitExceeded`` with limit and value."""
+        return self._run(self._operations.pool_grow(groups, dry_run))
+
+    def pool_status(self) -> pool.PoolStatusReply:
+        """How large the pool is, and how far its growth."""
+        return self._run(self._operations.pool_status())
+
 
 class AsyncPlacements:
     """Part of the trio client."""
@@ -58,6 +84,10 @@ class AsyncPlacements:
     async def explain_placement(self, topic: str) -> list[PlacementRow]:
         """Where each partition of a topic is, was, and is going, by partition."""
         return await self._run(self._operations.explain_placement(topic))
+
+    async def topic_pool_size(self, topic: str) -> int:
+        """Groups of the pool when the topic was created: its partitions are hashed over them."""
+        return await self._run(self._operations.topic_pool_size(topic))
 
     async def partition_replicas(self, incarnation: int, address: str) -> tuple[ReplicaRow, ...]:
         """What the node at ``address`` has of a partition, group by group."""
@@ -68,3 +98,13 @@ class AsyncPlacements:
         happens within moments (``explain_placement``).  Raises ``StaleEpoch`` when it is at another
         epoch, ``LimitExceeded`` with limit and value."""
         await self._run(self._operations.switch_partition(incarnation, epoch, to_group))
+
+    async def pool_grow(self, groups: int, dry_run: bool = False) -> pool.PoolGrowReply:
+        """Have the pool grow to ``groups`` groups, or only say what would become of it; it happens
+        within moments (``pool_status``).  Raises ``InvalidRequest`` when it cannot,
+        ``LimitExceeded`` with limit and value."""
+        return await self._run(self._operations.pool_grow(groups, dry_run))
+
+    async def pool_status(self) -> pool.PoolStatusReply:
+        """How large the pool is, and how far its growth."""
+        return await self._run(self._operations.pool_status())

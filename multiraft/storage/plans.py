@@ -62,7 +62,11 @@ class StagedWrite:
         """Blocking: make every file of this round exist, so that it is ``native_ready``; without
         its room when that is short (``reserve``)."""
         for part in self._parts:
-            part.segment.create(self._filesystem, self._lane.header_of(part.segment), reserve)
+            self._create(part.segment, reserve)
+
+    def _create(self, segment: Segment, reserve: bool = True) -> None:
+        if segment.file is None:
+            segment.create(self._filesystem, self._lane.header_of(segment), reserve)
 
     @property
     def parts(self) -> list[WritePart]:
@@ -77,7 +81,7 @@ class StagedWrite:
         """Blocking: every part written and synced before the next one begins."""
         for part in self._parts:
             segment = part.segment
-            segment.create(self._filesystem, self._lane.header_of(segment))
+            self._create(segment)
             segment.file.write(part.buffers, part.position, True)
 
 

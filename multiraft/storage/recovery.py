@@ -42,6 +42,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from multiraft import _layout, membership
+from multiraft.errors import CorruptEntry
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat, WrongIdentity
@@ -553,13 +554,14 @@ class _Recovery:
 
     def _find_configurations(self, log: GroupLog) -> None:
         """Membership entries above the applied state: what is in the log counts (thesis 4.1)."""
-        for index, payload in [(entry.index, entry.payload)
-                               for entry in self._tail_entries.get(log.group, ())
-                               if entry.kind == EntryKind.MEMBERSHIP]:
-            if log.configurations[-1][0] < index <= log.index.last_index:
-                if why := membership.fault(payload):
-                    return log.quarantine_for_good(f"entry {index}: {why}")
-                log.configurations.append((index, membership.decode(payload)))
+        for entry in self._tail_entries.get(log.group, ()):
+            if (entry.kind == EntryKind.MEMBERSHIP
+                    and log.configurations[-1][0] < entry.index <= log.index.last_index):
+                try:
+                    configuration = membership.decode(entry.payload)
+                except CorruptEntry as error:
+                    return log.quarantine_for_good(f"entry {entry.index}: {error}")
+                log.configurations.append((entry.index, configuration))
 
     def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
         """Why the tail does not reach the log's end, or empty.  It stops before a missing entry and

@@ -127,8 +127,8 @@ class Repairer:
         if log is None or log.lasting:
             self.groups.discard(group)
             return None
-        if group in self._writing:
-            return None
+        if group in self._writing or group not in core.groups():
+            return None  # recovered, and not taken up yet: metadata say what it is
         if log.missing:
             for index in repair.forget_below(group, core.status(group).first_index):
                 self._write_needless(group, index)

@@ -252,44 +252,43 @@ class _Scanner:
     def take(self, entries: list[core.ScannedEntry]) -> None:
         """Entries in lane order.  Nearly all are the next of their group, or its hard state; those
         are dealt with here, a start has millions of them."""
-        runs = self._runs
+        runs, start = self._runs, self._start
+        if entries and self._first_durable < 0:
+            self._first_durable = entries[0].durable
+        highest = self._durable
         for found in entries:
-            kind, durable = found.kind, found.durable
-            if durable > self._durable:
-                self._durable = durable
-            if self._first_durable < 0:
-                self._first_durable = durable
-            run = runs.get(found.group)
-            if run is None or run.incarnation != found.incarnation:
+            (at, length, kind, group, incarnation, term, index, partition, base_offset, durable,
+             intact) = found
+            if durable > highest:
+                highest = self._durable = durable
+            run = runs.get(group)
+            if run is None or run.incarnation != incarnation:
                 run = self._run(found)
                 if run is None:
                     continue
             if kind is _HARD_STATE:
                 run.removed = False
-                self._hard_states[found.group] = found
-            elif kind not in _FOLLOWING or not self._follow(run, found):
+                self._hard_states[group] = found
+                continue
+            if (not intact or kind not in _FOLLOWING or self._repair is not None or run.broken
+                    or run.index is None
+                    or not run.index.append_next(index, term, start + at,
+                                                 (length + _ALIGN) & ~_ALIGN)):
                 self._add(run, found)
-
-    def _follow(self, run: GroupRun, found: core.ScannedEntry) -> bool:
-        """Take an intact entry that is the next of its group; whether it was one."""
-        at, length, kind, group, incarnation, term, index, partition, base_offset, _, intact = found
-        if (not intact or self._repair is not None or run.broken or run.index is None
-                or not run.index.append_next(index, term, self._start + at,
-                                             (length + _ALIGN) & ~_ALIGN)):
-            return False
-        run.removed = False
-        applied = self._applied
-        wanted = applied is not None and index > applied.get((group, incarnation), 0)
-        if kind is _DATA:
-            batch = core.batch_info(self._view[at + _HEADER_BYTES:at + length])
-            run.note_batch(partition, base_offset, index, batch)
-            if wanted:
+                continue
+            run.removed = False
+            wanted = (self._applied is not None
+                      and index > self._applied.get((group, incarnation), 0))
+            if kind is _DATA:
+                batch = core.batch_info(self._view[at + _HEADER_BYTES:at + length])
+                run.note_batch(partition, base_offset, index, batch)
+                if wanted:
+                    run.tail_entries.append(Entry(kind, group, incarnation, term, index,
+                                                  partition, base_offset, b"", batch))
+            elif wanted:
+                payload = self._data[at + _HEADER_BYTES:at + length]
                 run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
-                                              base_offset, b"", batch))
-        elif wanted:
-            run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
-                                          base_offset, self._data[at + _HEADER_BYTES:at + length]))
-        return True
+                                              base_offset, payload))
 
     def _run(self, found: core.ScannedEntry) -> GroupRun | None:
         """The group's run; None for an entry of an earlier life of the group."""

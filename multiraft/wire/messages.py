@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.wire import members, nodes, placements, plans, schema
+from multiraft.wire import members, nodes, placements, plans, pool, schema
 from multiraft.wire.description import (
     GROUP_DESCRIBE,
     GROUP_DESCRIBE_REPLY,
@@ -380,6 +380,7 @@ REQUESTS: dict[str, Shape] = {
     **nodes.REQUESTS,
     **placements.REQUESTS,
     **plans.REQUESTS,
+    **pool.REQUESTS,
 }
 
 #: op -> fields of its response.
@@ -420,6 +421,7 @@ RESPONSES: dict[str, Shape] = {
     **nodes.RESPONSES,
     **placements.RESPONSES,
     **plans.RESPONSES,
+    **pool.RESPONSES,
 }
 
 #: type -> op, for both directions.
@@ -429,11 +431,12 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
 Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
            | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
            | GroupDescribe | members.Request | nodes.Request | placements.Request
-           | plans.Request)
+           | plans.Request | pool.Request)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
          | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply
-         | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply)
+         | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
+         | pool.Reply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),

@@ -1,10 +1,11 @@
 """Groups go back to the leaders that a plan gave them, when those come back.
 
 Contract.  Every node runs the task.  When a node that plans made the preferred leader of groups
-comes up (it was restarted, or this node was), whoever leads those groups hands them back, a few at
-a time, as soon as it has caught up.  Only then, and once: a group that is handed to another node
-afterwards stays there until the preferred one returns the next time.  Nothing is handed to a node
-in maintenance, draining or without room, nor while a plan is under way, which decides by itself.
+comes up (it was restarted, or this node was; not when a plan begins to prefer it), whoever leads
+those groups hands them back, a few at a time, as soon as it has caught up.  Only then, and once: a
+group that is handed to another node afterwards stays there until the preferred one returns the next
+time.  Nothing is handed to a node in maintenance, draining or without room, nor while a plan is
+under way, which decides by itself.
 
 Theory.  Leaders drift with every restart, and a balance that was planned would last until the first
 one.  The preference is in the metadata (``PlanTable.preferred``); this costs nothing per group
@@ -19,7 +20,7 @@ from multiraft.errors import ProposalError
 from node.clock import monotonic_ms
 from node.plans.world import UP
 
-#: How often is looked, in seconds: at the nodes that are preferred by some group.
+#: How often is looked, in seconds: at the nodes, and at preferences while one came up lately.
 LOOK_S = 1.0
 #: A node that came back is given so long to catch up before the first group, and then so long for
 #: all of them, in milliseconds.
@@ -39,8 +40,9 @@ class Preferring:
         self._metadata_log = metadata_log
         self._request_round = request_round
         self._log = log
-        self._up: dict[int, int] = {}  # node -> since when it is up, of those that are preferred
-        self._led: dict[int, set[int]] = {}  # node -> groups that it has led since
+        self._up: dict[int, int] = {}  # node -> since when it is up
+        #: Node that came up lately -> groups that it has led since, of those that prefer it.
+        self._led: dict[int, set[int]] = {}
         self.handed_back = 0
 
     async def run(self) -> None:
@@ -50,24 +52,26 @@ class Preferring:
             self.look(monotonic_ms())
 
     def look(self, now_ms: int) -> None:
-        """Begin some transfers.  O(preferred nodes); O(preferences) while one has just come up."""
-        plans = self._metadata_log.state.plans
-        nodes = dict.fromkeys(plans.preferred.values())
-        self._up = {node: self._up.get(node, now_ms) for node in nodes
+        """Begin some transfers.  O(nodes); O(preferences) while one has just come up."""
+        state = self._metadata_log.state
+        self._up = {node: self._up.get(node, now_ms) for node in state.table.nodes
                     if self._core.node_state(node) == UP}
-        self._led = {node: self._led.get(node, set()) for node in self._up}
-        back = {node for node, since_ms in self._up.items()
-                if CALM_MS <= now_ms - since_ms < WINDOW_MS and self._may_lead(node)}
-        back.discard(self._core.node)
-        if not back or plans.active is not None:
+        recent = {node: since_ms for node, since_ms in self._up.items()
+                  if now_ms - since_ms < WINDOW_MS and node != self._core.node}
+        self._led = {node: self._led.get(node, set()) for node in recent}
+        if not recent:
             return
+        back = {node for node, since_ms in recent.items()
+                if now_ms - since_ms >= CALM_MS and self._may_lead(node)}
+        if state.plans.active is not None:
+            back.clear()
         begun = 0
-        for group, node in plans.preferred.items():
-            if node not in back:
+        for group, node in state.plans.preferred.items():
+            if node not in recent:
                 continue
             if self._core.leader_hint(group)[0] == node:
                 self._led[node].add(group)
-            elif (begun < AT_ONCE and group not in self._led[node]
+            elif (node in back and begun < AT_ONCE and group not in self._led[node]
                     and self._core.is_leader(group) and self._hand_back(group, node)):
                 begun += 1
         if begun:

@@ -45,7 +45,7 @@ def run(cluster, environ):
     """``run("topic", "list")`` against the fake cluster -> click's Result."""
     def run(*arguments: str, input: bytes | str | None = None,
             servers: str | None = "127.0.0.1:9101") -> Result:
-        session = Session(environ, cluster.connect, servers)
+        session = Session(environ, cluster.connect, servers, pause=lambda _seconds: None)
         return CliRunner().invoke(cli, arguments, input=input, obj=session,
                                   prog_name="multiraft")
     return run

@@ -10,6 +10,7 @@ from multiraft.wire import errors as wire
 from multiraft.wire import messages, nodes
 from multiraft.wire.description import MemberProgress
 from multiraft.wire.placements import LinkRow, PlacementRow
+from multiraft.wire.pool import PoolStatusReply
 
 #: What a node that is well says of itself.
 NODE_STATUS = {
@@ -55,6 +56,7 @@ class FakeCluster:
         self.published_after = 1  # looks that a switch takes
         self.replicas_of_partition: tuple = ()
         self.lag = 0  # entries that each follower lacks
+        self.pool = PoolStatusReply(4, 4, 0, (), 64)
 
     def connect(self, addresses):
         self.asked.append(tuple(addresses))
@@ -193,6 +195,13 @@ class FakeClient:
         for number in range(len(known), len(self._cluster.topics[name])):
             known.append([LinkRow(1, 1 + number % 4, 0)])
         return known
+
+    def topic_pool_size(self, name):
+        self._topic(name)
+        return 4
+
+    def pool_status(self):
+        return self._cluster.pool
 
     def partition_replicas(self, incarnation, address):
         self._fail_if_silent(int(address[-1]))

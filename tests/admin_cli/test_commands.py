@@ -95,8 +95,9 @@ def test_cluster_status_json(run, cluster):
     cluster.up = {1, 3}
     cluster.leaders[2] = 0
     answer = json.loads(run("cluster", "status", "--json").stdout)
-    assert list(answer) == ["cluster", "metadata_leader", "groups", "replication_factor", "topics",
-                            "partitions", "nodes", "leaderless_groups", "under_replicated_groups",
+    assert list(answer) == ["cluster", "metadata_leader", "groups", "growing_to",
+                            "replication_factor", "topics", "partitions", "nodes",
+                            "leaderless_groups", "under_replicated_groups",
                             "quarantined_groups"]
     untold = ("version", "phase", "ready", "not_ready", "uptime_ms", "quarantined", "behind",
               "lag_entries", "log_bytes", "disk_used_bytes", "disk_free_bytes", "disk_total_bytes",

@@ -11,9 +11,11 @@ import tomllib
 import pytest
 
 from admin_cli import dev_process, dev_state, process_table
+from admin_cli.connection import leaderless_groups
 from admin_cli.dev_cluster import DevCluster
 from admin_cli.dev_process import Identity
 from admin_cli.failures import CommandFailed, ExitCode, NotFound
+from tests.admin_cli.fakes import FakeCluster
 
 
 def states(dev: DevCluster) -> dict[int, str]:
@@ -296,3 +298,13 @@ def test_the_lock_is_waited_for_only_so_long(dev, monkeypatch):
     with dev_state.locked(dev.directory):
         with pytest.raises(CommandFailed, match="another command"):
             dev.kill(1)
+
+
+def test_groups_by_which_the_pool_grew_are_waited_for_too():
+    """Or a cluster of which all nodes were killed would never be up again."""
+    cluster = FakeCluster()
+    assert leaderless_groups(cluster.connect, ("127.0.0.1:9101",), 3) == (0, 5)
+    cluster.leaders[4] = 0
+    assert leaderless_groups(cluster.connect, ("127.0.0.1:9101",), 3) == (1, 5)
+    cluster.failure = ConnectionRefusedError("nobody listens")
+    assert leaderless_groups(cluster.connect, ("127.0.0.1:9101",), 3) == (3, 3)

@@ -34,7 +34,7 @@ def test_explain_shows_every_link_and_why(run, topic):
 
 def test_explain_of_one_partition_as_json(run, topic):
     answer = json.loads(run("placement", "explain", "flights", "1", "--json").stdout)
-    assert answer == {"topic": "flights", "partitions": [{
+    assert answer == {"topic": "flights", "pool_size": 4, "partitions": [{
         "partition": 1, "incarnation": 71, "epoch": 1, "group": 4, "hashed_group": 2,
         "links": [{"epoch": 1, "group": 4, "start_offset": 0, "end_offset": None, "leader": 2,
                    "reason": "group 2, where the hash puts it, was above its share when the topic "

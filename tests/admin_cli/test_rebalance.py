@@ -103,6 +103,14 @@ def path(run, tmp_path, policy) -> Path:
     return made
 
 
+def test_a_plan_is_drawn_while_it_is_made(run, tmp_path, policy):
+    picture = tmp_path / "plan.svg"
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--picture",
+               str(picture))
+    assert done.exit_code == 0 and f"Drawn: {picture}" in done.output
+    assert b"<svg" in picture.read_bytes()
+
+
 def applied(cluster) -> list:
     return [request for request in cluster.requests if isinstance(request, wire.PlanApply)]
 
@@ -291,3 +299,21 @@ def test_loads_are_what_was_appended_in_the_window_and_partitions_share_by_recor
     gathered = plan_input.collect(Growing(cluster), 5, False, 1.0, pause=lambda _s: None)
     assert gathered.snapshot.groups[1].ingress == 3_000
     assert [row.ingress for row in gathered.snapshot.partitions] == [1_000, 2_000]
+
+
+def test_what_is_appended_to_a_group_is_shared_out_to_the_last_byte():
+    """A byte that no partition has would be a load of its own beside a partition that fills its
+    group alone, and worth a switch of that (seen in the demo)."""
+    rows = {number: (wire.PartitionLoad(number, "t", number, group, 1, 0, 9), records)
+            for number, group, records in ((1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 0), (5, 2, 7))}
+    shared = plan_input.shared_out(rows, {1: 1_000, 2: 5, 3: 9})
+    assert shared == {1: 333, 2: 333, 3: 334, 4: 0, 5: 5}
+    assert plan_input.shared_out({}, {1: 5}) == {}
+    idle = {1: (rows[4][0], 0)}
+    assert plan_input.shared_out(idle, {1: 50}) == {1: 0}, "nobody says whose it was"
+
+
+@pytest.mark.parametrize("command", ["drain", "undrain", "maintenance", "decommission"])
+def test_wrong_command_lines_of_the_node_commands_have_that_code_too(run, command):
+    for words in ((), ("four",), ("3", "--unheard")):
+        assert run("node", command, *words).exit_code == 64

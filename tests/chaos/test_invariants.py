@@ -8,7 +8,7 @@ from chaos.simulator.invariants import ALL, HOOKS, Violation
 from chaos.simulator.model import NO_HARD_STATE, GroupModel
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from chaos.simulator.witness import Witness
-from multiraft import core, marks
+from multiraft import core, marks, membership
 from multiraft.messages import Append, AppendReply, Status, VoteReply, VoteRequest
 from multiraft.openings import open_payload
 from multiraft.ready import GroupWrite, Writes
@@ -169,6 +169,17 @@ def test_a_commit_that_is_on_one_disk_only():
     history = History().term(1).write(1, History().noop(1, 1)).stage(2, History().noop(1, 1))
     with broken("CommitIsDurable"):
         history.append(1, 2, 1, commit=1)
+
+
+def test_a_damaged_entry_that_changed_the_members_still_counts():
+    """Of a damaged entry a restart knows index and term, and the witness knows the rest."""
+    history = History().term(1)
+    more = Configuration((1, 2, 3), (4,))
+    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=membership.encode(more))
+    history.write(1, change, history.noop(2, 1))
+    restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0, more)
+    history.witness.recovered(1, 1, restored, [(1, 1), history.noop(2, 1)], damaged=True)
+    assert history.witness.replica(1, 1).configuration() == more
 
 
 def test_a_commit_of_an_old_term_by_counting():

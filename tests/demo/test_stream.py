@@ -60,7 +60,7 @@ def test_a_pause_is_the_longest_silence_after_the_kill(times, pause_s):
 
 def test_a_paced_stream_turns_the_client_as_the_client_wants_it(cluster):
     client = create_autospec(blocking.Client, instance=True)
-    stream = Stream({"UA": "flights-UA"}, rate=PACE_EVERY * 100)
+    stream = Stream({"UA": "flights-UA"}, rate=PACE_EVERY * 4)  # 250 ms for what takes a few
     stream.run(client, FakeProducer(cluster), flights(PACE_EVERY), lambda now: None)
     assert client.turn_sometimes.called
     assert stream.sent == PACE_EVERY

@@ -35,7 +35,8 @@ def test_all_chapters_are_run():
     run = [block for block in blocks() if not block.places]
     assert len(run) >= RUN_MIN
     chapters = {block.heading for block in run}
-    assert {"Begin a cluster", "Rolling restart", "Grow by a node", "Replace a dead node",
+    assert {"Begin a cluster", "Rolling restart", "Grow by a node", "Grow the pool",
+            "Replace a dead node",
             "Corrupt disk", "Lost majority"} <= chapters
 
 

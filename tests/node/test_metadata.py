@@ -19,9 +19,11 @@ from node.metadata import (
     CreateTopic,
     DecideSwitch,
     DeleteTopic,
+    GrowPool,
     InvalidCommand,
     MetadataState,
     NodeRecord,
+    OpenPool,
     PublishSwitch,
     RecordMembers,
     RegisterNode,
@@ -347,6 +349,8 @@ commands = st.lists(st.one_of(
     st.builds(DecideSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9)),
     st.builds(PublishSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9), st.just(1)),
     st.builds(TrimChain, st.integers(1, 9), st.integers(0, 9)),
+    st.builds(GrowPool, st.just(9), st.permutations([1, 2, 3]).map(lambda order: (tuple(order),))),
+    st.builds(OpenPool, st.integers(8, 10)),
     st.builds(lambda group, at, order: RecordMembers(group, 1, at, tuple(order[:3])),
               st.integers(0, 9), st.integers(0, 3), st.permutations([1, 2, 3, 4]))), max_size=40)
 

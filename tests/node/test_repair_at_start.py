@@ -10,7 +10,7 @@ from node.config import parse
 from tests.node.harness import make_node, one_node_table
 from tests.storage.world import Rounds, noop_entry, write
 
-DAMAGED_GROUP, GROUPS = 1, {0, 1, 2}
+DAMAGED_GROUP, GROUPS, NEW_GROUP = 1, {0, 1, 2}, 3
 
 
 def damage(path, at: int) -> None:
@@ -19,24 +19,43 @@ def damage(path, at: int) -> None:
     path.write_bytes(bytes(data))
 
 
-def test_a_replica_of_which_nothing_stands_in_a_damaged_lane_is_repaired_too(tmp_path):
-    """What is lost may have been its, so it starts in doubt; a node that did not look at it again
-    kept it out for ever, where a group had no entry yet when its node went down."""
-    config = parse(one_node_table(), tmp_path)
+def damaged_directory(config, *groups: int) -> None:
+    """Three entries in each group; the first of them cannot be read any more."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, 1))
-    store.create_group(DAMAGED_GROUP, 1, Configuration((1,)))
     rounds = Rounds(store)
-    for index in (1, 2, 3):
-        rounds.run(write(DAMAGED_GROUP, noop_entry(DAMAGED_GROUP, index, 1)))
-    position = store._logs[DAMAGED_GROUP].index.position(1)
+    for group in groups:
+        store.create_group(group, 1, Configuration((1,) if group in GROUPS else ()))
+        for index in (1, 2, 3):
+            rounds.run(write(group, noop_entry(group, index, 1)))
+    position = store._logs[groups[0]].index.position(1)
     store.close()
     segment, = (config.data_dir / "lane-0").glob("*.segment")
     damage(segment, position + 30)
 
+
+def test_a_replica_of_which_nothing_stands_in_a_damaged_lane_is_repaired_too(tmp_path):
+    """What is lost may have been its, so it starts in doubt; a node that did not look at it again
+    kept it out for ever, where a group had no entry yet when its node went down."""
+    config = parse(one_node_table(), tmp_path)
+    damaged_directory(config, DAMAGED_GROUP)
     node = make_node(config)
     try:
         assert {group for group in GROUPS if node.core.status(group).quarantined} == GROUPS
         assert node.repairer.groups == GROUPS
+    finally:
+        node.close()
+
+
+def test_a_damaged_replica_of_a_group_that_metadata_do_not_know_yet_waits(tmp_path):
+    """The pool grew, and what this node has of that group says not who its members are."""
+    config = parse(one_node_table(), tmp_path)
+    damaged_directory(config, DAMAGED_GROUP, NEW_GROUP)
+    node = make_node(config)
+    try:
+        assert NEW_GROUP in node.repairer.groups
+        assert NEW_GROUP not in node.core.groups()
+        assert node.repairer.step(NEW_GROUP) is None
+        assert NEW_GROUP in node.repairer.groups
     finally:
         node.close()

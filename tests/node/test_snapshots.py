@@ -146,8 +146,9 @@ async def settled(follower: Side) -> None:
 async def test_an_image_arrives_in_chunks_and_is_durable_before_consensus_hears_of_it(monkeypatch):
     follower, leader, bulk = pair(monkeypatch)
     follower.core.install_snapshot = lambda *_: follower.done.append("core")
+    follower.snapshots.after_install = lambda: follower.done.append("replicas")
     await attempt(follower)
-    assert follower.done == ["store", "state", "checkpoint", "core"]
+    assert follower.done == ["store", "state", "checkpoint", "core", "replicas"]
     assert len(bulk.asked) > 2
     assert [offset for _, offset in bulk.asked] == [40 * at for at in range(len(bulk.asked))]
 

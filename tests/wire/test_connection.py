@@ -12,6 +12,7 @@ from multiraft.wire import messages as m
 from multiraft.wire import nodes as n
 from multiraft.wire import placements as p
 from multiraft.wire import plans as w
+from multiraft.wire import pool as o
 from multiraft.wire.connection import (
     NEED_DATA,
     PAUSED,
@@ -106,6 +107,8 @@ EXCHANGES = [
         8, (p.PlacementRow(5, 77, 3, (p.LinkRow(1, 3, 0), p.LinkRow(2, 4, 100)), 3, 3),), True)),
     (p.PartitionReplicas(77), p.PartitionReplicasReply((p.ReplicaRow(3, True, 1, True, 100),))),
     (p.SwitchPartition(77, 3, 3), p.SwitchPartitionReply(3, 3)),
+    (o.PoolGrow(16, True), o.PoolGrowReply(8, 16, 3, (o.NewReplicas(1, "r", "up", 9, 8, 3),))),
+    (o.PoolStatus(), o.PoolStatusReply(8, 16, 2, (15, 16), 64)),
     (w.PlanApply("ab" * 32, "cd" * 16, "all", 99, LIMITS, MOVES),
      w.PlanApplyReply("ab" * 32, "running")),
     (w.PlanControl("throttle", "ab" * 32, 1 << 20), w.PlanControlReply("ab" * 32, "running")),

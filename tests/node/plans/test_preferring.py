@@ -52,7 +52,8 @@ def core():
 
 @pytest.fixture
 def made(core):
-    state = SimpleNamespace(plans=PlanTable(), table=SimpleNamespace(states={}))
+    state = SimpleNamespace(plans=PlanTable(), table=SimpleNamespace(
+        states={}, nodes=dict.fromkeys((1, 2, 3))))
     state.plans.preferred = {group: 2 for group in range(1, 11)}
     return Preferring(core, SimpleNamespace(state=state), lambda: None, logging.getLogger("test"))
 
@@ -87,6 +88,28 @@ def test_what_is_handed_over_by_hand_stays_until_the_node_returns(core, made):
     made.look(WINDOW_MS + 11_000)
     made.look(WINDOW_MS + 11_000 + CALM_MS)
     assert core.handed
+
+
+def test_a_node_that_was_up_when_a_plan_preferred_it_has_not_come_back(core, made):
+    """The plan has moved the group itself; what is handed on after it stays (seen in the demo)."""
+    plans = made._metadata_log.state.plans
+    wanted, plans.preferred = plans.preferred, {}
+    made.look(0)
+    made.look(WINDOW_MS)
+    plans.preferred = wanted
+    for second in range(20):
+        made.look(WINDOW_MS + 1_000 * second)
+    assert core.handed == []
+
+
+def test_what_it_led_since_it_is_up_is_remembered_before_anything_goes_back(core, made):
+    """A plan moves a group to a node that has just come up, somebody hands it on at once."""
+    made.look(0)
+    core.handed[:] = range(1, 11)
+    made.look(1_000)
+    core.handed.clear()
+    made.look(CALM_MS)
+    assert core.handed == []
 
 
 @pytest.mark.parametrize("spoil", [

@@ -1,0 +1,140 @@
+"""What nodes and groups carry before and after a plan: bars for the terminal, and a picture.
+
+Contract.  ``show`` prints; ``draw`` writes a file.  Both are functions of the plan, which has the
+loads in it, and ask nobody.  The picture needs matplotlib, which only the extras ``pictures``,
+``demo`` and ``chaos`` install, and is drawn by ``plan_picture``; it is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import click
+
+from admin_cli import plan_view
+from admin_cli.failures import CommandFailed
+from admin_cli.output import note, plural, print_table
+from placement.plan import GroupOutcome, NodeOutcome, Plan
+from placement.policy import GROUP_INGRESS, NODE_RESOURCES
+
+BAR_CELLS = 20
+#: Rows of a drawing: more are not read by anybody, and are counted.
+NODES_SHOWN_MAX = 32
+GROUPS_SHOWN_MAX = 16
+KINDS = (".svg", ".png")
+
+TITLES = dict(zip(NODE_RESOURCES, ("bytes on disk", "appended, all replicas",
+                                   "sent by leaders", "groups led"), strict=True))
+
+
+def _picture_path(_context: click.Context, _parameter: click.Parameter,
+                  value: Path | None) -> Path | None:
+    if value is not None and value.suffix not in KINDS:
+        raise click.UsageError(f"--picture writes {' or '.join(KINDS)} files, and {value} is "
+                               f"neither.")
+    return value
+
+
+picture_option = click.option(
+    "--picture", "picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    callback=_picture_path, help="Draw loads before and after into this .svg or .png file.")
+
+
+# ---- bars ---------------------------------------------------------------------------------------
+
+def show(made: Plan) -> None:
+    """Each resource of which there is any: every node before and after; then the groups."""
+    click.echo()
+    print_table(("node", "rack", "state", "weight", "replicas", "leaders"),
+                [(row.node, row.rack or None, row.state, row.weight,
+                  _step(row.replicas_before, row.replicas_after),
+                  _step(row.before[-1], row.after[-1])) for row in made.nodes[:NODES_SHOWN_MAX]])
+    _rest(len(made.nodes) - NODES_SHOWN_MAX, "node")
+    for position, resource in enumerate(NODE_RESOURCES):
+        if any(row.before[position] or row.after[position] for row in made.nodes):
+            _show_nodes(made.nodes, position, resource)
+    _show_groups(made.groups)
+
+
+def _step(before: int, after: int) -> str:
+    return f"{before:,}" if before == after else f"{before:,} -> {after:,}"
+
+
+def _show_nodes(rows: tuple[NodeOutcome, ...], position: int, resource: str) -> None:
+    """The nodes furthest from their share come first only when not all fit."""
+    if len(rows) > NODES_SHOWN_MAX:
+        far = sorted(rows, key=lambda row: (-abs(row.before[position] - row.share[position]),
+                                            row.node))[:NODES_SHOWN_MAX]
+        shown = sorted(far)
+    else:
+        shown = list(rows)
+    most = max(max(row.before[position], row.after[position], row.share[position])
+               for row in rows)
+    click.echo(f"\n{resource} per node: {TITLES[resource]}; | is its share")
+    print_table(("node", "before", "", "after", ""), [
+        (row.node, bar(row.before[position], most, row.share[position] or None),
+         _amount(resource, row, row.before[position], position),
+         bar(row.after[position], most, row.share[position] or None),
+         _amount(resource, row, row.after[position], position)) for row in shown])
+    _rest(len(rows) - len(shown), "node")
+
+
+def _amount(resource: str, row: NodeOutcome, value: int, position: int) -> str:
+    share = row.share[position]
+    of_share = f", {value * 100 // share} %" if share else ""
+    return f"{plan_view.amount(resource, value)}{of_share}"
+
+
+def bar(value: int, most: int, mark: int | None = None) -> str:
+    """``value`` of ``most`` in ``BAR_CELLS`` cells, with a line at ``mark``; anything above 0 is
+    seen."""
+    filled = 0 if most <= 0 else round(BAR_CELLS * value / most)
+    cells = ["#"] * max(filled, value > 0)
+    cells += ["."] * (BAR_CELLS - len(cells))
+    if mark is not None and most > 0:
+        cells.insert(min(BAR_CELLS, round(BAR_CELLS * mark / most)), "|")
+    return "".join(cells)
+
+
+def _show_groups(rows: tuple[GroupOutcome, ...]) -> None:
+    if not any(row.before or row.after for row in rows):
+        return
+    by_load = sorted(rows, key=lambda row: (-max(row.before, row.after), row.group))
+    shown = sorted(by_load[:GROUPS_SHOWN_MAX])
+    mean = sum(row.before for row in rows) // len(rows)
+    most = max(mean, by_load[0].before, by_load[0].after)
+    fullest = f"the {len(shown)} fullest of " if len(shown) < len(rows) else ""
+    click.echo(f"\nappended per group, {fullest}{plural(len(rows), 'group')}; | is the mean")
+    print_table(("group", "before", "", "after", ""), [
+        (row.group, bar(row.before, most, mean), plan_view.amount(GROUP_INGRESS, row.before),
+         bar(row.after, most, mean), plan_view.amount(GROUP_INGRESS, row.after))
+        for row in shown])
+    _rest(len(rows) - len(shown), "group")
+
+
+def _rest(count: int, noun: str) -> None:
+    if count > 0:
+        click.echo(f"... and {plural(count, noun)} more")
+
+
+# ---- the picture --------------------------------------------------------------------------------
+
+def draw(made: Plan, path: Path) -> None:
+    """Write the picture and say where.  Raises as ``write``."""
+    write(made, path)
+    note(f"Drawn: {path}")
+
+
+def write(made: Plan, path: Path) -> None:
+    """Write the picture.  Raises ``CommandFailed`` without the library that draws, and when the
+    file cannot be written."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise CommandFailed("pictures are drawn by matplotlib, which is not installed.",
+                            "pip install 'multiraft[pictures]'")
+    from admin_cli import plan_picture
+
+    try:
+        path.write_bytes(plan_picture.drawn(made, path.suffix[1:]))
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be written: {error.strerror}.") from error

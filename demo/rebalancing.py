@@ -1,0 +1,118 @@
+"""The last act of `make demo`: a plan for the skewed topics, carried out while flights stream in.
+
+Contract.  `Rebalancing.run` measures, plans, has the cluster carry the plan out and returns when it
+is through; it raises `CommandFailed` when it is not.  It only asks, by the functions behind
+`multiraft rebalance`: nothing here moves anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from screen import Screen
+
+from admin_cli import connection, load_view, plan_view, rebalance
+from admin_cli.failures import CommandFailed
+from admin_cli.session import Session
+from multiraft.wire import plans as wire
+from placement import plan as plans
+from placement.policy import EGRESS, GROUP_INGRESS, LEADERS, Band, Options, Policy
+
+#: Loads are measured twice over this: the stream is steady.
+WINDOW_S = 1.0
+#: How often the plan is looked at, and for how long at most.
+LOOK_S = 0.1
+PATIENCE_S = 60.0
+#: Every node has every group here, so leaders and partitions are what can move; and 3 MB/s are
+#: a load in a demo.
+POLICY = Policy(bands=(Band(EGRESS, 100), Band(LEADERS, 100), Band(GROUP_INGRESS, 500)),
+                moves_max=wire.MOVES_MAX)
+PICTURE, PLAN = "plan.svg", "plan.json"
+
+
+class Rebalancing:
+    """What was planned, and how it went."""
+
+    def __init__(self, directory: Path):
+        self.picture = directory / PICTURE
+        self.plan_file = directory / PLAN
+        self.made: plans.Plan | None = None
+        self.began = self.ended = 0.0  # monotonic seconds
+        self.leads_before: dict[int, int] = {}
+        self.leads_after: dict[int, int] = {}
+
+    def forget(self) -> None:
+        """Remove what an earlier demo left here: a cluster begins in an empty directory."""
+        for path in (self.picture, self.plan_file):
+            path.unlink(missing_ok=True)
+
+    def run(self, client: Any, kept: int, screen: Screen) -> None:
+        """Plans, applies, waits; group ``kept`` keeps its leader.  Raises ``CommandFailed``."""
+        self.leads_before = leads(client)
+        screen.event(f"measuring for a plan; leaders: {told(self.leads_before)}", "bold")
+        made = rebalance.make(client, Options(), POLICY._replace(excluded_groups=(kept,)),
+                              WINDOW_S, Session({}))
+        if not made.moves:
+            raise CommandFailed("there is nothing to rebalance, though a leader was killed.",
+                                "Run it again.")
+        self.made = made
+        self.plan_file.write_bytes(plans.save(made))
+        screen.event(f"plan {made.plan_id[:12]}: {described(made)}")
+        for row in made.resources:
+            if row.before_ppm != row.after_ppm:
+                before, after = map(plan_view.share, (row.before_ppm, row.after_ppm))
+                screen.event(f"  {row.resource}: the worst has {before} of its share, planned is "
+                             f"{after}")
+        for move in made.moves:
+            if move.kind == plans.TOPIC_SWITCH:
+                screen.event(f"  {plan_view.described(move)}")
+        self.began = time.monotonic()
+        rebalance.begin(client, made, None)
+        self._wait(client, made.plan_id)
+        self.ended = time.monotonic()
+        self.leads_after = leads(client)
+        screen.event(f"the plan is through after {self.ended - self.began:.1f} s; leaders: "
+                     f"{told(self.leads_after)}", "green")
+
+    def draw(self) -> None:
+        """Write the picture of the plan.  Raises ``CommandFailed``."""
+        load_view.write(self.made, self.picture)
+
+    def _wait(self, client: Any, plan_id: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            status = client.plan_request(wire.PlanStatus())
+            phases = dict(status.phases)
+            if status.plan_id == plan_id and status.state == "done":
+                if phases.keys() - {"done"}:
+                    raise CommandFailed(f"of the plan's moves {phases} came about.",
+                                        "`multiraft rebalance status` says why.")
+                return
+            if time.monotonic() > deadline:
+                raise CommandFailed(f"the plan is {status.state} after {PATIENCE_S:.0f} s: "
+                                    f"{phases}. {status.reason}")
+            time.sleep(LOOK_S)
+
+
+def leads(client: Any) -> dict[int, int]:
+    """Node -> how many groups it leads."""
+    rows = connection.groups(client)
+    counts = Counter(row.leader for row in rows if row.leader is not None)
+    return {node: counts[node] for node in sorted({each for row in rows for each in row.voters})}
+
+
+def told(counts: dict[int, int]) -> str:
+    """``node 1: 32, node 2: 1, node 3: 32``."""
+    return ", ".join(f"node {node}: {count}" for node, count in counts.items())
+
+
+def described(made: plans.Plan) -> str:
+    """Moves by kind."""
+    kinds = Counter(move.kind for move in made.moves)
+    words = ((plans.LEADER_TRANSFER, "groups with another leader"),
+             (plans.TOPIC_SWITCH, "partitions that go on in another group"),
+             (plans.REPLICA_CHANGE, "groups with other replicas"))
+    return ", ".join(f"{what}: {kinds[kind]}" for kind, what in words if kinds[kind])

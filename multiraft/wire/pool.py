@@ -1,0 +1,85 @@
+"""Requests and responses about the pool of groups: how large it is, and its growth.
+
+Contract.  As ``messages.py``, whose tables take in ``REQUESTS`` and ``RESPONSES``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.wire import schema
+from multiraft.wire.schema import Shape, list_of, row
+
+#: Nodes of a cluster.
+NODES_MAX = 10_000
+#: Groups that an answer names; how many there are is always said.
+GROUPS_NAMED_MAX = 64
+NAME_MAX = 64
+#: Bytes of a rack's name.
+RACK_MAX = 255
+
+
+class PoolGrow(NamedTuple):
+    """The pool shall have ``groups`` groups.  ``dry_run``: only say what would become of it."""
+
+    groups: int
+    dry_run: bool = False
+
+
+class PoolStatus(NamedTuple):
+    """How large the pool is, and how far its growth."""
+
+
+class NewReplicas(NamedTuple):
+    """What a node has, and what it gets: replicas of groups, and groups that it leads first."""
+
+    node: int
+    rack: str
+    state: str
+    replicas: int
+    new_replicas: int
+    new_leads: int
+
+
+class PoolGrowReply(NamedTuple):
+    """From ``pool_size`` to ``groups`` groups, with these replicas."""
+
+    pool_size: int
+    groups: int
+    replication_factor: int
+    nodes: tuple[NewReplicas, ...]
+
+
+class PoolStatusReply(NamedTuple):
+    """``groups`` above ``pool_size``: it is growing to that.  ``waiting``: new groups without a
+    leader, of which ``named`` are some.  ``groups_max``: the answering node's limit."""
+
+    pool_size: int
+    groups: int
+    waiting: int
+    named: tuple[int, ...]
+    groups_max: int
+
+
+_u32 = schema.integer(0, schema.U32_MAX)
+
+#: op -> fields of its request.
+REQUESTS: dict[str, Shape] = {
+    "pool_grow": Shape(PoolGrow, {
+        "groups": schema.integer(1, schema.U32_MAX), "dry_run": schema.boolean}),
+    "pool_status": Shape(PoolStatus, {}),
+}
+
+#: op -> fields of its response.
+RESPONSES: dict[str, Shape] = {
+    "pool_grow": Shape(PoolGrowReply, {
+        "pool_size": _u32, "groups": _u32, "replication_factor": _u32,
+        "nodes": list_of(row(NewReplicas, _u32, schema.text(RACK_MAX), schema.text(NAME_MAX), _u32,
+                             _u32, _u32), NODES_MAX)}),
+    "pool_status": Shape(PoolStatusReply, {
+        "pool_size": _u32, "groups": _u32, "waiting": _u32,
+        "named": list_of(_u32, GROUPS_NAMED_MAX), "groups_max": _u32}),
+}
+
+Request = PoolGrow | PoolStatus
+Reply = PoolGrowReply | PoolStatusReply
