@@ -94,7 +94,7 @@ class Scale(NamedTuple):
     part: float = 0.5  # of the throughput is the load
 
 
-FULL = Scale(32, 6.0, 2.0, 15.0, 3.0, 150.0, 3, 100, 200.0)
+FULL = Scale(24, 4.0, 1.5, 10.0, 2.0, 200.0, 3, 100, 150.0)
 QUICK = Scale(12, 1.5, 0.5, 4.0, 1.0, 60.0, 1, 12, 20.0)
 
 
