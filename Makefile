@@ -18,7 +18,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
-.PHONY: bench-placement chaos clean fuzz asan machine missing
+.PHONY: bench-moves bench-placement chaos clean fuzz asan machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -39,6 +39,9 @@ bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the mach
 
 bench-node: $(VENV)/.built-dev  ## failover, return, creation, catching up, beside their targets
 	$(PY) -m benchmarks.bench_node $(ARGS)
+
+bench-moves: $(VENV)/.built-dev  ## a node joins under load, partitions switch, beside their targets
+	$(PY) -m benchmarks.bench_moves $(ARGS)
 
 bench-placement: $(VENV)/.built-dev  ## balance against movement, beside other ways of placing
 	$(PY) -m benchmarks.placement $(ARGS)

@@ -5,9 +5,9 @@ it, so that nothing has to be measured while nobody plans.  It raises ``CommandF
 missing before anything is computed.  ``requested`` turns a plan into what is carried out.
 
 What it knows of loads: a group's bytes are its log's, its ingress what was appended to it within
-the window; a partition's share of that is its share of the records.  What readers fetch is not
-counted per group, so ``read`` is 0 and egress counts replication alone.  A node that is down is
-dead only when the caller says so (``--scope repair``): a node that restarts is not.
+the window, and what was fetched of it from its leader is what it is read.  A partition's share of
+both is its share of the records that were appended.  A node that is down is dead only when the
+caller says so (``--scope repair``): a node that restarts is not.
 """
 
 from __future__ import annotations
@@ -100,10 +100,14 @@ def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Tol
                 continue  # the pool is growing: nothing is in it yet
             old = before[node].groups.get(group)
             ms = max(1, told.taken_ms - before[node].taken_ms)
-            ingress = max(0, load.bytes - old.bytes) * 1000 // ms if old is not None else 0
+            # Nothing is known of a group that another node led when the window began.
+            ingress, read = (0, 0) if old is None else (
+                max(0, load.bytes - old.bytes) * 1000 // ms,
+                max(0, load.read_bytes - old.read_bytes) * 1000 // ms)
             rows[group] = cluster.GroupRow(
                 group, load.incarnation, load.conf_index, load.voters, node,
-                _own_learners(group, load.learners), load.in_joint, load.bytes, ingress)
+                _own_learners(group, load.learners), load.in_joint, load.bytes, ingress,
+                read)
     for row in client.group_list():
         if row.group not in rows and row.group <= facts.pool_size:
             rows[row.group] = cluster.GroupRow(
@@ -137,14 +141,15 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
     grown = {incarnation: (row, max(0, row.next_offset - before[incarnation].next_offset))
              for incarnation, row in ask().items() if incarnation in before}
     ingress = shared_out(grown, {group: row.ingress for group, row in groups.items()})
+    read = shared_out(grown, {group: row.read for group, row in groups.items()})
     return [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
-                                 row.links, ingress[incarnation])
+                                 row.links, ingress[incarnation], read[incarnation])
             for incarnation, (row, records) in grown.items() if records or row.group in keep]
 
 
 def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
-               ingress: Mapping[int, int]) -> dict[int, int]:
-    """What each partition takes of its group's ``ingress``, by its records, to the last byte: what
+               rates: Mapping[int, int]) -> dict[int, int]:
+    """What each partition has of its group's rate, by its records, to the last byte: what
     rounding left over would be a load that no partition has, beside the one that fills its group.
     O(partitions)."""
     totals: dict[int, int] = {}
@@ -153,7 +158,7 @@ def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
     counted = dict.fromkeys(totals, 0)
     shared = {}
     for incarnation, (row, records) in grown.items():
-        whole, total, before = ingress[row.group], max(1, totals[row.group]), counted[row.group]
+        whole, total, before = rates[row.group], max(1, totals[row.group]), counted[row.group]
         counted[row.group] = before + records
         shared[incarnation] = whole * (before + records) // total - whole * before // total
     return shared

@@ -28,7 +28,7 @@ class WaitingFetch:
     """A long poll."""
 
     __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
-                 "sure", "doubtful", "asking", "caught_up")
+                 "led", "sure", "doubtful", "asking", "caught_up")
 
     def __init__(self, request: Fetch, answer, deadline_ms: int, number: int, seen_index: int):
         self.request = request
@@ -41,6 +41,7 @@ class WaitingFetch:
         self.doubtful: set[int] = set()  # ... or was not
         self.asking = 0  # confirmations under way
         self.records = 0  # found by the last try
+        self.led: list[tuple[int, int]] = []  # results from groups led here: slot, group
         self.caught_up = False  # the metadata that its client has seen were waited for
 
 
@@ -68,6 +69,7 @@ class Fetching:
         self.cold_reads = 0
         self.resident_reads = 0
         self.replica_bytes = 0  # of ``bytes``: served by a replica that does not lead
+        self.led_bytes: dict[int, int] = {}  # of ``bytes``: by group, while it was led here
         self.refusals: dict[int, int] = {}  # wire code -> partitions
 
     # ---- fetch -----------------------------------------------------------------------------------
@@ -127,6 +129,7 @@ class Fetching:
         size, final, groups = 0, False, []
         uncertain: set[int] = set()
         fetch.records = 0
+        fetch.led.clear()
         for part in fetch.request.partitions:
             try:
                 span = self._readable.span(part.incarnation, fetch.seen_index,
@@ -152,7 +155,10 @@ class Fetching:
                 found.append((len(results), taken))
                 bytes_left -= taken.bytes
                 size += taken.bytes
-                self.replica_bytes += 0 if span.leads else taken.bytes
+                if span.leads:
+                    fetch.led.append((len(results), span.group))
+                else:
+                    self.replica_bytes += taken.bytes
                 if taken.bytes:
                     fetch.records += taken.next_offset - part.offset
             results.append(FetchResult(part.incarnation, Code.OK, span.known_end,
@@ -264,6 +270,8 @@ class Fetching:
             payload.extend(buffers)
             self.bytes += length
         self.records += fetch.records
+        for slot, group in fetch.led:
+            self.led_bytes[group] = self.led_bytes.get(group, 0) + results[slot].length
         fetch.answer(FetchReply(tuple(results)), payload)
 
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:

@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 from multiraft.wire.errors import Code
 from node.histogram import Histogram
 from node.life import RECOVERING, SERVING, STARTING, STOPPING, Life
+from node.plans.state import CANCELLING, PAUSED, RUNNING
 from node.statistics import Sample, build
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
@@ -72,6 +73,14 @@ def _peers(which: int) -> Callable[[Sample], Rows]:
     """0 = entries, 1 = bytes, that each peer lacks."""
     return lambda sample: [((str(peer),), lag[which])
                            for peer, lag in sorted(sample.survey.peer_lag.items())]
+
+
+#: Of a plan that is not over; ``plans.state`` has the names.
+_PLAN_STATES = (RUNNING, PAUSED, CANCELLING)
+
+
+def _plan_states(sample: Sample) -> Rows:
+    return [((state,), int(sample.counters["plan_state"] == state)) for state in _PLAN_STATES]
 
 
 #: What is told of a node whose loop answers, in the order of ``docs/metrics.md``.
@@ -165,6 +174,25 @@ FAMILIES = (
     Family("multiraft_replicas_removed_total", COUNTER, (),
            "Replicas that this node let go.", _one("replicas_removed")),
     # ---- loop and network
+    # ---- switches and plans
+    Family("multiraft_switches_under_way", GAUGE, (),
+           "Partitions of the cluster that are decided to go on elsewhere and are not open there.",
+           _one("switches_under_way")),
+    Family("multiraft_partitions_sealed_total", COUNTER, (),
+           "Seals proposed here for switches.", _one("partitions_sealed")),
+    Family("multiraft_partitions_opened_total", COUNTER, (),
+           "Openings proposed here for switches.", _one("partitions_opened")),
+    Family("multiraft_switches_published_total", COUNTER, (),
+           "Switches that this node reported as open.", _one("switches_published")),
+    Family("multiraft_plan_state", GAUGE, ("state",),
+           "1 for the state of the cluster's plan, 0 for others; all 0 without one.",
+           _plan_states),
+    Family("multiraft_plan_moves", GAUGE, (),
+           "Moves of the plan under way.", _one("plan_moves")),
+    Family("multiraft_plan_moves_left", GAUGE, (),
+           "Moves of it that have not ended.", _one("plan_moves_left")),
+    Family("multiraft_plan_moves_under_way", GAUGE, (),
+           "Moves of it that have begun and not ended.", _one("plan_moves_under_way")),
     Family("multiraft_loop_delay_seconds", HISTOGRAM, (),
            "From nudging the loop until it answers, each liveness interval.",
            _histogram("loop_delay")),

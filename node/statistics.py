@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import multiraft
 from node import health
 from node.histogram import Histogram
+from node.plans.state import ActivePlan
 from node.survey import Survey
 
 #: Bytes per page of ``/proc/self/statm``.
@@ -122,6 +123,7 @@ class Statistics:
             "partitions_sealed": node.switching.sealed,
             "partitions_opened": node.switching.opened,
             "switches_published": node.switching.published,
+            **of_plan(node.metadata_log.state.plans.active),
             "client_connections": node.listeners[0].connections,
             "client_connections_accepted": node.listeners[0].accepted,
             "client_connections_turned_away": node.listeners[0].turned_away,
@@ -160,3 +162,12 @@ def _resident_bytes() -> int:
 def build() -> dict[str, str]:
     """What runs here, as labels."""
     return {"version": multiraft.__version__, "python": platform.python_version()}
+
+
+def of_plan(plan: ActivePlan | None) -> dict:
+    """Of the plan under way, as this node's metadata have it."""
+    if plan is None:
+        return {"plan_state": "none", "plan_moves": 0, "plan_moves_left": 0,
+                "plan_moves_under_way": 0}
+    return {"plan_state": plan.state, "plan_moves": len(plan.moves), "plan_moves_left": plan.left,
+            "plan_moves_under_way": len(plan.under_way)}

@@ -195,28 +195,44 @@ def _moved(start: State, end: State, before: Before, position: int) -> int:
 
 def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence[bool],
                  judged: Sequence[bool], balances: bool) -> int:
-    """Load that has to change its node so that every node is inside the band: what is on nodes that
+    """Load that has to change its bin so that every bin is inside the band: what is in bins that
     are left and what is above targets, and at least what is missing elsewhere.  ``held`` are the
-    items of each node; one that is larger than the target may stay, alone, and nothing less than
-    an item can go.  Of two giants in one bin, all but one need a bin that is emptied for them."""
+    items of each bin; one that is larger than the target may stay, alone.  O(items).
+
+    Nothing less than an item can go, and no bin keeps two *large* items, of more than half of any
+    target: all but one of them leave, each to a bin that gets no other, and that has to pass on
+    what is too much beside it.
+    """
     forced = sum(sum(items) for items, leaving in zip(held, leaves, strict=True) if leaving)
     if not balances:
         return forced
-    widest = max((high for high, counts in zip(shares.high, judged, strict=True) if counts),
-                 default=0)
-    excess = missing = giants = 0
-    kept = []  # what each bin may keep
+    targets = [high for high, counts in zip(shares.high, judged, strict=True) if counts]
+    half = max(targets, default=0) // 2
+    excess = missing = 0
+    homeless: list[int] = []  # large items that have to leave
+    rooms: list[int] = []  # below each target, when only what has to leave has left
     for items, high, low, counts in zip(held, shares.high, shares.low, judged, strict=True):
         if counts:
             load = sum(items)
+            large = sorted(item for item in items if item > half)[:-1]
             over = load - max(high, max(items, default=0))
             leaving = max(over, min(filter(None, items))) if over > 0 else 0
+            leaving = max(leaving, sum(large))
             excess += leaving
             missing += max(0, low - load)
-            giants += max(0, sum(item > widest for item in items) - 1)
-            kept.append(load - leaving)
-    emptied = sum(sorted(kept)[:giants])
-    return max(forced + excess + emptied, missing)
+            homeless += large
+            rooms.append(high - load + leaving)
+    # A plan for one node does not judge where its items go.
+    passed_on = _passed_on(homeless, rooms, min(targets)) if len(targets) > 1 else 0
+    return max(forced + excess + passed_on, missing)
+
+
+def _passed_on(homeless: Iterable[int], rooms: Iterable[int], narrowest: int) -> int:
+    """Load that at least has to make way for items of which each needs a bin of its own.  What is
+    too much is convex in item less room: the sum is smallest when the largest item goes where most
+    room is, and so on.  What is above the ``narrowest`` target stands alone."""
+    pairs = zip(sorted(homeless, reverse=True), sorted(rooms, reverse=True), strict=False)
+    return sum(max(0, min(item, narrowest) - room) for item, room in pairs)
 
 
 def _groups_outcome(start: State, end: State, band: Band, options: Options) -> ResourceOutcome:

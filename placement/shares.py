@@ -188,6 +188,9 @@ def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[t
         weights[bin_] = 0
         if not any(weights):
             break
+        if rest < sum(weights):  # all load is in giants: an empty bin may take as much as the least
+            levels = [(piece, heaviest)] * len(caps)
+            break
         levels = _fill(bins, weights, rest, caps)
     whole = (total, sum(bins.weights))
     open_levels = [level for level in levels if level != NO_WEIGHT]

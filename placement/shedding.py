@@ -20,10 +20,13 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 #: Exchanges that ``shed`` tries for each bin: the surplus is tiny after a few.
 EXCHANGES_MAX = 16
+#: Items of one bin of which ``too_large`` tries every choice.
+LARGE_MAX = 10
 
 
 class Item(NamedTuple):
@@ -76,6 +79,26 @@ def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
         return [alone]
     kept, surplus = _without_needless(chosen, cover.load - rest)
     return _exchanged([*kept, cover], [item for item in items if 0 < item.load <= cap], surplus)
+
+
+def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Item]:
+    """Items above ``cap`` that have to leave a bin with this ``load`` and target ``high``, because
+    all others together do not relieve it: those that weigh least together.  The largest of all
+    stays when it is above the target itself.  ``items`` are in the order of ``by_load``.
+    O(items + 2 ** LARGE_MAX)."""
+    giant = bool(items) and items[0].load > high
+    excess = load - (items[0].load if giant else high)
+    large = [item for item in items[giant:] if item.load > cap]
+    need = excess - sum(item.load for item in items if 0 < item.load <= cap)
+    if need <= 0 or sum(item.load for item in large) < need:
+        return large if need > 0 else []
+    # Beyond these, the largest ones leave: there are hardly ever so many.
+    chosen, large = large[:-LARGE_MAX], large[-LARGE_MAX:]
+    need -= sum(item.load for item in chosen)
+    best = min(group for count in range(len(large) + 1)
+               for some in combinations(large, count)
+               if (group := (sum(item.load for item in some), some))[0] >= need)
+    return [*chosen, *best[1]]
 
 
 def _exchanged(chosen: list[Item], items: Sequence[Item], surplus: int) -> list[Item]:

@@ -13,6 +13,7 @@ then leaders, which depend on both.  None of the later ones changes what an earl
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Collection
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from placement.plan import (
 )
 from placement.policy import GROUP_INGRESS, Band, Policy
 from placement.shares import group_shares
-from placement.shedding import Item, assign, by_load, fitting_cap, shed
+from placement.shedding import Item, assign, by_load, fitting_cap, shed, too_large
 from placement.state import State
 
 #: Skewed loads take two or three rounds; each exchange is one.
@@ -170,7 +171,9 @@ def balance_groups(state: State, policy: Policy) -> Switches:
     pool = _Pool(state, policy, band)
     settled = False
     for _ in range(ROUNDS_MAX):
-        placed = _large_first(pool)
+        placed = False
+        while _large_first(pool):  # again: what fits easily is another thing afterwards
+            placed = True
         if not (_shed_round(pool) or placed or _make_room(pool) or _descent(pool)
                 or _exchange(pool)):
             settled = True
@@ -183,16 +186,20 @@ def balance_groups(state: State, policy: Policy) -> Switches:
 
 def _large_first(pool: _Pool) -> bool:
     """Large partitions of groups that small ones cannot relieve, while there is most room: later it
-    would have to be made again.  Did anything move?"""
-    cap = fitting_cap(pool.rooms().values())
+    would have to be made again.  The largest goes where most room is, and so on, which passes on
+    least; what is passed on stays away from groups that large ones are still to come to.  Did
+    anything move?  O(large * groups + items)."""
+    rooms = pool.rooms()
+    roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))
+    cap = fitting_cap(rooms.values())
+    leaving = sorted((item for group in pool.overloaded()
+                      for item in too_large(pool.items[group], pool.state.ingress[group],
+                                            pool.high[group], cap)), key=by_load)
+    pairs = list(zip(leaving, roomiest, strict=False))
     moved = False
-    for group in pool.overloaded():
-        excess, items = pool.excess(group), pool.items[group]
-        if sum(item.load for item in shed(items, excess, cap)) >= excess:
-            continue
-        for item in sorted(shed(items, excess, pool.high[group]), key=by_load):
-            if item.load > cap:
-                moved = _displace(pool, item) or moved
+    for place, (item, group) in enumerate(pairs):
+        awaiting = {target for _, target in pairs[place + 1:]}
+        moved = _displace(pool, item, group, awaiting) or moved
     return moved
 
 
@@ -215,27 +222,33 @@ def _make_room(pool: _Pool) -> bool:
     for group in pool.overloaded():
         while pool.excess(group):
             leaving = shed(pool.items[group], pool.excess(group), pool.high[group])
-            if not any(_displace(pool, item) for item in sorted(leaving, key=by_load)):
+            rooms = pool.rooms()
+            if not rooms:
+                break
+            roomiest = max(rooms, key=lambda group: (rooms[group], -group))
+            if not any(_displace(pool, item, roomiest) for item in sorted(leaving, key=by_load)):
                 break
             moved = True
     return moved
 
 
-def _displace(pool: _Pool, item: Item) -> bool:
-    """Put a partition where most room is, if what is too much there then fits elsewhere."""
+def _displace(pool: _Pool, item: Item, target: int, awaiting: Collection[int] = ()) -> bool:
+    """Put a partition into a group, if what is too much there then fits elsewhere, but not into
+    groups that are ``awaiting`` others.  A giant stands alone."""
     rooms = pool.rooms()
-    if not rooms:
+    if target not in rooms:
         return False
-    roomiest = max(rooms, key=lambda group: (rooms[group], -group))
-    need = item.load - rooms.pop(roomiest)
-    passed_on = shed(pool.items[roomiest], need, fitting_cap(rooms.values()))
+    need = min(item.load, pool.high[target]) - rooms.pop(target)
+    for group in awaiting:
+        rooms.pop(group, None)
+    passed_on = shed(pool.items[target], need, fitting_cap(rooms.values()))
     placed = assign(passed_on, rooms)
     if sum(small.load for small, _ in placed) < need \
             or not pool.may_switch(len(placed) + 1):
         return False
     for small, group in placed:
         pool.move(small, group)
-    return pool.move(item, roomiest)
+    return pool.move(item, target)
 
 
 def _descent(pool: _Pool) -> bool:

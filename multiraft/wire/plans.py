@@ -265,8 +265,8 @@ class PlacementFactsReply(NamedTuple):
 
 
 class GroupLoad(NamedTuple):
-    """A group, as its leader sees it.  ``bytes``: of its log.  ``last_index`` and ``bytes`` of two
-    answers make a rate."""
+    """A group, as its leader sees it.  ``bytes``: of its log; ``read_bytes``: fetched of it from
+    this node while it led, since the node started.  Differences of two answers make rates."""
 
     group: int
     incarnation: int
@@ -276,6 +276,7 @@ class GroupLoad(NamedTuple):
     learners: tuple[int, ...]
     bytes: int
     last_index: int
+    read_bytes: int = 0
 
 
 class GroupLoadsReply(NamedTuple):
@@ -417,7 +418,7 @@ RESPONSES: dict[str, Shape] = {
     "group_loads": Shape(GroupLoadsReply, {
         "node": _id, "taken_ms": _u64, "disk_used": _u64, "disk_total": _u64,
         "groups": list_of(row(GroupLoad, _u32, _u64, _u64, schema.boolean, _few, _nodes, _u64,
-                              _u64), ROWS_MAX), "more": schema.boolean}),
+                              _u64, _u64), ROWS_MAX), "more": schema.boolean}),
     "partition_loads": Shape(PartitionLoadsReply, {
         "partitions": list_of(row(PartitionLoad, _u64, _topic, _u32, _u32, _u64, _u32, _u64),
                               ROWS_MAX), "more": schema.boolean}),

@@ -28,6 +28,8 @@ TRANSFER_PATIENCE_MS = 5_000
 #: Moves that are looked at in order to start them, beyond those under way: what a few looks start.
 CANDIDATES_MAX = 64
 
+_UNSEEN = "the partition was not looked at yet"
+
 
 def subjects(plan: ActivePlan) -> tuple[list[int], list[int]]:
     """(groups, partitions) that ``decide`` will want to know about: those of moves under way and of
@@ -147,8 +149,7 @@ def _is_done(move: PlannedMove, seen: LookedGroup, world: World) -> bool:
 def _ready(move: PlannedMove, world: World) -> tuple[int, str]:
     """(who sends, why it cannot begin now or nothing)."""
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
-        known = move.subject in world.partitions
-        return 0, "" if known else f"no partition has the incarnation {move.subject}"
+        return 0, "" if move.subject in world.partitions else _UNSEEN
     seen = world.groups.get(move.subject)
     if seen is None:
         return 0, world.unreachable.get(move.subject, f"group {move.subject} has not answered yet")
@@ -201,7 +202,9 @@ def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
 # ---- topic switch -------------------------------------------------------------------------------
 
 def _switch_ended(move: PlannedMove, record: Record, world: World) -> StepTo | None:
-    place = world.partitions.get(move.subject)
+    if move.subject not in world.partitions:
+        return None  # the plan went on between the look and now
+    place = world.partitions[move.subject]
     if place is None:
         return StepTo(move.seq, record.attempt, Phase.SKIPPED, "the topic was deleted")
     if place.epoch > move.guard and place.group == move.new[0]:
@@ -222,7 +225,11 @@ def _switch(move: PlannedMove, record: Record, world: World, result: Next) -> No
     if ended is not None:
         result.actions.append(ended)
         return
-    if not world.partitions[move.subject].switch_epoch:
+    place = world.partitions.get(move.subject)
+    if place is None:
+        result.waits[move.seq] = _UNSEEN
+        return
+    if not place.switch_epoch:
         result.actions.append(Switch(move.seq, move.subject, move.guard + 1, move.new[0]))
     result.waits[move.seq] = f"group {move.old[0]} seals it, group {move.new[0]} opens it"
 

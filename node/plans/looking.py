@@ -6,6 +6,8 @@ nobody else.  A change of members or a transfer is begun, not waited for: who as
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import trio
 
 from multiraft.errors import InvalidMembers, MembershipError, NotLeader, ProposalError, UnknownGroup
@@ -21,16 +23,18 @@ SLICE = 64
 
 
 class Looking:
-    """See the module's docstring.  ``latency``: of this node's committed appends."""
+    """See the module's docstring.  ``latency``: of this node's committed appends; ``read_bytes``:
+    what was read of each group here while it was led here."""
 
     def __init__(self, core, store, metadata_log, surveying, space, latency: RecentLatency,
-                 request_round):
+                 read_bytes: Mapping[int, int], request_round):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
         self._surveying = surveying
         self._space = space
         self._latency = latency
+        self._read_bytes = read_bytes
         self._request_round = request_round
 
     @property
@@ -123,7 +127,8 @@ class Looking:
                 group, status.incarnation, status.configuration_index,
                 bool(configuration.outgoing) or status.configuration_index > status.commit,
                 tuple(configuration.voters), tuple(configuration.learners),
-                log_bytes(self._store, status, status.first_index), status.last_index))
+                log_bytes(self._store, status, status.first_index), status.last_index,
+                self._read_bytes.get(group, 0)))
         survey = await self._surveying.fresh()
         return wire.GroupLoadsReply(
             self._core.node, monotonic_ms(), survey.disk_used_bytes,

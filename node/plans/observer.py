@@ -128,16 +128,16 @@ class Observer:
                                    reply.commit_ms)
         return nodes
 
-    def _partitions(self, partitions: Iterable[int]) -> dict[int, SeenPartition]:
-        found = {}
-        for partition in partitions:
-            place = self._state.locate(partition)
-            if place is not None:
-                switch = place.switch
-                found[partition] = SeenPartition(
-                    place.group, place.epoch, switch.epoch if switch else 0,
-                    switch.to_group if switch else 0)
-        return found
+    def _partitions(self, partitions: Iterable[int]) -> dict[int, SeenPartition | None]:
+        return {partition: self._seen(partition) for partition in partitions}
+
+    def _seen(self, partition: int) -> SeenPartition | None:
+        place = self._state.locate(partition)
+        if place is None:
+            return None
+        switch = place.switch
+        return SeenPartition(place.group, place.epoch, switch.epoch if switch else 0,
+                             switch.to_group if switch else 0)
 
     async def _bare(self) -> tuple[int, ...]:
         """Groups without a majority of voters that are up.  O(groups) while a node is down."""

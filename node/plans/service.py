@@ -25,6 +25,7 @@ class Plans:
         core, metadata_log = node.core, node.metadata_log
         self._looking = Looking(core, node.store, metadata_log, node.surveying, node.space,
                                 RecentLatency(node.producing.latencies["commit"]),
+                                node.fetching.led_bytes,
                                 node.request_round)
         self.driver = Driver(core, metadata_log, self._ask, Pacing(core, node.request_round),
                              node.log)

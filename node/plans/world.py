@@ -39,14 +39,15 @@ class SeenPartition(NamedTuple):
 class World(NamedTuple):
     """Everything at one moment.  ``groups``: only those of moves under way or about to start, and
     of these only those whose leader answered; ``leaders``: group -> its leader, of all of those;
-    ``unreachable``: groups whose leader is not known or did not answer, and why.  ``bare``: groups
-    whose voters that are up are no majority."""
+    ``unreachable``: groups whose leader is not known or did not answer, and why.  ``partitions``:
+    those that were looked at, None = there is none any more.  ``bare``: groups whose voters that
+    are up are no majority."""
 
     nodes: dict[int, SeenNode]
     groups: dict[int, LookedGroup]
     leaders: dict[int, int]
     unreachable: dict[int, str]
-    partitions: dict[int, SeenPartition]
+    partitions: dict[int, SeenPartition | None]
     bare: tuple[int, ...]
     waited_ms: dict[int, int]
     still_ms: dict[int, int]

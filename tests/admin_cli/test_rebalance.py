@@ -37,6 +37,8 @@ class PlanCluster(FakeCluster):
         self.requests: list = []
         self.refusal: Exception | None = None
         self.conf_index = 7
+        self.read_bytes: dict[int, int] = {}  # of each group, more by so much at every look
+        self.looks = 0
 
     def connect(self, addresses):
         super().connect(addresses)
@@ -68,8 +70,10 @@ class PlanClient(FakeClient):
 
     def group_loads(self, address, timeout_ms=0):
         node = int(address[-1])
+        self._cluster.looks += 1
         groups = tuple(wire.GroupLoad(group, 1, self._cluster.conf_index, False, (1, 2, 3), (),
-                                      1 << 20, 100)
+                                      1 << 20, 100, self._cluster.looks *
+                                      self._cluster.read_bytes.get(group, 0))
                        for group, leader in self._cluster.leaders.items() if leader == node)
         return [wire.GroupLoadsReply(node, 5, 5 << 20, 1 << 40, groups)]
 
@@ -109,6 +113,19 @@ def test_a_plan_is_drawn_while_it_is_made(run, tmp_path, policy):
 
 def applied(cluster) -> list:
     return [request for request in cluster.requests if isinstance(request, wire.PlanApply)]
+
+
+def test_leaders_part_because_of_what_is_read_from_them(run, cluster, tmp_path):
+    """Two groups that are read, led by one node: only egress is balanced, and nobody appends."""
+    cluster.read_bytes = {1: 5 << 20, 2: 5 << 20}
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"bands": [{"resource": "egress", "permille": 100, "floor": 0}]}))
+    made = tmp_path / "plan.json"
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
+               "0.2", "--output", str(made))
+    assert done.exit_code == 0, done.output
+    moves = plans.load(made.read_bytes()).moves
+    assert [(move.kind, move.group in (1, 2)) for move in moves] == [(plans.LEADER_TRANSFER, True)]
 
 
 def test_a_plan_is_made_and_changes_nothing(run, cluster, path):

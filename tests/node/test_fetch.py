@@ -15,6 +15,7 @@ from multiraft.wire.messages import (
     ListOffsets,
     OffsetQuery,
 )
+from multiraft.wire.plans import GroupLoads
 from tests.node.harness import Client, in_trio, make_node, serving, until
 
 
@@ -70,6 +71,21 @@ async def test_a_poll_waits_for_as_many_bytes_as_it_asked_for(tmp_path):
             await until(lambda: node.fetching._deadlines)
             await writer.produce(topic, bytes(1000))
         assert result(await reader.event()).length > 2000
+
+
+@in_trio
+async def test_what_is_read_of_a_group_counts_when_it_is_served_and_is_told(tmp_path):
+    async with (serving(tmp_path) as node, await Client.open(node) as reader,
+                await Client.open(node) as writer):
+        topic = await writer.create("t")
+        await reader.begin(fetch(topic, 0, wait_max_ms=30_000, bytes_min=1500))
+        for _ in range(2):  # what the first try finds is too little: nothing was read by then
+            await until(lambda: node.fetching._deadlines)
+            assert not node.fetching.led_bytes
+            await writer.produce(topic, bytes(1000))
+        length = result(await reader.event()).length
+        loads = (await writer.ask(GroupLoads())).reply
+        assert [row.read_bytes for row in loads.groups if row.read_bytes] == [length]
 
 
 @in_trio

@@ -140,10 +140,10 @@ def test_whoever_can_be_inside_the_band_mostly_gets_there_with_little(replica_re
 # ---- partitions ---------------------------------------------------------------------------------
 
 def switch_case(seed):
-    """Up to seven partitions in up to three groups."""
+    """Up to seven partitions in up to four groups; in some cases fewer than groups."""
     dice = random.Random(1000 + seed)
-    pool = dice.randint(2, 3)
-    rates = loads_of(dice, dice.randint(3, 7))
+    pool = dice.randint(2, 4)
+    rates = loads_of(dice, dice.randint(3, 8 - pool // 2))
     rows = [PartitionRow(number, "t", number, dice.randint(1, pool), ingress=rate)
             for number, rate in enumerate(rates, start=1)]
     sums = [sum(row.ingress for row in rows if row.group == group) for group in range(pool + 1)]
@@ -151,32 +151,65 @@ def switch_case(seed):
     return snapshot([NodeRow(1)], groups, rows, factor=1, pool_size=pool)
 
 
-def test_switches_against_every_assignment():
-    exact = 0
+def best_and_least(before, high):
+    """Of every assignment: the lowest maximum, and the least that is switched to be below ``high``
+    everywhere, or None."""
+    rates = [row.ingress for row in before.partitions]
+    pool, here = before.pool_size, [row.group for row in before.partitions]
+    best, least = sum(rates), None
+    for there in itertools.product(range(1, pool + 1), repeat=len(rates)):
+        sums = [0] * (pool + 1)
+        for rate, group in zip(rates, there, strict=True):
+            sums[group] += rate
+        best = min(best, max(sums))
+        if all(load <= limit for load, limit in zip(sums[1:], high, strict=True)):
+            moved = sum(rate for rate, old, new in zip(rates, here, there, strict=True)
+                        if old != new)
+            least = moved if least is None else min(least, moved)
+    return best, least
+
+
+@pytest.mark.parametrize("permille", (20, BAND))
+def test_switches_against_every_assignment(permille):
+    """Never half as much again as the best; and whoever can be inside the band gets there, in
+    nine of ten cases, with a fifth more than the least at most."""
+    exact = reached = possible = moved = needed = 0
     for seed in range(SEEDS):
         before = switch_case(seed)
-        policy = only(GROUP_INGRESS, BAND)
+        policy = only(GROUP_INGRESS, permille)
         made = make_plan(before, policy)
         outcome = made.resources[0]
-        rates = [row.ingress for row in before.partitions]
-        pool, here = before.pool_size, [row.group for row in before.partitions]
         _, shares = group_shares(State(planned(before, made), policy), policy.bands[0])
-        best, least = sum(rates), None
-        for there in itertools.product(range(1, pool + 1), repeat=len(rates)):
-            sums = [0] * (pool + 1)
-            for rate, group in zip(rates, there, strict=True):
-                sums[group] += rate
-            best = min(best, max(sums))
-            if all(load <= high for load, high in zip(sums[1:], shares.high, strict=True)):
-                moved = sum(rate for rate, old, new in zip(rates, here, there, strict=True)
-                            if old != new)
-                least = moved if least is None else min(least, moved)
-        ours = max(row.after for row in made.groups)
-        assert outcome.bound_ppm * outcome.total <= best * pool * 1_000_000
-        assert best <= ours <= 1.5 * best
-        assert least is None or outcome.moved_bound <= least
-        exact += ours <= best * (1000 + BAND) / 1000
-    assert exact >= 0.85 * SEEDS
+        best, least = best_and_least(before, shares.high)
+        after = [row.after for row in made.groups]
+        assert outcome.bound_ppm * outcome.total <= best * before.pool_size * 1_000_000
+        assert best <= max(after) <= 1.5 * best, seed
+        exact += max(after) <= best * (1000 + permille) / 1000
+        if least is not None:
+            assert outcome.moved_bound <= least, seed
+            possible += 1
+            if all(load <= limit for load, limit in zip(after, shares.high, strict=True)):
+                assert least <= outcome.moved, seed
+                reached += 1
+                moved += outcome.moved
+                needed += least
+    assert exact >= 0.95 * SEEDS
+    assert possible >= 5 and reached >= 0.9 * possible
+    assert moved <= 1.2 * needed
+
+
+def test_hot_partitions_in_one_group_part_though_nothing_else_has_load():
+    """With less load than groups an empty group has to count as room: for a fresh pool with a few
+    hot partitions, nothing to do would be the wrong answer."""
+    before = snapshot(
+        [NodeRow(1)], [GroupRow(group, 1, 1, (1,), 1, ingress=86 * (group == 1))
+                       for group in range(1, 9)],
+        [PartitionRow(number, "t", number, 1, ingress=rate)
+         for number, rate in enumerate((50, 33, 3), start=1)], factor=1, pool_size=8)
+    made = make_plan(before, only(GROUP_INGRESS, BAND))
+    assert sorted(row.after for row in made.groups)[-3:] == [3, 33, 50]
+    assert made.resources[0].moved == 36
+    assert make_plan(planned(before, made), only(GROUP_INGRESS, BAND)).moves == ()
 
 
 # ---- leaders ------------------------------------------------------------------------------------

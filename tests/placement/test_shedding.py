@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placement.policy import DISK, Band
 from placement.shares import Bins, shares_of
-from placement.shedding import Item, assign, by_load, fitting_cap, shed
+from placement.shedding import Item, assign, by_load, fitting_cap, shed, too_large
 
 ITEMS = st.lists(st.integers(0, 60), max_size=9).map(
     lambda loads: sorted((Item(load, place) for place, load in enumerate(loads)), key=by_load))
@@ -51,6 +51,33 @@ def test_nobody_takes_more_than_his_room_and_order_does_not_matter(items, rooms,
     assert assign(mixed, turned) == placed
 
 
+@given(ITEMS, st.integers(1, 120), st.integers(0, 60))
+@settings(max_examples=200)
+def test_of_the_large_those_leave_that_weigh_least_and_let_the_others_do_the_rest(items, high, cap):
+    load = total(items)
+    found = too_large(items, load, high, cap)
+    giant = items[:1] if items and items[0].load > high else []
+    small = total(item for item in items if item.load <= cap and item not in giant)
+    large = [item for item in items if item.load > cap and item not in giant]
+    need = load - max(high, total(giant)) - small
+    assert set(found) <= set(large)
+    if need <= 0:
+        assert found == []
+    elif total(large) < need:
+        assert found == large
+    else:
+        assert total(found) == min(
+            total(some) for size in range(len(large) + 1)
+            for some in itertools.combinations(large, size) if total(some) >= need)
+
+
+def test_beyond_the_choices_that_are_tried_the_largest_leave():
+    items = [Item(100 - place, place) for place in range(40)]
+    found = too_large(items, total(items), 300, 0)
+    assert total(items) - total(found) <= 300
+    assert total(found) < total(items) - 300 + 100
+
+
 def test_the_cap_is_what_a_tenth_of_the_receivers_can_take():
     assert fitting_cap(range(1, 101)) == 90
     assert fitting_cap([7]) == 7
@@ -70,6 +97,11 @@ def test_a_giant_leaves_its_share_to_the_others():
     shares = equal([[90], [3, 3], [2, 2]])
     assert shares.bound == "largest" and shares.bound_ppm == 2_700_000
     assert shares.share == (5, 5, 5) and shares.level_ppm == 150_000
+
+
+def test_where_all_load_is_in_giants_an_empty_bin_may_take_the_least_of_them():
+    shares = equal([[50, 33, 3], [], [], []])
+    assert shares.share == (3, 3, 3, 3)
 
 
 def test_pigeons_share_holes():

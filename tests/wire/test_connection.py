@@ -122,7 +122,7 @@ EXCHANGES = [
     (w.PlacementFacts(), w.PlacementFactsReply(
         "cd" * 16, 17, 8, 3, 5, 2, (w.NodeIntent(4, "draining"),), ((3, 2),), ((1, 2),), "")),
     (w.GroupLoads(3, 10), w.GroupLoadsReply(
-        4, 99, 5, 10, (w.GroupLoad(3, 1, 40, False, (1, 2), (3,), 1 << 20, 77),), True)),
+        4, 99, 5, 10, (w.GroupLoad(3, 1, 40, False, (1, 2), (3,), 1 << 20, 77, 9),), True)),
     (w.PartitionLoads((3, 4), 7), w.PartitionLoadsReply(
         (w.PartitionLoad(9, "a", 0, 3, 1, 0, 1000),), True)),
     (m.GroupDescribe(3), m.GroupDescribeReply(

@@ -179,8 +179,7 @@ class Cluster:
                        and self._since[seq][0] == phase else (phase, self.now_ms)
                        for seq, phase in phases.items()}
         waited = {seq: self.now_ms - since for seq, (_, since) in self._since.items()}
-        known = {partition: self.partitions[partition] for partition in partitions
-                 if partition in self.partitions}
+        known = {partition: self.partitions.get(partition) for partition in partitions}
         return World(nodes, seen, leaders, unreachable, known, (), waited, {})
 
     # ---- the end --------------------------------------------------------------------------------

@@ -67,6 +67,27 @@ def test_a_change_of_replicas_step_by_step():
         "move 1 done"]
 
 
+def test_a_plan_that_goes_on_during_a_look_skips_nothing_that_the_look_left_out():
+    """It paused itself, so nothing that could begin was looked at; then it went on."""
+    made = cluster()
+    made.apply(plan(switch(4, partition=104), limits=LIMITS))
+    made.table.control(control(PAUSE, by_safety=True))
+    world = made.world(*subjects(made.table.active))
+    made.table.control(control(RESUME, by_safety=True))
+    found = decide(made.table.active, world)
+    assert found.actions == [] and "not looked at" in found.waits[4]
+    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    assert [_line(action) for action in found.actions] == ["move 4 switching"]
+
+
+def test_a_switch_of_a_deleted_topic_is_skipped():
+    made = cluster()
+    del made.partitions[104]
+    made.apply(plan(switch(4, partition=104), limits=LIMITS))
+    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    assert [_line(action) for action in found.actions] == ["move 4 skipped"]
+
+
 def _line(action) -> str:
     if isinstance(action, StepTo):
         source = f" from n{action.source}" if action.source else ""

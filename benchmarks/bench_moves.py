@@ -1,0 +1,406 @@
+"""The figures of moving: a fourth node joins under load and gets its share; partitions switch.
+
+    make bench-moves                                 everything, below six minutes
+    make bench-moves ARGS=--quick                    a look, below one
+    make bench-moves ARGS="--only grow --repeat 1"   one part
+
+Contract.  ``grow``: three nodes, the throughput of the cluster is measured first, then half of it
+is appended all the time; a fourth node joins, ``multiraft rebalance plan`` makes a plan and
+``multiraft rebalance apply`` hands it over.  Judged: how far the worst node is from its share of
+bytes and of appends afterwards; appends that failed, and records that are missing, doubled or out
+of order when everything is read again; and the 99th percentile of appends while the plan is carried
+out beside that of the same appends before, with four nodes.  ``switches``: for how long a partition
+refuses appends when it is switched on an idle cluster.
+
+Every repetition is by itself, and no further one is begun that would take the whole beyond its
+time; how many there were is printed.  Nothing is left behind: processes are ended by the pids that
+were started here, files are below one temporary directory.  The exit status is 1 when something
+could not be measured or a record was harmed; not when a time is missed, as a machine under load is
+no error.
+
+Theory.  Batches are small, so that the cluster's throughput is a matter of processor time and not
+of the disk's: logs are kept for ever, and half of what a disk takes would fill it within minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from admin_cli import plan_input
+from admin_cli.connection import open_client
+from admin_cli.dev_cluster import DevCluster
+from admin_cli.failures import CommandFailed
+from benchmarks import switches
+from benchmarks.figures import Figure, Series, bound, compare, show
+from benchmarks.numbered import (
+    RECORD_BYTES,
+    Account,
+    Appending,
+    Damage,
+    percentile_ms,
+    read_back,
+)
+from benchmarks.processes import BenchmarkError, free_base_port
+from multiraft.client import blocking
+from multiraft.wire import plans as wire
+from placement import canonical
+from placement import plan as plans
+from placement.cluster import Snapshot
+from placement.policy import DISK, GROUP_INGRESS, INGRESS, LEADERS, Band, Policy
+from placement.state import R_DISK, R_INGRESS, R_LEADERS, State
+
+PARTITIONS = 256
+LOAD, WATCHED = "load", "watched"
+#: Single appends beside the load, at each of which one group is looked at.
+WATCHED_PER_S = 100
+UP_S = 120.0
+#: A command of the product that is not over by then is given up.
+COMMAND_S = 60.0
+LOOK_S = 0.25
+SAY_S = 10.0
+#: Narrower than what is judged: loads go on while replicas move.
+POLICY = Policy(bands=(Band(DISK, 30), Band(INGRESS, 30, 1 << 20), Band(LEADERS, 50, 1),
+                       Band(GROUP_INGRESS, 500, 1 << 20)), moves_max=wire.MOVES_MAX)
+
+#: Bytes per second and node: slower than plans are by default, for the sake of the appends.
+THROTTLE = 20_000_000
+
+TARGET_BALANCE = 5.0
+TARGET_P99 = 2.0
+
+
+class Scale(NamedTuple):
+    """How long is measured, in seconds, and how often."""
+
+    groups: int
+    full_s: float  # the throughput, after ``settle_s``
+    settle_s: float  # the cluster gets used to a load
+    before_s: float  # latencies before the plan is made
+    window_s: float  # rates of groups: each partition gets several batches within it
+    moved_s_max: float  # a plan that is not over by then is given up
+    repeat: int
+    switches: int
+    whole_s: float  # no repetition is begun that would end later
+    part: float = 0.5  # of the throughput is the load
+
+
+FULL = Scale(24, 4.0, 1.5, 10.0, 2.0, 200.0, 3, 100, 150.0)
+QUICK = Scale(12, 1.5, 0.5, 4.0, 1.0, 60.0, 1, 12, 20.0)
+
+
+class Moved(NamedTuple):
+    """One growth from three nodes to four."""
+
+    full_mb_per_s: float
+    part: float  # of it is the load
+    imbalance: dict[str, float]  # per cent by which the worst node is off its share
+    leaders: tuple[int, ...]
+    before_ms: float
+    during_ms: float
+    load_before_ms: float
+    load_during_ms: float
+    failures: tuple[str, ...]
+    damage: Damage
+    moves: int
+    moved_bytes: int
+    seconds: float
+    paused: tuple[str, ...]  # reasons for which the plan paused itself
+
+
+@contextlib.contextmanager
+def _cluster(directory: Path, groups: int) -> Iterator[DevCluster]:
+    """Three nodes, with ports for a fourth."""
+    dev = DevCluster(directory / "cluster", open_client, os.environ)
+    dev.create(nodes=3, groups=groups, replication_factor=3, base_port=free_base_port(4))
+    with contextlib.ExitStack() as stack:
+        stack.callback(dev.down)
+        dev.up(UP_S)
+        yield dev
+
+
+def grow(directory: Path, throttle: int, scale: Scale) -> Moved:
+    """See the module's docstring."""
+    with _cluster(directory, scale.groups) as dev:
+        with blocking.Client(list(dev.addresses)) as client:
+            client.create_topic(LOAD, PARTITIONS)
+            client.create_topic(WATCHED, scale.groups)
+        with Appending(dev.addresses, LOAD, PARTITIONS) as load, \
+                Appending(dev.addresses, WATCHED, scale.groups, WATCHED_PER_S * RECORD_BYTES,
+                          single=True) as watched:
+            full = _throughput(load, scale)
+            load.set_rate(int(full * scale.part))
+            say(f"throughput {full / 1e6:.1f} MB/s; {scale.part:.0%} of it goes on, and node "
+                f"{dev.add(UP_S)} has joined")
+            with blocking.Client(list(dev.addresses)) as client:
+                return _moved(_Plans(directory, dev.addresses, throttle, scale), client, load,
+                              watched, full)
+
+
+def _throughput(load: Appending, scale: Scale) -> float:
+    """Bytes per second that are acknowledged when the producer never waits."""
+    time.sleep(scale.settle_s)
+    before, start_s = load.acknowledged(), time.monotonic()
+    time.sleep(scale.full_s)
+    after, end_s = load.acknowledged(), time.monotonic()
+    return (after - before) * RECORD_BYTES / (end_s - start_s)
+
+
+def _moved(asked: _Plans, client: blocking.Client, load: Appending, watched: Appending,
+           full: float) -> Moved:
+    scale = asked.scale
+    time.sleep(scale.settle_s)
+    since_s = time.monotonic()
+    time.sleep(scale.before_s)
+    before_s = time.monotonic()  # making a plan takes processor time, and is neither
+    made = asked.make()
+    say(f"{len(made.moves)} moves, {made.bytes / 1e6:.0f} MB to copy")
+    start_s = time.monotonic()
+    asked.apply()
+    paused, moved_bytes = _carried_out(client, made.plan_id, scale.moved_s_max)
+    end_s = time.monotonic()
+    after = plan_input.collect(client, _now_ms(), False, scale.window_s).snapshot
+    accounts = {LOAD: load.stop(), WATCHED: watched.stop()}
+    return Moved(
+        full / 1e6, scale.part, imbalance(after), leaders(after),
+        percentile_ms(accounts[WATCHED].taken, 0.99, since_s, before_s),
+        percentile_ms(accounts[WATCHED].taken, 0.99, start_s, end_s),
+        percentile_ms(accounts[LOAD].taken, 0.99, since_s, before_s),
+        percentile_ms(accounts[LOAD].taken, 0.99, start_s, end_s),
+        accounts[LOAD].failures + accounts[WATCHED].failures, _damage(client, accounts),
+        len(made.moves), moved_bytes, end_s - start_s, paused)
+
+
+class _Plans:
+    """The product's commands, as an operator types them."""
+
+    def __init__(self, directory: Path, addresses: tuple[str, ...], throttle: int, scale: Scale):
+        self.scale = scale
+        self._servers = ("--servers", ",".join(addresses))
+        self._throttle = ("--throttle", str(throttle))
+        self._policy = directory / "policy.json"
+        self._plan = directory / "plan.json"
+        self._policy.write_bytes(canonical.to_json(canonical.to_plain(POLICY)))
+
+    def make(self) -> plans.Plan:
+        """``rebalance plan``.  Raises ``BenchmarkError`` when it finds nothing to do."""
+        self._run("plan", "--policy", str(self._policy), "--window", str(self.scale.window_s),
+                  "--output", str(self._plan), *self._throttle)
+        return plans.load(self._plan.read_bytes())
+
+    def apply(self) -> None:
+        """``rebalance apply``."""
+        self._run("apply", str(self._plan), "--yes", *self._throttle)
+
+    def _run(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "admin_cli", "rebalance", *arguments, *self._servers]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S,
+                                  stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired as error:
+            raise BenchmarkError(f"`rebalance {arguments[0]}` is not over after "
+                                 f"{COMMAND_S:.0f} s") from error
+        if done.returncode:
+            raise BenchmarkError(f"`rebalance {arguments[0]}` ended with {done.returncode}: "
+                                 f"{done.stderr[-1000:]}")
+
+
+def _carried_out(client: blocking.Client, plan_id: str,
+                 limit_s: float) -> tuple[tuple[str, ...], int]:
+    """Until the plan is over: why it paused itself, and the bytes it copied.  Raises
+    ``BenchmarkError`` when moves failed or it takes too long."""
+    deadline_s = time.monotonic() + limit_s
+    say_s = time.monotonic() + SAY_S
+    paused: dict[str, None] = {}
+    while True:
+        status = client.plan_request(wire.PlanStatus())
+        if status.plan_id != plan_id:
+            raise BenchmarkError(f"plan {status.plan_id[:12]} is carried out, not ours")
+        if status.state == "paused":
+            paused[status.reason] = None
+        if status.state not in ("running", "paused"):
+            break
+        if time.monotonic() > deadline_s:
+            raise BenchmarkError(f"the plan is not over after {limit_s:.0f} s: {_told(status)}")
+        if time.monotonic() > say_s:
+            say(_told(status))
+            say_s += SAY_S
+        time.sleep(LOOK_S)
+    phases = dict(status.phases)
+    if status.state != "done" or {*phases} != {"done"}:
+        raise BenchmarkError(f"the plan ended {status.state}: {phases}, {status.reason}")
+    return tuple(paused), status.bytes_done
+
+
+def _told(status: wire.PlanStatusReply) -> str:
+    """How far a plan is and what it waits for."""
+    waits = "; ".join(f"{row.move_id}: {row.wait}" for row in status.moves[:3])
+    return (f"{status.state} {status.reason} {dict(status.phases)}, {status.bytes_done:,} of "
+            f"{status.bytes_total:,} bytes; {waits}")
+
+
+def imbalance(snapshot: Snapshot) -> dict[str, float]:
+    """Resource -> per cent by which the worst node is off its share; nodes are equal."""
+    loads = State(snapshot, POLICY, ()).load
+    found = {}
+    for name, position in ((DISK, R_DISK), (INGRESS, R_INGRESS)):
+        mean = sum(load[position] for load in loads) / len(loads)
+        found[name] = 100 * max(abs(load[position] / mean - 1) for load in loads)
+    return found
+
+
+def leaders(snapshot: Snapshot) -> tuple[int, ...]:
+    """Leaders of each node."""
+    return tuple(load[R_LEADERS] for load in State(snapshot, POLICY, ()).load)
+
+
+def _damage(client: blocking.Client, accounts: dict[str, Account]) -> Damage:
+    found = [read_back(client, topic, account.given) for topic, account in accounts.items()]
+    return Damage(*(sum(column) for column in zip(*found, strict=True)))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Bench:
+    """Runs the parts and collects what they measured."""
+
+    def __init__(self, home: Path, scale: Scale, throttle: int):
+        self.home = home
+        self.scale = scale
+        self.throttle = throttle
+        self.figures: list[Figure] = []
+        self.remarks: list[str] = []
+        self.harmed = False
+
+    def measured(self, part: str) -> bool:
+        """Measure a part; when it cannot be, that is said."""
+        say(part)
+        try:
+            PARTS[part](self)
+        except (BenchmarkError, CommandFailed) as error:
+            self.remarks.append(f"{part}: not measured: {error}")
+            return False
+        return True
+
+    def grow(self) -> None:
+        """Three nodes become four under half of what they can take."""
+        seen: list[Moved] = []
+        try:
+            self._repeat(seen)
+        finally:  # what was measured is told, also when a later repetition was not
+            if seen:
+                self.figures += judged(seen)
+            self.harmed = any(each.failures or any(each.damage) for each in seen)
+            self.remarks += [f"grow: {_said(each)}" for each in seen]
+
+    def _repeat(self, seen: list[Moved]) -> None:
+        start_s, longest_s = time.monotonic(), 0.0
+        while len(seen) < self.scale.repeat:
+            began_s = time.monotonic()
+            if seen and began_s - start_s + longest_s > self.scale.whole_s:
+                say(f"{len(seen)} repetitions took {began_s - start_s:.0f} s, that is enough")
+                break
+            with tempfile.TemporaryDirectory(dir=self.home) as directory:
+                seen.append(grow(Path(directory), self.throttle, self.scale))
+            longest_s = max(longest_s, time.monotonic() - began_s)
+            say(_said(seen[-1]))
+
+    def switches(self) -> None:
+        """A partition is switched again and again."""
+        with tempfile.TemporaryDirectory(dir=self.home) as directory:
+            found = switches.measure(Path(directory), self.scale.switches)
+        refused = found["refused"]
+        if not refused:
+            raise BenchmarkError("no append was refused by any switch: nothing was measured")
+        p99 = switches.percentile(refused, 0.99)
+        self.figures.append(bound(
+            f"a switched partition refuses appends, p99 of {len(refused)} times in "
+            f"{self.scale.switches} switches",
+            Series("refused", "ms", (p99,)), switches.TARGET_MS, at_least=False))
+        self.remarks.append("switches: " + "; ".join(
+            f"{name} p50 {switches.percentile(values, 0.5):.1f} p99 "
+            f"{switches.percentile(values, 0.99):.1f} max "
+            f"{switches.percentile(values, 1.0):.1f} ms" for name, values in found.items()))
+
+
+def judged(seen: list[Moved]) -> list[Figure]:
+    """The targets of growing."""
+    figures = [bound(f"three nodes become four: the worst node's {name} is off its share",
+                     Series(name, "%", tuple(each.imbalance[name] for each in seen)),
+                     TARGET_BALANCE, at_least=False, worst=True) for name in (DISK, INGRESS)]
+    wrong = tuple(float(len(each.failures) + sum(each.damage)) for each in seen)
+    figures.append(bound("appends that failed, are missing, doubled or out of order",
+                         Series("wrong", "records", wrong), 0.0, at_least=False, worst=True))
+    for name, before, during in (
+            ("single appends", [each.before_ms for each in seen],
+             [each.during_ms for each in seen]),
+            ("the load's batches", [each.load_before_ms for each in seen],
+             [each.load_during_ms for each in seen])):
+        figures.append(compare(f"p99 of {name} during the move against before",
+                               Series("during", "ms", tuple(during)),
+                               Series("before", "ms", tuple(before)), TARGET_P99,
+                               at_least=False))
+    return figures
+
+
+def _said(moved: Moved) -> str:
+    """One repetition in a line."""
+    text = (f"throughput {moved.full_mb_per_s:.1f} MB/s, {moved.part:.0%} of it as load; "
+            f"{moved.moves} moves, {moved.moved_bytes / 1e6:.0f} MB in {moved.seconds:.1f} s; p99 "
+            f"{moved.before_ms:.1f} -> {moved.during_ms:.1f} ms, batches "
+            f"{moved.load_before_ms:.1f} -> {moved.load_during_ms:.1f} ms; leaders "
+            f"{moved.leaders}; {moved.damage}, {len(moved.failures)} failed")
+    return text + "".join(f"; {reason}" for reason in (*moved.failures[:3], *moved.paused))
+
+
+PARTS: dict[str, Callable[[Bench], None]] = {"grow": Bench.grow, "switches": Bench.switches}
+
+
+def say(text: str) -> None:
+    """Progress: a run takes minutes."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="short and once, for a look")
+    add("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to measure")
+    add("--repeat", type=int, help="repetitions of grow (default 3, with --quick 1)")
+    add("--throttle", type=int, default=THROTTLE,
+        help=f"the plan's throttle in bytes per second and node (default {THROTTLE:,})")
+    add("--part", type=float, default=FULL.part,
+        help="of the throughput that is the load; the target is for 0.5 (default)")
+    add("--dir", help="where the files go (default: a new temporary directory)")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    """Measure, print, clean up."""
+    arguments = parse()
+    scale = QUICK if arguments.quick else FULL
+    # Whoever is told to end ends what was started, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="bench-moves-", dir=arguments.dir) as home:
+        bench = Bench(Path(home), scale._replace(repeat=arguments.repeat or scale.repeat,
+                                                 part=arguments.part), arguments.throttle)
+        missing = [part for part in arguments.only if not bench.measured(part)]
+    show("Moving", bench.figures, bench.remarks)
+    return int(bench.harmed or bool(missing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
