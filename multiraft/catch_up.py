@@ -43,10 +43,11 @@ class Bucket:
         self._at_ms = now_ms
 
     def room(self, now_ms: int) -> int:
-        """Bytes that may go now; below 1 = none."""
+        """Bytes that may go now; below 1 = none.  None below half a burst: whoever looks whenever
+        something happens would send what has come in since, entry by entry."""
         self._micro = min(self._micro + self.rate * (now_ms - self._at_ms), self.rate * BURST_MS)
         self._at_ms = now_ms
-        return self._micro // 1000
+        return self._micro // 1000 if self._micro >= self.rate * BURST_MS // 2 else 0
 
     def take(self, size: int) -> None:
         """``size`` bytes went; more than there was room for is a debt."""

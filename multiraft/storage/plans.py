@@ -179,6 +179,11 @@ class ReadPlan:
         """What is read from files: entries, and the gaps that are read through."""
         return sum(span.length for span in self.spans)
 
+    @property
+    def count(self) -> int:
+        """Entries that are read from files."""
+        return sum(len(span.wanted) for span in self.spans)
+
     def execute(self) -> tuple[Entry, ...]:
         """Blocking, verified.  Raises ``CorruptRange`` naming the first damaged entry."""
         self._check_known()

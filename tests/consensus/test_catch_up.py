@@ -37,6 +37,14 @@ def test_when_a_bucket_is_due_it_has_room(rate, debt):
     assert bucket.room(due_ms) >= rate * BURST_MS // 2 // 1000
 
 
+def test_a_bucket_gives_no_crumbs():
+    bucket = Bucket(100_000, 0)
+    assert bucket.room(100) == 10_000
+    bucket.take(9_000)
+    assert bucket.room(100) == 0 and bucket.room(139) == 0
+    assert bucket.due_ms() == 140 and bucket.room(140) == 5_000
+
+
 def test_a_rate_of_nothing_is_never_due():
     assert Bucket(0, 0).due_ms() is None and Bucket(0, 0).room(1 << 40) == 0
 

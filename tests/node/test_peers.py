@@ -27,7 +27,7 @@ from node.known_nodes import KnownNodes, of_joined
 from node.listener import Listener, listen
 from node.metadata import NodeRecord
 from node.peer_listener import PeerListener
-from node.peers import PeerLink, Peers
+from node.peers import RESIDENT_ENTRIES_MAX, PeerLink, Peers
 from node.receive import receive_some
 from node.security import Security, SecurityConfig
 from tests.node.harness import attend, free_port, in_trio, silent_log, until
@@ -77,6 +77,8 @@ class Store:
     def __init__(self):
         self.problem: Exception | None = None
         self.size = 8
+        self.in_page_cache = False
+        self.read_by: list[str] = []
 
     def framed(self, group, first, last):
         if first < 10:
@@ -87,12 +89,17 @@ class Store:
         if isinstance(self.problem, Compacted):
             raise self.problem
 
-        def execute():
+        def execute(by="thread"):
+            self.read_by.append(by)
             if self.problem is not None:
                 raise self.problem
             return [entry(i) for i in range(first, last + 1)]
 
-        return SimpleNamespace(execute=execute)
+        def execute_resident():
+            return execute("loop") if self.in_page_cache else None
+
+        return SimpleNamespace(execute=execute, execute_resident=execute_resident,
+                               count=last - first + 1)
 
 
 def hello_of(node: int, epoch: int = 1, connection: str = "append", process: int = 5) -> Hello:
@@ -241,6 +248,18 @@ async def test_cold_entries_are_read_by_a_thread_and_follow(sender, receiver):
     await until(lambda: len(receiver.core.stepped) == 2)
     assert receiver.core.stepped[0][1] == REPLY
     assert [one.index for one in receiver.core.stepped[1][1].entries] == [3, 4, 5]
+    assert sender.store.read_by == ["thread"]
+
+
+@pair_test
+async def test_a_few_entries_in_the_page_cache_need_no_thread(sender, receiver):
+    sender.store.in_page_cache = True
+    sender.say(Append(1, 1, 1, 2, 1, 5, 0))
+    await until(lambda: receiver.core.stepped)
+    assert [one.index for one in receiver.core.stepped[0][1].entries] == [3, 4, 5]
+    sender.say(Append(1, 1, 1, 2, 1, 3 + RESIDENT_ENTRIES_MAX, 0))
+    await until(lambda: len(receiver.core.stepped) == 2)
+    assert sender.store.read_by == ["loop", "thread"]
 
 
 @pair_test
