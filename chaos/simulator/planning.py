@@ -117,7 +117,7 @@ class Planning:
         self._node = node
         self._raft = raft
         metadata, facts = _Metadata(node), _Facts(node)
-        self._looking = Looking(raft, store, metadata, facts, node.room, facts,
+        self._looking = Looking(raft, store, metadata, facts, node.room, facts, {},
                                 node.request_round)
         self._driver = Driver(raft, metadata, self._ask, Pacing(raft, node.request_round),
                               _Log(node), _Tasks(node))

@@ -149,7 +149,7 @@ async def test_a_command_whose_leader_steps_down_is_ambiguous(tmp_path):
 async def test_the_status_of_a_node_is_whole_numbers_texts_and_lists_of_groups(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         status = (await client.ask(NodeStatus())).reply.status
-        texts = {"version", "phase", "not_ready"}
+        texts = {"version", "phase", "not_ready", "plan_state"}
         lists = {"quarantined", "leaderless", "under_replicated"}
         assert {key for key, value in status.items() if type(value) is str} == texts
         assert {key for key, value in status.items() if type(value) is list} == lists
