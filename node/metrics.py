@@ -173,7 +173,6 @@ FAMILIES = (
            "Replicas that this node took up.", _one("replicas_created")),
     Family("multiraft_replicas_removed_total", COUNTER, (),
            "Replicas that this node let go.", _one("replicas_removed")),
-    # ---- loop and network
     # ---- switches and plans
     Family("multiraft_switches_under_way", GAUGE, (),
            "Partitions of the cluster that are decided to go on elsewhere and are not open there.",
@@ -193,6 +192,7 @@ FAMILIES = (
            "Moves of it that have not ended.", _one("plan_moves_left")),
     Family("multiraft_plan_moves_under_way", GAUGE, (),
            "Moves of it that have begun and not ended.", _one("plan_moves_under_way")),
+    # ---- loop and network
     Family("multiraft_loop_delay_seconds", HISTOGRAM, (),
            "From nudging the loop until it answers, each liveness interval.",
            _histogram("loop_delay")),

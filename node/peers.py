@@ -2,10 +2,10 @@
 
 Contract.  ``send`` collects envelopes, ``flush`` turns what was collected for each peer into one
 frame (more only above ``frame_bytes_max``) and gives it to the socket.  An ``Append`` gets its
-entries here: hot ones as the very buffers the lane got, cold ones through a reader thread.  Losing
-a message is always safe; the core hears of a lost connection through ``disconnected``.  What a cold
-read finds damaged is told to ``damaged``; a disk that cannot be read stops the node
-(``DiskFailed``).
+entries here: hot ones as the very buffers the lane got, cold ones in order from the page cache, or
+by a thread where a disk may have to be waited for.  Losing a message is always safe; the core hears
+of a lost connection through ``disconnected``.  What a cold read finds damaged is told to
+``damaged``; a disk that cannot be read stops the node (``DiskFailed``).
 
 Theory.  A pair of nodes has two append connections, one dialled by each side, so that no frame has
 to be matched with a request: answers are items like any others in the other direction's next frame.
@@ -41,9 +41,10 @@ REDIAL_S = 0.2
 WELCOME_TIMEOUT_S = 2.0
 #: Cold appends that wait for the reader thread; more are dropped, and asked for again by the core.
 COLD_APPENDS_MAX = 1024
-#: Entries of a cold append that the loop takes from the page cache itself: about 0.1 ms.  A turn of
-#: a thread costs more than ten times that on a busy machine, and appends are read one by one.
+#: Entries and bytes of a cold append that the loop takes from the page cache itself: a fraction of
+#: a millisecond.  A turn of a thread costs more on a busy machine, and appends are read one by one.
 RESIDENT_ENTRIES_MAX = 32
+RESIDENT_BYTES_MAX = 512 << 10
 
 
 class Gate(Protocol):
@@ -325,7 +326,8 @@ class Peers:
     async def _entries_of(plan: ReadPlan) -> tuple[Entry, ...]:
         """Read and verified; others get their turn meanwhile."""
         await trio.lowlevel.checkpoint()
-        resident = plan.execute_resident() if plan.count <= RESIDENT_ENTRIES_MAX else None
+        small = plan.count <= RESIDENT_ENTRIES_MAX and plan.bytes <= RESIDENT_BYTES_MAX
+        resident = plan.execute_resident() if small else None
         return resident if resident is not None else await trio.to_thread.run_sync(plan.execute)
 
     def _connected(self, link: PeerLink) -> None:

@@ -27,7 +27,7 @@ from node.known_nodes import KnownNodes, of_joined
 from node.listener import Listener, listen
 from node.metadata import NodeRecord
 from node.peer_listener import PeerListener
-from node.peers import RESIDENT_ENTRIES_MAX, PeerLink, Peers
+from node.peers import RESIDENT_BYTES_MAX, RESIDENT_ENTRIES_MAX, PeerLink, Peers
 from node.receive import receive_some
 from node.security import Security, SecurityConfig
 from tests.node.harness import attend, free_port, in_trio, silent_log, until
@@ -78,6 +78,7 @@ class Store:
         self.problem: Exception | None = None
         self.size = 8
         self.in_page_cache = False
+        self.planned_bytes = 100
         self.read_by: list[str] = []
 
     def framed(self, group, first, last):
@@ -99,7 +100,7 @@ class Store:
             return execute("loop") if self.in_page_cache else None
 
         return SimpleNamespace(execute=execute, execute_resident=execute_resident,
-                               count=last - first + 1)
+                               count=last - first + 1, bytes=self.planned_bytes)
 
 
 def hello_of(node: int, epoch: int = 1, connection: str = "append", process: int = 5) -> Hello:
@@ -259,7 +260,10 @@ async def test_a_few_entries_in_the_page_cache_need_no_thread(sender, receiver):
     assert [one.index for one in receiver.core.stepped[0][1].entries] == [3, 4, 5]
     sender.say(Append(1, 1, 1, 2, 1, 3 + RESIDENT_ENTRIES_MAX, 0))
     await until(lambda: len(receiver.core.stepped) == 2)
-    assert sender.store.read_by == ["loop", "thread"]
+    sender.store.planned_bytes = RESIDENT_BYTES_MAX + 1
+    sender.say(Append(1, 1, 1, 2, 1, 5, 0))
+    await until(lambda: len(receiver.core.stepped) == 3)
+    assert sender.store.read_by == ["loop", "thread", "thread"]
 
 
 @pair_test
