@@ -65,6 +65,11 @@ BUGS = (
         Tests(("tests/storage/test_corruption.py::"
                "test_a_lane_that_ends_early_after_a_checkpoint_has_lost_durable_bytes",)),
         Seeds((4,), faults=ROT)),
+    Bug("believes-what-stands-before-a-hole", "multiraft.storage.lost_drops", "question_before",
+        "if not at or _is_followed(log, at):",
+        "if True:",
+        "what was dropped is served when the record of the drop is damaged",
+        Tests(("tests/storage/test_lost_drop.py",))),
     Bug("cut-at-first-damage", "multiraft.storage.recovery", "_Recovery._judge",
         "if broken.position >= durable:",
         "if True:",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from multiraft import _layout
 from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
@@ -175,6 +176,20 @@ class GroupLog:
         self.index.fill(first)
         self.missing.update(dict.fromkeys(lost, NOWHERE))
         self.unsure.update(lost)
+
+    def question(self, index: int) -> None:
+        """What stands there may have been dropped: it is missing until a peer has it too."""
+        if index not in self.missing:
+            self.missing[index] = self.index.position(index)
+
+    def disown(self, index: int) -> None:
+        """What stands there was dropped, and another entry replaced it: that one is lost, and its
+        term is unknown.  O(partitions)."""
+        self.index.replace(index, NOWHERE, _layout.ENTRY_HEADER_BYTES)
+        self.missing[index] = NOWHERE
+        self.unsure.add(index)
+        for partition in self.partitions.values():
+            partition.disown(index)
 
     def repair(self, copy: Copy) -> bool:
         """Take the entry from its copy, if it is in the log at all; whether it is."""

@@ -302,6 +302,21 @@ class PartitionIndex:
                 break
             self._latest[at] = max(self._latest[at], max_timestamp_ms)
 
+    def disown(self, index: int) -> None:
+        """The batch of an index is not the partition's, if it has one.  O(n)."""
+        slot = bisect_left(self._indexes, index)
+        if slot == len(self._indexes) or self._indexes[slot] != index:
+            return
+        base, end, _ = self.batch(slot)
+        before = self.batch(slot - 1)[1] if slot else base
+        self._holes.pop(base, None)
+        for column in (self._bases, self._indexes, self._latest):
+            del column[slot]
+        if slot:
+            self._end_at(slot - 1, before)
+        elif not self._bases:
+            self.end_offset = base
+
     def _end_at(self, slot: int, end: int) -> None:
         """What a slot's batch says of its own end."""
         base = self._bases[slot]

@@ -49,13 +49,8 @@ from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat, W
 from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
-from multiraft.storage.lane import (
-    SEGMENT_SUFFIX,
-    Lane,
-    Segment,
-    SegmentHeader,
-    index_path,
-)
+from multiraft.storage.lane import SEGMENT_SUFFIX, Lane, Segment, SegmentHeader, index_path
+from multiraft.storage.lost_drops import question_before
 from multiraft.storage.recovered import Damage, Progress, Recovered
 from multiraft.storage.segment_index import (
     LATER_FORMAT,
@@ -108,6 +103,8 @@ class _Recovery:
         self._found_damage: list[tuple[Break, Damage]] = []
         #: group -> copies of what the log did not have, or not yet
         self._early: dict[int, list[tuple[Copy, Entry | None]]] = {}
+        #: group -> index -> where it first stood, of entries that are read from their copies
+        self._first_places: dict[int, dict[int, int]] = {}
 
     def run(self) -> Recovered:
         files = self._segment_files()
@@ -362,6 +359,7 @@ class _Recovery:
         for each in found:
             for run in each.scan.index.runs.values():
                 self._join_run(each.segment, run)
+        holes = self._holes()
         for log in self._result.logs.values():
             applied = self._applied.get((log.group, log.incarnation), 0)
             if log.index.last_index < applied:
@@ -369,6 +367,9 @@ class _Recovery:
             early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
             if early and log.index.last_index < early[-1][0].index and not log.broken:
                 log.lose(early[-1][0].index + 1)  # its end was damaged: the copies say where it is
+            for hole in holes:
+                question_before(log, hole, applied, {copy.index: copy for copy, _ in early},
+                                self._first_places.get(log.group, {}))
             for copy, entry in early:
                 if log.index.first_index <= copy.index <= log.index.last_index and (
                         log.index.term(copy.index) != copy.term and copy.index not in log.unsure
@@ -380,6 +381,11 @@ class _Recovery:
             self._give_up(log, applied)
         for record in self._checkpoint.records.values():
             self._miss_again(record)
+
+    def _holes(self) -> list[int]:
+        """Where something that no copy tells of stood in the lane, in its order: perhaps a drop."""
+        return sorted({at.position for at, _ in self._found_damage if at.group < 0
+                       and self._result.without_copy(at.position, max(at.position, at.end))})
 
     def _give_up(self, log: GroupLog, applied: int) -> None:
         """Of a lost entry whose term is unknown and that has no copy it is known that it existed if
@@ -427,6 +433,9 @@ class _Recovery:
         log.cut(first_gone)
         self._early[log.group] = [item for item in self._early.get(log.group, ())
                                   if item[0].index < first_gone]
+        self._first_places[log.group] = {
+            at: place for at, place in self._first_places.get(log.group, {}).items()
+            if at < first_gone}
         while tail_entries and tail_entries[-1].index >= first_gone:
             tail_entries.pop()
 
@@ -435,6 +444,7 @@ class _Recovery:
         if run.buried is not None:
             self._tail_entries[run.group] = []
             self._early.pop(run.group, None)
+            self._first_places.pop(run.group, None)
             if run.buried_at > log.buried_at:
                 log.bury(run.buried, run.buried_at)
                 self._buried[run.group] = run.buried_at
@@ -449,6 +459,9 @@ class _Recovery:
                    tail_entries: list[Entry]) -> None:
         if not copy.index:
             return  # dropped since
+        if log.index.holds(copy.index, copy.term):
+            self._first_places.setdefault(log.group, {}).setdefault(
+                copy.index, log.index.position(copy.index))
         if not log.repair(copy):
             self._early.setdefault(log.group, []).append((copy, entry))
             return
@@ -534,7 +547,7 @@ class _Recovery:
             self._progress.groups_done += 1
             log.lift_term()
             if log.missing:
-                log.quarantine(f"entry {min(log.missing)} cannot be read"
+                log.quarantine(f"entry {min(log.missing)} is damaged, lost or in question"
                                + f" and {len(log.missing) - 1} more" * (len(log.missing) > 1))
             if log.broken:
                 log.doubt(log.broken)
@@ -565,7 +578,10 @@ class _Recovery:
 
     def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
         """Why the tail does not reach the log's end, or empty.  It stops before a missing entry and
-        goes on when that is repaired."""
+        goes on when that is repaired.  One that is applied may be in question: then what follows it
+        is, too."""
+        if min(log.missing, default=tail.last_index + 1) <= tail.last_index:
+            return ""
         first_missing = min((index for index in log.missing if index > tail.last_index), default=0)
         for entry in self._tail_entries.get(log.group, ()):
             if 0 < first_missing <= entry.index:

@@ -243,6 +243,21 @@ class Repair:
             tail.append(entry)
         return ""
 
+    def disown(self, group: int, index: int) -> None:
+        """Something else is committed where a missing entry stood, so that was dropped in a hole of
+        the lane.  What stood behind it before the hole was dropped with it, and more may have been:
+        all that is in question now, and as many entries below as are known to be wrong.
+        O(entries behind it)."""
+        log = self._store._log(group)
+        for hot in [hot for hot in log.cached if hot <= index]:
+            del log.cached[hot]
+        log.disown(index)
+        hole = max((begin for begin, _ in self._store.recovered.holes), default=0)
+        for other in range(max(log.index.first_index, index - len(log.unsure)),
+                           log.index.last_index + 1):
+            if other < index or log.index.position(other) < hole:
+                log.question(other)
+
     def expect_clearance(self, group: int) -> None:
         """More may be lost than is missing: only a leader can clear it."""
         log = self._store._log(group)

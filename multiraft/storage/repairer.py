@@ -161,7 +161,7 @@ class Repairer:
 
     def answered(self, answer: Answer) -> None:
         """A peer answered; its entries are intact as far as their checksums say."""
-        group, core = answer.group, self._core
+        group = answer.group
         log = self._store.repair.quarantined(group)
         if log is None or answer.incarnation != log.incarnation or group in self._writing:
             return
@@ -172,12 +172,21 @@ class Repairer:
             self._writing.add(group)
             self._submit(staged)
             return
-        gone = [index for index, term in answer.absent
-                if index in log.missing and log.index.holds(index, term)]
-        gone += [index for index, _ in answer.compacted if index in log.missing]
-        if answer.leads and gone and core.may_forget(group, min(gone)):
+        absent = [index for index, term in answer.absent
+                  if index in log.missing and log.index.holds(index, term)]
+        gone = absent + [index for index, _ in answer.compacted if index in log.missing]
+        if answer.leads and gone:
+            self._give_up(group, gone, absent)
+
+    def _give_up(self, group: int, gone: Sequence[int], absent: Sequence[int]) -> None:
+        """What the leader does not hold, or not any more."""
+        if self._core.may_forget(group, min(gone)):
             self._store.repair.expect_clearance(group)
-            core.forget(group, min(gone))
+            self._core.forget(group, min(gone))
+            return
+        for index in absent:
+            if index <= self._core.status(group).commit:
+                self._store.repair.disown(group, index)
 
     def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
         """What ``Extend`` asked for was read."""

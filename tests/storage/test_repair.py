@@ -167,8 +167,8 @@ def test_copies_of_another_term_are_refused():
     assert [*store.repair.quarantined(1).missing] == [missing]
 
 
-@pytest.mark.parametrize("pieces", [((3,), (4,), (5,), (6,)), ((3,), (4, 5), (6,)),
-                                    ((3, 4, 5, 6),)])
+@pytest.mark.parametrize("pieces", [((2, 3), (4,), (5,), (6,)), ((2,), (3,), (4, 5), (6,)),
+                                    ((2, 3, 4, 5, 6),)])
 def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(pieces):
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)

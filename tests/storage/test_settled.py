@@ -244,8 +244,14 @@ def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
     put(again, again.repair.stage_lift(1, lambda: None))
     again.close()
     once_more = open_store(disk.filesystem, DIRECTORY)
-    assert not once_more.groups[1].quarantined
     assert once_more.groups[1].term_runs == ((1, 1), (3, 3), (4, 4))
+    assert [*once_more.repair.quarantined(1).missing] == [2], "it stands before the lost drop"
+    put(once_more, once_more.repair.stage_copies(1, [noop_entry(1, 2, 1)], lambda: None))
+    put(once_more, once_more.repair.stage_lift(1, lambda: None))
+    once_more.close()
+    for_good = open_store(disk.filesystem, DIRECTORY)
+    assert not for_good.groups[1].quarantined
+    assert for_good.groups[1].term_runs == ((1, 1), (3, 3), (4, 4))
 
 
 def test_damage_of_compacted_entries_is_nothing_to_any_later_start():

@@ -1,0 +1,251 @@
+"""A hole in the lane may have swallowed the record of a drop: what was dropped must not come back.
+
+Histories of a follower whose leaders made it drop entries, any part of its lane then lost, repaired
+from a peer that has the true log: the replica comes back with that log and with nothing else, and
+every later start finds the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from multiraft.storage.errors import CorruptPlace
+from multiraft.storage.repairer import Ask, Extend, Repairer
+from multiraft.types import Configuration, Entry, HardState
+from tests.storage.damage import DIRECTORY, FIRST, Disk
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_entry,
+    open_store,
+    write,
+)
+
+PARTITION = 7
+
+
+class Status(NamedTuple):
+    """What the repairer asks a core for."""
+
+    first_index: int
+    commit: int
+    leader: int
+    configuration: Configuration
+
+
+class Core:
+    """The consensus of a damaged replica whose leader holds the true log and has committed it."""
+
+    def __init__(self, store, true: list[Entry], commit: int):
+        self._store = store
+        self._true = true
+        self._commit = commit
+        self._rounds = Rounds(store)
+        self._following = self._cleared = False
+
+    def groups(self) -> tuple[int, ...]:
+        return (1,)
+
+    def status(self, group: int) -> Status:
+        return Status(1, self._commit, 2, VOTERS)
+
+    def is_settled(self, group: int) -> bool:
+        return True
+
+    def may_forget(self, group: int, first_gone: int) -> bool:
+        return self._commit < first_gone
+
+    def forget(self, group: int, first_gone: int) -> None:
+        self._write(group, first_gone, [])
+
+    def terms_known(self, group: int, term_runs) -> None:
+        """Nothing is kept here."""
+
+    def is_following(self, group: int) -> bool:
+        return self._following
+
+    def follow(self, group: int) -> None:
+        """Its leader finds where the logs part from the end, as appends do, and gives the rest."""
+        self._following = self._cleared = True
+        index = self._store._logs[group].index
+        common = min(index.last_index, len(self._true))
+        while common and index.term(common) != self._true[common - 1].term:
+            common -= 1
+        assert common >= self._commit, f"what follows {common} of {self._commit} would be dropped"
+        if common < index.last_index or common < len(self._true):
+            self._write(group, common + 1, self._true[common:])
+
+    def _write(self, group: int, first_gone: int, entries: list[Entry]) -> None:
+        tail = self._store.tails[group]
+        if tail.last_index >= first_gone:
+            tail.truncate(first_gone)
+        for entry in entries:
+            tail.append(entry)
+        self._rounds.run(write(group, *entries, drop_from=first_gone,
+                               hard_state=HardState(self._true[-1].term, 2)))
+
+    def is_cleared(self, group: int) -> bool:
+        return self._cleared
+
+    def repaired(self, group: int) -> None:
+        """It votes again."""
+
+    def quarantine(self, group: int, why: str) -> None:
+        """It votes no more."""
+
+
+def repair(store, peer, commit: int, true: list[Entry]) -> int:
+    """Let the store repair itself from the peer; how many requests that took."""
+
+    def submit(staged) -> None:
+        staged.execute()
+        store.finish(staged)
+
+    core = Core(store, true, commit)
+    repairer = Repairer(1, store, core, submit)
+    others = Repairer(2, peer, Core(peer, true, len(true)), submit)
+    for requests in range(200):
+        action = repairer.step(1)
+        if isinstance(action, Ask):
+            plans, answer = others.answer_plans(action.request)
+            given = tuple(entry for plan in plans for entry in plan.execute())
+            repairer.answered(answer._replace(entries=given))
+        elif isinstance(action, Extend):
+            repairer.tail_read(1, action.plan.execute())
+        if not repairer.groups:
+            return requests
+    raise AssertionError(f"never repaired: {store.repair.quarantined(1).quarantined}")
+
+
+class History(NamedTuple):
+    """A follower's log, as its leaders left it."""
+
+    disk: Disk
+    true: list[Entry]
+    places: list[int]  # where each write begins, and the lane's end
+    peer: object  # the store of a peer with the true log
+
+
+def lived(changes: list[tuple[int, int]], checkpoint_after: int, applied: int) -> History:
+    """Each change is a new leader's: so many entries dropped, so many appended.  Then, after one of
+    them, a checkpoint that has the true log's first entries applied."""
+    disk, true, places = Disk(), [], []
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    final = final_log(changes)
+    for term, (dropped, appended) in enumerate(changes, 1):
+        places.append(store._lane.position)
+        first = max(1, len(true) - dropped + 1)
+        del true[first - 1:]
+        added = follow_on(true, term, appended)
+        true += added
+        rounds.run(write(1, *added, drop_from=first if dropped else 0,
+                         hard_state=HardState(term, 2)))
+        if term == checkpoint_after:
+            common = next((at for at, (mine, last) in enumerate(zip(true, final))
+                           if mine.term != last.term), min(len(true), len(final)))
+            upto = min(applied, common)
+            for entry in true[:upto]:
+                store.tails[1].append(entry)
+            store.tails[1].apply(upto)
+            checkpoint(store, {1: upto}, upto)
+    places.append(store._lane.position)
+    rounds.run(write(1, hard_state=HardState(len(changes) + 1, 2)))  # says that all that is durable
+    store.close()
+    peer_disk = Disk()
+    peer = open_store(peer_disk.filesystem, DIRECTORY)
+    peer.create_group(1, 1, VOTERS)
+    Rounds(peer).run(write(1, *true, hard_state=HardState(len(changes), 2)))
+    for entry in true:
+        peer.tails[1].append(entry)
+    peer.tails[1].apply(len(true))
+    return History(disk, true, places, peer)
+
+
+def follow_on(log: list[Entry], term: int, count: int) -> list[Entry]:
+    """So many entries of a term behind a log: it opens a partition and fills it."""
+    added: list[Entry] = []
+    for _ in range(count):
+        index = len(log) + len(added) + 1
+        last = next((entry for entry in reversed([*log, *added]) if entry.batch), None)
+        if index == 1:
+            added.append(open_entry(1, 1, term, PARTITION))
+        elif index % 3 == 0:
+            added.append(noop_entry(1, index, term))
+        else:
+            offset = last.base_offset + last.batch.count if last else 0
+            values = [b"term %d" % term] * (1 + (term + index) % 3)
+            added.append(data_entry(1, index, term, PARTITION, offset, values))
+    return added
+
+
+def final_log(changes: list[tuple[int, int]]) -> list[Entry]:
+    log: list[Entry] = []
+    for term, (dropped, appended) in enumerate(changes, 1):
+        del log[max(0, len(log) - dropped):]
+        log += follow_on(log, term, appended)
+    return log
+
+
+def check(store, true: list[Entry]) -> None:
+    """The log, and what its partition's index says of it."""
+    log = store._logs[1]
+    assert not log.quarantined
+    assert [*store.read_plan(1, 1, len(true)).execute()] == true
+    assert log.index.last_index == len(true)
+    batches = [(entry.base_offset, entry.base_offset + entry.batch.count, entry.index)
+               for entry in true if entry.batch]
+    index = log.partitions.get(PARTITION)
+    if index is None:
+        assert not batches
+        return
+    index._check()
+    assert [index.batch(slot) for slot in range(len(index))] == batches
+    assert not batches or index.end_offset == batches[-1][1]
+
+
+changes = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=2, max_size=7)
+
+
+@given(changes, st.integers(0, 7), st.integers(0, 20), st.integers(0, 7), st.integers(0, 7),
+       st.booleans())
+@example([(0, 5), (1, 2), (0, 2)], 3, 9, 1, 2, False)  # the drop and what replaced it
+@example([(0, 6), (2, 2), (0, 2)], 3, 9, 1, 2, True)
+@example([(0, 3), (2, 1), (0, 4)], 3, 9, 1, 2, False)  # what is dropped is longer than the hole
+def test_a_replica_comes_back_with_its_leaders_log(changes, checkpoint_after, applied, begin, until,
+                                                   found_by_scrub):
+    history = lived(changes, checkpoint_after, applied)
+    places = history.places
+    begin %= len(changes)
+    until = begin + 1 + until % (len(changes) - begin)
+    if found_by_scrub:
+        store = open_store(history.disk.filesystem, DIRECTORY)
+    zeros = bytes(places[until] - places[begin])
+    history.disk.filesystem.overwrite(FIRST, places[begin], zeros)
+    if found_by_scrub:  # with every log in memory
+        repairer = Repairer(1, store, Core(store, history.true, 0), lambda staged: None)
+        lost = store.repair.owners(places[begin], places[until])
+        for _, index in lost:
+            store.repair.damaged(1, index, "found by the scrub")
+        repairer.damaged(CorruptPlace(places[begin], places[until], "found by the scrub"))
+        repair(store, history.peer, store.groups[1].applied, history.true)
+        check(store, history.true)
+        store.close()
+    for _ in range(4):
+        store = open_store(history.disk.filesystem, DIRECTORY)
+        restored = store.create_group(1, 1, VOTERS)
+        lost = [*store._logs[1].missing]
+        if restored.quarantined:
+            repair(store, history.peer, restored.commit, history.true)
+        check(store, history.true)
+        store.close()
+    assert not lost, "it has copies of all that was lost"
+    # Where entries stand behind a lost drop whose places had others, every start asks the leader.
+    assert not restored.quarantined or " after index " in restored.quarantined
