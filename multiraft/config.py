@@ -39,9 +39,9 @@ class RaftConfig:
     append_bytes_max: int = 4 << 20
     #: The same two for what is committed already, of which a member that was away needs much: in
     #: pieces small enough to leave the appends of others their turn, and so many in flight that
-    #: they still flow at about 200 MB per second (``make bench-node``).
+    #: they still flow at about 130 MB per second (``make bench-node``).
     catch_up_append_bytes: int = 256 << 10
-    catch_up_window_bytes: int = 2 << 20
+    catch_up_window_bytes: int = 512 << 10
     #: Bytes of one peer frame: several groups' appends, at least one entry of the largest size.
     frame_bytes_max: int = 32 << 20
     #: Proposed but uncommitted bytes of a group before appends are refused with QueueFull.

@@ -98,16 +98,16 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
     config = group.host.config
     first = member.next_index
     if first > group.log.commit:
-        window_bytes = config.peer_window_bytes
-        room = min(config.append_bytes_max, window_bytes - member.inflight_bytes)
+        window_bytes, append_bytes = config.peer_window_bytes, config.append_bytes_max
     else:  # what all others have: nobody waits for it
-        window_bytes = config.catch_up_window_bytes
-        room = min(config.catch_up_append_bytes, window_bytes - member.inflight_bytes)
-    if room <= 0:
+        window_bytes, append_bytes = config.catch_up_window_bytes, config.catch_up_append_bytes
+    window_room = window_bytes - member.inflight_bytes
+    if window_room <= 0:
         return  # an acknowledgement makes room and looks here again
+    room = min(append_bytes, window_room)
     paced = first <= group.log.commit and group.host.pace.is_paced(group.id, member.node)
     if paced:
-        room = min(room, _paced_room(group, member))
+        room = window_room = min(room, _paced_room(group, member))
         if room <= 0:
             return  # the timer looks here again
     if first < group.log.first_index:
@@ -117,7 +117,7 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
         last, size = group.log.staged_index, fresh_bytes
     else:
         last, size = _range(group, first, room, fresh)
-        if size > room and member.inflight:
+        if size > window_room and member.inflight:
             return  # a single entry may exceed the window only when it is alone in it
     _send_append(group, member, first - 1, last)
     member.sent(last, size, group.host.now_ms)

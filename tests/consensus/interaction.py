@@ -136,17 +136,19 @@ class Interaction(MemberVerbs, SnapshotVerbs):
 
     def do_cluster(self, command: Command) -> list[str] | None:
         """cluster nodes=3 groups=1 seed=1 [replicas=R] [append=BYTES] [window=BYTES]
-        [catch_up=BYTES] [uncommitted=BYTES] [reexamine=N] [lag=N] [relaxed=1]: nodes that support
-        and reach each other."""
+        [catch_up=BYTES] [catch_up_window=BYTES] [uncommitted=BYTES] [reexamine=N] [lag=N]
+        [relaxed=1]: nodes that support and reach each other."""
         nodes = command.number("nodes", 3)
         self.seed = command.number("seed", 1)
         uncommitted = command.number("uncommitted", 1 << 16)
         append = command.number("append", min(4096, uncommitted))
         window = command.number("window", min(8192, uncommitted))
+        catch_up = command.number("catch_up", append)
         self.config = RaftConfig(
             append_bytes_max=append, peer_window_bytes=window,
-            catch_up_append_bytes=command.number("catch_up", append),
-            catch_up_window_bytes=command.number("catch_up", window),
+            catch_up_append_bytes=catch_up,
+            catch_up_window_bytes=command.number("catch_up_window",
+                                                 command.number("catch_up", window)),
             uncommitted_bytes_max=uncommitted,
             reexamine_groups_max=command.number("reexamine", 256),
             promotion_lag_entries_max=command.number("lag", 2),
