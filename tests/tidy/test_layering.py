@@ -75,7 +75,7 @@ LAYERS = (
           {"node/clock.py": ("time", "random"), "node/main.py": ("time", "random")}),
     Layer("`admin_cli`, `spark`", ("admin_cli/**.py", "spark/**.py", "pyspark_multiraft/**.py"),
           ("admin_cli.**", "spark.**", "pyspark_multiraft.**", "multiraft.client.**",
-           "multiraft.wire.**", *CODEC, "placement.**"), ("click", "rich", "pyspark"), (),
+           "multiraft.wire.**", *CODEC, "placement.**"), ("click", "rich", "pyspark", "pyarrow"), (),
           {"admin_cli/plan_picture.py": ("matplotlib",)}),
     Layer("`chaos`", ("chaos/**.py",),
           ("chaos.**", "multiraft.**", "placement.**", "admin_cli.process_table"),
