@@ -31,10 +31,10 @@ READ = ("subscribe", "subscribePattern", "assign", "startingOffsets", "endingOff
         "splitBytes", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss", "columns",
         "includeValue", "includeHeaders", "readPreference", "rack", "pushdown")
 WRITE = ("topic", "mode", "sinkId", "compression", "includeHeaders", "deliveryTimeoutMs")
-#: Of Spark itself: the argument of load() and save().
-SPARKS_OWN = ("path", "serialization.format")
-#: What stands in OPTIONS(...) of CREATE TABLE comes with this in front when the table is created, and
-#: not at all when it is read (seen with Spark 4.3).
+#: Of Spark itself: the argument of load() and save(), and what it wants of every stream.
+SPARKS_OWN = ("path", "serialization.format", "checkpointlocation", "queryname", "outputmode")
+#: What stands in OPTIONS(...) of CREATE TABLE comes with this in front when the table is created,
+#: and not at all when it is read (seen with Spark 4.3).
 OF_TABLE = "option."
 #: What Spark's Kafka source has and this one does not, with the reason.
 ELSEWHERE = {

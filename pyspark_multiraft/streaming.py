@@ -7,9 +7,9 @@ something new gets a part of it, so that none waits behind a busy one.
 
 Theory.  Spark keeps one process per query for the driver's side, and asks it for the latest offset
 once per batch: one client lives as long as the query, and each look costs a few requests for
-thousands of partitions.  With ``availableNow`` the end is fixed when the query starts.  A batch that
-is repeated is cut into the same tasks: what decides that is in its offsets, so that a sink that
-knows tasks again (``writing.py``) sees the same rows in each.
+thousands of partitions.  With ``availableNow`` the end is fixed when the query starts.  A batch
+that is repeated is cut into the same tasks: what decides that is in its offsets, so that a sink
+that knows tasks again (``writing.py``) sees the same rows in each.
 """
 
 from __future__ import annotations

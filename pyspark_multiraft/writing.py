@@ -7,10 +7,10 @@ stays.
 
 *at-least-once*: a task that is run again appends its rows again.
 *idempotent*: it appends what is missing.  A task's batches carry sequences under a producer id made
-of the sink's name and the task's number, with the number of Spark's batch as epoch; the leader knows
-a batch again and answers with its first offset.  So the same rows have to come in the same order to
-the same task: Spark repeats a stream's batch with the same offsets and the same number of shuffle
-partitions, and the rest (no rand(), no changing lookups) is up to the query.
+of the sink's name and the task's number, with the number of Spark's batch as epoch; the leader
+knows a batch again and answers with its first offset.  So the same rows have to come in the same
+order to the same task: Spark repeats a stream's batch with the same offsets and the same number of
+shuffle partitions, and the rest (no rand(), no changing lookups) is up to the query.
 
 Theory.  A leader remembers the last five batches of a producer id per partition; a task that has
 more uses several ids, one after the other, each for so many bytes that these cannot be more than
