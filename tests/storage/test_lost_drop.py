@@ -34,6 +34,7 @@ class Status(NamedTuple):
     """What the repairer asks a core for."""
 
     first_index: int
+    applied_index: int
     commit: int
     leader: int
     configuration: Configuration
@@ -53,7 +54,7 @@ class Core:
         return (1,)
 
     def status(self, group: int) -> Status:
-        return Status(1, self._commit, 2, VOTERS)
+        return Status(1, self._commit, self._commit, 2, VOTERS)
 
     def is_settled(self, group: int) -> bool:
         return True
