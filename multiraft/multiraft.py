@@ -529,6 +529,10 @@ class MultiRaft(Repairing, Paced):
             return "up"
         return "down" if node in support.epochs else "unknown"
 
+    def heard_epoch(self, node: int) -> int:
+        """Boot epoch of the life of ``node`` that was heard of last; 0 = of none."""
+        return self._host.support.epochs.get(node, 0)
+
     def supported_epoch(self, node: int) -> int:
         """Boot epoch of the life of ``node`` that this node supports now; 0 = of none."""
         return self._host.support.granted.get(node, 0)
