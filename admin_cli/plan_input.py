@@ -107,7 +107,7 @@ def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Tol
             rows[group] = cluster.GroupRow(
                 group, load.incarnation, load.conf_index, load.voters, node,
                 _own_learners(group, load.learners), load.in_joint, load.bytes, ingress,
-                read)
+                read, load.moved_ms)
     for row in client.group_list():
         if row.group not in rows and row.group <= facts.pool_size:
             rows[row.group] = cluster.GroupRow(
@@ -143,7 +143,8 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
     ingress = shared_out(grown, {group: row.ingress for group, row in groups.items()})
     read = shared_out(grown, {group: row.read for group, row in groups.items()})
     return [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
-                                 row.links, ingress[incarnation], read[incarnation])
+                                 row.links, ingress[incarnation], read[incarnation],
+                                 moved_ms=row.moved_ms)
             for incarnation, (row, records) in grown.items() if records or row.group in keep]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ class PlanCluster(FakeCluster):
         self.requests: list = []
         self.refusal: Exception | None = None
         self.conf_index = 7
+        self.stays = ""  # what a plan is whatever it is told
+        self.moved_ms = 0  # when a plan moved groups and partitions last
+        self.appended: dict[int, int] = {}  # to each group between two looks
         self.read_bytes: dict[int, int] = {}  # of each group, more by so much at every look
         self.looks = 0
 
@@ -64,7 +68,8 @@ class PlanClient(FakeClient):
             cluster.intents[request.node] = request.state
             return wire.SetNodeStateReply()
         if isinstance(request, wire.PlanControl):
-            return wire.PlanControlReply("ab" * 32, "paused")
+            state = "running" if request.action == wire.RESUME else "paused"
+            return wire.PlanControlReply("ab" * 32, cluster.stays or state)
         assert isinstance(request, wire.PlanApply)
         return wire.PlanApplyReply(request.plan_id, "running")
 
@@ -72,13 +77,19 @@ class PlanClient(FakeClient):
         node = int(address[-1])
         self._cluster.looks += 1
         groups = tuple(wire.GroupLoad(group, 1, self._cluster.conf_index, False, (1, 2, 3), (),
-                                      1 << 20, 100, self._cluster.looks *
-                                      self._cluster.read_bytes.get(group, 0))
+                                      (1 << 20) + self._cluster.looks *
+                                      self._cluster.appended.get(group, 0), 100,
+                                      self._cluster.looks *
+                                      self._cluster.read_bytes.get(group, 0),
+                                      self._cluster.moved_ms)
                        for group, leader in self._cluster.leaders.items() if leader == node)
         return [wire.GroupLoadsReply(node, 5, 5 << 20, 1 << 40, groups)]
 
     def partition_loads(self, groups, address, timeout_ms=0):
-        return []
+        self._cluster.looks += 1
+        return [wire.PartitionLoad(10 * group + number, "t", 10 * group + number, group, 1, 0,
+                                   self._cluster.looks, self._cluster.moved_ms)
+                for group in groups if group in self._cluster.appended for number in range(8)]
 
 
 @pytest.fixture
@@ -263,6 +274,16 @@ def test_control_asks_for_what_is_said(run, cluster, words, request_):
     assert run("rebalance", *words).exit_code == 2
 
 
+@pytest.mark.parametrize("reason, way_out", [
+    ("NODE_DOWN: node 3 is down", "goes on by itself when that is over."),
+    ("SLOW_COMMITS: one append in a hundred", "To accept it: multiraft rebalance resume")])
+def test_to_resume_what_would_pause_itself_again_says_why_it_does_not(run, cluster, reason,
+                                                                      way_out):
+    cluster.stays, cluster.status = "paused", BUSY._replace(state="paused", reason=reason)
+    done = run("rebalance", "resume")
+    assert done.exit_code == 5 and reason in done.output and way_out in done.output
+
+
 def test_a_drain_that_cannot_be_done_is_not_written_down(run, cluster):
     done = run("node", "drain", "3", "--yes")
     assert done.exit_code == 3 and cluster.intents == {} and not applied(cluster)
@@ -299,6 +320,24 @@ def test_loads_are_what_was_appended_in_the_window_and_partitions_share_by_recor
     gathered = plan_input.collect(Growing(cluster), 5, False, 1.0, pause=lambda _s: None)
     assert gathered.snapshot.groups[1].ingress == 3_000
     assert [row.ingress for row in gathered.snapshot.partitions] == [1_000, 2_000]
+
+
+def test_what_a_plan_has_just_moved_is_left_alone_and_the_plan_says_so(run, cluster, tmp_path):
+    """One group takes all appends, and each of its partitions was switched a minute ago."""
+    cluster.appended = {1: 1_000}
+    cluster.moved_ms = time.time_ns() // 1_000_000 - 60_000
+    gathered = plan_input.collect(PlanClient(cluster), 5, False, 1.0, pause=lambda _s: None)
+    for rows in (gathered.snapshot.groups, gathered.snapshot.partitions):
+        assert {row.moved_ms for row in rows} == {cluster.moved_ms}
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"bands": [{"resource": "group_ingress", "permille": 50,
+                                             "floor": 0}]}))
+    words = ("rebalance", "plan", "--policy", str(policy), "--window", "0.2")
+    done = run(*words)
+    assert done.exit_code == 2 and "Not moved, COOL_DOWN" in done.output, done.output
+    assert "for the reasons above" in done.output and "within the bands" not in done.output
+    cluster.moved_ms = 0
+    assert run(*words).exit_code == 0
 
 
 def test_what_is_appended_to_a_group_is_shared_out_to_the_last_byte():
