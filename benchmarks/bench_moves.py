@@ -41,7 +41,7 @@ from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
 from admin_cli.failures import CommandFailed
 from benchmarks import switches
-from benchmarks.figures import Figure, Series, bound, compare, show
+from benchmarks.figures import Figure, Series, bound, compare, say, show
 from benchmarks.numbered import (
     RECORD_BYTES,
     Account,
@@ -365,11 +365,6 @@ def _said(moved: Moved) -> str:
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {"grow": Bench.grow, "switches": Bench.switches}
-
-
-def say(text: str) -> None:
-    """Progress: a run takes minutes."""
-    print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
