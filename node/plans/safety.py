@@ -20,6 +20,8 @@ once.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from multiraft.wire.plans import PAUSE, RESUME
 from node.plans.moves import Phase
 from node.plans.state import PAUSED, REPAIR, RUNNING, SLOW_COMMITS, ActivePlan
@@ -27,6 +29,9 @@ from node.plans.world import UP, World
 
 #: Nothing was wrong for so long: go on, in milliseconds.
 CALM_MS = 3_000
+#: A node that is not heard of for less is late, not down, in milliseconds: leases end after 600, and
+#: a machine that is busy answers late now and then.
+LATE_MS = 2_000
 #: A plan that is paused because appends are slow, and they stay so, is paused for no longer, in
 #: milliseconds: some windows over which appends are judged.
 SLOW_PATIENCE_MS = 20_000
@@ -48,6 +53,7 @@ class Watch:
         self._calm_since_ms: int | None = None
         self._stood_since_ms: int | None = None  # paused for slow appends
         self._is_not_ours = False  # appends are slow without the plan as well
+        self._silent_since_ms: dict[int, int] = {}  # node -> since when it is not up
 
     def judge(self, plan: ActivePlan, world: World, now_ms: int) -> tuple[str, str] | None:
         """(``PAUSE``, why) or (``RESUME``, "") when that is due; None = leave it as it is.
@@ -55,7 +61,11 @@ class Watch:
         if plan.plan_id != self._plan_id:
             self._begin(plan)
         self._weigh(plan, world, now_ms)
-        why = danger(plan, world, slow_too=not self._is_not_ours)
+        self._silent_since_ms = {node.id: self._silent_since_ms.get(node.id, now_ms)
+                                 for node in world.nodes.values() if node.state != UP}
+        late = {node for node, since_ms in self._silent_since_ms.items()
+                if now_ms - since_ms < LATE_MS}
+        why = danger(plan, world, late, slow_too=not self._is_not_ours)
         if why:
             self._calm_since_ms = None
             known = plan.state == PAUSED and plan.reason.split(":")[0] == why.split(":")[0]
@@ -81,15 +91,17 @@ class Watch:
             self._is_not_ours = True
 
 
-def danger(plan: ActivePlan, world: World, slow_too: bool = True) -> str:
-    """Why the plan should pause; empty when it need not.  O(nodes + moves)."""
+def danger(plan: ActivePlan, world: World, late: Container[int] = (),
+           slow_too: bool = True) -> str:
+    """Why the plan should pause; empty when it need not.  ``late``: nodes that may come back at
+    once.  O(nodes + moves)."""
     dead = given_up(plan)
     if world.bare:
         groups = ", ".join(map(str, world.bare[:8]))
         return f"NO_QUORUM: group {groups} has no majority of its voters"
     if plan.scope != REPAIR:
         for node in world.nodes.values():
-            if node.state != UP and node.id not in dead:
+            if node.state != UP and node.id not in dead and node.id not in late:
                 return f"NODE_DOWN: node {node.id} is {node.state}"
             if node.damaged:
                 return f"UNDER_REPLICATED: node {node.id} repairs {node.damaged} replicas"

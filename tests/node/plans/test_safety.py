@@ -7,7 +7,7 @@ import pytest
 from multiraft.wire.plans import PAUSE, RESUME
 from node.histogram import Histogram
 from node.plans.latency import COUNT_MIN, WINDOW_MS, RecentLatency
-from node.plans.safety import CALM_MS, SLOW_PATIENCE_MS, Watch
+from node.plans.safety import CALM_MS, LATE_MS, SLOW_PATIENCE_MS, Watch
 from node.plans.state import PlanTable
 from node.plans.world import SeenNode, World
 from tests.node.plans.cases import CLUSTER, LIMITS, change, control, plan
@@ -66,6 +66,19 @@ def test_patience_with_slow_appends_is_none_with_a_node_that_is_down():
     watched.look(9_000, "down", until_ms=10 * SLOW_PATIENCE_MS)
     assert watched.table.plan.state == "paused"
     assert watched.table.plan.reason.startswith("NODE_DOWN")
+
+
+def test_a_node_that_is_late_is_not_down_yet():
+    """Seen with two processors for eight processes: each pause stopped the copying for 3 s."""
+    watched = Watched()
+    watched.look(10, "down", until_ms=LATE_MS)
+    watched.look(10)
+    watched.look(10, "down", until_ms=2 * LATE_MS)
+    assert watched.told == []
+    watched.look(10, "down", until_ms=4 * LATE_MS)
+    assert [action for _, action in watched.told] == [PAUSE]
+    watched.look(10, until_ms=4 * LATE_MS + CALM_MS + LOOK_MS)
+    assert watched.table.plan.state == "running"
 
 
 def observed(histogram: Histogram, micros: int, count: int) -> None:
