@@ -298,6 +298,14 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
         note("Nothing to do: the plan has no moves.")
         raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
     with connection.open_session(session) as client:
+        known = client.plan_request(wire.PlanStatus())
+        if known.next_plan_id == made.plan_id or (known.plan_id == made.plan_id
+                                                  and known.state not in _OVER):
+            note(f"Plan {made.plan_id[:12]} is being carried out already. Watch it: multiraft "
+                 f"rebalance status --watch")
+            if yes and wait:
+                finish(client, session, made.plan_id)
+            return
         check(client, made, session)
         if not yes:
             plan_view.show_plan(made)

@@ -470,7 +470,7 @@ _WORDS = {
     EXCLUDED: "the policy, or the scope of this plan, excludes it",
     IN_CHANGE: "its members are changing",
     NO_QUORUM: "it has no majority",
-    COOL_DOWN: "it was moved a short while ago",
+    COOL_DOWN: "a plan moved it lately, and it rests for cool_down_ms of the policy",
     BUDGET: "the byte budget is spent",
     TOO_LARGE: "it is larger than the room of any other node",
     NO_SLACK: "no node that its racks and disks allow has room for it",

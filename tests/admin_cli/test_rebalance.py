@@ -60,10 +60,10 @@ class PlanClient(FakeClient):
             return wire.PlacementFactsReply(
                 bytes(range(16)).hex(), 17, 4, 3, 5, 0,
                 tuple(wire.NodeIntent(*item) for item in cluster.intents.items()), (), (), active)
-        if cluster.refusal is not None:
-            raise cluster.refusal
         if isinstance(request, wire.PlanStatus):
             return cluster.status
+        if cluster.refusal is not None:
+            raise cluster.refusal
         if isinstance(request, wire.SetNodeState):
             cluster.intents[request.node] = request.state
             return wire.SetNodeStateReply()
@@ -143,7 +143,7 @@ def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
     made = plans.load(path.read_bytes())
     assert {move.kind for move in made.moves} == {plans.LEADER_TRANSFER}
     assert [move.expect_conf_index for move in made.moves] == [7] * len(made.moves)
-    assert all(isinstance(request, wire.PlacementFacts) for request in cluster.requests)
+    assert {type(request) for request in cluster.requests} == {wire.PlacementFacts}
     shown = run("rebalance", "show", str(path))
     assert f"plan {made.plan_id[:12]}" in shown.output and "LEADER_SKEW" in shown.output
     told = json.loads(run("rebalance", "show", str(path), "--json").output)
@@ -173,6 +173,26 @@ def test_a_plan_is_only_checked_without_yes_and_applied_with_it(run, cluster, pa
     made = plans.load(path.read_bytes())
     assert (request.plan_id, request.limits.throttle) == (made.plan_id, 10 << 20)
     assert [move.move_id for move in request.moves] == [move.move_id for move in made.moves]
+
+
+def test_a_plan_that_is_under_way_is_no_stale_one(run, cluster, path):
+    """Its own moves have changed what it was made for."""
+    cluster.conf_index = 8
+    plan_id = plans.load(path.read_bytes()).plan_id
+    for status in (BUSY._replace(plan_id=plan_id, state="paused", reason="NODE_DOWN: x"),
+                   BUSY._replace(state="cancelling", next_plan_id=plan_id)):
+        cluster.status = status
+        done = run("rebalance", "apply", str(path), "--yes")
+        assert done.exit_code == 0 and "carried out already" in done.output, done.output
+    assert not applied(cluster)
+    cluster.status = BUSY._replace(plan_id=plan_id, state="done")
+    assert run("rebalance", "apply", str(path), "--yes").exit_code == 4
+
+
+def test_when_a_plan_is_ready_is_said_while_it_runs(run, cluster):
+    for state, said in (("running", True), ("paused", False), ("done", False)):
+        cluster.status = BUSY._replace(state=state, reason="")
+        assert ("ready in" in run("rebalance", "status").output) is said, state
 
 
 def test_a_stale_plan_is_refused_before_anything_is_asked(run, cluster, path):
