@@ -256,6 +256,24 @@ def test_a_node_that_is_down_stops_a_plan_unless_it_is_a_repair(run, cluster, mo
     assert repair.exit_code == 3 and "NO_TARGET" in repair.output, repair.output
 
 
+def test_a_node_that_is_late_does_not_stop_a_plan_and_is_not_repaired(run, monkeypatch):
+    """Its lease has ended for a moment: seen where processors are busy."""
+    listed, looks = FakeClient.node_list, []
+
+    def node_list(self):
+        looks.append(self)
+        reply = listed(self)
+        return reply._replace(nodes=tuple(
+            row._replace(state="down" if len(looks) % 3 and row.node.id == 3 else "up")
+            for row in reply.nodes))
+
+    monkeypatch.setattr(PlanClient, "node_list", node_list, raising=False)
+    for scope in ("all", "repair"):
+        done = run("rebalance", "plan", "--scope", scope, "--window", "0.2")
+        assert done.exit_code != 1 and "REPAIR_DEAD" not in done.output, done.output
+        assert "NO_TARGET" not in done.output, done.output
+
+
 @pytest.mark.parametrize("words", [
     ("--scope", "node"), ("--scope", "all", "4"), ("--scope", "nowhere"), ("--budget", "much")])
 def test_wrong_command_lines_have_a_code_that_no_plan_has(run, words):

@@ -99,6 +99,25 @@ def test_a_paced_stream_keeps_its_rate_and_then_catches_up():
     cluster.check()
 
 
+def test_a_paced_stream_has_two_windows_on_the_way_where_answers_are_slow():
+    """A window of 128 KiB and answers after 0.5 s are 256 KiB a second, whatever the throttle."""
+    for paced, windows in ((False, 1), (True, 2)):
+        cluster, leader, member = lagging()
+        core = cluster.nodes[leader].core
+        if paced:
+            core.pace_catch_up(Limits(1 << 30, {(1, member): 1 << 30}))
+            core.it_is(cluster.now_ms + BURST_MS)  # the bucket fills
+        group = core._groups[1]
+        progress = group.progress[member]
+        progress.become_replicate(progress.match + 1)
+        for _ in range(10):  # rounds, and no answer yet
+            group.touch()
+            core.ready()
+        inflight = progress.inflight_bytes
+        room = windows * CONFIG.catch_up_window_bytes
+        assert room - 2 * ENTRY_BYTES < inflight <= room, (paced, inflight)
+
+
 def test_two_streams_share_what_their_sender_may_send():
     cluster, leader, member = lagging()
     other = next(node for node in cluster.nodes if node not in (leader, member))
