@@ -29,8 +29,8 @@ from node.plans.world import UP, World
 
 #: Nothing was wrong for so long: go on, in milliseconds.
 CALM_MS = 3_000
-#: A node that is not heard of for less is late, not down, in milliseconds: leases end after 600, and
-#: a machine that is busy answers late now and then.
+#: A node that is not heard of for less is late, not down, in milliseconds: leases end after 600,
+#: and a machine that is busy answers late now and then.
 LATE_MS = 2_000
 #: A plan that is paused because appends are slow, and they stay so, is paused for no longer, in
 #: milliseconds: some windows over which appends are judged.
