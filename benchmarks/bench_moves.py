@@ -1,6 +1,6 @@
 """The figures of moving: a fourth node joins under load and gets its share; partitions switch.
 
-    make bench-moves                                 everything, five minutes or so
+    make bench-moves                                 everything, six minutes or so
     make bench-moves ARGS=--quick                    a look, one to three
     make bench-moves ARGS="--only grow --repeat 1"   one part
 
