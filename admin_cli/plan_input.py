@@ -24,6 +24,9 @@ from placement.plan import LeaderTransfer, Move, Plan, ReplicaChange, TopicSwitc
 
 #: A node that is up answers about its groups within this.
 LOADS_TIMEOUT_MS = 5_000
+#: A node that is not heard of for less is late, not down, in seconds; and how often is looked.
+LATE_S = 3.0
+LOOK_S = 0.5
 #: Rates are taken over this by default, in seconds: some batches of most producers.
 WINDOW_S = 2.0
 
@@ -50,7 +53,7 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
     partitions are wanted whatever their load."""
     client.catch_up()
     facts = client.plan_request(wire.PlacementFacts())
-    nodes = client.node_list().nodes
+    nodes = _nodes(client, pause)
     down = [row.node.id for row in nodes if row.state != "up"]
     if down and not dead:
         raise CommandFailed(
@@ -72,6 +75,17 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
         cluster.SNAPSHOT_FORMAT, facts.cluster_id, facts.metadata_version, now_ms, HASH_VERSION,
         facts.hash_seed, facts.pool_size, facts.replication_factor, facts.exceptions, rows,
         tuple(groups.values()), tuple(partitions))), facts.plan_id)
+
+
+def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:
+    """All nodes; one that is not up has been so for ``LATE_S``."""
+    nodes = client.node_list().nodes
+    for _ in range(int(LATE_S / LOOK_S)):
+        if all(row.state == "up" for row in nodes):
+            break
+        pause(LOOK_S)
+        nodes = client.node_list().nodes
+    return nodes
 
 
 def intended(snapshot: cluster.Snapshot, intents: Mapping[int, str]) -> cluster.Snapshot:
@@ -107,7 +121,7 @@ def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Tol
             rows[group] = cluster.GroupRow(
                 group, load.incarnation, load.conf_index, load.voters, node,
                 _own_learners(group, load.learners), load.in_joint, load.bytes, ingress,
-                read)
+                read, load.moved_ms)
     for row in client.group_list():
         if row.group not in rows and row.group <= facts.pool_size:
             rows[row.group] = cluster.GroupRow(
@@ -143,7 +157,8 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
     ingress = shared_out(grown, {group: row.ingress for group, row in groups.items()})
     read = shared_out(grown, {group: row.read for group, row in groups.items()})
     return [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
-                                 row.links, ingress[incarnation], read[incarnation])
+                                 row.links, ingress[incarnation], read[incarnation],
+                                 moved_ms=row.moved_ms)
             for incarnation, (row, records) in grown.items() if records or row.group in keep]
 
 

@@ -131,11 +131,13 @@ def show_status(status: wire.PlanStatusReply) -> None:
     click.echo(f"moves: {ended:,} of {status.moves_total:,} ended: "
                + ", ".join(f"{count:,} {phase}" for phase, count in status.phases))
     if status.bytes_total:
-        eta = quantities.span(status.eta_ms) if status.eta_ms >= 0 else "not known"
-        click.echo(f"bytes: {quantities.size(status.bytes_done)} of "
-                   f"{quantities.size(status.bytes_total)}, {quantities.size(status.rate)}/s "
-                   f"(throttle {quantities.size(status.limits.throttle)}/s and node), ready in "
-                   f"{eta}")
+        copied = (f"bytes: {quantities.size(status.bytes_done)} of "
+                  f"{quantities.size(status.bytes_total)}")
+        if status.state == "running":
+            eta = quantities.span(status.eta_ms) if status.eta_ms >= 0 else "not known"
+            copied += (f", {quantities.size(status.rate)}/s (throttle "
+                       f"{quantities.size(status.limits.throttle)}/s and node), ready in {eta}")
+        click.echo(copied)
     if status.nodes:
         click.echo("copying: " + "; ".join(
             f"node {row.node} receives {row.into}, sends {row.out}" for row in status.nodes))

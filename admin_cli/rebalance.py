@@ -35,6 +35,8 @@ from placement.verify import verify as find_faults
 
 #: How often a plan that is watched is looked at, in seconds.
 LOOK_S = 1.0
+#: As the controller's: so long it stands still for slow appends that are none of its doing.
+SLOW_PATIENCE_S = 20
 _OVER = ("done", "cancelled")
 #: A policy that names a thousand topics has some 100 KB.
 POLICY_BYTES_MAX = 1 << 20
@@ -215,7 +217,8 @@ def end_of(made: plans.Plan) -> None:
         first = made.infeasible[0]
         raise PlanEnded(f"{first.cause}: {first.text}.", first.way_out, PlanExit.INFEASIBLE)
     if not made.moves:
-        note("Nothing to do: everything is within the bands.")
+        note("Nothing to do: what is outside its band has to stay where it is, for the reasons "
+             "above." if made.skipped else "Nothing to do: everything is within the bands.")
         raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
 
 
@@ -295,6 +298,14 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
         note("Nothing to do: the plan has no moves.")
         raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
     with connection.open_session(session) as client:
+        known = client.plan_request(wire.PlanStatus())
+        if known.next_plan_id == made.plan_id or (known.plan_id == made.plan_id
+                                                  and known.state not in _OVER):
+            note(f"Plan {made.plan_id[:12]} is being carried out already. Watch it: multiraft "
+                 f"rebalance status --watch")
+            if yes and wait:
+                finish(client, session, made.plan_id)
+            return
         check(client, made, session)
         if not yes:
             plan_view.show_plan(made)
@@ -370,7 +381,10 @@ def end_of_status(found: wire.PlanStatusReply) -> None:
     """Raises what the exit code of a state is."""
     if found.state == "paused" and not found.reason.startswith("paused by the operator"):
         raise PlanEnded(f"plan {found.plan_id[:12]} has paused itself: {found.reason}.",
-                        "It goes on by itself when that is over.", PlanExit.PAUSED)
+                        "It goes on by itself when that is over"
+                        + (f", or after {SLOW_PATIENCE_S} s in which it copied nothing and that "
+                           f"was so all the same. To accept it: multiraft rebalance resume"
+                           if found.reason.startswith("SLOW_COMMITS") else "."), PlanExit.PAUSED)
 
 
 def _control(session: Session, action: str, value: int = 0) -> None:
@@ -380,6 +394,8 @@ def _control(session: Session, action: str, value: int = 0) -> None:
         except wire_errors.StalePlan as error:
             raise PlanEnded(connection.sentence(error), "`multiraft rebalance status` shows the "
                             "last one.", PlanExit.NOTHING_TO_DO) from error
+        if action == wire.RESUME and reply.state == "paused":  # it would pause itself again
+            end_of_status(client.plan_request(wire.PlanStatus()))
     note(f"Plan {reply.plan_id[:12]} is {reply.state}.")
 
 
@@ -395,7 +411,11 @@ def pause(session: Session) -> None:
 @servers_option
 @click.pass_obj
 def resume(session: Session) -> None:
-    """Go on with a plan that was paused."""
+    """Go on with a plan that was paused.
+
+    One that has paused itself stays so until the reason is over; but that appends are slow is
+    accepted hereby, for the rest of the plan.
+    """
     _control(session, wire.RESUME)
 
 

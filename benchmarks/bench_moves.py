@@ -1,7 +1,7 @@
 """The figures of moving: a fourth node joins under load and gets its share; partitions switch.
 
-    make bench-moves                                 everything, below six minutes
-    make bench-moves ARGS=--quick                    a look, below one
+    make bench-moves                                 everything, six minutes or so
+    make bench-moves ARGS=--quick                    a look, one to three
     make bench-moves ARGS="--only grow --repeat 1"   one part
 
 Contract.  ``grow``: three nodes, the throughput of the cluster is measured first, then half of it
@@ -41,7 +41,7 @@ from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
 from admin_cli.failures import CommandFailed
 from benchmarks import switches
-from benchmarks.figures import Figure, Series, bound, compare, show
+from benchmarks.figures import Figure, Series, bound, compare, say, show
 from benchmarks.numbered import (
     RECORD_BYTES,
     Account,
@@ -94,8 +94,8 @@ class Scale(NamedTuple):
     part: float = 0.5  # of the throughput is the load
 
 
-FULL = Scale(24, 4.0, 1.5, 10.0, 2.0, 200.0, 3, 100, 150.0)
-QUICK = Scale(12, 1.5, 0.5, 4.0, 1.0, 60.0, 1, 12, 20.0)
+FULL = Scale(24, 2.0, 1.5, 10.0, 4.0, 240.0, 3, 100, 150.0)
+QUICK = Scale(12, 1.5, 0.5, 4.0, 2.0, 180.0, 1, 12, 20.0)
 
 
 class Moved(NamedTuple):
@@ -365,11 +365,6 @@ def _said(moved: Moved) -> str:
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {"grow": Bench.grow, "switches": Bench.switches}
-
-
-def say(text: str) -> None:
-    """Progress: a run takes minutes."""
-    print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from admin_cli.failures import CommandFailed
 from benchmarks import failover, reading, recovery, rolling
-from benchmarks.figures import Figure, Series, bound, compare, show
+from benchmarks.figures import Figure, Series, bound, compare, say, show
 from benchmarks.processes import BenchmarkError
 
 GROUPS = 1024
@@ -175,11 +175,6 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "kill": Bench.kill, "stop": Bench.stop, "drop": Bench.drop,
     "rolling-restart": Bench.rolling, "create": Bench.create, "start": Bench.start,
     "catch-up": Bench.catch_up, "scrub": Bench.scrub, "fetch": Bench.fetch}
-
-
-def say(text: str) -> None:
-    """Progress: a run takes minutes."""
-    print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

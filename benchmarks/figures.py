@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from typing import NamedTuple, Sequence
 
 from rich.console import Console
@@ -83,6 +84,11 @@ def bound(name: str, measured: Series, target: float, *, at_least: bool,
     if worst:
         judged = min(measured.values) if at_least else max(measured.values)
     return Figure(name, measured, None, judged, target, at_least)
+
+
+def say(text: str) -> None:
+    """Progress, to standard error: a run takes minutes."""
+    print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def show(title: str, figures: Sequence[Figure], remarks: Sequence[str]) -> None:

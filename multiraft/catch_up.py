@@ -7,8 +7,9 @@ moves, entries that are not committed yet.  Time is the caller's.
 node.  Rate 0 = nothing goes until the next ``set``.
 
 Theory.  A bucket may go into debt by one piece, so an entry of any size gets through; it pays by
-waiting.  The burst is a tenth of a second: small beside what the disk and the network buffer, and
-large enough that a round trip does not starve the stream.
+waiting.  The burst has to outlast the time between two looks at a stream, or the rate is never
+reached: 0.2 s and more where processors are busy.  What is on the way at once is bounded by the
+stream's window, not by the burst.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from multiraft.group import Group
     from multiraft.host import Host
 
-#: A bucket holds what comes in so many milliseconds.
-BURST_MS = 100
+#: A bucket holds what comes in so many milliseconds, and gives nothing below what comes in so many.
+BURST_MS = 500
+LEAST_MS = 50
 
 
 class Limits(NamedTuple):
@@ -43,21 +45,21 @@ class Bucket:
         self._at_ms = now_ms
 
     def room(self, now_ms: int) -> int:
-        """Bytes that may go now; below 1 = none.  None below half a burst: whoever looks whenever
+        """Bytes that may go now; below 1 = none.  None below the least: whoever looks whenever
         something happens would send what has come in since, entry by entry."""
         self._micro = min(self._micro + self.rate * (now_ms - self._at_ms), self.rate * BURST_MS)
         self._at_ms = now_ms
-        return self._micro // 1000 if self._micro >= self.rate * BURST_MS // 2 else 0
+        return self._micro // 1000 if self._micro >= self.rate * LEAST_MS else 0
 
     def take(self, size: int) -> None:
         """``size`` bytes went; more than there was room for is a debt."""
         self._micro -= size * 1000
 
     def due_ms(self) -> int | None:
-        """When half a burst may go again; None = never at this rate."""
+        """When the least may go again; None = never at this rate."""
         if not self.rate:
             return None
-        lacking = self.rate * BURST_MS // 2 - self._micro
+        lacking = self.rate * LEAST_MS - self._micro
         return self._at_ms + max(1, -(-lacking // self.rate))
 
 

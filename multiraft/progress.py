@@ -34,7 +34,7 @@ class Progress:
 
     __slots__ = ("node", "state", "match", "next_index", "inflight", "inflight_bytes",
                  "commit_sent", "commit_known", "progressed_ms", "probe_sent", "boot_epoch",
-                 "connection", "since", "stamp_sent", "stamp_heard", "doubt", "barrier")
+                 "connection", "since", "stamp_sent", "stamp_heard", "doubt", "barrier", "absences")
 
     def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
                  since: int = 0):
@@ -70,6 +70,8 @@ class Progress:
         self.doubt = 0
         #: Its acknowledgements count again from this index on.
         self.barrier = 0
+        #: How often in a row it said that it does not know the group.
+        self.absences = 0
 
     def become_probe(self, next_index: int) -> None:
         """Ask where the logs meet; forget what is in flight."""
@@ -87,6 +89,7 @@ class Progress:
     def become_replicate(self, next_index: int) -> None:
         """The logs meet below ``next_index``; send without waiting."""
         self.become_probe(next_index)
+        self.absences = 0
         self.state = ProgressState.REPLICATE
 
     def restarted(self, boot_epoch: int) -> None:

@@ -27,7 +27,13 @@ from multiraft.types import Entry, EntryKind
 #: sent may be sent in vain, but a new leader's first entry should not wait a round trip.
 PROBE_BYTES_MAX = 64 << 10
 
-#: A member that does not know the group is asked again after this many ``retransmit_ms``.
+#: A stream that a throttle paces may have so many catch-up windows on the way: the throttle bounds
+#: its rate, and where an answer takes 0.2 s, because processors are busy, one window would, far
+#: below it.
+PACED_WINDOWS = 2
+
+#: A member that does not know the group is asked again after this many ``retransmit_ms``; at first
+#: sooner: being asked is what has it create its replica.
 ABSENT_PATIENCE = 4
 #: One that is quarantined is asked again after this many: it says so when it is repaired, and that
 #: message may get lost.
@@ -101,11 +107,13 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
         window_bytes, append_bytes = config.peer_window_bytes, config.append_bytes_max
     else:  # what all others have: nobody waits for it
         window_bytes, append_bytes = config.catch_up_window_bytes, config.catch_up_append_bytes
+    paced = first <= group.log.commit and group.host.pace.is_paced(group.id, member.node)
+    if paced:
+        window_bytes = min(PACED_WINDOWS * window_bytes, config.peer_window_bytes)
     window_room = window_bytes - member.inflight_bytes
     if window_room <= 0:
         return  # an acknowledgement makes room and looks here again
     room = min(append_bytes, window_room)
-    paced = first <= group.log.commit and group.host.pace.is_paced(group.id, member.node)
     if paced:
         room = window_room = min(room, _paced_room(group, member))
         if room <= 0:
@@ -221,6 +229,7 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
     elif status == Status.MISMATCH:
         _on_mismatch(group, member, reply)
     elif status == Status.UNKNOWN_GROUP:
+        member.absences += 1
         _set_aside(group, member, ProgressState.ABSENT)
     else:
         _set_aside(group, member, ProgressState.OUT)
@@ -318,7 +327,7 @@ def on_leader_timer(group: Group) -> None:
             continue
         patience_ms = host.config.retransmit_ms
         if member.state is ProgressState.ABSENT:
-            patience_ms *= ABSENT_PATIENCE
+            patience_ms *= min(ABSENT_PATIENCE, 1 << member.absences - 1)
         elif member.state is ProgressState.OUT:
             patience_ms *= OUT_PATIENCE
         elif member.state is ProgressState.SNAPSHOT:

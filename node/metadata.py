@@ -102,10 +102,10 @@ __all__ = [
 ]
 
 #: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no
-#: plans and no states of nodes, version 4 no growth of the pool: every group was one of the pool.
-#: They are read.
-SNAPSHOT_VERSION = 5
-SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5)
+#: plans and no states of nodes, version 4 no growth of the pool: every group was one of the pool,
+#: version 5 not when a plan had moved what.  They are read.
+SNAPSHOT_VERSION = 6
+SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6)
 
 #: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
 TOPICS_MAX = 1 << 21
@@ -322,6 +322,7 @@ class MetadataState:
         for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
             self._group_counts[self.chain(topic, incarnation)[-1].group] -= 1
             self.placed.forget(incarnation)
+            self.plans.forget_partition(incarnation)
         del self._topics[topic.name]
         del self._by_incarnation[topic.incarnation]
         self.partitions_count -= topic.partitions

@@ -74,7 +74,7 @@ class NodeRow(NamedTuple):
 
 class GroupRow(NamedTuple):
     """A group.  ``conf_index`` is the index of the configuration in force, ``leader`` 0 when there
-    is none, ``moved_ms`` when its voters last changed (0 = never)."""
+    is none, ``moved_ms`` when a plan last changed its voters (0 = never)."""
 
     id: int
     incarnation: int
@@ -92,7 +92,8 @@ class GroupRow(NamedTuple):
 class PartitionRow(NamedTuple):
     """A partition that may be switched.  ``epoch`` is that of its last link, ``links`` the length
     of its chain (0 = it is where the hash puts it), ``copied`` that switching would copy it
-    (compacted, or kept without limit), ``bytes`` what that would be."""
+    (compacted, or kept without limit), ``bytes`` what that would be, ``moved_ms`` when a plan last
+    switched it (0 = never)."""
 
     incarnation: int
     topic: str

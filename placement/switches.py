@@ -29,6 +29,7 @@ from placement.plan import (
     NO_QUORUM,
     NO_SLACK,
     OVERLOAD,
+    RESTS,
     SPLIT,
     TOO_LARGE,
     Skipped,
@@ -333,7 +334,7 @@ def _non_move(pool: _Pool, group: int, row: PartitionRow, largest_room: int) -> 
 
 _WORDS = {
     EXCLUDED: "the policy excludes it",
-    COOL_DOWN: "it was moved a short while ago",
+    COOL_DOWN: RESTS,
     COPIED: "it is compacted or kept without limit, and switching would copy it",
     CHAIN_FULL: "its chain has as many links as are allowed; retention makes it shorter",
     EXCEPTIONS_FULL: "the table of exceptions is full",

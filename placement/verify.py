@@ -24,6 +24,7 @@ from placement.plan import (
     MAINTENANCE,
     RACK_VIOLATION,
     REPAIR_DEAD,
+    RESTS,
     UNDER_REPLICATED,
     LeaderTransfer,
     Move,
@@ -298,7 +299,7 @@ def _switch_faults(made: Plan, state: State, known: _Known, policy: Policy,
             group in policy.excluded_groups for group in (move.from_group, move.to_group)):
         yield Fault(EXCLUDED, move.move_id, "its topic or one of the groups is excluded")
     if row.moved_ms and state.snapshot.taken_ms < row.moved_ms + policy.cool_down_ms:
-        yield Fault(COOL_DOWN, move.move_id, "it was moved a short while ago")
+        yield Fault(COOL_DOWN, move.move_id, RESTS)
     if row.links >= policy.chain_links_max:
         yield Fault(CHAINS, move.move_id, f"its chain has {row.links} links already")
     if row.copied and not policy.switch_copied:
@@ -363,7 +364,7 @@ def _change_faults(made: Plan, state: State, policy: Policy, move: ReplicaChange
     left = [state.nodes[state.index[node]] for node in move.leaving]
     if not forced and row.moved_ms and \
             state.snapshot.taken_ms < row.moved_ms + policy.cool_down_ms:
-        yield Fault(COOL_DOWN, move.move_id, "it was moved a short while ago")
+        yield Fault(COOL_DOWN, move.move_id, RESTS)
     if not forced and any(node in policy.excluded_nodes for node in (*move.joining,
                                                                      *move.leaving)):
         yield Fault(EXCLUDED, move.move_id, "one of its nodes is excluded")

@@ -11,7 +11,8 @@ entry.  A failing disk raises the ``OSError`` it raised, and the node stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from multiraft import core
@@ -187,24 +188,36 @@ class ReadPlan:
     def execute(self) -> tuple[Entry, ...]:
         """Blocking, verified.  Raises ``CorruptRange`` naming the first damaged entry."""
         self._check_known()
-        return self._parsed([read_exactly(self._filesystem, span.path, span.position, span.length)
-                             for span in self.spans])
+        with closing(self._files()) as files:
+            return self._parsed([file.read(span.length, span.position) for span, file in files])
 
     def execute_resident(self) -> tuple[Entry, ...] | None:
         """As ``execute``, on the loop: None, and nothing was waited for, when the page cache does
         not have all of it.  Raises ``CorruptRange``."""
         self._check_known()
         read = []
-        for span in self.spans:
-            file = self._filesystem.open(span.path)
-            try:
+        with closing(self._files()) as files:
+            for span, file in files:
                 data = file.read_resident(span.length, span.position)
-            finally:
-                file.close()
-            if data is None:
-                return None
-            read.append(data)
+                if data is None:
+                    return None
+                read.append(data)
         return self._parsed(read)
+
+    def _files(self) -> Iterator[tuple[Span, File]]:
+        """Each span with its file, opened once for neighbours; the entries of one group have those
+        of all others between them, so that a piece has many spans."""
+        path, file = "", None
+        try:
+            for span in self.spans:
+                if file is None or span.path != path:
+                    if file is not None:
+                        file.close()
+                    path, file = span.path, self._filesystem.open(span.path)
+                yield span, file
+        finally:
+            if file is not None:
+                file.close()
 
     def _check_known(self) -> None:
         if self.lost:

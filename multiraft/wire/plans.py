@@ -266,7 +266,8 @@ class PlacementFactsReply(NamedTuple):
 
 class GroupLoad(NamedTuple):
     """A group, as its leader sees it.  ``bytes``: of its log; ``read_bytes``: fetched of it from
-    this node while it led, since the node started.  Differences of two answers make rates."""
+    this node while it led, since the node started.  Differences of two answers make rates.
+    ``moved_ms``: when a plan last changed its voters, in milliseconds since 1970, 0 = never."""
 
     group: int
     incarnation: int
@@ -277,6 +278,7 @@ class GroupLoad(NamedTuple):
     bytes: int
     last_index: int
     read_bytes: int = 0
+    moved_ms: int = 0
 
 
 class GroupLoadsReply(NamedTuple):
@@ -292,6 +294,9 @@ class GroupLoadsReply(NamedTuple):
 
 
 class PartitionLoad(NamedTuple):
+    """A partition.  ``moved_ms``: when a plan last switched it, in milliseconds since 1970, 0 =
+    never."""
+
     incarnation: int
     topic: str
     partition: int
@@ -299,6 +304,7 @@ class PartitionLoad(NamedTuple):
     epoch: int
     links: int
     next_offset: int
+    moved_ms: int = 0
 
 
 class PartitionLoadsReply(NamedTuple):
@@ -333,8 +339,8 @@ class LookedGroup(NamedTuple):
 
 class PlanLookReply(NamedTuple):
     """``groups``: those of the ones asked for that it leads.  Disk: as in ``GroupLoadsReply``;
-    ``damaged``: replicas that are quarantined and vote.  ``commit_ms``: 99 of 100 appends lately
-    took less, -1 = there were too few."""
+    ``damaged``: replicas that are quarantined and vote.  ``commit_ms``: one in 100 appends lately
+    took at least so long, -1 = there were too few."""
 
     groups: tuple[LookedGroup, ...]
     disk_used: int
@@ -418,10 +424,10 @@ RESPONSES: dict[str, Shape] = {
     "group_loads": Shape(GroupLoadsReply, {
         "node": _id, "taken_ms": _u64, "disk_used": _u64, "disk_total": _u64,
         "groups": list_of(row(GroupLoad, _u32, _u64, _u64, schema.boolean, _few, _nodes, _u64,
-                              _u64, _u64), ROWS_MAX), "more": schema.boolean}),
+                              _u64, _u64, _u64), ROWS_MAX), "more": schema.boolean}),
     "partition_loads": Shape(PartitionLoadsReply, {
-        "partitions": list_of(row(PartitionLoad, _u64, _topic, _u32, _u32, _u64, _u32, _u64),
-                              ROWS_MAX), "more": schema.boolean}),
+        "partitions": list_of(row(PartitionLoad, _u64, _topic, _u32, _u32, _u64, _u32, _u64,
+                                  _u64), ROWS_MAX), "more": schema.boolean}),
 }
 
 Request = (PlanApply | PlanControl | PlanStatus | SetNodeState | PlacementFacts | GroupLoads

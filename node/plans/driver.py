@@ -18,7 +18,7 @@ from functools import partial
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import Code
-from multiraft.wire.plans import PAUSE, RESUME, PlanChange, PlanTransfer
+from multiraft.wire.plans import PlanChange, PlanTransfer
 from node.metadata_commands import DecideSwitch
 from node.plans import safety
 from node.plans.actions import Action, Change, StepTo, Switch, Transfer
@@ -27,7 +27,7 @@ from node.plans.decide import decide, subjects
 from node.plans.observer import Observer
 from node.plans.pacing import Pacing
 from node.plans.progress import Meter
-from node.plans.state import PAUSED, RUNNING, ActivePlan
+from node.plans.state import ActivePlan
 from node.plans.tasks import TASKS, Tasks
 from node.plans.world import World
 
@@ -51,7 +51,7 @@ class Driver:
         self.observer = Observer(core, metadata_log, ask, tasks)
         self.meter = Meter()
         self._leads_since_ms: int | None = None
-        self._calm_since_ms: int | None = None
+        self._watch = safety.Watch()
         self._refused: dict[int, str] = {}
 
     async def run(self) -> None:
@@ -78,7 +78,9 @@ class Driver:
         if plan is not self._plan or self._is_new_here(world):
             return
         self._refused = {}
-        await self._watch(plan, world)
+        due = self._watch.judge(plan, world, self._tasks.monotonic_ms())
+        if due is not None:
+            await self._control(plan, *due)
         found = decide(plan, world)
         await self._tasks.together([partial(self._do, plan, action) for action in found.actions])
         self.meter.look(plan, world, {**found.waits, **self._refused},
@@ -122,25 +124,8 @@ class Driver:
         if result.error is not None:
             self._refused[action.seq] = result.error.text
 
-    # ---- safety ---------------------------------------------------------------------------------
-
-    async def _watch(self, plan: ActivePlan, world: World) -> None:
-        """Pause the plan when something is wrong, and let it go on when nothing is any more."""
-        why = safety.danger(plan, world)
-        now_ms = self._tasks.monotonic_ms()
-        if why:
-            self._calm_since_ms = None
-            known = plan.state == PAUSED and plan.reason.split(":")[0] == why.split(":")[0]
-            if plan.state == RUNNING or (plan.state == PAUSED and plan.by_safety and not known):
-                await self._control(plan, PAUSE, why)
-            return
-        if self._calm_since_ms is None:
-            self._calm_since_ms = now_ms
-        if (plan.state == PAUSED and plan.by_safety
-                and now_ms - self._calm_since_ms >= safety.CALM_MS):
-            await self._control(plan, RESUME, "")
-
     async def _control(self, plan: ActivePlan, action: str, why: str) -> None:
+        """Safety speaks: pause, or go on."""
         self._log.warning("plan", extra={"plan": plan.plan_id[:12], "action": action,
                                          "reason": why})
         try:

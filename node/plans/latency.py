@@ -1,7 +1,8 @@
 """How long appends took lately, from a histogram that only ever counts up.
 
-Contract.  ``recent_ms`` is called now and then and returns the bound below which 99 of 100 appends
-of the last ``WINDOW_MS`` or so were, -1 when there were too few to say.  O(buckets).
+Contract.  ``recent_ms`` is called now and then while a plan is under way, and returns how long one
+append in a hundred took at least, over the last ``WINDOW_MS`` or so that it was called in; -1 when
+there were too few appends to say, or it was not called for a while.  O(buckets).
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ class RecentLatency:
         self._last_ms = -1
 
     def recent_ms(self, now_ms: int) -> int:
-        """99 of 100 appends took less than this, as far as powers of two can tell."""
-        if self._began_ms is None:
-            self._began_ms = now_ms
-        if now_ms - self._began_ms >= WINDOW_MS:
+        """One append in a hundred took at least so long, as far as powers of two can tell."""
+        if self._began_ms is None or now_ms - self._began_ms >= 2 * WINDOW_MS:
+            self._begin(now_ms)  # nobody asked meanwhile: what was then says nothing about now
+            self._last_ms = -1
+        elif now_ms - self._began_ms >= WINDOW_MS:
             self._last_ms = self._judge()
-            self._before, self._began_ms = self._histogram.copy(), now_ms
+            self._begin(now_ms)
         return self._last_ms
+
+    def _begin(self, now_ms: int) -> None:
+        self._before, self._began_ms = self._histogram.copy(), now_ms
 
     def _judge(self) -> int:
         counts = [now - before for now, before in
@@ -38,9 +43,9 @@ class RecentLatency:
         total = sum(counts)
         if total < COUNT_MIN:
             return -1
-        below = 0
-        for bits, count in enumerate(counts):
-            below += count
-            if below * 100 >= total * 99:
-                return (1 << bits) // 1000
+        above = 0
+        for bits in reversed(range(len(counts))):
+            above += counts[bits]
+            if above * 100 >= total:
+                return (1 << bits) // 2 // 1000
         return -1

@@ -114,6 +114,7 @@ class Looking:
     async def group_loads(self, request: wire.GroupLoads) -> wire.GroupLoadsReply:
         """Groups led here, by id."""
         led = sorted(group for group in self._core.led_groups() if group >= request.first)
+        moved = self._metadata_log.state.plans.moved
         rows = []
         for at, group in enumerate(led[:request.count_max]):
             if at % SLICE == SLICE - 1:
@@ -128,7 +129,7 @@ class Looking:
                 bool(configuration.outgoing) or status.configuration_index > status.commit,
                 tuple(configuration.voters), tuple(configuration.learners),
                 log_bytes(self._store, status, status.first_index), status.last_index,
-                self._read_bytes.get(group, 0)))
+                self._read_bytes.get(group, 0), moved.get(group, 0)))
         survey = await self._surveying.fresh()
         return wire.GroupLoadsReply(
             self._core.node, monotonic_ms(), survey.disk_used_bytes,
@@ -160,5 +161,5 @@ class Looking:
                 rows.append(wire.PartitionLoad(
                     partition, place.topic.name, place.partition, place.group, place.epoch,
                     len(place.chain) if partition in state.placed.chains else 0,
-                    applied.next_offset))
+                    applied.next_offset, state.plans.switched.get(partition, 0)))
         return wire.PartitionLoadsReply(tuple(rows))

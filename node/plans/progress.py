@@ -10,7 +10,7 @@ from __future__ import annotations
 from multiraft.wire import plans as wire
 from node.clock import wall_ms
 from node.plans.moves import Phase
-from node.plans.state import ActivePlan, PlanTable
+from node.plans.state import RUNNING, ActivePlan, PlanTable
 from node.plans.world import World, member_of
 
 #: Weight of the newest second in the rate.
@@ -84,7 +84,8 @@ class Meter:
                     if record.phase not in (Phase.SKIPPED, Phase.FAILED, Phase.CANCELLED))
         done = self.done(plan)
         rate = 0 if plan.is_over else round(self._rate)
-        eta_ms = (total - done) * 1000 // rate if rate and total > done else -1
+        runs = plan.state == RUNNING  # else nobody knows when it goes on
+        eta_ms = (total - done) * 1000 // rate if runs and rate and total > done else -1
         into, out, _ = plan.replicas_under_way()
         counts: dict[str, int] = {}
         for record in plan.records.values():

@@ -28,6 +28,7 @@ from multiraft.wire.plans import (
     PAUSE,
     REPLICA_CHANGE,
     RESUME,
+    TOPIC_SWITCH,
     PlanLimits,
     PlannedMove,
 )
@@ -43,11 +44,17 @@ CANCELLED = "cancelled"
 #: A plan in one of these is over.
 OVER = (DONE, CANCELLED)
 
+#: The code of the pause that an operator may end.
+SLOW_COMMITS = "SLOW_COMMITS"
+
 #: The scope that does not wait for its turn.
 REPAIR = "repair"
 
 #: Leaders that were asked for; a group whose entry was pushed out is led by whoever is elected.
 PREFERRED_MAX = 1 << 16
+#: Groups, and partitions, of which is known when a plan moved them last; those whose entry was
+#: pushed out may be moved again at once.
+MOVED_MAX = 1 << 16
 
 _MOVE = (plain.WHOLE, plain.TEXT, plain.WHOLE, plain.WHOLE, plain.WHOLE, [plain.WHOLE],
          [plain.WHOLE], plain.WHOLE, plain.WHOLE, plain.TEXT, [plain.WHOLE])
@@ -58,7 +65,8 @@ _PLAN = {"plan_id": plain.TEXT, "scope": plain.TEXT, "state": plain.TEXT, "reaso
          "limits": _LIMITS, "moves": [_MOVE], "records": [_RECORD]}
 _NEXT = (plain.TEXT, plain.TEXT, plain.TEXT, plain.WHOLE, plain.WHOLE, _LIMITS, [_MOVE])
 _SHAPE = {"plan": plain.Optional(_PLAN), "next": plain.Optional(_NEXT),
-          "preferred": [(plain.WHOLE, plain.WHOLE)]}
+          "preferred": [(plain.WHOLE, plain.WHOLE)], "moved": [(plain.WHOLE, plain.WHOLE)],
+          "switched": [(plain.WHOLE, plain.WHOLE)]}
 
 
 class Record(NamedTuple):
@@ -154,12 +162,16 @@ class ActivePlan:
 class PlanTable:
     """See the module's docstring.  ``version`` grows with each change, in this process only."""
 
-    __slots__ = ("plan", "next", "preferred", "version")
+    __slots__ = ("plan", "next", "preferred", "moved", "switched", "version")
 
     def __init__(self) -> None:
         self.plan: ActivePlan | None = None  # under way, or the last one
         self.next: ApplyPlan | None = None  # a repair that waits for the plan to end
         self.preferred: dict[int, int] = {}  # group -> the leader that was asked for
+        #: Group -> when a plan last changed its voters, partition -> when one last switched it, in
+        #: milliseconds since 1970, the latest last: the next plans leave them alone for a while.
+        self.moved: dict[int, int] = {}
+        self.switched: dict[int, int] = {}
         self.version = 0
 
     @property
@@ -227,8 +239,7 @@ class PlanTable:
         elif command.action == PAUSE:
             self._pause(plan, command)
         elif command.action == RESUME:
-            if plan.state == PAUSED and (plan.by_safety or not command.by_safety):
-                plan.state, plan.reason, plan.by_safety = RUNNING, "", False
+            self._resume(plan, command.by_safety)
         else:
             if command.value < 1:
                 return refused(Code.INVALID_REQUEST, "a throttle is at least 1 byte per second; "
@@ -242,6 +253,19 @@ class PlanTable:
             plan.state = PAUSED
             plan.reason = command.reason or "paused by the operator"
             plan.by_safety = command.by_safety
+
+    @staticmethod
+    def _resume(plan: ActivePlan, by_safety: bool) -> None:
+        """Safety does not resume what an operator paused, nor an operator what is in danger: it
+        would be paused again at once.  But that commits are slow may be accepted, for the rest of
+        the plan: it may be the cure."""
+        if plan.state != PAUSED or (by_safety and not plan.by_safety):
+            return
+        if plan.by_safety and not by_safety:
+            if not plan.reason.startswith(SLOW_COMMITS):
+                return
+            plan.limits = plan.limits._replace(commit_ms_max=0)
+        plan.state, plan.reason, plan.by_safety = RUNNING, "", False
 
     def _cancel(self, plan: ActivePlan, reason: str, now_ms: int) -> None:
         """What has not begun does not begin; what has is undone, or finished, by the driver."""
@@ -285,11 +309,19 @@ class PlanTable:
             plan.under_way.pop(seq, None)
         else:
             plan.under_way[seq] = None
+        self._date(plan.moves[seq], phase, command.now_ms)
         if phase in TERMINAL:
             plan.left -= 1
             if phase is Phase.DONE:
                 self._prefer(plan.moves[seq])
         self._end_if_over(plan)
+
+    def _date(self, move: PlannedMove, phase: Phase, now_ms: int) -> None:
+        """Note when what is moved went where it shall be."""
+        if phase is Phase.GRACE:
+            _put_last(self.moved, move.subject, now_ms, MOVED_MAX)
+        elif phase is Phase.DONE and move.kind == TOPIC_SWITCH:
+            _put_last(self.switched, move.subject, now_ms, MOVED_MAX)
 
     def _prefer(self, move: PlannedMove) -> None:
         """The leader that a finished move was to bring about stays the preferred one."""
@@ -297,10 +329,7 @@ class PlanTable:
         if move.kind == REPLICA_CHANGE and self.preferred.get(move.subject) in move.leaving:
             del self.preferred[move.subject]
         if leader and move.kind in (LEADER_TRANSFER, REPLICA_CHANGE):
-            self.preferred.pop(move.subject, None)
-            while len(self.preferred) >= PREFERRED_MAX:
-                del self.preferred[next(iter(self.preferred))]
-            self.preferred[move.subject] = leader
+            _put_last(self.preferred, move.subject, leader, PREFERRED_MAX)
 
     def _end_if_over(self, plan: ActivePlan) -> None:
         if plan.left:
@@ -315,6 +344,10 @@ class PlanTable:
         """The node was removed for ever."""
         for group in [group for group, leader in self.preferred.items() if leader == node]:
             del self.preferred[group]
+
+    def forget_partition(self, partition: int) -> None:
+        """Its topic was deleted."""
+        self.switched.pop(partition, None)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
@@ -332,10 +365,13 @@ class PlanTable:
                             for record in plan.records.values()]},
             "next": None if waiting is None else [*waiting[:5], list(waiting.limits),
                                                   [list(move) for move in waiting.moves]],
-            "preferred": list(self.preferred.items())}
+            "preferred": list(self.preferred.items()), "moved": list(self.moved.items()),
+            "switched": list(self.switched.items())}
 
     def fill(self, snapshot: dict) -> None:
-        """The state of a snapshot.  Raises ``KeyError``, ``TypeError``, ``ValueError``."""
+        """The state of a snapshot; those of versions 4 and 5 do not know when what was moved.
+        Raises ``KeyError``, ``TypeError``, ``ValueError``."""
+        snapshot = {"moved": (), "switched": (), **snapshot}
         plain.check(snapshot, _SHAPE, "plans")
         fields, waiting = snapshot["plan"], snapshot["next"]
         if fields is not None:
@@ -343,9 +379,12 @@ class PlanTable:
         if waiting is not None:
             self.next = ApplyPlan(*waiting[:5], PlanLimits(*waiting[5]), _moves(waiting[6]))
         self.preferred = dict(snapshot["preferred"])
+        self.moved = dict(snapshot["moved"])
+        self.switched = dict(snapshot["switched"])
 
     def _check(self) -> None:
         """Every invariant.  O(moves)."""
+        assert max(len(self.moved), len(self.switched)) <= MOVED_MAX
         assert self.next is None or (self.active is not None and self.next.scope == REPAIR)
         plan = self.plan
         if plan is None:
@@ -358,6 +397,14 @@ class PlanTable:
         assert begun == {*plan.under_way}, f"{begun} != {plan.under_way}"
         assert plan.state in (RUNNING, PAUSED) or not any(
             record.phase is Phase.PENDING for record in plan.records.values())
+
+
+def _put_last(table: dict[int, int], key: int, value: int, count_max: int) -> None:
+    """Set a value as the latest of at most so many; the oldest ones go."""
+    table.pop(key, None)
+    while len(table) >= count_max:
+        del table[next(iter(table))]
+    table[key] = value
 
 
 def _moves(rows: list) -> tuple[PlannedMove, ...]:

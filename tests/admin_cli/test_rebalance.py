@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ class PlanCluster(FakeCluster):
         self.requests: list = []
         self.refusal: Exception | None = None
         self.conf_index = 7
+        self.stays = ""  # what a plan is whatever it is told
+        self.moved_ms = 0  # when a plan moved groups and partitions last
+        self.appended: dict[int, int] = {}  # to each group between two looks
         self.read_bytes: dict[int, int] = {}  # of each group, more by so much at every look
         self.looks = 0
 
@@ -56,15 +60,16 @@ class PlanClient(FakeClient):
             return wire.PlacementFactsReply(
                 bytes(range(16)).hex(), 17, 4, 3, 5, 0,
                 tuple(wire.NodeIntent(*item) for item in cluster.intents.items()), (), (), active)
-        if cluster.refusal is not None:
-            raise cluster.refusal
         if isinstance(request, wire.PlanStatus):
             return cluster.status
+        if cluster.refusal is not None:
+            raise cluster.refusal
         if isinstance(request, wire.SetNodeState):
             cluster.intents[request.node] = request.state
             return wire.SetNodeStateReply()
         if isinstance(request, wire.PlanControl):
-            return wire.PlanControlReply("ab" * 32, "paused")
+            state = "running" if request.action == wire.RESUME else "paused"
+            return wire.PlanControlReply("ab" * 32, cluster.stays or state)
         assert isinstance(request, wire.PlanApply)
         return wire.PlanApplyReply(request.plan_id, "running")
 
@@ -72,13 +77,19 @@ class PlanClient(FakeClient):
         node = int(address[-1])
         self._cluster.looks += 1
         groups = tuple(wire.GroupLoad(group, 1, self._cluster.conf_index, False, (1, 2, 3), (),
-                                      1 << 20, 100, self._cluster.looks *
-                                      self._cluster.read_bytes.get(group, 0))
+                                      (1 << 20) + self._cluster.looks *
+                                      self._cluster.appended.get(group, 0), 100,
+                                      self._cluster.looks *
+                                      self._cluster.read_bytes.get(group, 0),
+                                      self._cluster.moved_ms)
                        for group, leader in self._cluster.leaders.items() if leader == node)
         return [wire.GroupLoadsReply(node, 5, 5 << 20, 1 << 40, groups)]
 
     def partition_loads(self, groups, address, timeout_ms=0):
-        return []
+        self._cluster.looks += 1
+        return [wire.PartitionLoad(10 * group + number, "t", 10 * group + number, group, 1, 0,
+                                   self._cluster.looks, self._cluster.moved_ms)
+                for group in groups if group in self._cluster.appended for number in range(8)]
 
 
 @pytest.fixture
@@ -132,7 +143,7 @@ def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
     made = plans.load(path.read_bytes())
     assert {move.kind for move in made.moves} == {plans.LEADER_TRANSFER}
     assert [move.expect_conf_index for move in made.moves] == [7] * len(made.moves)
-    assert all(isinstance(request, wire.PlacementFacts) for request in cluster.requests)
+    assert {type(request) for request in cluster.requests} == {wire.PlacementFacts}
     shown = run("rebalance", "show", str(path))
     assert f"plan {made.plan_id[:12]}" in shown.output and "LEADER_SKEW" in shown.output
     told = json.loads(run("rebalance", "show", str(path), "--json").output)
@@ -162,6 +173,26 @@ def test_a_plan_is_only_checked_without_yes_and_applied_with_it(run, cluster, pa
     made = plans.load(path.read_bytes())
     assert (request.plan_id, request.limits.throttle) == (made.plan_id, 10 << 20)
     assert [move.move_id for move in request.moves] == [move.move_id for move in made.moves]
+
+
+def test_a_plan_that_is_under_way_is_no_stale_one(run, cluster, path):
+    """Its own moves have changed what it was made for."""
+    cluster.conf_index = 8
+    plan_id = plans.load(path.read_bytes()).plan_id
+    for status in (BUSY._replace(plan_id=plan_id, state="paused", reason="NODE_DOWN: x"),
+                   BUSY._replace(state="cancelling", next_plan_id=plan_id)):
+        cluster.status = status
+        done = run("rebalance", "apply", str(path), "--yes")
+        assert done.exit_code == 0 and "carried out already" in done.output, done.output
+    assert not applied(cluster)
+    cluster.status = BUSY._replace(plan_id=plan_id, state="done")
+    assert run("rebalance", "apply", str(path), "--yes").exit_code == 4
+
+
+def test_when_a_plan_is_ready_is_said_while_it_runs(run, cluster):
+    for state, said in (("running", True), ("paused", False), ("done", False)):
+        cluster.status = BUSY._replace(state=state, reason="")
+        assert ("ready in" in run("rebalance", "status").output) is said, state
 
 
 def test_a_stale_plan_is_refused_before_anything_is_asked(run, cluster, path):
@@ -225,6 +256,24 @@ def test_a_node_that_is_down_stops_a_plan_unless_it_is_a_repair(run, cluster, mo
     assert repair.exit_code == 3 and "NO_TARGET" in repair.output, repair.output
 
 
+def test_a_node_that_is_late_does_not_stop_a_plan_and_is_not_repaired(run, monkeypatch):
+    """Its lease has ended for a moment: seen where processors are busy."""
+    listed, looks = FakeClient.node_list, []
+
+    def node_list(self):
+        looks.append(self)
+        reply = listed(self)
+        return reply._replace(nodes=tuple(
+            row._replace(state="down" if len(looks) % 3 and row.node.id == 3 else "up")
+            for row in reply.nodes))
+
+    monkeypatch.setattr(PlanClient, "node_list", node_list, raising=False)
+    for scope in ("all", "repair"):
+        done = run("rebalance", "plan", "--scope", scope, "--window", "0.2")
+        assert done.exit_code != 1 and "REPAIR_DEAD" not in done.output, done.output
+        assert "NO_TARGET" not in done.output, done.output
+
+
 @pytest.mark.parametrize("words", [
     ("--scope", "node"), ("--scope", "all", "4"), ("--scope", "nowhere"), ("--budget", "much")])
 def test_wrong_command_lines_have_a_code_that_no_plan_has(run, words):
@@ -263,6 +312,16 @@ def test_control_asks_for_what_is_said(run, cluster, words, request_):
     assert run("rebalance", *words).exit_code == 2
 
 
+@pytest.mark.parametrize("reason, way_out", [
+    ("NODE_DOWN: node 3 is down", "goes on by itself when that is over."),
+    ("SLOW_COMMITS: one append in a hundred", "To accept it: multiraft rebalance resume")])
+def test_to_resume_what_would_pause_itself_again_says_why_it_does_not(run, cluster, reason,
+                                                                      way_out):
+    cluster.stays, cluster.status = "paused", BUSY._replace(state="paused", reason=reason)
+    done = run("rebalance", "resume")
+    assert done.exit_code == 5 and reason in done.output and way_out in done.output
+
+
 def test_a_drain_that_cannot_be_done_is_not_written_down(run, cluster):
     done = run("node", "drain", "3", "--yes")
     assert done.exit_code == 3 and cluster.intents == {} and not applied(cluster)
@@ -299,6 +358,24 @@ def test_loads_are_what_was_appended_in_the_window_and_partitions_share_by_recor
     gathered = plan_input.collect(Growing(cluster), 5, False, 1.0, pause=lambda _s: None)
     assert gathered.snapshot.groups[1].ingress == 3_000
     assert [row.ingress for row in gathered.snapshot.partitions] == [1_000, 2_000]
+
+
+def test_what_a_plan_has_just_moved_is_left_alone_and_the_plan_says_so(run, cluster, tmp_path):
+    """One group takes all appends, and each of its partitions was switched a minute ago."""
+    cluster.appended = {1: 1_000}
+    cluster.moved_ms = time.time_ns() // 1_000_000 - 60_000
+    gathered = plan_input.collect(PlanClient(cluster), 5, False, 1.0, pause=lambda _s: None)
+    for rows in (gathered.snapshot.groups, gathered.snapshot.partitions):
+        assert {row.moved_ms for row in rows} == {cluster.moved_ms}
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"bands": [{"resource": "group_ingress", "permille": 50,
+                                             "floor": 0}]}))
+    words = ("rebalance", "plan", "--policy", str(policy), "--window", "0.2")
+    done = run(*words)
+    assert done.exit_code == 2 and "Not moved, COOL_DOWN" in done.output, done.output
+    assert "for the reasons above" in done.output and "within the bands" not in done.output
+    cluster.moved_ms = 0
+    assert run(*words).exit_code == 0
 
 
 def test_what_is_appended_to_a_group_is_shared_out_to_the_last_byte():

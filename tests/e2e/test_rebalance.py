@@ -196,6 +196,27 @@ def test_three_nodes_become_four_under_load_though_the_controller_is_killed(worl
     assert all(len(voters) == 3 and not learners for voters, learners in found.values()), found
     held = [sum(node in voters for voters, _ in found.values()) for node in (1, 2, 3, 4)]
     assert held[3] >= 3, held
+    what_was_moved_rests(world, tmp_path, {group for group, (voters, _) in found.items()
+                                           if 4 in voters})
+
+
+def what_was_moved_rests(world, tmp_path, moved: set[int]) -> None:
+    """Bands so narrow that more would be moved, by a plan that does not say how long things rest:
+    a quarter of an hour."""
+    with blocking.Client(world.addresses) as client:
+        dated = {row.group: row.moved_ms for address in world.addresses
+                 for page in client.group_loads(address, 5_000) for row in page.groups if row.group}
+    assert {group for group, moved_ms in dated.items() if moved_ms} == moved, dated
+    policy = tmp_path / "narrow.json"
+    policy.write_text(json.dumps({"bands": [{"resource": "disk", "permille": 0, "floor": 0}]}))
+    path = tmp_path / "narrow.plan"
+    done = rebalance(world, "plan", "--policy", policy, "--window", "0.2", "--output", path)
+    assert done.exit_code in (0, 2), done.output
+    moves = [move for move in json.loads(path.read_text())["moves"]
+             if move["kind"] == "replica_change"]
+    assert not moved & {move["group"] for move in moves}, done.output
+    forced = rebalance(world, "plan", "--drain", 4, "--window", "0.2")
+    assert forced.exit_code == 0 and "DRAIN" in forced.output, "what was asked for goes first"
 
 
 def carry_out_with_a_kill(world, tmp_path, policy) -> None:

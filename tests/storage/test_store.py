@@ -229,6 +229,35 @@ def test_a_cold_fetch_reads_and_verifies_and_ends_where_memory_begins(disk):
     store.close()
 
 
+def test_a_cold_read_opens_each_file_once_and_closes_it(disk, monkeypatch):
+    """Two groups by turns, and no reading through gaps: each entry is a read of its own."""
+    filesystem, directory = disk
+    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0, read_gap_bytes_max=0))
+    rounds = Rounds(store)
+    for group in (1, 2):
+        store.create_group(group, 1, VOTERS)
+        rounds.run(write(group, noop_entry(group, 1, 1), open_entry(group, 2, 1, PARTITION)))
+    for index in range(3, 20):
+        for group in (1, 2):
+            rounds.run(write(group, data_entry(group, index, 1, PARTITION, index - 3, [b"a"])))
+    plan = store.read_plan(1, 1, 19)
+    paths = [span.path for span in plan.spans]
+    assert len(paths) > 2 * len({*paths}), "several reads of each file"
+    files, opening = [], type(filesystem).open
+
+    def opened(self, path):
+        files.append((path, opening(self, path)))
+        return files[-1][1]
+
+    monkeypatch.setattr(type(filesystem), "open", opened)
+    assert [entry.index for entry in plan.execute()] == list(range(1, 20))
+    assert [path for path, _ in files] == list(dict.fromkeys(paths))
+    for _, file in files:
+        with pytest.raises(OSError):
+            file.read(1, 0)
+    store.close()
+
+
 def test_a_cold_read_takes_what_is_not_written_yet_from_memory(disk):
     """A follower far behind asks for a range that begins on disk and ends in a round that is still
     being written."""

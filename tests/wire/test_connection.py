@@ -122,9 +122,9 @@ EXCHANGES = [
     (w.PlacementFacts(), w.PlacementFactsReply(
         "cd" * 16, 17, 8, 3, 5, 2, (w.NodeIntent(4, "draining"),), ((3, 2),), ((1, 2),), "")),
     (w.GroupLoads(3, 10), w.GroupLoadsReply(
-        4, 99, 5, 10, (w.GroupLoad(3, 1, 40, False, (1, 2), (3,), 1 << 20, 77, 9),), True)),
+        4, 99, 5, 10, (w.GroupLoad(3, 1, 40, False, (1, 2), (3,), 1 << 20, 77, 9, 5),), True)),
     (w.PartitionLoads((3, 4), 7), w.PartitionLoadsReply(
-        (w.PartitionLoad(9, "a", 0, 3, 1, 0, 1000),), True)),
+        (w.PartitionLoad(9, "a", 0, 3, 1, 0, 1000, 5),), True)),
     (m.GroupDescribe(3), m.GroupDescribeReply(
         1, 3, 1, "leader", 4, 1, 1, 1, 9, 8, 7, 7, -1, True, (1, 2), (3,), (1, 4), "", False, 2,
         10, 20, 30, (MemberProgress(2, "replicate", 5, 6, 4, 100, 200),))),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import CANCEL, PAUSE, RESUME, THROTTLE
+from node.plans import state
 from node.plans.commands import ApplyPlan, ControlPlan
 from node.plans.moves import FOLLOWING, TERMINAL, Phase, Step, after
 from node.plans.state import (
@@ -217,6 +218,58 @@ def test_safety_does_not_resume_what_an_operator_paused():
     assert (replica.table.plan.state, replica.table.plan.by_safety) == (PAUSED, False)
     replica(control(RESUME))
     assert replica.table.plan.state == RUNNING
+
+
+def test_an_operator_accepts_slow_commits_and_nothing_else_that_paused_the_plan():
+    replica = Replica(plan(change(1), limits=LIMITS._replace(commit_ms_max=7)),
+                      control(PAUSE, reason="NODE_DOWN: x", by_safety=True))
+    assert replica(control(RESUME)).value == PAUSED, "it would be paused again at once"
+    assert replica.table.plan.limits.commit_ms_max == 7
+    replica(control(PAUSE, reason="SLOW_COMMITS: y", by_safety=True))
+    assert replica(control(RESUME)).value == RUNNING
+    assert replica.table.plan.limits.commit_ms_max == 0, "for the rest of this plan"
+
+
+def test_safety_resumes_a_plan_that_was_slow_with_its_bound():
+    replica = Replica(plan(change(1), limits=LIMITS._replace(commit_ms_max=7)),
+                      control(PAUSE, reason="SLOW_COMMITS: y", by_safety=True))
+    assert replica(control(RESUME, by_safety=True)).value == RUNNING
+    assert replica.table.plan.limits.commit_ms_max == 7
+
+
+def test_when_something_was_moved_is_remembered_beyond_its_plan():
+    replica = Replica(plan(change(1, group=7), switch(2, partition=70), transfer(3, group=8),
+                           change(4, group=9)),
+                      step(1, "LEARNING"), step(2, "SWITCHING"), step(3, "TRANSFERRING"))
+    assert (replica.table.moved, replica.table.switched) == ({}, {}), "nothing is there yet"
+    for command in (step(1, "JOINT"), step(1, "GRACE"), step(1, "DONE"), step(2, "DONE"),
+                    step(3, "DONE"), step(4, "SKIPPED")):
+        replica(command)
+    assert replica.table.plan.state == DONE
+    assert (replica.table.moved, replica.table.switched) == ({7: 2_000}, {70: 2_000})
+    again = restored(replica.table)
+    assert (again.moved, again.switched) == ({7: 2_000}, {70: 2_000})
+    again.forget_partition(70)
+    assert again.switched == {}
+
+
+def test_a_checkpoint_from_before_moves_were_dated_is_read():
+    replica = Replica(plan(change(1)), step(1, "LEARNING"))
+    old = replica.table.snapshot()
+    del old["moved"], old["switched"]
+    table = PlanTable()
+    table.fill(old)
+    assert table.snapshot() == replica.table.snapshot()
+
+
+def test_the_oldest_dates_go_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(state, "MOVED_MAX", 2)
+    moves = [switch(seq, partition=10 * seq) for seq in (1, 2, 3)]
+    replica = Replica(plan(*moves))
+    for seq in (1, 2, 3):
+        replica(step(seq, "SWITCHING"))
+        replica(step(seq, "DONE"))
+    assert list(replica.table.switched) == [20, 30]
 
 
 def test_the_throttle_changes_in_flight_and_ends_with_the_plan():
