@@ -1,0 +1,187 @@
+"""From a snapshot in Parquet to a plan: what is large stays in Spark, what is small is planned by
+``placement``.
+
+Contract.  ``make`` is a function of the files, the policy and the options: how Spark is set up, in
+what order rows stand and on how many cores it runs changes nothing of the plan, digest included.
+The plan is ``placement.planner.make_plan``'s of a snapshot that lists every node and group, and of
+the partitions those that matter; ``placement.verify`` finds nothing wrong with it, or
+``PlanRejected`` is raised.
+
+Which partitions matter (decision 0041):
+
+* all whose load is above what ``placement.shares`` calls sand: they are what shares and bounds
+  follow from, so both are those of the whole cluster;
+* of each group above its target what ``placement.shedding.shed`` takes from *all* its partitions;
+* then, as long as groups stay above their targets, what relieves these, and what groups with room
+  would pass on to make way for a large one: ``ROUNDS_MAX`` rounds at most.
+
+A cluster of at most ``all_max`` partitions is listed whole: its plan is the one that
+``multiraft rebalance plan`` makes without Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from placement import cluster, plan
+from placement.errors import PlacementError
+from placement.planner import make_plan
+from placement.policy import GROUP_INGRESS, SCOPE_ALL, SCOPE_REPAIR, Options, Policy
+from placement.shares import small_load
+from placement.state import State
+from placement.switches import SKIPPED_PER_GROUP, balance_groups, relief
+from placement.verify import verify
+from spark import gates, loads, tables
+from spark.errors import BadSnapshot, SparkPlanError
+from spark.tables import Tables
+
+#: Partitions of a cluster that is listed whole.
+ALL_MAX = 20_000
+#: Rounds of shedding: two suffice for skewed loads, the third makes room for large partitions.
+ROUNDS_MAX = 3
+#: For each switch that a plan may have, so many partitions are listed at most.
+LISTED_PER_SWITCH = 2
+
+
+class PlanRejected(SparkPlanError):
+    """``placement.verify`` refuses the plan: a fault of this program, not of the snapshot."""
+
+
+class Stage(NamedTuple):
+    """One step, for whoever watches, and for the report."""
+
+    name: str
+    text: str
+    seconds: float
+
+
+class Made(NamedTuple):
+    """A plan and how it came about.  ``listed``: partitions that the planner was told of;
+    ``unrelieved``: groups that stay above their targets although more could be listed."""
+
+    plan: plan.Plan
+    snapshot: cluster.Snapshot
+    partitions: int
+    listed: int
+    unrelieved: int
+    stages: tuple[Stage, ...]
+
+
+class _Clock:
+    """Tells each step when it has ended."""
+
+    def __init__(self, tell: Callable[[Stage], None]):
+        self._tell = tell
+        self._began = time.monotonic()
+        self.stages: list[Stage] = []
+
+    def ended(self, name: str, text: str) -> None:
+        """``name`` has ended now."""
+        now = time.monotonic()
+        self.stages.append(Stage(name, text, now - self._began))
+        self._began = now
+        self._tell(self.stages[-1])
+
+
+def make(start: Callable[[], SparkSession], directory: str, policy: Policy, options: Options,
+         now_ms: int, age_max_ms: int, tell: Callable[[Stage], None] = lambda stage: None,
+         all_max: int = ALL_MAX) -> Made:
+    """The plan of the snapshot in ``directory``.  ``start`` gives a session, once the gates that
+    need none are passed.
+
+    Raises ``BadSnapshot``, ``NoSpark``, ``PlanRejected``; PySpark's own errors pass.  One pass over
+    the partitions for the gates, one for what is large, and two per round.
+    """
+    clock = _Clock(tell)
+    small = tables.read(directory)
+    if options.scope == SCOPE_REPAIR:
+        small = gates.without_silent(small)
+    gates.small(small, now_ms, age_max_ms)
+    clock.ended("gates", f"{len(small.nodes):,} nodes, {len(small.groups):,} groups: complete and "
+                f"fresh")
+    session = start()
+    clock.ended("start", f"Spark {session.version}, {session.sparkContext.master}")
+    frame = loads.partitions(session, directory, small.head)
+    found, sums = loads.looked_at(frame, small.head)
+    gates.large(small, found)
+    small = gates.sums(small, sums, small.head.windows > 1)
+    clock.ended("loads", f"{found.partitions:,} partitions summed up")
+    rows, unrelieved = _listed(frame, small, policy, options, all_max, clock)
+    snapshot = _checked(small, rows)
+    made = _planned(snapshot, policy, options, unrelieved)
+    clock.ended("plan", f"{len(made.moves):,} moves")
+    faults = verify(made, snapshot, snapshot.taken_ms)
+    if faults:
+        raise PlanRejected(f"the plan breaks a rule: {faults[0].code} {faults[0].move_id}: "
+                           f"{faults[0].text}.", "Keep the snapshot, and report this.")
+    clock.ended("verify", "no fault")
+    return Made(made, snapshot, found.partitions, len(rows), unrelieved, tuple(clock.stages))
+
+
+def _planned(snapshot: cluster.Snapshot, policy: Policy, options: Options,
+             unrelieved: int) -> plan.Plan:
+    try:
+        made = make_plan(snapshot, policy, options)
+    except PlacementError as error:
+        raise BadSnapshot(f"no plan can be made: {error}.") from error
+    if unrelieved and made.converged:  # more partitions could be listed
+        return plan.identify(made._replace(converged=False))
+    return made
+
+
+def _checked(small: Tables, rows: list[cluster.PartitionRow]) -> cluster.Snapshot:
+    try:
+        return cluster.checked(tables.as_snapshot(small, rows))
+    except PlacementError as error:
+        raise BadSnapshot(f"{small.directory} cannot be: {error}.",
+                          "Export a new one: multiraft metrics export --output DIR") from error
+
+
+# ---- which partitions the planner is told of ----------------------------------------------------
+
+def _listed(frame: DataFrame, small: Tables, policy: Policy, options: Options, all_max: int,
+            clock: _Clock) -> tuple[list[cluster.PartitionRow], int]:
+    """The partitions that matter, and how many groups stay above their targets with them."""
+    if small.head.partitions <= all_max:
+        rows = partition_rows(frame.toArrow())
+        clock.ended("list", f"all {len(rows):,} partitions")
+        return rows, 0
+    if options.scope != SCOPE_ALL or policy.band(GROUP_INGRESS) is None:
+        clock.ended("list", "no partition: none is switched")
+        return [], 0
+    pool = [row["ingress"] for row in small.groups if row["group"]]
+    incarnations = loads.large(frame, small_load(sum(pool), 1, max(1, len(pool))))
+    rows = partition_rows(loads.rows_of(frame, incarnations)) if incarnations else []
+    clock.ended("large", f"{len(rows):,} partitions that shares and bounds follow from")
+    wanted = relief(State(_checked(small, rows), policy), policy)
+    may_move = loads.movable(policy, small.head.taken_ms)
+    for number in range(1, ROUNDS_MAX + 1):
+        if not wanted.excess:
+            break
+        known = {row.incarnation for row in rows}
+        most = (LISTED_PER_SWITCH * policy.switches_max
+                + SKIPPED_PER_GROUP * (len(wanted.excess) + len(wanted.passed_on)))
+        more = [each for each in loads.shed_sets(frame, wanted, may_move, most)
+                if each not in known]
+        if more:
+            rows += partition_rows(loads.rows_of(frame, more))
+        state = State(_checked(small, rows), policy)
+        switches = balance_groups(state, policy)
+        above = len(wanted.excess)
+        wanted = relief(state, policy)
+        clock.ended(f"shed {number}", f"{len(more):,} partitions of {above:,} groups above their "
+                    f"targets; {len(wanted.excess):,} stay above")
+        if not more or len(switches.why) >= policy.switches_max:
+            break
+    return rows, len(wanted.excess)
+
+
+def partition_rows(found: pa.Table) -> list[cluster.PartitionRow]:
+    """Rows of the table of partitions as ``placement`` has them."""
+    columns = [found.column(name).to_pylist() for name in cluster.PartitionRow._fields]
+    return list(map(cluster.PartitionRow._make, zip(*columns, strict=True)))
