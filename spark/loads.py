@@ -10,7 +10,7 @@ rows are.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 
 from placement.cluster import BYTES_MAX, RATE_MAX
 from placement.policy import Policy
-from placement.shedding import Item, shed
+from placement.shedding import Item, relieving
 from placement.switches import SKIPPED_PER_GROUP, Relief
 from spark import gates, schema
 from spark.tables import Head
@@ -102,10 +102,11 @@ def movable(policy: Policy, taken_ms: int) -> Column:
     return allowed
 
 
-def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, most: int) -> list[int]:
-    """Incarnations of what relieves the groups that ``wanted`` names: of each group what it sheds,
-    and its largest partitions, which are told of when they stay.  At most ``most`` of what is shed,
-    the heaviest."""
+def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int],
+              most: int) -> list[int]:
+    """Incarnations of what relieves the groups that ``wanted`` names: of each group what it sheds
+    beside what is ``known``, and its largest partitions, which are told of when they stay.  At most
+    ``most``, the heaviest.  One pass."""
     excess = {**wanted.passed_on, **wanted.excess}
     if not excess:
         return []
@@ -117,7 +118,7 @@ def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, most: int) -> 
         "group", sf.desc("ingress"), "incarnation")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # PySpark asks for a pandas that it needs not
-        found = ordered.mapInArrow(scan(excess, wanted.cap), _SHED_SCHEMA)
+        found = ordered.mapInArrow(scan(excess, wanted.cap, known), _SHED_SCHEMA)
     heaviest = found.orderBy(sf.desc("load"), "incarnation").limit(most).toArrow()
     return sorted(set(heaviest.column("incarnation").to_pylist()))
 
@@ -125,18 +126,23 @@ def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, most: int) -> 
 Batches = Iterable[pa.RecordBatch]
 
 
-def scan(excess: Mapping[int, int], cap: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def scan(excess: Mapping[int, int], cap: int,
+         known: Set[int]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """What runs in the workers: over rows in order of group, load and incarnation."""
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         for group, rows in groupby(_rows(batches), itemgetter(0)):
             items, told = [], []
             for _, load, incarnation, may_move in rows:
+                if incarnation in known:
+                    continue
                 if len(told) < SKIPPED_PER_GROUP:
                     told.append(Item(load, incarnation))
                 if may_move and load <= cap:
                     items.append(Item(load, incarnation))
-            leaving = {*shed(items, excess[group], cap), *told}
+            leaving = {*relieving(items, excess[group], cap), *told}
+            if not leaving:
+                continue
             loads, ids = zip(*sorted(leaving), strict=True)
             yield pa.record_batch({"incarnation": pa.array(ids, pa.int64()),
                                    "load": pa.array(loads, pa.int64())})
@@ -150,7 +156,7 @@ def _rows(batches: Batches) -> Iterator[tuple[int, int, int, bool]]:
 
 
 def rows_of(frame: DataFrame, incarnations: list[int]) -> pa.Table:
-    """The rows of these partitions, whole."""
+    """The rows of these partitions, whole.  One pass."""
     session = frame.sparkSession
     wanted = session.createDataFrame(pa.table({"incarnation": pa.array(incarnations, pa.int64())}))
     return frame.join(sf.broadcast(wanted), "incarnation", "left_semi").toArrow()

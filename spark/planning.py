@@ -7,22 +7,15 @@ The plan is ``placement.planner.make_plan``'s of a snapshot that lists every nod
 the partitions those that matter; ``placement.verify`` finds nothing wrong with it, or
 ``PlanRejected`` is raised.
 
-Which partitions matter (decision 0041):
-
-* all whose load is above what ``placement.shares`` calls sand: they are what shares and bounds
-  follow from, so both are those of the whole cluster;
-* of each group above its target what ``placement.shedding.shed`` takes from *all* its partitions;
-* then, as long as groups stay above their targets, what relieves these, and what groups with room
-  would pass on to make way for a large one: ``ROUNDS_MAX`` rounds at most.
-
-A cluster of at most ``all_max`` partitions is listed whole: its plan is the one that
+Which partitions matter is ``placement.listing``'s question (decision 0041); the answers to it are
+computed here, where the partitions are.  A cluster of at most ``all_max`` partitions is listed whole: its plan is the one that
 ``multiraft rebalance plan`` makes without Spark.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -30,11 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from placement import cluster, plan
 from placement.errors import PlacementError
+from placement.listing import Listed, listed
 from placement.planner import make_plan
-from placement.policy import GROUP_INGRESS, SCOPE_ALL, SCOPE_REPAIR, Options, Policy
-from placement.shares import small_load
-from placement.state import State
-from placement.switches import SKIPPED_PER_GROUP, balance_groups, relief
+from placement.policy import SCOPE_ALL, SCOPE_REPAIR, Options, Policy
+from placement.switches import SKIPPED_PER_GROUP, Relief
 from placement.verify import verify
 from spark import gates, loads, tables
 from spark.errors import BadSnapshot, SparkPlanError
@@ -42,8 +34,6 @@ from spark.tables import Tables
 
 #: Partitions of a cluster that is listed whole.
 ALL_MAX = 20_000
-#: Rounds of shedding: two suffice for skewed loads, the third makes room for large partitions.
-ROUNDS_MAX = 3
 #: For each switch that a plan may have, so many partitions are listed at most.
 LISTED_PER_SWITCH = 2
 
@@ -111,16 +101,17 @@ def make(start: Callable[[], SparkSession], directory: str, policy: Policy, opti
     gates.large(small, found)
     small = gates.sums(small, sums, small.head.windows > 1)
     clock.ended("loads", f"{found.partitions:,} partitions summed up")
-    rows, unrelieved = _listed(frame, small, policy, options, all_max, clock)
-    snapshot = _checked(small, rows)
-    made = _planned(snapshot, policy, options, unrelieved)
+    chosen = _listed(frame, small, policy, options, all_max, clock)
+    snapshot = _checked(small, chosen.partitions)
+    made = _planned(snapshot, policy, options, chosen.unrelieved)
     clock.ended("plan", f"{len(made.moves):,} moves")
     faults = verify(made, snapshot, snapshot.taken_ms)
     if faults:
         raise PlanRejected(f"the plan breaks a rule: {faults[0].code} {faults[0].move_id}: "
                            f"{faults[0].text}.", "Keep the snapshot, and report this.")
     clock.ended("verify", "no fault")
-    return Made(made, snapshot, found.partitions, len(rows), unrelieved, tuple(clock.stages))
+    return Made(made, snapshot, found.partitions, len(chosen.partitions), chosen.unrelieved,
+                tuple(clock.stages))
 
 
 def _planned(snapshot: cluster.Snapshot, policy: Policy, options: Options,
@@ -134,7 +125,7 @@ def _planned(snapshot: cluster.Snapshot, policy: Policy, options: Options,
     return made
 
 
-def _checked(small: Tables, rows: list[cluster.PartitionRow]) -> cluster.Snapshot:
+def _checked(small: Tables, rows: Iterable[cluster.PartitionRow]) -> cluster.Snapshot:
     try:
         return cluster.checked(tables.as_snapshot(small, rows))
     except PlacementError as error:
@@ -145,40 +136,32 @@ def _checked(small: Tables, rows: list[cluster.PartitionRow]) -> cluster.Snapsho
 # ---- which partitions the planner is told of ----------------------------------------------------
 
 def _listed(frame: DataFrame, small: Tables, policy: Policy, options: Options, all_max: int,
-            clock: _Clock) -> tuple[list[cluster.PartitionRow], int]:
-    """The partitions that matter, and how many groups stay above their targets with them."""
+            clock: _Clock) -> Listed:
+    """The partitions that matter, fetched from where they are."""
     if small.head.partitions <= all_max:
         rows = partition_rows(frame.toArrow())
         clock.ended("list", f"all {len(rows):,} partitions")
-        return rows, 0
-    if options.scope != SCOPE_ALL or policy.band(GROUP_INGRESS) is None:
+        return Listed(tuple(rows), (), 0)
+    if options.scope != SCOPE_ALL:
         clock.ended("list", "no partition: none is switched")
-        return [], 0
-    pool = [row["ingress"] for row in small.groups if row["group"]]
-    incarnations = loads.large(frame, small_load(sum(pool), 1, max(1, len(pool))))
-    rows = partition_rows(loads.rows_of(frame, incarnations)) if incarnations else []
-    clock.ended("large", f"{len(rows):,} partitions that shares and bounds follow from")
-    wanted = relief(State(_checked(small, rows), policy), policy)
+        return Listed((), (), 0)
     may_move = loads.movable(policy, small.head.taken_ms)
-    for number in range(1, ROUNDS_MAX + 1):
-        if not wanted.excess:
-            break
-        known = {row.incarnation for row in rows}
-        most = (LISTED_PER_SWITCH * policy.switches_max
-                + SKIPPED_PER_GROUP * (len(wanted.excess) + len(wanted.passed_on)))
-        more = [each for each in loads.shed_sets(frame, wanted, may_move, most)
-                if each not in known]
-        if more:
-            rows += partition_rows(loads.rows_of(frame, more))
-        state = State(_checked(small, rows), policy)
-        switches = balance_groups(state, policy)
-        above = len(wanted.excess)
-        wanted = relief(state, policy)
-        clock.ended(f"shed {number}", f"{len(more):,} partitions of {above:,} groups above their "
-                    f"targets; {len(wanted.excess):,} stay above")
-        if not more or len(switches.why) >= policy.switches_max:
-            break
-    return rows, len(wanted.excess)
+
+    def above(least: int) -> list[cluster.PartitionRow]:
+        rows = partition_rows(loads.rows_of(frame, loads.large(frame, least)))
+        clock.ended("large", f"{len(rows):,} partitions that shares and bounds follow from")
+        return rows
+
+    def shed(wanted: Relief, known: frozenset[int]) -> list[cluster.PartitionRow]:
+        groups = len(wanted.excess) + len(wanted.passed_on)
+        most = LISTED_PER_SWITCH * policy.switches_max + SKIPPED_PER_GROUP * groups
+        more = loads.shed_sets(frame, wanted, may_move, known, most)
+        rows = partition_rows(loads.rows_of(frame, more))
+        clock.ended("shed", f"{len(rows):,} partitions of {groups:,} groups, of which "
+                    f"{len(wanted.excess):,} are above their targets")
+        return rows
+
+    return listed(_checked(small, ()), policy, above, shed)
 
 
 def partition_rows(found: pa.Table) -> list[cluster.PartitionRow]:
