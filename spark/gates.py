@@ -33,7 +33,7 @@ class Found(NamedTuple):
     rows: int
     partitions: int
     foreign: int
-    worst: Sequence[tuple[int, str, int]]
+    worst: Sequence[tuple[int, str, int | None]]
 
 
 def without_silent(tables: Tables) -> Tables:
@@ -94,9 +94,10 @@ def large(tables: Tables, found: Found) -> None:
     if found.foreign:
         raise BadSnapshot(foreign(tables.directory, "partitions", found.foreign, found.rows), _ANEW)
     for incarnation, column, value in found.worst:
-        said = "nothing is below 0" if value < 0 else "measured in another unit?"
-        raise BadSnapshot(f"{tables.directory}: {column} of partition {incarnation} is {value}; "
-                          f"{said}", _ANEW)
+        said = ("missing" if value is None else f"{value}; nothing is below 0" if value < 0 else
+                f"{value}: measured in another unit?")
+        raise BadSnapshot(f"{tables.directory}: {column} of partition {incarnation} is {said}.",
+                          _ANEW)
     known = tables.head.partitions
     if found.partitions * 1000 < known * COVERAGE_PERMILLE:
         raise BadSnapshot(f"{tables.directory} has loads of {found.partitions:,} partitions, the "
