@@ -18,20 +18,20 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
-.PHONY: bench-moves bench-placement chaos clean fuzz asan machine missing
+.PHONY: bench-moves bench-placement bench-spark chaos clean fuzz asan java machine missing
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
-build: $(VENV)/.built-dev  ## create .venv, install in place with the extras dev and chaos, compile
+build: $(VENV)/.built-dev  ## create .venv, install in place with the extras dev, chaos and spark, compile
 
-test: $(VENV)/.built-strict  ## all that a contributor must pass
+test: java $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m ruff check .
 	$(PY) -m pytest --import-mode=importlib -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-demo: $(VENV)/.built-demo  ## three nodes, real data, a killed leader, a plan, nothing lost
+demo: java $(VENV)/.built-demo  ## three nodes, real data, a killed leader, a plan, nothing lost
 	$(PY) demo/flights.py $(ARGS)
 
 bench-first-light: $(VENV)/.built-dev  ## print the figures beside what the machine can do at all
@@ -45,6 +45,9 @@ bench-moves: $(VENV)/.built-dev  ## a node joins under load, partitions switch, 
 
 bench-placement: $(VENV)/.built-dev  ## balance against movement, beside other ways of placing
 	$(PY) -m benchmarks.placement $(ARGS)
+
+bench-spark: java $(VENV)/.built-dev  ## topics read as tables, beside a reader that reads nothing
+	$(PY) -m benchmarks.bench_spark $(ARGS)
 
 wheels: $(VENV)/.built-dev  ## this tree and all it needs as wheels, for machines like this one
 	rm -rf build/dist build/wheels
@@ -108,13 +111,23 @@ machine:
 	  -I"$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')" - 2>/dev/null || \
 	  { echo "The headers of Python or of C are missing. Run: $(APT)" >&2; exit 1; }
 
+# Spark runs on Java 17 or newer.  Debian's is brought where that may be done; where it may not, what
+# needs Java is skipped and says so.
+JRE := $(if $(filter-out 0,$(shell id -u)),sudo )apt-get install -y default-jre-headless
+java:
+	@major=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | \
+	  sed -n 's/.* version "\([0-9]*\).*/\1/p'); [ "$${major:-0}" -ge 17 ] || { \
+	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update && \
+	    apt-get -qq install -y --no-install-recommends default-jre-headless >/dev/null; } || \
+	  echo "Java 17 or newer is missing, Spark is left out. Run: $(JRE)" >&2
+
 $(PY):
 	@$(MAKE) machine
 	$(PYTHON) -m venv $(VENV)
 
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
-	$(INSTALL) -e '.[dev,chaos]'
+	$(INSTALL) -e '.[dev,chaos,spark]'
 	@touch $@
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev

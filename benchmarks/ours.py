@@ -44,10 +44,12 @@ class Idle(NamedTuple):
 
 
 @contextlib.contextmanager
-def cluster(directory: Path, groups: int) -> Iterator[DevCluster]:
-    """Three nodes that serve; stopped at the end, whatever happened."""
+def cluster(directory: Path, groups: int, nodes: int = 3) -> Iterator[DevCluster]:
+    """So many nodes that serve, each with a replica of everything; stopped at the end, whatever
+    happened."""
     found = DevCluster(directory / "cluster", open_client, os.environ)
-    found.create(nodes=3, groups=groups, replication_factor=3, base_port=free_base_port(3))
+    found.create(nodes=nodes, groups=groups, replication_factor=nodes,
+                 base_port=free_base_port(nodes))
     try:
         found.up(UP_S)
         yield found

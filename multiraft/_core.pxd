@@ -186,6 +186,55 @@ cdef class BatchBuilder:
     cdef int _add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers) except -1
 
 
+cdef class _Growing:
+    cdef bytearray held
+    cdef uint8_t *data
+    cdef Py_ssize_t used
+    cdef Py_ssize_t kept
+    cdef Py_ssize_t room
+
+    cdef int grow(self, Py_ssize_t more) except -1
+    cdef bytearray give(self)
+
+
+cdef class _BytesColumn:
+    cdef _Growing valid
+    cdef _Growing ends
+    cdef _Growing content
+    cdef Py_ssize_t count
+    cdef Py_ssize_t kept_count
+    cdef Py_ssize_t nulls
+    cdef Py_ssize_t kept_nulls
+
+    cdef int add(self, Field field) except -1
+    cdef int keep(self) except -1
+    cdef int forget(self) except -1
+    cdef object give(self)
+
+
+cdef class ColumnBuilder:
+    cdef _Growing _offsets
+    cdef _Growing _timestamps
+    cdef _Growing _timestamps_valid
+    cdef _BytesColumn _keys
+    cdef _BytesColumn _values
+    cdef _Growing _header_ends
+    cdef _BytesColumn _header_names
+    cdef _BytesColumn _header_values
+    cdef Py_ssize_t _count
+    cdef Py_ssize_t _kept_count
+    cdef Py_ssize_t _untimed
+    cdef Py_ssize_t _kept_untimed
+
+    cdef int _clear(self) except -1
+    cdef int _keep(self) except -1
+    cdef int _forget(self) except -1
+    cdef int _extend(self, header, const uint8_t *data, Py_ssize_t length, int64_t first,
+                     int64_t end) except -1
+    cdef int _add(self, RecordStart *record, int64_t offset) except -1
+    cdef int _add_headers(self, Walk *walk, int32_t count) except -1
+
+
 cdef class DiskQueue:
     cdef mr_disk_queue *_queue
     cdef Py_ssize_t _outstanding

@@ -40,6 +40,29 @@ class BatchHeader(NamedTuple):
     base_sequence: int
     count: int
 
+class BytesColumn(NamedTuple):
+    """Byte strings, null or not, one behind the other."""
+    nulls: int
+    valid: bytearray | None    # a bit per row, lowest first, 1 = not null; None without nulls
+    ends: bytearray            # i32 of this machine's byte order, 0 and the end of each row
+    content: bytearray
+
+class HeadersColumn(NamedTuple):
+    """A list of (name, value) per row."""
+    ends: bytearray            # i32, 0 and the end of each row's headers
+    names: BytesColumn         # UTF-8
+    values: BytesColumn
+
+class Columns(NamedTuple):
+    """Records as columns, in the memory layout of Apache Arrow."""
+    count: int
+    offsets: bytearray         # i64 per row
+    timestamps_us: bytearray   # i64 per row, microseconds since 1970
+    timestamps_valid: bytearray | None  # as in ``BytesColumn``
+    keys: BytesColumn | None   # None: not asked for
+    values: BytesColumn | None
+    headers: HeadersColumn | None
+
 class ScannedEntry(NamedTuple):
     """An intact entry found by ``scan_entries``."""
     at: int            # byte in the scanned buffer where its header starts
@@ -142,6 +165,22 @@ def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
     """Records of one batch; ``block`` is the *uncompressed* records part.  Offset deltas have to
     rise and may have the holes of compaction.  Header names that are no UTF-8 come as surrogate
     escapes, as ``BatchBuilder`` takes them.  Raises ``CorruptBatch``."""
+
+class ColumnBuilder:
+    """Collects the records of batches as columns; O(1) amortised per record."""
+    def __init__(self, keys: bool = True, values: bool = True, headers: bool = False) -> None:
+        """Which of the columns that cost something are wanted."""
+    count: int         # rows so far
+    size: int          # bytes they have, without lengths
+    def extend(self, header: BatchHeader, block: Buffer, first_offset: int,
+               end_offset: int) -> int:
+        """Add those records of a batch with first_offset <= offset < end_offset; how many.
+        ``block`` and what is raised as for ``decode_records``; ``ValueError`` when a column would
+        exceed 2 GiB.  After an exception nothing has changed.  A timestamp below 1970 (-1 = none)
+        or beyond what microseconds of 64 bits can say becomes null; in names of headers U+FFFD
+        replaces what is no UTF-8."""
+    def take(self) -> Columns:
+        """All rows; then it is empty."""
 
 def frame_entries(entries: Iterable[Entry], prev_crc: int, durable: int,
                   ) -> tuple[list[Buffer], list[int], int, int]:

@@ -3,7 +3,7 @@
 Contract.  Same names, signatures, results, exception types and messages as the compiled twin
 (``_core.pyi`` is the surface of both).  Written to be read: ``struct`` and loops, no cleverness.
 Inputs are hostile until checked: no length field is believed before it is compared with what is
-really there.  ``_reference_hashes``, ``_reference_cbor`` and ``_reference_disk`` are parts of it.
+really there.  ``_reference_*`` are parts of it.
 
 Invariants.  A batch is changed after encoding in two places only, base offset and leader epoch,
 both outside its CRC.  An entry's bytes are covered completely: header and the first 21 payload
@@ -20,10 +20,20 @@ import struct
 
 from multiraft import _layout as layout
 from multiraft._reference_cbor import decode_header, encode_header
+from multiraft._reference_columns import ColumnBuilder
 from multiraft._reference_disk import DiskQueue, append_gathered, unset_memory
 from multiraft._reference_hashes import contiguous_bytes as _view
 from multiraft._reference_hashes import crc32c, jump_hash, murmur2
-from multiraft._values import BatchHeader, Record, Scan, ScannedEntry
+from multiraft._reference_records import Reader, next_record, records_of
+from multiraft._values import (
+    BatchHeader,
+    BytesColumn,
+    Columns,
+    HeadersColumn,
+    Record,
+    Scan,
+    ScannedEntry,
+)
 from multiraft.errors import (
     BatchTooLarge,
     CorruptBatch,
@@ -34,7 +44,8 @@ from multiraft.errors import (
 from multiraft.types import BatchInfo, Entry, EntryKind
 
 __all__ = [
-    "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "DiskQueue", "Record", "Scan", "ScannedEntry",
+    "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "ColumnBuilder", "Columns",
+    "DiskQueue", "HeadersColumn", "Record", "Scan", "ScannedEntry",
     "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_header",
     "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash", "murmur2",
     "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
@@ -62,7 +73,7 @@ assert layout.ENTRY_PARTITION_AT == struct.calcsize("<IIIBBHIIQQ")
 assert layout.ENTRY_DURABLE_AT == struct.calcsize("<IIIBBHIIQQQq")
 
 _KINDS = {int(kind): kind for kind in EntryKind}
-_I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
+_I64_MAX = (1 << 63) - 1
 
 
 # ---- Varints -----------------------------------------------------------------------------------
@@ -76,71 +87,6 @@ def _varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
-
-
-class _Reader:
-    """Reads record fields from ``view[at:end]``; every length is checked before it is used."""
-
-    def __init__(self, view: memoryview, at: int, end: int):
-        self.view = view
-        self.at = at
-        self.end = end
-
-    def varint(self, bits: int) -> int:
-        """A zigzag varint that has to fit ``bits`` (32 or 64).  Longer than needed is allowed."""
-        number = shift = 0
-        while True:
-            if self.at >= self.end:
-                raise CorruptBatch(f"record field at byte {self.at} reaches past its end "
-                                   f"{self.end}")
-            byte = self.view[self.at]
-            if shift + 7 > bits and byte >> (bits - shift):
-                raise CorruptBatch(f"varint at byte {self.at} is longer than {bits} bits")
-            self.at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (number >> 1) ^ -(number & 1)
-            shift += 7
-
-    def sized(self, least: int) -> memoryview | None:
-        """A length (at least ``least``; -1 = null) and as many bytes."""
-        started = self.at
-        length = self.varint(32)
-        if length < least or length > self.end - self.at:
-            raise CorruptBatch(f"record field at byte {started}: length {length} does not fit the "
-                               f"{self.end - self.at} bytes left")
-        if length < 0:
-            return None
-        self.at += length
-        return self.view[self.at - length:self.at]
-
-
-def _next_record(reader: _Reader, base_timestamp_ms: int):
-    """(offset delta, timestamp, key, value, headers), the variable parts as views."""
-    started, block_end = reader.at, reader.end
-    length = reader.varint(32)
-    if length < 0 or length > reader.end - reader.at:
-        raise CorruptBatch(f"record at byte {started}: length {length} does not fit the "
-                           f"{reader.end - reader.at} bytes left")
-    reader.end = reader.at + length
-    if length == 0:
-        raise CorruptBatch(f"record field at byte {reader.at} reaches past its end {reader.end}")
-    reader.at += 1  # attributes: unused by the format
-    timestamp_ms = base_timestamp_ms + reader.varint(64)
-    if not _I64_MIN <= timestamp_ms <= _I64_MAX:
-        raise CorruptBatch(f"record at byte {started}: timestamp overflows 64 bits")
-    delta = reader.varint(32)
-    key = reader.sized(-1)
-    value = reader.sized(-1)
-    headers_count = reader.varint(32)
-    if not 0 <= headers_count <= layout.RECORD_HEADERS_MAX:
-        raise CorruptBatch(f"record at byte {started}: {headers_count} headers, limit "
-                           f"{layout.RECORD_HEADERS_MAX}")
-    headers = [(reader.sized(0), reader.sized(-1)) for _ in range(headers_count)]
-    if reader.at != reader.end:
-        raise CorruptBatch(f"record at byte {started}: {reader.end - reader.at} bytes unused")
-    reader.end = block_end
-    return delta, timestamp_ms, key, value, headers
 
 
 # ---- Batches: encode ---------------------------------------------------------------------------
@@ -361,10 +307,10 @@ def _check_fields(header: BatchHeader) -> None:
 
 
 def _check_records(view: memoryview, header: BatchHeader) -> None:
-    reader = _Reader(view, layout.BATCH_HEADER_BYTES, len(view))
+    reader = Reader(view, layout.BATCH_HEADER_BYTES, len(view))
     for expected in range(header.count):
         started = reader.at
-        delta, *_ = _next_record(reader, header.base_timestamp_ms)
+        delta, *_ = next_record(reader, header.base_timestamp_ms)
         if delta != expected:
             raise InvalidBatch(f"record at byte {started}: offset delta {delta}, expected "
                                f"{expected}")
@@ -417,24 +363,12 @@ def split_batches(data) -> list[memoryview]:
 
 def decode_records(header: BatchHeader, block) -> list[Record]:
     view = _view(block)
-    if not 0 <= header.count <= layout.BATCH_RECORDS_MAX:
-        raise CorruptBatch(f"record count {header.count} is outside 0..{layout.BATCH_RECORDS_MAX}")
-    if header.base_offset + max(0, header.last_offset_delta) > _I64_MAX:
-        raise CorruptBatch(f"base offset {header.base_offset} overflows 64 bits")
-    reader, records, last_delta = _Reader(view, 0, len(view)), [], -1
-    for _ in range(header.count):
-        started = reader.at
-        delta, timestamp_ms, key, value, headers = _next_record(reader, header.base_timestamp_ms)
-        if not last_delta < delta <= header.last_offset_delta:
-            raise CorruptBatch(f"record at byte {started}: offset delta {delta} is not above "
-                               f"{last_delta} and at most {header.last_offset_delta}")
+    records = []
+    for delta, timestamp_ms, key, value, headers in records_of(header, view):
         records.append(Record(
             header.base_offset + delta, timestamp_ms, _copy(key), _copy(value),
             tuple((bytes(name).decode("utf-8", "surrogateescape"), _copy(field))
                   for name, field in headers)))
-        last_delta = delta
-    if reader.at != reader.end:
-        raise CorruptBatch(f"{reader.end - reader.at} bytes after the last record")
     return records
 
 

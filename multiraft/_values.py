@@ -39,6 +39,35 @@ class BatchHeader(NamedTuple):
     count: int
 
 
+class BytesColumn(NamedTuple):
+    """Byte strings, null or not, one behind the other."""
+
+    nulls: int
+    valid: bytearray | None  # a bit per row, lowest first, 1 = not null; None without nulls
+    ends: bytearray  # i32 of this machine's byte order, 0 and the end of each row
+    content: bytearray
+
+
+class HeadersColumn(NamedTuple):
+    """A list of (name, value) per row."""
+
+    ends: bytearray  # i32, 0 and the end of each row's headers
+    names: BytesColumn  # UTF-8
+    values: BytesColumn
+
+
+class Columns(NamedTuple):
+    """Records as columns, in the memory layout of Apache Arrow."""
+
+    count: int
+    offsets: bytearray  # i64 per row
+    timestamps_us: bytearray  # i64 per row, microseconds since 1970
+    timestamps_valid: bytearray | None  # as in ``BytesColumn``
+    keys: BytesColumn | None  # None: not asked for
+    values: BytesColumn | None
+    headers: HeadersColumn | None
+
+
 class ScannedEntry(NamedTuple):
     """An intact entry found by ``scan_entries``."""
 

@@ -26,6 +26,7 @@ from multiraft.client._metadata import MetadataCache
 from multiraft.client._records import BatchReceipt, Record
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire.errors import TimedOut, UnknownPartition, UnknownTopic
+from multiraft.wire.schema import I16_MAX, I64_MAX
 
 #: A leader remembers this many batches per producer and partition.
 IDEMPOTENT_IN_FLIGHT_MAX = 5
@@ -68,6 +69,9 @@ class ProducerSettings:
     request_timeout_ms: int = 10_000
     #: An attempt without an answer for this long makes the client look for another leader.
     suspect_ms: int = 1_000
+    #: (producer id, epoch) to sequence under, instead of an own one: whoever sends the same batches
+    #: again under it doubles nothing.  It is never exchanged; what would need another one fails.
+    identity: tuple[int, int] | None = None
 
     def validate(self) -> "ProducerSettings":
         """Raises ``ConfigError`` naming the setting."""
@@ -88,6 +92,10 @@ class ProducerSettings:
         for name in ("delivery_timeout_ms", "request_timeout_ms", "suspect_ms"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be positive")
+        if self.identity is not None and not (
+                0 <= self.identity[0] <= I64_MAX and 0 <= self.identity[1] <= I16_MAX):
+            raise ConfigError(f"identity={self.identity}: expected a producer id of 63 bits and an "
+                              "epoch of 15")
         if self.linger_ms < 0:
             raise ConfigError(f"linger_ms={self.linger_ms} must not be negative")
         return self

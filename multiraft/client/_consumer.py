@@ -169,7 +169,11 @@ class ConsumerState:
 
     def __init__(self, settings: ConsumerSettings, metadata: MetadataCache, rng: random.Random,
                  topic: str, partition: int | None = None, start: Start = EARLIEST,
-                 until_end: bool = False, limits: NetworkLimits = NetworkLimits()):
+                 until_end: bool = False, limits: NetworkLimits = NetworkLimits(),
+                 end_offset: int | None = None, incarnation: int = 0):
+        """``end_offset``: stop there, known from the start; the batch that reaches beyond it comes
+        whole.  ``incarnation``: of the partition that is meant, not of another one that has its
+        name by now.  Both only with one ``partition``."""
         _check_start(start)
         self.settings = settings.validate()
         self.topic = topic
@@ -181,6 +185,8 @@ class ConsumerState:
         self._partition = partition
         self._start = start
         self._until_end = until_end
+        self._end_offset = end_offset
+        self._incarnation = incarnation
         self._readers: list[_Reader] | None = None
         self._batches: deque[tuple[_Reader, FetchedBatch]] = deque()
         self._complaints: list[Query] = []
@@ -205,8 +211,8 @@ class ConsumerState:
 
     @property
     def finished(self) -> bool:
-        """Everything up to the end was taken (only with ``until_end``)."""
-        return (self._until_end and not self._batches and self._readers is not None
+        """Everything up to the end was taken (only with ``until_end`` or ``end_offset``)."""
+        return ((self._until_end or self._end_offset is not None) and not self._batches and self._readers is not None
                 and all(reader.at_end for reader in self._readers))
 
     def position(self, partition: int) -> int | None:
@@ -266,6 +272,8 @@ class ConsumerState:
         if self._started_ms is None:
             self._started_ms = now_ms
         topic = self._metadata.topics.get(self.topic)
+        if topic is not None and self._is_older(topic):
+            topic = None  # its node is behind
         if topic is None:
             if self._metadata.is_missing(self.topic, now_ms):
                 self.error = UnknownTopic(f"topic {self.topic!r} does not exist")
@@ -282,10 +290,18 @@ class ConsumerState:
             return False
         self._readers = [self._reader(part) for part in topic.partitions
                          if self._partition in (None, part.partition)]
+        if self._incarnation and self._readers[0].incarnation != self._incarnation:
+            self.error = UnknownPartition(f"topic {self.topic!r} was deleted and created again")
+            return False
         return True
+
+    def _is_older(self, topic) -> bool:
+        """Whether all partitions of the topic are older than the one that is meant."""
+        return max(part.incarnation for part in topic.partitions) < self._incarnation
 
     def _reader(self, part) -> _Reader:
         reader = _Reader(part.partition, part.incarnation, self._start)
+        reader.end_offset = self._end_offset
         if type(self._start) is int:
             reader.position = reader.fetch_offset = self._start
             reader.resolved = not self._until_end

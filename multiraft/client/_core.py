@@ -67,10 +67,11 @@ class ClientCore:
         return producer
 
     def consumer(self, settings: ConsumerSettings, topic: str, partition: int | None,
-                 start: Start, until_end: bool) -> ConsumerState:
+                 start: Start, until_end: bool, end_offset: int | None = None,
+                 incarnation: int = 0) -> ConsumerState:
         """A new consumer; ``remove`` it when it is closed."""
         consumer = ConsumerState(settings, self.metadata, self.rng, topic, partition, start,
-                                 until_end, self.limits)
+                                 until_end, self.limits, end_offset, incarnation)
         self._consumers[consumer] = None
         return consumer
 

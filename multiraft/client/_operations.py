@@ -11,7 +11,7 @@ creating it once, so a lost answer there is ``AmbiguousOutcome``.
 
 from __future__ import annotations
 
-from typing import Generator, NamedTuple
+from typing import Generator, NamedTuple, Sequence
 
 from multiraft.client import _search
 from multiraft.client._core import ClientCore
@@ -37,6 +37,8 @@ from multiraft.wire.members import (
 from multiraft.wire.messages import (
     EARLIEST,
     LATEST,
+    PARTITIONS_PER_REQUEST_MAX,
+    TOPICS_PER_REQUEST_MAX,
     ClusterStatus,
     ClusterStatusReply,
     CreateTopic,
@@ -65,6 +67,9 @@ EXCHANGE_TIMEOUT_MS = 5_000
 CATCH_UP_TIMEOUT_MS = 2_000
 #: Offsets of partitions whose leader does not answer are left out of a description after this.
 DESCRIBE_TIMEOUT_MS = 2_000
+
+#: A partition's range is two questions.
+RANGES_PER_REQUEST_MAX = PARTITIONS_PER_REQUEST_MAX // 2
 
 
 class OffsetRange(NamedTuple):
@@ -128,7 +133,7 @@ class Operations(PlanOperations):
     def describe_topic(self, name: str) -> Generator:
         """-> ``TopicDescription``."""
         topic = yield from self._topic(name)
-        ranges = yield from self._ranges(topic, DESCRIBE_TIMEOUT_MS)
+        ranges = yield from self._ranges((topic,), DESCRIBE_TIMEOUT_MS)
         partitions = []
         for part in topic.partitions:
             start, end = ranges.get(part.incarnation, (None, None))
@@ -146,12 +151,15 @@ class Operations(PlanOperations):
     def list_offsets(self, name: str) -> Generator:
         """-> {partition: ``OffsetRange``}.  Raises when a partition's leader does not answer."""
         topic = yield from self._topic(name)
-        ranges = yield from self._ranges(topic, OPERATION_TIMEOUT_MS)
-        for part in topic.partitions:
-            if part.incarnation not in ranges:
-                raise OffsetNotAvailable(f"{name}/{part.partition}: its leader did not answer in "
-                                         f"{OPERATION_TIMEOUT_MS} ms")
-        return {part.partition: ranges[part.incarnation] for part in topic.partitions}
+        ranges = yield from self._ranges((topic,), OPERATION_TIMEOUT_MS)
+        return _by_partition(topic, ranges)
+
+    def list_many_offsets(self, names: Sequence[str]) -> Generator:
+        """-> {name: (``TopicMetadata``, {partition: ``OffsetRange``})} of the topics that exist, a
+        request for thousands of them.  Raises as ``list_offsets``."""
+        topics = yield from self._topics(names)
+        ranges = yield from self._ranges(topics, OPERATION_TIMEOUT_MS)
+        return {topic.name: (topic, _by_partition(topic, ranges)) for topic in topics}
 
     def offsets_at(self, name: str, timestamp_ms: int) -> Generator:
         """-> {partition: offset of its first record at or after ``timestamp_ms``, None = none}.
@@ -266,25 +274,40 @@ class Operations(PlanOperations):
                 yield from self.catch_up()
         raise UnknownTopic(f"topic {name!r} does not exist")
 
-    def _ranges(self, topic: TopicMetadata, timeout_ms: int) -> Generator:
+    def _topics(self, names: Sequence[str]) -> Generator:
+        """-> fresh metadata of those of many topics that exist, in the order of their names."""
+        topics: dict[str, TopicMetadata] = {}
+        yield from self.catch_up()
+        for at in range(0, len(names), TOPICS_PER_REQUEST_MAX):
+            asked = tuple(names[at:at + TOPICS_PER_REQUEST_MAX])
+            reply = yield from self._ask(Metadata(asked))
+            self._core.learn(asked, reply)
+            topics.update((topic.name, topic) for topic in reply.topics)
+        return [topics[name] for name in names if name in topics]
+
+    def _ranges(self, topics: Sequence[TopicMetadata], timeout_ms: int) -> Generator:
         """-> {incarnation: OffsetRange} of the partitions whose leaders answered in time."""
         core, ranges, failures = self._core, {}, 0
         deadline_ms = core.now_ms + timeout_ms
+        missing = {part.incarnation: topic.name for topic in topics for part in topic.partitions}
         while True:
-            missing = [part.incarnation for part in topic.partitions
-                       if part.incarnation not in ranges]
             by_address: dict[str, list[int]] = {}
             for incarnation in missing:
                 address = core.metadata.leader_address(incarnation)
                 if address is not None:
                     by_address.setdefault(address, []).append(incarnation)
             for address, incarnations in by_address.items():
-                remaining = max(1, deadline_ms - core.now_ms)
-                ranges.update((yield from self._ranges_at(address, incarnations, remaining)))
-            if len(ranges) == len(topic.partitions) or core.now_ms >= deadline_ms:
+                for at in range(0, len(incarnations), RANGES_PER_REQUEST_MAX):
+                    remaining = max(1, deadline_ms - core.now_ms)
+                    ranges.update((yield from self._ranges_at(
+                        address, incarnations[at:at + RANGES_PER_REQUEST_MAX], remaining)))
+            missing = {incarnation: name for incarnation, name in missing.items()
+                       if incarnation not in ranges}
+            if not missing or core.now_ms >= deadline_ms:
                 return ranges
             failures += 1
-            core.metadata.want(topic.name)
+            for name in missing.values():
+                core.metadata.want(name)
             yield Pause(backoff_ms(core.limits, failures, core.rng))
 
     def _ranges_at(self, address: str, incarnations: list[int], timeout_ms: int) -> Generator:
@@ -356,3 +379,13 @@ class Operations(PlanOperations):
         if not may_repeat or elapsed_ms >= OPERATION_TIMEOUT_MS:
             raise error
         return error.detail.leader_address
+
+
+def _by_partition(topic: TopicMetadata,
+                  ranges: dict[int, OffsetRange]) -> dict[int, OffsetRange]:
+    """Raises ``OffsetNotAvailable`` for a partition whose range nobody told."""
+    for part in topic.partitions:
+        if part.incarnation not in ranges:
+            raise OffsetNotAvailable(f"{topic.name}/{part.partition}: its leader did not answer in "
+                                     f"{OPERATION_TIMEOUT_MS} ms")
+    return {part.partition: ranges[part.incarnation] for part in topic.partitions}

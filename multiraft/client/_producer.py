@@ -71,8 +71,9 @@ class ProducerState:
                  limits: NetworkLimits = NetworkLimits()):
         self.settings = settings.validate()
         self.records = Accumulator(settings, metadata, rng, make_delivery)
-        self.identity: tuple[int, int] | None = None  # (producer id, epoch) for new sequences
-        self.wants_identity = settings.sequenced  # the driver asks init_producer, see ``identify``
+        self.identity = settings.identity  # (producer id, epoch) for new sequences
+        #: The driver asks init_producer, see ``identify``.
+        self.wants_identity = settings.sequenced and settings.identity is None
         self.identity_problem = ""
         self._metadata = metadata
         self._metadata_seen = -1
@@ -236,7 +237,7 @@ class ProducerState:
     def _renew(self, queue: PartitionQueue) -> bool:
         """Go on under a newer identity, if there is one; else ask for it."""
         if self.identity == queue.identity:
-            self.wants_identity = True
+            self.wants_identity = self.settings.identity is None
             return False
         queue.identity, queue.next_sequence, queue.needs_reset = None, 0, False
         return True
@@ -361,7 +362,7 @@ class ProducerState:
             self._metadata.want(queue.topic)
             first_ms = self._limits.moving_ms_min if code == Code.STALE_METADATA else 0
         if code == Code.OUT_OF_ORDER_SEQUENCE:
-            self._out_of_order(queue, batch, now_ms)
+            self._out_of_order(queue, batch, error, now_ms)
         elif code == Code.PRODUCER_FENCED:
             self._fenced(error)
         elif error.retriable or not error.definite or code == Code.UNKNOWN_PARTITION:
@@ -369,11 +370,15 @@ class ProducerState:
         else:
             self._fail(queue, batch, error)
 
-    def _out_of_order(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
+    def _out_of_order(self, queue: PartitionQueue, batch: Batch, error: RequestError,
+                      now_ms: int) -> None:
         """The batch before this one is missing there.  Behind others it just waits for them.  As
         the oldest, and certainly in no log, it goes on with a new epoch: the leader has forgotten
         an idle producer, or (``acks="leader"`` allows it) lost acknowledged batches."""
         if batch is queue.sent[0] and not batch.maybe_appended:
+            if self.settings.identity is not None:
+                self._fail(queue, batch, error)
+                return
             queue.needs_reset = True
         self._metadata.want(queue.topic)
         self._retry(queue, batch, now_ms)

@@ -88,6 +88,13 @@ class FetchedBatch:
             records = [record for record in records if record.offset >= self.base_offset]
         return records
 
+    def into(self, columns: core.ColumnBuilder, end_offset: int) -> int:
+        """Add the records from ``base_offset`` on and below ``end_offset`` to columns; how many.
+        Raises as ``records``."""
+        block = decompress(self.header.attributes & layout.ATTRIBUTE_CODEC_MASK,
+                           self._data[layout.BATCH_HEADER_BYTES:])
+        return columns.extend(self.header, block, self.base_offset, end_offset)
+
     def __iter__(self) -> Iterator[core.Record]:
         return iter(self.records())
 

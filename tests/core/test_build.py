@@ -31,7 +31,7 @@ def test_both_twins_export_the_names_of_the_stub():
     assert set(_reference.__all__) == set(_core.__all__) == named
 
 
-@pytest.mark.parametrize("class_name", ["BatchBuilder", "DiskQueue"])
+@pytest.mark.parametrize("class_name", ["BatchBuilder", "ColumnBuilder", "DiskQueue"])
 def test_both_twins_have_the_methods_of_the_stub(twin, class_name):
     tree = ast.parse((PACKAGE / "_core.pyi").read_text())
     [stub] = [node for node in tree.body
@@ -41,7 +41,8 @@ def test_both_twins_have_the_methods_of_the_stub(twin, class_name):
             assert callable(getattr(getattr(twin, class_name), node.name))
 
 
-@pytest.mark.parametrize("class_name", ["Record", "BatchHeader", "ScannedEntry", "Scan"])
+@pytest.mark.parametrize("class_name", ["Record", "BatchHeader", "ScannedEntry", "Scan",
+                                         "BytesColumn", "HeadersColumn", "Columns"])
 def test_values_have_the_fields_of_the_stub(class_name):
     tree = ast.parse((PACKAGE / "_core.pyi").read_text())
     [stub] = [node for node in tree.body

@@ -25,6 +25,11 @@ def work(lane: bytes, broken: bytes) -> None:
     _core.stamp_batch(batch, 9, 9)
     header = _core.verify_batch(batch)
     _core.decode_records(header, memoryview(batch)[61:])
+    columns = _core.ColumnBuilder(True, True, True)
+    columns.extend(header, memoryview(batch)[61:], 0, 1 << 40)
+    with pytest.raises(CodecError):
+        columns.extend(header, memoryview(batch)[61:-1], 0, 1 << 40)
+    columns.take()
     _core.split_batches(batch)
     entry = Entry(EntryKind.DATA, 1, 1, 1, 1, 9, 9, batch, info)
     buffers, *_ = _core.frame_entries([entry], 0, 0)

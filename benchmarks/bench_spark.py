@@ -1,0 +1,154 @@
+"""Topics read as tables, beside a reader that makes the same rows out of nothing.
+
+    make bench-spark                             the figures, about four minutes
+    make bench-spark ARGS="--repeat 1"           a quick look
+
+Contract.  One node (what is measured is reading, and replicas would take the same two cores), a
+session with local[2], records of 1 KiB and of 130 bytes.  Every run sums the lengths of all values,
+so that every value is looked at, and the sum is checked.  The yardstick is a data source whose
+tasks give batches of the same shape from memory: what Spark itself takes for as many rows.  Both
+are read in turn, within the same session.  The exit status says whether everything was measured,
+not whether targets hold: a machine under load is no error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from benchmarks.figures import Figure, Series, bound, compare, show
+from benchmarks.ours import cluster
+from benchmarks.processes import BenchmarkError
+from benchmarks.spark_yardstick import FromNothing
+from multiraft.client import blocking
+
+ROOT = Path(__file__).resolve().parents[1]
+GROUPS = 8
+PARTITIONS = 4
+BATCH_BYTES = 256 << 10
+HANDFUL = 1000
+#: Bytes of a value -> records per second that are aimed at.
+TARGETS = {1024: 400_000.0, 130: 900_000.0}
+#: Of what Spark takes from a reader that has nothing to do.
+TARGET_OF_YARDSTICK = 0.5
+
+
+class Bench:
+    """Collects repetitions by name."""
+
+    def __init__(self):
+        self.values: dict[str, list[float]] = defaultdict(list)
+
+    def add(self, name: str, value: float) -> None:
+        """Keep one repetition and say so."""
+        self.values[name].append(value)
+        print(f"  {name}: {value:,.0f} records/s", file=sys.stderr, flush=True)
+
+    def series(self, name: str) -> Series:
+        return Series(name, "records/s", tuple(self.values[name]))
+
+    def figures(self) -> list[Figure]:
+        """Each size against its target and against the yardstick."""
+        found = []
+        for size, target in TARGETS.items():
+            read = self.series(f"{size} B")
+            found.append(bound(f"batch read of {size} B records", read, target, at_least=True))
+            found.append(compare(f"batch read of {size} B records against a trivial reader", read,
+                                 self.series(f"trivial reader, {size} B"), TARGET_OF_YARDSTICK,
+                                 at_least=True))
+        return found
+
+
+def session(home: Path):
+    """Spark with two cores in this process."""
+    from pyspark.sql import SparkSession
+    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    spark = (SparkSession.builder.master("local[2]").appName("bench-spark")
+             .config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+             .config("spark.driver.bindAddress", "127.0.0.1")
+             .config("spark.ui.showConsoleProgress", "false")
+             .config("spark.local.dir", str(home))
+             .config("spark.sql.warehouse.dir", str(home / "warehouse")).getOrCreate())
+    spark.dataSource.register(FromNothing)
+    return spark
+
+
+def fill(addresses, topic: str, count: int, size: int) -> None:
+    """``count`` records with values of ``size`` bytes."""
+    handful = [os.urandom(size) for _ in range(HANDFUL)]
+    with blocking.Client(list(addresses)) as client:
+        client.create_topic(topic, PARTITIONS)
+        with client.producer(batch_bytes=BATCH_BYTES) as producer:
+            for _ in range(count // HANDFUL):
+                producer.send_many(topic, handful)
+
+
+def speed(frame, count: int, size: int) -> float:
+    """Records per second of one pass over all of it."""
+    began = time.perf_counter()
+    [found] = frame.selectExpr("count(*)", "sum(length(value))", "sum(offset)").collect()
+    took = time.perf_counter() - began
+    if (found[0], found[1]) != (count, count * size):
+        raise BenchmarkError(f"{found[0]} records of {found[1]} bytes were read, not {count} of "
+                             f"{count * size}")
+    return count / took
+
+
+def measure(home: Path, arguments: argparse.Namespace) -> Bench:
+    """All repetitions."""
+    bench = Bench()
+    with cluster(home, GROUPS, nodes=1) as dev:
+        counts = {size: arguments.megabytes * 1_000_000 // size // HANDFUL * HANDFUL
+                  for size in TARGETS}
+        for size, count in counts.items():
+            fill(dev.addresses, f"records-{size}", count, size)
+        spark = session(home)
+        try:
+            for turn in range(arguments.repeat + 1):
+                for size, count in counts.items():
+                    ours = spark.read.format("multiraft").options(
+                        servers=",".join(dev.addresses), subscribe=f"records-{size}").load()
+                    trivial = spark.read.format("from-nothing").options(
+                        count=count, size=size).load()
+                    read, nothing = speed(ours, count, size), speed(trivial, count, size)
+                    if turn:  # the first one warms the machine up
+                        bench.add(f"{size} B", read)
+                        bench.add(f"trivial reader, {size} B", nothing)
+        finally:
+            spark.stop()
+    return bench
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5, help="repetitions (default 5)")
+    parser.add_argument("--megabytes", type=int, default=800,
+                        help="of values in each topic (default 800)")
+    parser.add_argument("--dir", help="where the files go (default: a new temporary directory)")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    """Measure, print, clean up."""
+    arguments = parse()
+    with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=arguments.dir) as home:
+        try:
+            bench = measure(Path(home), arguments)
+        except BenchmarkError as error:
+            print(f"not measured: {error}", file=sys.stderr)
+            return 1
+    show("Topics as tables", bench.figures(), [])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Records as columns: the plain twin of the compiled ``ColumnBuilder``.
+
+Contract.  Part of ``_reference``.  The layout is Apache Arrow's (its columnar format, version 1):
+a bitmap of what is not null, 32-bit ends, the bytes one behind the other.
+
+Theory.  Records stand one behind the other and each length decides where the next one begins, so no
+array operation finds them: a walk does, and copies each key and value once, to where a reader of
+columns needs it.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from multiraft._reference_hashes import contiguous_bytes as _view
+from multiraft._reference_records import records_of
+from multiraft._values import BatchHeader, BytesColumn, Columns, HeadersColumn
+
+#: What 32-bit ends of a column can count.
+COLUMN_BYTES_MAX = (1 << 31) - 1
+#: The last millisecond whose microseconds fit 64 bits.
+_TIMESTAMP_MS_MAX = ((1 << 63) - 1) // 1000
+
+
+class ColumnBuilder:
+    """Collects the records of batches as columns; O(1) amortised per record."""
+
+    def __init__(self, keys=True, values=True, headers=False):
+        self._wanted = keys, values, headers
+        self._rows: list[tuple] = []
+        self._size = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._rows)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def extend(self, header: BatchHeader, block, first_offset: int, end_offset: int) -> int:
+        keys, values, headers = self._wanted
+        rows, size = [], self._size
+        for delta, timestamp_ms, key, value, pairs in records_of(header, _view(block)):
+            offset = header.base_offset + delta
+            if first_offset <= offset < end_offset:
+                row = (offset, timestamp_ms if 0 <= timestamp_ms <= _TIMESTAMP_MS_MAX else None,
+                       _copy(key) if keys else None, _copy(value) if values else None,
+                       [_readable(*pair) for pair in pairs] if headers else [])
+                rows.append(row)
+                size += 16 + sum(len(each) for each in (*row[2:4], *sum(row[4], ())) if each)
+                if size - self._size > COLUMN_BYTES_MAX:
+                    raise ValueError(f"a column would exceed {COLUMN_BYTES_MAX} bytes; take it "
+                                     "before")
+        self._rows += rows
+        self._size = size
+        return len(rows)
+
+    def take(self) -> Columns:
+        keys, values, headers = self._wanted
+        rows, self._rows, self._size = self._rows, [], 0
+        times = [row[1] for row in rows]
+        pairs = [pair for row in rows for pair in row[4]]
+        return Columns(
+            len(rows), bytearray(array("q", (row[0] for row in rows)).tobytes()),
+            bytearray(array("q", (1000 * (time or 0) for time in times)).tobytes()),
+            _bits([time is not None for time in times]) if None in times else None,
+            _column([row[2] for row in rows]) if keys else None,
+            _column([row[3] for row in rows]) if values else None,
+            HeadersColumn(_ends([len(row[4]) for row in rows]), _column([name for name, _ in pairs]),
+                          _column([value for _, value in pairs])) if headers else None)
+
+
+def _readable(name: memoryview, value: memoryview | None) -> tuple[bytes, bytes | None]:
+    """What is no UTF-8 must not get into a column of text."""
+    return bytes(name).decode("utf-8", "replace").encode(), _copy(value)
+
+
+def _copy(field: memoryview | None) -> bytes | None:
+    return None if field is None else bytes(field)
+
+
+def _bits(flags: list[bool]) -> bytearray:
+    bits = bytearray(-(-len(flags) // 8))
+    for at, flag in enumerate(flags):
+        bits[at // 8] |= flag << at % 8
+    return bits
+
+
+def _ends(lengths: list[int]) -> bytearray:
+    ends = array("i", [0])
+    for length in lengths:
+        ends.append(ends[-1] + length)
+    return bytearray(ends.tobytes())
+
+
+def _column(fields: list[bytes | None]) -> BytesColumn:
+    nulls = fields.count(None)
+    return BytesColumn(
+        nulls, _bits([field is not None for field in fields]) if nulls else None,
+        _ends([len(field or b"") for field in fields]),
+        bytearray(b"".join(field for field in fields if field is not None)))

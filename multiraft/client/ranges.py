@@ -1,0 +1,175 @@
+"""Reading fixed ranges of many partitions: what batch jobs do, with the blocking client.
+
+    with Client(servers) as client:
+        known = offset_ranges(client, ["flights", "delays"])
+        ranges = [Range("flights", 0, 0, 100, 200)]
+        for batch in read_ranges(client, ranges):
+            ...
+
+Contract.  A range is read from its start to its end and yields the same records whenever it is
+read: only what is committed is served, and what is committed never changes.  Batches of one range
+come in offset order; the first and the last may reach beyond it.  When retention has moved past the
+start of a range, or its topic is gone, ``DataLost`` says which.
+
+Theory.  Ranges are read a few at a time, so that many small ones cost one round trip for several of
+them and not one each; large ones keep the connection busy by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Generator, Iterator, NamedTuple, Sequence
+
+from multiraft.client._batch_reader import intact_batches
+from multiraft.client._consumer import ConsumerSettings, ConsumerState
+from multiraft.client._exchange import Exchange
+from multiraft.client._network import Lost
+from multiraft.client._operations import OffsetRange
+from multiraft.client._records import FetchedBatch
+from multiraft.client.blocking import Client
+from multiraft.errors import MultiRaftError
+from multiraft.wire.errors import Code, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from multiraft.wire.messages import Fetch, FetchPart, TopicMetadata
+
+__all__ = ["ConsumerSettings", "DataLost", "Range", "bytes_per_record", "offset_ranges",
+           "read_ranges"]
+
+#: Ranges that are read at the same time: hides round trips, and bounds what is buffered.
+AT_ONCE = 16
+#: One node's time to answer with a sample; without it there is only a worse guess.
+SAMPLE_TIMEOUT_MS = 5_000
+#: Samples in one answer; a batch of the usual size is a quarter of a megabyte.
+SAMPLES_PER_REQUEST_MAX = 16
+
+
+class Range(NamedTuple):
+    """Records start_offset <= offset < end_offset of one life of a partition (``incarnation`` 0 =
+    whichever it is)."""
+
+    topic: str
+    partition: int
+    incarnation: int
+    start_offset: int
+    end_offset: int
+
+    @property
+    def count(self) -> int:
+        """Offsets in it: as many records, but for what compaction removed."""
+        return self.end_offset - self.start_offset
+
+
+class DataLost(MultiRaftError):
+    """Records of a range are gone: those before ``resumes_at``, or with None all of them."""
+
+    def __init__(self, lost: Range, resumes_at: int | None, why: str):
+        super().__init__(why)
+        self.range = lost
+        self.resumes_at = resumes_at
+
+
+def offset_ranges(client: Client, names: Sequence[str],
+                  ) -> dict[str, tuple[TopicMetadata, dict[int, OffsetRange]]]:
+    """Metadata, and first and next offset of each partition, of those topics that exist, thousands
+    at a request.  Raises when a partition's leader does not answer.  O(partitions)."""
+    return client._run(client._operations.list_many_offsets(names))
+
+
+def bytes_per_record(client: Client, ranges: Sequence[Range]) -> dict[Range, float]:
+    """What a record takes of the wire, by the first batch of each range; ranges of which nobody
+    told are absent.  One batch per range is transferred: sample few."""
+    return client._run(_samples(client, ranges))
+
+
+def read_ranges(client: Client, ranges: Sequence[Range],
+                settings: ConsumerSettings = ConsumerSettings(), at_once: int = AT_ONCE,
+                on_loss: Callable[[DataLost], None] | None = None,
+                ) -> Iterator[tuple[Range, FetchedBatch]]:
+    """The batches of each range.  Raises ``DataLost``, unless ``on_loss`` takes it: then reading
+    goes on with what is left; and what consuming raises."""
+    waiting = iter(ranges)
+    opened: dict[ConsumerState, Range] = {}
+    try:
+        while True:
+            while len(opened) < at_once and (part := next(waiting, None)) is not None:
+                if part.count > 0:
+                    opened[_open(client, settings, part)] = part
+            if not opened:
+                return
+            client.until(lambda: any(state.ready_to_take for state in opened))
+            for state, part in list(opened.items()):
+                while (batch := state.take()) is not None:
+                    yield part, batch
+                    client.turn_sometimes()
+                if state.error is None and not state.finished:
+                    continue
+                client.core.remove(state)
+                del opened[state]
+                rest = _rest(state, part, on_loss) if state.error is not None else None
+                if rest is not None:
+                    opened[_open(client, settings, rest)] = rest
+    finally:
+        for state in opened:
+            client.core.remove(state)
+
+
+def _open(client: Client, settings: ConsumerSettings, part: Range) -> ConsumerState:
+    return client.core.consumer(settings, part.topic, part.partition, part.start_offset, False,
+                                part.end_offset, part.incarnation)
+
+
+def _rest(state: ConsumerState, part: Range,
+          on_loss: Callable[[DataLost], None] | None) -> Range | None:
+    """What is left to read of a range whose reader ended with an error.  Raises it, unless it is a
+    loss that ``on_loss`` takes."""
+    position = state.position(part.partition)
+    lost = _as_loss(part._replace(start_offset=position if position is not None
+                                  else part.start_offset), state.error)
+    if lost is None:
+        raise state.error
+    if on_loss is None:
+        raise lost from state.error
+    on_loss(lost)
+    if lost.resumes_at is None or lost.resumes_at >= part.end_offset:
+        return None
+    return part._replace(start_offset=lost.resumes_at)
+
+
+def _as_loss(part: Range, error: MultiRaftError) -> DataLost | None:
+    """A topic that is gone and a log start that has moved on are losses."""
+    name = f"{part.topic}/{part.partition}"
+    if isinstance(error, (UnknownTopic, UnknownPartition)):
+        return DataLost(part, None, f"{name}: {error}")
+    if isinstance(error, OffsetOutOfRange):
+        first = error.detail.start_offset
+        if first > part.start_offset:
+            return DataLost(part, first, f"{name}: offsets {part.start_offset}.."
+                            f"{min(first, part.end_offset) - 1} are gone, the log begins at "
+                            f"{first}")
+    return None
+
+
+def _samples(client: Client, ranges: Sequence[Range]) -> Generator:
+    """-> {range: bytes per record}, of those whose leader told."""
+    by_address: dict[str, list[Range]] = {}
+    for part in ranges:
+        address = client.core.metadata.leader_address(part.incarnation)
+        if address is not None and part.count > 0:
+            by_address.setdefault(address, []).append(part)
+    found: dict[Range, float] = {}
+    for address, parts in by_address.items():
+        for at in range(0, len(parts), SAMPLES_PER_REQUEST_MAX):
+            some = parts[at:at + SAMPLES_PER_REQUEST_MAX]
+            request = Fetch(tuple(FetchPart(part.incarnation, part.start_offset, 1)
+                                  for part in some))
+            outcome = yield Exchange(address, request, SAMPLE_TIMEOUT_MS)
+            if not isinstance(outcome, Lost) and outcome.code == Code.OK:
+                found.update(_measured(some, outcome.reply))
+    return found
+
+
+def _measured(parts: Sequence[Range], reply) -> Iterator[tuple[Range, float]]:
+    at = 0
+    for part, result in zip(parts, reply.results, strict=True):
+        batches, _ = intact_batches(reply.payload[at:at + result.length])
+        at += result.length
+        for _, header in batches[:1]:
+            yield part, header.total_bytes / max(1, header.count)

@@ -1,0 +1,120 @@
+"""Where a read begins or ends: words, offsets per partition, times; and offsets of a stream.
+
+Contract.  Pure.  JSON as Spark's Kafka source takes it: -2 is the earliest offset, -1 the latest.
+What a stream writes into its checkpoint is JSON with sorted keys and a version; it names the life
+of each topic, so that a topic that was deleted and created again is not taken for the same.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from pyspark_multiraft.failures import OptionError, SourceError
+
+#: Kafka's numbers for the two words.
+EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
+#: Version of the offsets in checkpoints.
+OFFSETS_VERSION = 1
+_I64_MAX = (1 << 63) - 1
+
+
+class Position(NamedTuple):
+    """A place in many partitions: one word or time for all, or a number for each."""
+
+    word: str = ""  # "earliest" or "latest"
+    timestamp_ms: int = -1
+    #: ((topic, partition), offset) or, with ``by_time``, ((topic, partition), milliseconds)
+    each: tuple[tuple[tuple[str, int], int], ...] = ()
+    by_time: bool = False
+
+
+EARLIEST = Position("earliest")
+LATEST = Position("latest")
+
+
+def parse_offsets(option: str, text: str, is_end: bool) -> Position:
+    """The value of startingOffsets or endingOffsets.  Raises ``OptionError``."""
+    if text.lower() in ("earliest", "latest"):
+        return Position(text.lower())
+    each = _by_partition(option, text, '"earliest", "latest" or {"topic":{"0":23,"1":-2}}')
+    for (topic, partition), offset in each:
+        if offset < EARLIEST_NUMBER or is_end and offset == EARLIEST_NUMBER:
+            raise OptionError(f"{option}: offset {offset} of {topic}/{partition}. An offset is 0 "
+                              f"or more, -1 the latest{'' if is_end else ', -2 the earliest'}.")
+    return Position(each=each)
+
+
+def parse_timestamps(option: str, text: str) -> Position:
+    """The value of startingOffsetsByTimestamp or endingOffsetsByTimestamp."""
+    each = _by_partition(option, text, '{"topic":{"0":1700000000000}}, milliseconds since 1970')
+    for (topic, partition), timestamp_ms in each:
+        if timestamp_ms < 0:
+            raise OptionError(f"{option}: time {timestamp_ms} of {topic}/{partition} is negative.")
+    return Position(each=each, by_time=True)
+
+
+def parse_assignment(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The value of assign: which partitions of which topics."""
+    wanted = '{"topic":[0,1],...}'
+    found = _object("assign", text, wanted)
+    for topic, partitions in found.items():
+        if not (isinstance(partitions, list) and partitions
+                and all(type(number) is int and number >= 0 for number in partitions)):
+            raise OptionError(f"assign: {topic!r} has no list of partitions. It is {wanted}.")
+    return tuple((topic, tuple(sorted(set(partitions))))
+                 for topic, partitions in sorted(found.items()))
+
+
+def _object(option: str, text: str, wanted: str) -> dict:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"{option}={text!r} cannot be read ({error}). It is {wanted}.") from error
+    if not isinstance(found, dict) or not found:
+        raise OptionError(f"{option}={text!r} is something else than {wanted}.")
+    return found
+
+
+def _by_partition(option: str, text: str, wanted: str) -> tuple[tuple[tuple[str, int], int], ...]:
+    each = {}
+    for topic, partitions in _object(option, text, wanted).items():
+        if not isinstance(partitions, dict):
+            raise OptionError(f"{option}: {topic!r} has no partitions. It is {wanted}.")
+        for partition, number in partitions.items():
+            if not (partition.isascii() and partition.isdecimal() and type(number) is int
+                    and number <= _I64_MAX):
+                raise OptionError(f"{option}: {topic!r} has {partition!r}: {number!r}. It is "
+                                  f"{wanted}.")
+            each[topic, int(partition)] = number
+    return tuple(sorted(each.items()))
+
+
+class TopicOffsets(NamedTuple):
+    """How far a stream is in one topic: the next offset of each partition."""
+
+    incarnation: int
+    next: tuple[tuple[int, int], ...]  # (partition, offset), ascending
+
+
+StreamOffsets = dict[str, TopicOffsets]
+
+
+def dump_offsets(offsets: StreamOffsets) -> dict:
+    """What Spark keeps as JSON."""
+    return {"version": OFFSETS_VERSION, "topics": {
+        topic: {"incarnation": found.incarnation,
+                "offsets": {str(partition): offset for partition, offset in found.next}}
+        for topic, found in sorted(offsets.items())}}
+
+
+def load_offsets(stored: dict) -> StreamOffsets:
+    """The other way round.  Raises ``SourceError`` for what this release cannot read."""
+    version = stored.get("version") if isinstance(stored, dict) else None
+    if version != OFFSETS_VERSION:
+        raise SourceError(f"the checkpoint has offsets of version {version!r}, this release reads "
+                          f"{OFFSETS_VERSION}. Use the release that wrote it, or begin with a new "
+                          "checkpoint.")
+    return {topic: TopicOffsets(found["incarnation"], tuple(sorted(
+        (int(partition), offset) for partition, offset in found["offsets"].items())))
+        for topic, found in stored["topics"].items()}

@@ -1,0 +1,106 @@
+"""Filters of a query that say which offsets it needs at all.
+
+Contract.  What ``take`` does not give back is fulfilled by every row that is read.  Filters on
+topic, partition and offset are exact.  Those on time narrow what is read and are given back, because
+times of records do not rise with their offsets: everything before the first record at or after the
+lower bound is left out, and nothing at the end.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator
+
+from pyspark.sql import datasource as spark
+
+from multiraft.client.blocking import Client
+from multiraft.client.ranges import Range
+from pyspark_multiraft.planning import Partition
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+class Bounds:
+    """What the filters taken so far leave over."""
+
+    def __init__(self):
+        self._rules: list[tuple[str, Callable[[object], bool]]] = []
+        self._first_offset = 0
+        self._end_offset = (1 << 63) - 1
+        self._from_ms = -1
+
+    def take(self, filters: Iterable[spark.Filter]) -> Iterator[spark.Filter]:
+        """Note what can be used; gives the filters that Spark has to apply still."""
+        for each in filters:
+            if not self._takes(each):
+                yield each
+
+    def admits(self, part: Partition) -> bool:
+        """Whether any record of a partition is wanted."""
+        values = {"topic": part.topic, "partition": part.number}
+        return all(rule(values[column]) for column, rule in self._rules)
+
+    def cut(self, client: Client, part: Range) -> Range:
+        """What is wanted of a range."""
+        first = max(part.start_offset, self._first_offset)
+        end = min(part.end_offset, self._end_offset)
+        if self._from_ms >= 0 and first < end:
+            found = client.offsets_at(part.topic, self._from_ms).get(part.partition)
+            first = max(first, part.end_offset if found is None else found)
+        first = min(first, part.end_offset)
+        return part._replace(start_offset=first, end_offset=max(first, end))
+
+    def _takes(self, each: spark.Filter) -> bool:
+        column = each.attribute[0] if len(getattr(each, "attribute", ())) == 1 else ""
+        if isinstance(each, spark.IsNotNull):
+            return column in ("topic", "partition", "offset")
+        if column == "topic":
+            return self._takes_name(each)
+        if column == "partition":
+            return self._takes_number(each)
+        if column == "offset":
+            return self._takes_offset(each)
+        if column == "timestamp":
+            self._note_time(each)
+        return False
+
+    def _takes_name(self, each: spark.Filter) -> bool:
+        if isinstance(each, spark.StringStartsWith):
+            self._rules.append(("topic", lambda name: name.startswith(each.value)))
+            return True
+        return self._takes_equal("topic", each)
+
+    def _takes_number(self, each: spark.Filter) -> bool:
+        compare = _COMPARED.get(type(each))
+        if compare is None:
+            return self._takes_equal("partition", each)
+        self._rules.append(("partition", lambda number: compare(number, each.value)))
+        return True
+
+    def _takes_equal(self, column: str, each: spark.Filter) -> bool:
+        if isinstance(each, spark.EqualTo):
+            self._rules.append((column, lambda value: value == each.value))
+        elif isinstance(each, spark.In):
+            self._rules.append((column, lambda value: value in each.value))
+        else:
+            return False
+        return True
+
+    def _takes_offset(self, each: spark.Filter) -> bool:
+        if isinstance(each, (spark.EqualTo, spark.GreaterThanOrEqual, spark.GreaterThan)):
+            first = each.value + isinstance(each, spark.GreaterThan)
+            self._first_offset = max(self._first_offset, first)
+        if isinstance(each, (spark.EqualTo, spark.LessThanOrEqual, spark.LessThan)):
+            end = each.value + (not isinstance(each, spark.LessThan))
+            self._end_offset = min(self._end_offset, end)
+        return type(each) in _OFFSET_FILTERS
+
+    def _note_time(self, each: spark.Filter) -> None:
+        if isinstance(each, (spark.EqualTo, spark.GreaterThanOrEqual, spark.GreaterThan)):
+            ms = (each.value - _EPOCH) // datetime.timedelta(milliseconds=1)
+            self._from_ms = max(self._from_ms, ms)
+
+
+_COMPARED = {spark.GreaterThan: lambda a, b: a > b, spark.GreaterThanOrEqual: lambda a, b: a >= b,
+             spark.LessThan: lambda a, b: a < b, spark.LessThanOrEqual: lambda a, b: a <= b}
+_OFFSET_FILTERS = (spark.EqualTo, *_COMPARED)

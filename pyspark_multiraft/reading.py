@@ -1,0 +1,67 @@
+"""Batch reads: ranges are planned on the driver and read by tasks.
+
+Contract.  A reader is pickled: it holds values, no connection.  A task opens one connection, reads
+its ranges and closes it, also when Spark stops listening (a LIMIT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from multiraft.client.ranges import ConsumerSettings, DataLost, Range, read_ranges
+from pyspark_multiraft import planning
+from pyspark_multiraft.failures import explained
+from pyspark_multiraft.options import ReadOptions
+from pyspark_multiraft.pushdown import Bounds
+from pyspark_multiraft.rows import Rows
+
+#: What one fetch asks of a large range; a batch has 8 MiB at most.
+FETCH_BYTES = 4 << 20
+
+
+def read_task(options: ReadOptions, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task."""
+    settings = ConsumerSettings(partition_bytes_max=FETCH_BYTES, prefer=options.prefer,
+                                rack=options.rack)
+    rows = Rows(options.columns)
+
+    def note(loss: DataLost) -> None:
+        planning.warn_or_fail(options, str(loss))
+
+    with explained(options.connection.servers), planning.open_client(options.connection) as client:
+        for part, batch in read_ranges(client, ranges, settings, on_loss=note):
+            yield from rows.add(batch, part.end_offset)
+        yield from rows.rest()
+
+
+class MultiRaftReader(DataSourceReader):
+    """See the module docstring."""
+
+    def __init__(self, options: ReadOptions):
+        self._options = options
+        self._bounds = Bounds()
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks, each a tuple of ranges."""
+        options = self._options
+        with explained(options.connection.servers), \
+                planning.open_client(options.connection) as client:
+            ranges = planning.batch_ranges(client, options, self._bounds.admits)
+            ranges = [self._bounds.cut(client, part) for part in ranges]
+            return [InputPartition(task) for task in planning.tasks_of(client, options, ranges)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; no ranges at all are one task without a value."""
+        return read_task(self._options, partition.value or ())
+
+
+class PushdownReader(MultiRaftReader):
+    """The same with filters.  A class of its own: Spark refuses every query of a reader that takes
+    filters unless spark.sql.python.filterPushdown.enabled is set."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what narrows the ranges; what is not exact by that is given back."""
+        return self._bounds.take(filters)

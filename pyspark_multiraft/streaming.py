@@ -1,0 +1,241 @@
+"""Stream reads: how far each batch goes, and the tasks that read it.
+
+Contract.  Offsets are what ``positions.py`` writes; a batch between two of them reads the same
+records however often it is run, because partitions only grow.  A partition or, with a pattern, a
+topic that appears later is read from its first record.  Limits bound a batch; every partition with
+something new gets a part of it, so that none waits behind a busy one.
+
+Theory.  Spark keeps one process per query for the driver's side, and asks it for the latest offset
+once per batch: one client lives as long as the query, and each look costs a few requests for
+thousands of partitions.  With ``availableNow`` the end is fixed when the query starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from multiraft.client.blocking import Client
+from multiraft.client.ranges import Range
+from pyspark_multiraft import planning
+from pyspark_multiraft.failures import SourceError, explained
+from pyspark_multiraft.options import ReadOptions
+from pyspark_multiraft.planning import Partition
+from pyspark_multiraft.positions import (
+    StreamOffsets,
+    TopicOffsets,
+    dump_offsets,
+    load_offsets,
+)
+from pyspark_multiraft.reading import read_task
+
+Key = tuple[str, int]
+
+
+class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module docstring."""
+
+    def __init__(self, options: ReadOptions):
+        self._options = options
+        self._client: Client | None = None
+        self._last: StreamOffsets | None = None  # availableNow goes so far and no further
+
+    def __getstate__(self) -> dict:
+        """Tasks get values, no connection."""
+        return {"_options": self._options, "_client": None, "_last": None}
+
+    # ---- the driver ----
+
+    def initialOffset(self) -> dict:
+        """Where a query without a checkpoint begins."""
+        with explained(self._options.connection.servers):
+            parts = self._partitions(lambda name: False)
+            starts = planning.offsets_of(self._open(), self._options, "starting",
+                                         self._options.starting, parts)
+            for part, start in starts.items():
+                self._require_inside(part, start)
+            return dump_offsets(_grouped(parts, lambda part: starts[part]))
+
+    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
+        """Where the next batch ends, given where it starts."""
+        with explained(self._options.connection.servers):
+            begun = load_offsets(start)
+            parts = self._partitions(begun.__contains__)
+            ends = self._ends(parts)
+            ranges = self._ranges(begun, parts, ends)
+            if not isinstance(limit, ReadAllAvailable):
+                ranges = self._limited(ranges, limit)
+            reached = {(part.topic, part.partition): part.end_offset for part in ranges}
+            kept = _offsets_by_key(begun)
+            found = _grouped(parts, lambda part: reached.get(
+                (part.topic, part.number), kept.get((part.topic, part.number), 0)))
+            return dump_offsets(found)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say of a batch.  With both limits the rows are Spark's to know, and the
+        bytes bound them as well (``_limited``)."""
+        if self._options.offsets_per_trigger:
+            return ReadMaxRows(self._options.offsets_per_trigger)
+        if self._options.bytes_per_trigger:
+            return ReadMaxBytes(self._options.bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query ends at what is the end now."""
+        with explained(self._options.connection.servers):
+            self._last = _grouped(self._partitions(), lambda part: part.end_offset)
+
+    def reportLatestOffset(self) -> dict:
+        """Where the partitions end, for whoever watches how far the query is behind."""
+        with explained(self._options.connection.servers):
+            return dump_offsets(_grouped(self._partitions(), lambda part: part.end_offset))
+
+    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        with explained(self._options.connection.servers):
+            begun, ended = load_offsets(start), load_offsets(end)
+            by_key = {(part.topic, part.number): part for part in self._partitions()}
+            ranges = [self._planned(by_key.get(key), key, first, last, begun, ended)
+                      for key, (first, last) in sorted(_between(begun, ended).items())]
+            tasks = planning.tasks_of(self._open(), self._options,
+                                      [part for part in ranges if part is not None])
+            return [InputPartition(task) for task in tasks]
+
+    def stop(self) -> None:
+        """The query has ended."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # ---- tasks ----
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return read_task(self._options, partition.value or ())
+
+    # ---- parts ----
+
+    def _open(self) -> Client:
+        if self._client is None:
+            self._client = planning.open_client(self._options.connection)
+        return self._client
+
+    def _partitions(self, may_lack: Callable[[str], bool] = lambda name: True) -> list[Partition]:
+        return planning.partitions_of(self._open(), self._options.topics, may_lack)
+
+    def _require_inside(self, part: Partition, start: int) -> None:
+        if start > part.end_offset:
+            raise SourceError(f"startingOffsets: offset {start} of {part.name} is beyond the end, "
+                              f"{part.end_offset}. Correct it.")
+
+    def _ends(self, parts: Sequence[Partition]) -> dict[Key, int]:
+        """How far reading may go now."""
+        ends = {(part.topic, part.number): part.end_offset for part in parts}
+        if self._last is None:
+            return ends
+        last = _offsets_by_key(self._last)
+        return {key: min(end, last.get(key, 0)) for key, end in ends.items()}
+
+    def _ranges(self, begun: StreamOffsets, parts: Sequence[Partition],
+                ends: Mapping[Key, int]) -> list[Range]:
+        """What is new in each partition."""
+        kept = _offsets_by_key(begun)
+        self._note_missing(begun, parts)
+        found = []
+        for part in parts:
+            key = (part.topic, part.number)
+            first = kept.get(key, 0)
+            if part.topic in begun and begun[part.topic].incarnation != part.topic_incarnation:
+                self._lost(f"topic {part.topic!r} was deleted and created again")
+                first = 0
+            # What retention has taken of it is noted where the batch is planned.
+            first = max(first, part.start_offset) if key not in kept else first
+            found.append(Range(*key, part.incarnation, first, max(first, ends[key])))
+        return found
+
+    def _note_missing(self, begun: StreamOffsets, parts: Sequence[Partition]) -> None:
+        gone = sorted(set(begun) - {part.topic for part in parts})
+        if gone:
+            self._lost(f"topics {', '.join(gone)} do not exist any more")
+
+    def _lost(self, what: str) -> None:
+        planning.warn_or_fail(self._options, what)
+
+    def _limited(self, ranges: Sequence[Range], limit: ReadLimit) -> list[Range]:
+        """At most so many rows, and so many bytes, shared out by what is there."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else (
+            self._options.bytes_per_trigger)
+        total = sum(part.count for part in ranges)
+        if size:
+            bytes_of = planning.sizes(self._open(), ranges)
+            all_bytes = sum(map(bytes_of, ranges))
+            if all_bytes > size:
+                # At least one: a record larger than the limit must not stop the query.
+                by_size = max(1, int(total * size / all_bytes))
+                rows = min(rows, by_size) if rows else by_size
+        return shared_out(ranges, rows) if rows and rows < total else list(ranges)
+
+    def _planned(self, part: Partition | None, key: Key, first: int, last: int,
+                 begun: StreamOffsets, ended: StreamOffsets) -> Range | None:
+        """One partition of a batch, or nothing where all of it is lost."""
+        name = f"{key[0]}/{key[1]}"
+        if part is None or part.topic_incarnation != ended[key[0]].incarnation:
+            self._lost(f"{name}: the topic of offsets {first}..{last - 1} was deleted")
+            return None
+        if first < part.start_offset and first < last:
+            self._lost(f"{name}: offsets {first}..{min(last, part.start_offset) - 1} are gone, the "
+                       f"log begins at {part.start_offset}")
+            first = min(last, part.start_offset)
+        return Range(*key, part.incarnation, first, last)
+
+
+def shared_out(ranges: Sequence[Range], rows: int) -> list[Range]:
+    """The first records of each range, ``rows`` of them together, each range by its share; what
+    rounding leaves goes to the first ones.  O(ranges)."""
+    total = sum(part.count for part in ranges)
+    shares = [part.count * rows // total for part in ranges]
+    left = rows - sum(shares)
+    found = []
+    for part, share in zip(ranges, shares, strict=True):
+        extra = min(left, part.count - share, 1)
+        left -= extra
+        found.append(part._replace(end_offset=part.start_offset + share + extra))
+    return found
+
+
+def _grouped(parts: Sequence[Partition], offset_of: Callable[[Partition], int]) -> StreamOffsets:
+    """Offsets of partitions by topic."""
+    topics: dict[str, list[tuple[int, int]]] = {}
+    incarnations = {part.topic: part.topic_incarnation for part in parts}
+    for part in parts:
+        topics.setdefault(part.topic, []).append((part.number, offset_of(part)))
+    return {topic: TopicOffsets(incarnations[topic], tuple(sorted(each)))
+            for topic, each in topics.items()}
+
+
+def _offsets_by_key(offsets: StreamOffsets) -> dict[Key, int]:
+    return {(topic, partition): offset for topic, found in offsets.items()
+            for partition, offset in found.next}
+
+
+def _between(begun: StreamOffsets, ended: StreamOffsets) -> dict[Key, tuple[int, int]]:
+    """First and next offset of each partition of a batch; what was not there at its begin, or was
+    another topic of that name, starts with its first record."""
+    starts = _offsets_by_key(begun)
+    found = {}
+    for (topic, partition), last in _offsets_by_key(ended).items():
+        same = topic in begun and begun[topic].incarnation == ended[topic].incarnation
+        first = starts.get((topic, partition), 0) if same else 0
+        found[topic, partition] = (min(first, last), last)
+    return found
+

@@ -1,0 +1,279 @@
+"""Writes: rows of a DataFrame become records, in batches and in streams.
+
+Contract.  The columns are those of Spark's Kafka sink: ``value`` (binary or text), and if wanted
+``key``, ``topic``, ``partition``, ``timestamp``, ``headers``.  A task that has ended well has every
+row acknowledged by a majority.  There is no taking back: what a task has appended before it failed
+stays.
+
+*at-least-once*: a task that is run again appends its rows again.
+*idempotent*: it appends what is missing.  A task's batches carry sequences under a producer id made
+of the sink's name and the task's number, with the number of Spark's batch as epoch; the leader knows
+a batch again and answers with its first offset.  So the same rows have to come in the same order to
+the same task: Spark repeats a stream's batch with the same offsets and the same number of shuffle
+partitions, and the rest (no rand(), no changing lookups) is up to the query.
+
+Theory.  A leader remembers the last five batches of a producer id per partition; a task that has
+more uses several ids, one after the other, each for so many bytes that these cannot be more than
+five batches.  Where batches end depends on the rows alone: there is no lingering, and every record
+has a partition before it is given to the producer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from multiraft.client.blocking import Client, Producer, Record
+from multiraft.errors import RecordTooLarge
+from multiraft.wire.errors import UnknownTopic
+from pyspark_multiraft import planning
+from pyspark_multiraft.failures import OptionError, SourceError, explained
+from pyspark_multiraft.options import IDEMPOTENT, WriteOptions
+from pyspark_multiraft.schema import HEADERS, said
+
+BATCH_BYTES = 1 << 20
+#: Any two batches in a row have more than BATCH_BYTES together, so these are at most five.
+BYTES_PER_IDENTITY = 3 * BATCH_BYTES
+#: What a record takes beside its fields, at most: lengths, offset, time, and of each header.
+RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 10
+#: Rows without a key go to one partition after the other, so many at a time.
+ROWS_PER_TURN = 1_000
+#: Epochs have 15 bits; batches beyond them go on under other ids.
+EPOCHS = 1 << 15
+#: Ids that a cluster hands out count from 1; these are far above.
+_IDENTITY_BIT = 1 << 62
+#: As good as for ever: a batch ends when it is full.
+NO_LINGER_MS = 3_600_000
+_PROPERTIES = ("sql.streaming.queryId", "streaming.sql.batchId")
+
+_ALLOWED = {"value": (BinaryType(), StringType()), "key": (BinaryType(), StringType()),
+            "topic": (StringType(),), "partition": (IntegerType(),),
+            "timestamp": (TimestampType(),), "headers": (HEADERS,)}
+
+
+class Written(WriterCommitMessage):
+    """What a task has appended."""
+
+    def __init__(self, records: int):
+        self.records = records
+
+
+class _Attempt(NamedTuple):
+    """Who writes: the sink, the task's number, the number of Spark's batch."""
+
+    sink: str
+    task: int
+    batch: int
+
+    def identity(self, chunk: int) -> tuple[int, int]:
+        """(producer id, epoch) of the chunk-th part of what the task writes."""
+        name = f"{self.sink}\0{self.task}\0{chunk}\0{self.batch // EPOCHS}"
+        digest = hashlib.sha256(name.encode()).digest()
+        return _IDENTITY_BIT | int.from_bytes(digest[:8], "big") >> 2, self.batch % EPOCHS
+
+
+def require_columns(schema: StructType, options: WriteOptions) -> None:
+    """Raises ``SourceError`` when rows of this schema are no records."""
+    wanted = ("value (binary or string), and if wanted key (binary or string), topic string, "
+              "partition int, timestamp timestamp, headers array<struct<key:string,value:binary>>")
+    for field in schema:
+        if not any(same(field.dataType, kind) for kind in _ALLOWED.get(field.name, ())):
+            raise SourceError(f"the column {field.name!r} of type {field.dataType.simpleString()} "
+                              f"is no part of a record; the DataFrame has ({said(schema)}). Select "
+                              f"and cast the columns to: {wanted}.")
+    if "value" not in schema.names:
+        raise SourceError(f"the DataFrame has no column 'value', only ({said(schema)}). Select "
+                          f"and cast the columns to: {wanted}.")
+    if not options.topic and "topic" not in schema.names:
+        raise OptionError("nothing says which topic is written. Set the option 'topic', or have a "
+                          "column 'topic'.")
+
+
+def same(one, other) -> bool:
+    """Whether two types are the same but for what may be null."""
+    return one.simpleString() == other.simpleString()
+
+
+class MultiRaftWriter(DataSourceArrowWriter):
+    """A batch write."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool):
+        require_columns(schema, options)
+        if overwrite:
+            raise SourceError("a topic is a log and cannot be overwritten. Use .mode('append'), or "
+                              "delete the topic and create it again before.")
+        if options.sink_id:
+            raise OptionError("sinkId is for streams, whose batches have numbers; a batch write "
+                              "names itself. Remove it.")
+        self._options = options
+        self._sink = uuid.uuid4().hex  # of this write: its tasks may be repeated, it may not
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Append the rows of one task."""
+        context = TaskContext.get()
+        attempt = _Attempt(self._sink, context.partitionId(), 0)
+        return write_task(self._options, attempt, iterator)
+
+
+class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
+    """A stream write.  Made anew in each process; ``commit`` and ``abort`` have nothing to do."""
+
+    def __init__(self, options: WriteOptions, schema: StructType):
+        require_columns(schema, options)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Append the rows of one task of one batch."""
+        context = TaskContext.get()
+        query, batch = (context.getLocalProperty(name) for name in _PROPERTIES)
+        if self._options.mode == IDEMPOTENT and not (batch and (query or self._options.sink_id)):
+            raise SourceError("this Spark does not tell which batch of which query is written, so "
+                              "mode=idempotent cannot know a repeated one. Use a Spark of version "
+                              "4.2 or later, or mode=at-least-once.")
+        attempt = _Attempt(self._options.sink_id or query or "", context.partitionId(),
+                           int(batch or 0))
+        return write_task(self._options, attempt, iterator)
+
+
+def write_task(options: WriteOptions, attempt: _Attempt,
+               batches: Iterator[pa.RecordBatch]) -> Written:
+    """Append all rows and wait until they are acknowledged."""
+    with explained(options.connection.servers), planning.open_client(options.connection) as client:
+        sink = (_Identified if options.mode == IDEMPOTENT else _Plain)(client, options, attempt)
+        try:
+            for batch in batches:
+                sink.add(batch)
+            sink.end()
+        except RecordTooLarge as error:
+            raise SourceError(f"a row cannot be a record: {error}. Leave large rows out, or keep "
+                              "their content elsewhere.") from None
+        except UnknownTopic as error:
+            raise SourceError(f"{error}. Create it: multiraft topic create TOPIC") from None
+        return Written(sink.records)
+
+
+class _Plain:
+    """At least once: whatever is sent goes wherever it fits."""
+
+    def __init__(self, client: Client, options: WriteOptions, attempt: _Attempt):
+        self.records = 0
+        self._client = client
+        self._options = options
+        self._producer = self._open()
+
+    def _open(self, **more) -> Producer:
+        options = self._options
+        return self._client.producer(batch_bytes=BATCH_BYTES, compression=options.compression,
+                                     delivery_timeout_ms=options.delivery_timeout_ms, **more)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch."""
+        self.records += batch.num_rows
+        if batch.schema.names == ["value"] and not batch.column(0).null_count:
+            values = batch.column(0).cast(pa.binary()).to_pylist()
+            self._producer.send_many(self._options.topic, values)
+            return
+        for record in records_of(batch, self._options.topic):
+            self._producer.send(record)
+
+    def end(self) -> None:
+        """All of it is acknowledged, or this raises."""
+        with self._producer:
+            self._producer.flush()
+
+
+class _Identified(_Plain):
+    """Once, however often the task is run."""
+
+    def __init__(self, client: Client, options: WriteOptions, attempt: _Attempt):
+        self._attempt = attempt
+        self._chunk = 0
+        self._sent_bytes = 0
+        self._now_ms = time.time_ns() // 1_000_000
+        self._partitions: dict[str, int] = {}
+        super().__init__(client, options, attempt)
+
+    def _open(self, **more) -> Producer:
+        return super()._open(linger_ms=NO_LINGER_MS, identity=self._attempt.identity(self._chunk))
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch."""
+        # All records of a batch of ours have one time unless the rows have: lengths of times must
+        # not depend on when the task is run.
+        default_ms = -1 if "timestamp" in batch.schema.names else self._now_ms
+        for record in records_of(batch, self._options.topic, default_ms):
+            size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"") + sum(
+                HEADER_OVERHEAD + len(name.encode()) + len(value or b"")
+                for name, value in record.headers)
+            if self._sent_bytes + size > BYTES_PER_IDENTITY:
+                self._next_chunk()
+            self._sent_bytes += size
+            self._producer.send(self._placed(record))
+            self.records += 1
+
+    def _next_chunk(self) -> None:
+        self.end()
+        self._chunk += 1
+        self._sent_bytes = 0
+        self._producer = self._open()
+
+    def _placed(self, record: Record) -> Record:
+        """With a partition, whatever other records there are."""
+        if record.partition is not None or record.key is not None:
+            return record
+        count = self._partitions.get(record.topic)
+        if count is None:
+            count = len(self._client.topic_metadata(record.topic).partitions)
+            self._partitions[record.topic] = count
+        turn = self._attempt.task + self.records // ROWS_PER_TURN
+        return record._replace(partition=turn % count)
+
+
+def records_of(batch: pa.RecordBatch, topic: str, default_ms: int | None = None,
+               ) -> Iterator[Record]:
+    """The rows of a batch as records; ``topic`` is written unless it is ""."""
+    columns = {name: _plain(name, batch.column(name)) for name in batch.schema.names}
+    nothing = [None] * batch.num_rows
+    topics = [topic] * batch.num_rows if topic else columns["topic"]
+    rows = zip(topics, columns["value"], columns.get("key", nothing),
+               columns.get("partition", nothing), columns.get("timestamp", nothing),
+               columns.get("headers", nothing), strict=True)
+    for name, value, key, partition, timestamp_ms, headers in rows:
+        if name is None:
+            raise SourceError("a row has null in the column 'topic', and no option 'topic' says "
+                              "where it belongs. Leave such rows out, or set the option.")
+        yield Record(name, value, key, partition,
+                     default_ms if timestamp_ms is None else timestamp_ms,
+                     tuple(map(_header, headers or ())))
+
+
+def _plain(name: str, column: pa.Array) -> list:
+    """A column as what a record takes."""
+    if name in ("value", "key"):
+        column = column.cast(pa.binary())
+    elif name == "timestamp":
+        column = column.cast(pa.int64())
+        return [None if each is None else each // 1000 for each in column.to_pylist()]
+    return column.to_pylist()
+
+
+def _header(pair: Mapping) -> tuple[str, bytes | None]:
+    return pair["key"], pair["value"]

@@ -1,0 +1,88 @@
+"""One Spark session for all tests of a process, and the clusters that they read.
+
+Contract.  Without Java the tests are skipped, and say which line brings it.  The session has two
+cores, no user interface, and directories of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.client.fake_cluster import ThreadedCluster
+from tests.e2e import world as worlds
+from tests.tidy import tree
+
+JAVA_MIN = 17
+BRING_JAVA = "apt-get install -y default-jre-headless"
+
+
+def java_major() -> int:
+    """The version of the Java that Spark would start; 0 = there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    if not java:
+        return 0
+    done = subprocess.run([java, "-version"], capture_output=True, text=True)
+    found = re.search(r'version "(\d+)', done.stderr)
+    return int(found[1]) if found else 0
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory) -> Iterator[object]:
+    """A session with two cores."""
+    pytest.importorskip("pyspark", reason="needs the extra 'spark': pip install 'multiraft[spark]'")
+    if java_major() < JAVA_MIN:
+        pytest.skip(f"Spark needs Java {JAVA_MIN} or newer. Run: {BRING_JAVA}")
+    from pyspark.sql import SparkSession
+
+    home = tmp_path_factory.mktemp("spark")
+    # Workers import what this process does, wherever it was started.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tree.ROOT))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        settings = {
+            "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
+            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.warehouse.dir": str(home / "warehouse"), "spark.local.dir": str(home),
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -XX:TieredStopAtLevel=1",
+            "spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR",
+            "spark.sql.python.filterPushdown.enabled": "true"}
+        builder = SparkSession.builder.master("local[2]").appName("tests")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory) -> Iterator[worlds.World]:
+    """A cluster of one node: what is tested here is not replication."""
+    with worlds.start(tmp_path_factory.mktemp("cluster") / "dev", 1, 4, 1) as started:
+        yield started
+
+
+@pytest.fixture
+def fake() -> Iterator[object]:
+    """A cluster that does what a test says: loses records, deletes topics."""
+    threaded = ThreadedCluster()
+    with threaded:
+        yield threaded
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure shows what the node wrote last."""
+    report = yield
+    started = getattr(item, "funcargs", {}).get("world")
+    if report.failed and started is not None:
+        report.sections.append(("node logs", started.logs()))
+    return report

@@ -1,0 +1,247 @@
+"""Topics as tables, through a real session and a real node."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+
+import pytest
+
+from multiraft.client.blocking import Client, Record
+
+COLUMNS = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp",
+           "key": "binary", "value": "binary"}
+MORE_COLUMNS = {**COLUMNS, "headers": "array<struct<key:string,value:binary>>", "epoch": "int"}
+BEGIN_MS = 1_700_000_000_000
+
+
+def record(topic: str, at: int, partitions: int = 3) -> Record:
+    """The at-th record of a topic: to each partition in turn, a second apart, two of three with a
+    key."""
+    return Record(topic, b"value %d" % at, b"key" if at % 3 else None, at % partitions,
+                  BEGIN_MS + 1000 * at, (("n", b"%d" % at),))
+
+
+def row(each: Record, at: int, partitions: int = 3) -> tuple:
+    """What a table says of it."""
+    when = datetime.datetime.fromtimestamp(each.timestamp_ms / 1000, datetime.timezone.utc)
+    return (each.topic, each.partition, at // partitions, when.replace(tzinfo=None), each.key,
+            each.value)
+
+
+def append(servers, topic: str, first: int, end: int, partitions: int = 3) -> list[Record]:
+    """Records ``first``..``end`` - 1, in small batches; creates the topic for record 0."""
+    records = [record(topic, at, partitions) for at in range(first, end)]
+    with Client(list(servers)) as client:
+        if first == 0:
+            client.create_topic(topic, partitions)
+        with client.producer(batch_bytes=300) as producer:
+            producer.send_many(topic, records)
+    return records
+
+
+def table(spark, servers, **options):
+    return (spark.read.format("multiraft").option("servers", ",".join(servers))
+            .options(**options).load())
+
+
+def rows_in(frame) -> list[tuple]:
+    """All rows, times without a zone, in order."""
+    return sorted((tuple(bytes(each) if isinstance(each, bytearray) else each for each in found)
+                   for found in frame.collect()), key=repr)
+
+
+def offsets_in(frame) -> list[tuple[int, int]]:
+    return sorted((found.partition, found.offset) for found in frame.collect())
+
+
+def planned(frame) -> int:
+    """How many tasks a query has; its ranges are fixed from then on."""
+    return frame._jdf.queryExecution().toRdd().getNumPartitions()
+
+
+def message_of(action) -> str:
+    """What a user reads when ``action`` fails."""
+    from pyspark.errors import PySparkException
+    with pytest.raises(PySparkException) as caught:
+        action()
+    text = str(caught.value)
+    assert "at org.apache.spark" not in text, "no trace of the JVM"
+    return text
+
+
+@pytest.fixture(scope="module")
+def servers(world) -> tuple[str, ...]:
+    return world.addresses
+
+
+@pytest.fixture(scope="module")
+def numbers(servers) -> list[Record]:
+    return append(servers, "numbers", 0, 300)
+
+
+def test_a_topic_is_a_table_without_registration(spark, servers, numbers):
+    frame = table(spark, servers, subscribe="numbers")
+    assert {field.name: field.dataType.simpleString() for field in frame.schema} == COLUMNS
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    expected = sorted((row(each, at) for at, each in enumerate(numbers)), key=repr)
+    found = rows_in(frame.selectExpr("topic", "partition", "offset",
+                                     "to_timestamp_ntz(cast(timestamp as string)) as timestamp",
+                                     "key", "value"))
+    assert found == expected
+
+
+def test_columns_are_chosen_by_options(spark, servers, numbers):
+    frame = table(spark, servers, subscribe="numbers", columns=",".join(MORE_COLUMNS))
+    assert {field.name: field.dataType.simpleString() for field in frame.schema} == MORE_COLUMNS
+    found = {(each.partition, each.offset): each for each in frame.collect()}
+    for at, each in enumerate(numbers):
+        there = found[each.partition, at // 3]
+        assert [(pair.key, bytes(pair.value)) for pair in there.headers] == list(each.headers)
+        assert there.epoch >= 1
+    assert table(spark, servers, subscribe="numbers", includeValue="false").columns == [
+        "topic", "partition", "offset", "timestamp", "key"]
+
+
+def test_sql_finds_the_source(spark, servers, numbers):
+    spark.sql("CREATE TABLE numbers_table USING multiraft OPTIONS "
+              f"(servers '{servers[0]}', subscribe 'numbers')")
+    try:
+        found = spark.sql("SELECT partition, count(*) AS n, max(offset) AS last "
+                          "FROM numbers_table GROUP BY partition ORDER BY partition").collect()
+        assert [tuple(each) for each in found] == [(0, 100, 99), (1, 100, 99), (2, 100, 99)]
+    finally:
+        spark.sql("DROP TABLE numbers_table")
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ({"startingOffsets": '{"numbers":{"0":97,"1":-1,"2":-2}}',
+      "endingOffsets": '{"numbers":{"0":99,"1":-1,"2":1}}'}, [(0, 97), (0, 98), (2, 0)]),
+    ({"startingTimestamp": str(BEGIN_MS + 295_500)}, [(0, 99), (1, 99), (2, 98), (2, 99)]),
+    ({"startingTimestamp": str(BEGIN_MS + 299_000),
+      "startingOffsetsByTimestampStrategy": "latest"}, [(2, 99)]),
+    ({"endingTimestamp": str(BEGIN_MS + 2_000)}, [(0, 0), (1, 0)]),
+    ({"startingOffsets": '{"numbers":{"0":98,"1":5,"2":-1}}',
+      "endingOffsetsByTimestamp":
+          f'{{"numbers":{{"0":{BEGIN_MS + 297_000},"1":{BEGIN_MS + 19_000},"2":{BEGIN_MS * 2}}}}}'},
+     [(0, 98), (1, 5)]),
+])
+def test_ranges_are_what_the_options_say(spark, servers, numbers, options, expected):
+    assert offsets_in(table(spark, servers, subscribe="numbers", **options)) == expected
+
+
+def test_topics_are_named_matched_or_assigned(spark, servers, numbers):
+    append(servers, "numbers-b", 0, 4)
+    for options, expected in (({"subscribe": "numbers, numbers-b"}, 304),
+                              ({"subscribePattern": "numbers.b"}, 4),
+                              ({"assign": '{"numbers":[1],"numbers-b":[0]}'}, 102)):
+        assert table(spark, servers, **options).count() == expected
+
+
+def test_many_tasks_or_one_read_the_same_and_a_range_stays_what_it_is(spark, servers):
+    append(servers, "growing", 0, 60)
+    ending = '{"growing":{"0":20,"1":20,"2":20}}'
+    one = table(spark, servers, subscribe="growing", endingOffsets=ending)
+    many = table(spark, servers, subscribe="growing", endingOffsets=ending, minPartitions="7")
+    assert planned(one) == 1 and planned(many) >= 7
+    before = rows_in(one)
+    append(servers, "growing", 60, 90)
+    assert rows_in(one) == rows_in(many) == before
+    assert len(before) == 60
+
+
+def test_filters_are_used_when_asked_for(spark, servers, numbers):
+    def asked(where: str, **options):
+        found = table(spark, servers, subscribe="numbers", pushdown="true", **options).where(where)
+        plan = found._jdf.queryExecution().executedPlan().toString()
+        plain = table(spark, servers, subscribe="numbers", **options).where(where)
+        assert offsets_in(found) == offsets_in(plain)
+        return offsets_in(found), plan
+
+    found, plan = asked("topic = 'numbers' and partition in (0, 2) and offset >= 5 and offset < 7")
+    assert found == [(0, 5), (0, 6), (2, 5), (2, 6)]
+    assert "Filter (" not in plan, "these are exact"
+    found, plan = asked("timestamp >= timestamp'2023-11-14 22:18:17'")
+    assert found == [(0, 99), (1, 99), (2, 99)]
+    assert "Filter (" in plan, "Spark looks again"
+    assert asked("topic like 'other%'")[0] == []
+    assert asked("partition > 0 and offset = 3")[0] == [(1, 3), (2, 3)]
+    assert asked("partition = 1 or offset = 3")[0][:2] == [(0, 3), (1, 0)], "Spark keeps this"
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"subscribe": "nothing"}, "topic 'nothing' does not exist. Create it"),
+    ({"subscribePattern": "z+"}, "no topic matches subscribePattern='z+'"),
+    ({"assign": '{"numbers":[7]}'}, "assign names partition 'numbers/7', which does not exist"),
+    ({"subscribe": "numbers", "startingOffsets": '{"numbers":{"0":5}}'},
+     "says nothing of partition 'numbers/1', 'numbers/2'"),
+    ({"subscribe": "numbers", "startingTimestamp": "1900000000000"},
+     "startingOffsetsByTimestampStrategy=latest"),
+    ({"subscribe": "numbers", "endingOffsets": '{"numbers":{"0":500,"1":0,"2":0}}'},
+     "offset 500 of numbers/0 is beyond the end, 100"),
+    ({"subscribe": "numbers", "startingOffset": "earliest"}, "Did you mean 'startingOffsets'?"),
+])
+def test_what_cannot_be_read_is_explained(spark, servers, numbers, options, said):
+    assert said in message_of(lambda: table(spark, servers, **options).collect())
+
+
+def test_another_schema_is_refused_with_the_one_there_is(spark, servers, numbers):
+    text = message_of(lambda: spark.read.format("multiraft").schema("value string").options(
+        servers=servers[0], subscribe="numbers").load().collect())
+    assert "no table with the schema (value string). Leave .schema() out" in text
+    assert "topic string, partition int, offset bigint" in text
+
+
+def test_a_cluster_that_does_not_answer_is_named(spark):
+    text = message_of(lambda: table(spark, ["127.0.0.1:1"], subscribe="a").collect())
+    assert "no node of the cluster answers at 127.0.0.1:1" in text
+    assert "multiraft cluster status --servers 127.0.0.1:1" in text
+
+
+def test_lost_records_fail_the_query_or_are_left_out_as_asked(spark, fake):
+    cluster = fake.cluster
+    append(cluster.servers(), "lossy", 0, 90)
+    [part, *_] = cluster.topics["lossy"]
+    part.start_offset = part.log[1][0]
+    starting = '{"lossy":{"0":2,"1":0,"2":0}}'
+    text = message_of(lambda: table(spark, cluster.servers(), subscribe="lossy",
+                                    startingOffsets=starting).collect())
+    assert f"lossy/0: offsets 2..{part.start_offset - 1} are gone" in text
+    assert "failOnDataLoss=false" in text
+    left = table(spark, cluster.servers(), subscribe="lossy", startingOffsets=starting,
+                 failOnDataLoss="false")
+    assert offsets_in(left) == [(0, at) for at in range(part.start_offset, 30)] + [
+        (number, at) for number in (1, 2) for at in range(30)]
+
+
+def test_retention_that_overtakes_a_running_task_is_a_loss_too(spark, fake):
+    cluster = fake.cluster
+    append(cluster.servers(), "overtaken", 0, 60, partitions=1)
+    [part] = cluster.topics["overtaken"]
+    frame = table(spark, cluster.servers(), subscribe="overtaken")
+    tolerant = table(spark, cluster.servers(), subscribe="overtaken", failOnDataLoss="false")
+    for each in (frame, tolerant):
+        planned(each)
+    part.start_offset = part.log[1][0]
+    assert f"offsets 0..{part.start_offset - 1} are gone" in message_of(frame.collect)
+    assert offsets_in(tolerant) == [(0, at) for at in range(part.start_offset, 60)]
+
+
+def test_a_topic_that_was_created_again_is_not_the_one_that_was_planned(spark, fake):
+    cluster = fake.cluster
+    append(cluster.servers(), "again", 0, 30)
+    frame = table(spark, cluster.servers(), subscribe="again")
+    planned(frame)
+    with Client(cluster.servers()) as client:
+        client.delete_topic("again")
+    append(cluster.servers(), "again", 0, 30)
+    assert "deleted and created again" in message_of(frame.collect)
+
+
+def test_a_session_that_never_reads_topics_imports_little():
+    probe = ("import sys, pyspark_multiraft; print(*sorted(name for name in sys.modules "
+             "if name.split('.')[0] in ('pyarrow', 'multiraft', 'numpy', 'pandas')))")
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
