@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple
 
-from multiraft.client import OffsetRange
 from multiraft.client.blocking import Client
 from multiraft.client.ranges import Range, bytes_per_record, offset_ranges
 from multiraft.client.tls import TlsSettings

@@ -70,8 +70,8 @@ def _check_nodes(tables: Tables, age_max_ms: int) -> None:
     silent = [row["node"] for row in living if not row["measured_ms"]]
     if silent:
         raise BadSnapshot(f"the loads of {_named('node', silent)} are not known.",
-                          f"Start them and export again. What is lost for good: multiraft "
-                          f"rebalance plan --scope repair")
+                          "Start them and export again. What is lost for good: multiraft "
+                          "rebalance plan --scope repair")
     old = [row["node"] for row in living
            if tables.head.taken_ms - row["measured_ms"] > age_max_ms]
     if old:

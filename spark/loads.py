@@ -9,6 +9,7 @@ rows are.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import groupby
@@ -53,25 +54,28 @@ def partitions(session: SparkSession, directory: str, head: Head) -> DataFrame:
 def looked_at(frame: DataFrame, head: Head) -> tuple[gates.Found, dict[int, tuple[int, int]]]:
     """What the gates ask of the partitions, and each group's sums of ``ingress`` and ``read``.
     One pass."""
-    fine = sf.lit(True)
-    for name, most in LIMITS.items():
-        fine = fine & sf.col(name).between(0, most)
-    fine = sf.coalesce(fine, sf.lit(False))  # a null is not fine
-    ours = sf.coalesce(sf.col("snapshot_id") == head.snapshot_id, sf.lit(False))
+    # Bits above a limit, or a sign: one expression, which is null when a value is missing.
+    beyond = functools.reduce(Column.bitwiseOR, (
+        sf.shiftright(sf.col(name).cast("bigint"), most.bit_length() - 1 if most & (most - 1) == 0
+                      else most.bit_length()) for name, most in LIMITS.items()))
+    is_wrong = sf.coalesce(beyond, sf.lit(1)) != 0
+    checked = frame.select("group", "ingress", "read", "snapshot_id", is_wrong.alias("wrong"))
 
     def counted(condition: Column) -> Column:
         return sf.sum(sf.when(condition, sf.lit(1)).otherwise(sf.lit(0)))
 
     def whole(name: str) -> Column:
-        return sf.sum(sf.when(fine, sf.col(name)).otherwise(sf.lit(0)))
+        return sf.sum(sf.when(sf.col("wrong"), sf.lit(0)).otherwise(sf.col(name)))
 
-    rows = frame.groupBy("group").agg(
+    ours = sf.coalesce(sf.col("snapshot_id") == head.snapshot_id, sf.lit(False))
+    rows = checked.groupBy("group").agg(
         sf.count(sf.lit(1)).alias("rows"), counted(~ours).alias("foreign"),
-        counted(~fine).alias("wrong"), whole("ingress").alias("ingress"),
+        counted(sf.col("wrong")).alias("wrong"), whole("ingress").alias("ingress"),
         whole("read").alias("read")).toArrow().to_pylist()
     count, strange, wrong = (sum(row[name] for row in rows) for name in ("rows", "foreign",
                                                                          "wrong"))
-    found = gates.Found(count, count, strange, _worst(frame.filter(~fine)) if wrong else ())
+    worst = _worst(frame.filter(is_wrong)) if wrong else ()
+    found = gates.Found(count, count, strange, worst)
     return found, {row["group"]: (row["ingress"], row["read"]) for row in rows}
 
 
@@ -83,10 +87,9 @@ def _worst(frame: DataFrame) -> list[tuple[int, str, int]]:
             if row[name] is None or not 0 <= row[name] <= most]
 
 
-def large(frame: DataFrame, least: int) -> list[int]:
-    """Incarnations of the partitions whose load is above ``least``."""
-    rows = frame.filter(sf.col("ingress") > least).select("incarnation").toArrow()
-    return rows.column("incarnation").to_pylist()
+def large(frame: DataFrame, least: int) -> pa.Table:
+    """The partitions whose load is above ``least``.  One pass."""
+    return frame.filter(sf.col("ingress") > least).toArrow()
 
 
 def movable(policy: Policy, taken_ms: int) -> Column:
@@ -117,7 +120,7 @@ def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int
     ordered = inside.repartition(sf.col("group")).sortWithinPartitions(
         "group", sf.desc("ingress"), "incarnation")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # PySpark asks for a pandas that it needs not
+        warnings.simplefilter("ignore", FutureWarning)  # that this pandas is too new
         found = ordered.mapInArrow(scan(excess, wanted.cap, known), _SHED_SCHEMA)
     heaviest = found.orderBy(sf.desc("load"), "incarnation").limit(most).toArrow()
     return sorted(set(heaviest.column("incarnation").to_pylist()))

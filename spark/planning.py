@@ -8,8 +8,8 @@ the partitions those that matter; ``placement.verify`` finds nothing wrong with 
 ``PlanRejected`` is raised.
 
 Which partitions matter is ``placement.listing``'s question (decision 0041); the answers to it are
-computed here, where the partitions are.  A cluster of at most ``all_max`` partitions is listed whole: its plan is the one that
-``multiraft rebalance plan`` makes without Spark.
+computed here, where the partitions are.  A cluster of at most ``all_max`` partitions is listed
+whole: its plan is the one that ``multiraft rebalance plan`` makes without Spark.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _listed(frame: DataFrame, small: Tables, policy: Policy, options: Options, a
     may_move = loads.movable(policy, small.head.taken_ms)
 
     def above(least: int) -> list[cluster.PartitionRow]:
-        rows = partition_rows(loads.rows_of(frame, loads.large(frame, least)))
+        rows = partition_rows(loads.large(frame, least))
         clock.ended("large", f"{len(rows):,} partitions that shares and bounds follow from")
         return rows
 

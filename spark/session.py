@@ -31,6 +31,8 @@ JAVA_MIN = 17
 PACKAGES = ("pyspark", "pyarrow", "pandas")
 #: What the driver's JVM may have.  Of millions of partitions it holds sums, never rows.
 DRIVER_MEMORY = "2g"
+#: Of one machine: 200, as Spark has it, are mostly empty there.
+LOCAL_SHUFFLES = 8
 #: Our packages that workers import.
 SHIPPED = ("placement", "spark")
 
@@ -116,8 +118,9 @@ def _start(master: str) -> SparkSession:
                .config("spark.sql.session.timeZone", "UTC"))
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.config("spark.driver.host", "127.0.0.1").config(
-            "spark.driver.bindAddress", "127.0.0.1")
+        builder = (builder.config("spark.driver.host", "127.0.0.1")
+                   .config("spark.driver.bindAddress", "127.0.0.1")
+                   .config("spark.sql.shuffle.partitions", LOCAL_SHUFFLES))
     with _logged(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of what PySpark imports
         return builder.getOrCreate()

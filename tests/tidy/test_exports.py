@@ -19,7 +19,7 @@ import pytest
 from tests.tidy import tree
 
 #: Installed only with an extra; a module that needs one of these is skipped without it.
-OPTIONAL = ("pyspark",)
+OPTIONAL = ("pyspark", "pyarrow")
 
 #: Forks one child per module, so that third-party packages are imported once and ours anew.
 ALONE = """
