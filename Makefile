@@ -25,7 +25,7 @@ MAKEFLAGS += --no-print-directory
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
-build: $(VENV)/.built-dev  ## create .venv, install in place with the extras dev, chaos and spark, compile
+build: $(VENV)/.built-dev  ## create .venv, install in place for developers, compile
 
 test: java $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m ruff check .
@@ -111,8 +111,8 @@ machine:
 	  -I"$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')" - 2>/dev/null || \
 	  { echo "The headers of Python or of C are missing. Run: $(APT)" >&2; exit 1; }
 
-# Spark runs on Java 17 or newer.  Debian's is brought where that may be done; where it may not, what
-# needs Java is skipped and says so.
+# Spark runs on Java 17 or newer.  Debian's is brought where that may be done; where it may not, that
+# is said, and what needs Java is skipped and says so.
 JRE := $(if $(filter-out 0,$(shell id -u)),sudo )apt-get install -y default-jre-headless
 java:
 	@major=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | \

@@ -60,15 +60,18 @@ class ColumnBuilder:
         keys, values, headers = self._wanted
         rows, self._rows, self._size = self._rows, [], 0
         times = [row[1] for row in rows]
-        pairs = [pair for row in rows for pair in row[4]]
+        names, fields = [], []
+        for row in rows:
+            names += [name for name, _ in row[4]]
+            fields += [field for _, field in row[4]]
         return Columns(
             len(rows), bytearray(array("q", (row[0] for row in rows)).tobytes()),
             bytearray(array("q", (1000 * (time or 0) for time in times)).tobytes()),
             _bits([time is not None for time in times]) if None in times else None,
             _column([row[2] for row in rows]) if keys else None,
             _column([row[3] for row in rows]) if values else None,
-            HeadersColumn(_ends([len(row[4]) for row in rows]), _column([name for name, _ in pairs]),
-                          _column([value for _, value in pairs])) if headers else None)
+            HeadersColumn(_ends([len(row[4]) for row in rows]), _column(names), _column(fields))
+            if headers else None)
 
 
 def _readable(name: memoryview, value: memoryview | None) -> tuple[bytes, bytes | None]:

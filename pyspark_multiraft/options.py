@@ -31,10 +31,10 @@ READ = ("subscribe", "subscribePattern", "assign", "startingOffsets", "endingOff
         "splitBytes", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss", "columns",
         "includeValue", "includeHeaders", "readPreference", "rack", "pushdown")
 WRITE = ("topic", "mode", "sinkId", "compression", "includeHeaders", "deliveryTimeoutMs")
-#: Of Spark itself: the argument of load() and save(), and what its catalogue says of a table.
-SPARKS_OWN = ("path", "serialization.format", "provider", "location", "comment", "owner", "external",
-              "is_managed_location", "collation")
-#: What stands in OPTIONS(...) of a table comes with this in front, and perhaps without it as well.
+#: Of Spark itself: the argument of load() and save(), and what it wants of every stream.
+SPARKS_OWN = ("path", "serialization.format", "checkpointlocation", "queryname", "outputmode")
+#: What stands in OPTIONS(...) of CREATE TABLE comes with this in front when the table is created,
+#: and not at all when it is read (seen with Spark 4.3).
 OF_TABLE = "option."
 #: What Spark's Kafka source has and this one does not, with the reason.
 ELSEWHERE = {
@@ -116,8 +116,11 @@ class _Texts:
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...], other: tuple[str, ...],
                  side: str):
-        self._values = {name.lower().removeprefix(OF_TABLE): str(value)
-                        for name, value in options.items()}
+        self._values = {name.lower(): str(value) for name, value in options.items()}
+        if any(name.startswith(OF_TABLE) for name in self._values):
+            raise OptionError("Spark does not hand the options of a table on to a Python data "
+                              "source when it is read. Use a view: CREATE TEMPORARY VIEW name "
+                              "USING multiraft OPTIONS (...)")
         proper = {name.lower(): name for name in known}
         for name in self._values:
             if name not in proper and name not in SPARKS_OWN:
@@ -194,6 +197,9 @@ def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """The options of a write.  Raises ``OptionError``."""
     texts = _Texts(options, CONNECTION + WRITE, READ, "writing")
+    if texts.text("mode").lower() == "transactional":
+        raise OptionError("mode=transactional does not exist yet. Use mode=idempotent: every row "
+                          "once, but rows of a batch are seen one after the other.")
     mode = texts.choice("mode", MODES)
     if texts.has("sinkId") and mode == AT_LEAST_ONCE:
         raise OptionError("sinkId names a writer whose batches may be repeated: it goes together "

@@ -100,9 +100,11 @@ class TopicOffsets(NamedTuple):
 StreamOffsets = dict[str, TopicOffsets]
 
 
-def dump_offsets(offsets: StreamOffsets) -> dict:
-    """What Spark keeps as JSON."""
-    return {"version": OFFSETS_VERSION, "topics": {
+def dump_offsets(offsets: StreamOffsets, record_bytes: int = 0) -> dict:
+    """What Spark keeps as JSON.  ``record_bytes``: how large a record was taken to be when a batch
+    that ends here was planned (0 = nobody looked), so that it is cut into the same tasks when it is
+    repeated."""
+    return {"version": OFFSETS_VERSION, "record_bytes": record_bytes, "topics": {
         topic: {"incarnation": found.incarnation,
                 "offsets": {str(partition): offset for partition, offset in found.next}}
         for topic, found in sorted(offsets.items())}}
@@ -110,7 +112,7 @@ def dump_offsets(offsets: StreamOffsets) -> dict:
 
 def load_offsets(stored: dict) -> StreamOffsets:
     """The other way round.  Raises ``SourceError`` for what this release cannot read."""
-    version = stored.get("version") if isinstance(stored, dict) else None
+    version = stored.get("version")
     if version != OFFSETS_VERSION:
         raise SourceError(f"the checkpoint has offsets of version {version!r}, this release reads "
                           f"{OFFSETS_VERSION}. Use the release that wrote it, or begin with a new "

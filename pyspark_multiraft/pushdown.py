@@ -1,9 +1,9 @@
 """Filters of a query that say which offsets it needs at all.
 
 Contract.  What ``take`` does not give back is fulfilled by every row that is read.  Filters on
-topic, partition and offset are exact.  Those on time narrow what is read and are given back, because
-times of records do not rise with their offsets: everything before the first record at or after the
-lower bound is left out, and nothing at the end.
+topic, partition and offset are exact.  Those on time narrow what is read and are given back,
+because times of records do not rise with their offsets: everything before the first record at or
+after the lower bound is left out, and nothing at the end.
 """
 
 from __future__ import annotations

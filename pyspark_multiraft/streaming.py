@@ -7,7 +7,9 @@ something new gets a part of it, so that none waits behind a busy one.
 
 Theory.  Spark keeps one process per query for the driver's side, and asks it for the latest offset
 once per batch: one client lives as long as the query, and each look costs a few requests for
-thousands of partitions.  With ``availableNow`` the end is fixed when the query starts.
+thousands of partitions.  With ``availableNow`` the end is fixed when the query starts.  A batch
+that is repeated is cut into the same tasks: what decides that is in its offsets, so that a sink
+that knows tasks again (``writing.py``) sees the same rows in each.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 
 from multiraft.client.blocking import Client
 from multiraft.client.ranges import Range
-from pyspark_multiraft import planning
+from pyspark_multiraft import planning, splits
 from pyspark_multiraft.failures import SourceError, explained
 from pyspark_multiraft.options import ReadOptions
 from pyspark_multiraft.planning import Partition
@@ -78,7 +80,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             kept = _offsets_by_key(begun)
             found = _grouped(parts, lambda part: reached.get(
                 (part.topic, part.number), kept.get((part.topic, part.number), 0)))
-            return dump_offsets(found)
+            return start if found == begun else dump_offsets(found, self._record_bytes(ranges))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say of a batch.  With both limits the rows are Spark's to know, and the
@@ -106,8 +108,10 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             by_key = {(part.topic, part.number): part for part in self._partitions()}
             ranges = [self._planned(by_key.get(key), key, first, last, begun, ended)
                       for key, (first, last) in sorted(_between(begun, ended).items())]
-            tasks = planning.tasks_of(self._open(), self._options,
-                                      [part for part in ranges if part is not None])
+            record_bytes = end["record_bytes"] or planning.RECORD_BYTES_GUESS
+            tasks = splits.split([part for part in ranges if part is not None],
+                                 lambda part: part.count * record_bytes,
+                                 self._options.split_bytes, self._options.min_partitions)
             return [InputPartition(task) for task in tasks]
 
     def stop(self) -> None:
@@ -184,6 +188,12 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 by_size = max(1, int(total * size / all_bytes))
                 rows = min(rows, by_size) if rows else by_size
         return shared_out(ranges, rows) if rows and rows < total else list(ranges)
+
+    def _record_bytes(self, ranges: Sequence[Range]) -> int:
+        """What a record of these takes, about."""
+        records = sum(part.count for part in ranges)
+        size = sum(map(planning.sizes(self._open(), ranges), ranges))
+        return max(1, round(size / records)) if records else 0
 
     def _planned(self, part: Partition | None, key: Key, first: int, last: int,
                  begun: StreamOffsets, ended: StreamOffsets) -> Range | None:

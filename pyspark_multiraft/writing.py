@@ -7,10 +7,10 @@ stays.
 
 *at-least-once*: a task that is run again appends its rows again.
 *idempotent*: it appends what is missing.  A task's batches carry sequences under a producer id made
-of the sink's name and the task's number, with the number of Spark's batch as epoch; the leader knows
-a batch again and answers with its first offset.  So the same rows have to come in the same order to
-the same task: Spark repeats a stream's batch with the same offsets and the same number of shuffle
-partitions, and the rest (no rand(), no changing lookups) is up to the query.
+of the sink's name and the task's number, with the number of Spark's batch as epoch; the leader
+knows a batch again and answers with its first offset.  So the same rows have to come in the same
+order to the same task: Spark repeats a stream's batch with the same offsets and the same number of
+shuffle partitions, and the rest (no rand(), no changing lookups) is up to the query.
 
 Theory.  A leader remembers the last five batches of a producer id per partition; a task that has
 more uses several ids, one after the other, each for so many bytes that these cannot be more than
@@ -76,7 +76,7 @@ class Written(WriterCommitMessage):
         self.records = records
 
 
-class _Attempt(NamedTuple):
+class Attempt(NamedTuple):
     """Who writes: the sink, the task's number, the number of Spark's batch."""
 
     sink: str
@@ -129,7 +129,7 @@ class MultiRaftWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Append the rows of one task."""
         context = TaskContext.get()
-        attempt = _Attempt(self._sink, context.partitionId(), 0)
+        attempt = Attempt(self._sink, context.partitionId(), 0)
         return write_task(self._options, attempt, iterator)
 
 
@@ -148,12 +148,12 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
             raise SourceError("this Spark does not tell which batch of which query is written, so "
                               "mode=idempotent cannot know a repeated one. Use a Spark of version "
                               "4.2 or later, or mode=at-least-once.")
-        attempt = _Attempt(self._options.sink_id or query or "", context.partitionId(),
+        attempt = Attempt(self._options.sink_id or query or "", context.partitionId(),
                            int(batch or 0))
         return write_task(self._options, attempt, iterator)
 
 
-def write_task(options: WriteOptions, attempt: _Attempt,
+def write_task(options: WriteOptions, attempt: Attempt,
                batches: Iterator[pa.RecordBatch]) -> Written:
     """Append all rows and wait until they are acknowledged."""
     with explained(options.connection.servers), planning.open_client(options.connection) as client:
@@ -173,7 +173,7 @@ def write_task(options: WriteOptions, attempt: _Attempt,
 class _Plain:
     """At least once: whatever is sent goes wherever it fits."""
 
-    def __init__(self, client: Client, options: WriteOptions, attempt: _Attempt):
+    def __init__(self, client: Client, options: WriteOptions, attempt: Attempt):
         self.records = 0
         self._client = client
         self._options = options
@@ -203,7 +203,7 @@ class _Plain:
 class _Identified(_Plain):
     """Once, however often the task is run."""
 
-    def __init__(self, client: Client, options: WriteOptions, attempt: _Attempt):
+    def __init__(self, client: Client, options: WriteOptions, attempt: Attempt):
         self._attempt = attempt
         self._chunk = 0
         self._sent_bytes = 0

@@ -212,7 +212,8 @@ class ConsumerState:
     @property
     def finished(self) -> bool:
         """Everything up to the end was taken (only with ``until_end`` or ``end_offset``)."""
-        return ((self._until_end or self._end_offset is not None) and not self._batches and self._readers is not None
+        return ((self._until_end or self._end_offset is not None)
+                and not self._batches and self._readers is not None
                 and all(reader.at_end for reader in self._readers))
 
     def position(self, partition: int) -> int | None:

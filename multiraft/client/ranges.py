@@ -3,7 +3,7 @@
     with Client(servers) as client:
         known = offset_ranges(client, ["flights", "delays"])
         ranges = [Range("flights", 0, 0, 100, 200)]
-        for batch in read_ranges(client, ranges):
+        for part, batch in read_ranges(client, ranges):
             ...
 
 Contract.  A range is read from its start to its end and yields the same records whenever it is
@@ -80,11 +80,12 @@ def bytes_per_record(client: Client, ranges: Sequence[Range]) -> dict[Range, flo
 
 
 def read_ranges(client: Client, ranges: Sequence[Range],
-                settings: ConsumerSettings = ConsumerSettings(), at_once: int = AT_ONCE,
+                settings: ConsumerSettings | None = None, at_once: int = AT_ONCE,
                 on_loss: Callable[[DataLost], None] | None = None,
                 ) -> Iterator[tuple[Range, FetchedBatch]]:
     """The batches of each range.  Raises ``DataLost``, unless ``on_loss`` takes it: then reading
     goes on with what is left; and what consuming raises."""
+    settings = settings or ConsumerSettings()
     waiting = iter(ranges)
     opened: dict[ConsumerState, Range] = {}
     try:

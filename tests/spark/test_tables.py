@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 import subprocess
 import sys
 
 import pytest
 
 from multiraft.client.blocking import Client, Record
+from tests.spark.records import BEGIN_MS, append, row
 
 COLUMNS = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp",
            "key": "binary", "value": "binary"}
 MORE_COLUMNS = {**COLUMNS, "headers": "array<struct<key:string,value:binary>>", "epoch": "int"}
-BEGIN_MS = 1_700_000_000_000
-
-
-def record(topic: str, at: int, partitions: int = 3) -> Record:
-    """The at-th record of a topic: to each partition in turn, a second apart, two of three with a
-    key."""
-    return Record(topic, b"value %d" % at, b"key" if at % 3 else None, at % partitions,
-                  BEGIN_MS + 1000 * at, (("n", b"%d" % at),))
-
-
-def row(each: Record, at: int, partitions: int = 3) -> tuple:
-    """What a table says of it."""
-    when = datetime.datetime.fromtimestamp(each.timestamp_ms / 1000, datetime.timezone.utc)
-    return (each.topic, each.partition, at // partitions, when.replace(tzinfo=None), each.key,
-            each.value)
-
-
-def append(servers, topic: str, first: int, end: int, partitions: int = 3) -> list[Record]:
-    """Records ``first``..``end`` - 1, in small batches; creates the topic for record 0."""
-    records = [record(topic, at, partitions) for at in range(first, end)]
-    with Client(list(servers)) as client:
-        if first == 0:
-            client.create_topic(topic, partitions)
-        with client.producer(batch_bytes=300) as producer:
-            producer.send_many(topic, records)
-    return records
-
-
 def table(spark, servers, **options):
     return (spark.read.format("multiraft").option("servers", ",".join(servers))
             .options(**options).load())
@@ -105,14 +77,16 @@ def test_columns_are_chosen_by_options(spark, servers, numbers):
 
 
 def test_sql_finds_the_source(spark, servers, numbers):
-    spark.sql("CREATE TABLE numbers_table USING multiraft OPTIONS "
-              f"(servers '{servers[0]}', subscribe 'numbers')")
+    options = f"USING multiraft OPTIONS (servers '{servers[0]}', subscribe 'numbers')"
+    spark.sql(f"CREATE TEMPORARY VIEW numbers_table {options}")
     try:
         found = spark.sql("SELECT partition, count(*) AS n, max(offset) AS last "
                           "FROM numbers_table GROUP BY partition ORDER BY partition").collect()
         assert [tuple(each) for each in found] == [(0, 100, 99), (1, 100, 99), (2, 100, 99)]
     finally:
-        spark.sql("DROP TABLE numbers_table")
+        spark.sql("DROP VIEW numbers_table")
+    assert "CREATE TEMPORARY VIEW" in message_of(
+        lambda: spark.sql(f"CREATE TABLE numbers_kept {options}"))
 
 
 @pytest.mark.parametrize(("options", "expected"), [
@@ -237,6 +211,50 @@ def test_a_topic_that_was_created_again_is_not_the_one_that_was_planned(spark, f
         client.delete_topic("again")
     append(cluster.servers(), "again", 0, 30)
     assert "deleted and created again" in message_of(frame.collect)
+
+
+def read_stream(spark, servers, **options):
+    return (spark.readStream.format("multiraft").option("servers", ",".join(servers))
+            .options(**{"startingOffsets": "earliest", **options}).load())
+
+
+def test_a_stream_copies_a_topic_and_a_repeated_batch_is_seen_once(spark, servers, tmp_path):
+    append(servers, "source", 0, 300)
+    with Client(list(servers)) as client:
+        client.create_topic("copy", 2)
+
+    def copy() -> None:
+        query = (read_stream(spark, servers, subscribe="source", maxOffsetsPerTrigger="200")
+                 .select("key", "value").writeStream.format("multiraft")
+                 .options(servers=servers[0], topic="copy", mode="idempotent",
+                          checkpointLocation=str(tmp_path))
+                 .trigger(availableNow=True).start())
+        query.awaitTermination()
+
+    copy()
+    copied = rows_in(table(spark, servers, subscribe="copy").select("key", "value"))
+    assert copied == rows_in(table(spark, servers, subscribe="source").select("key", "value"))
+    last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink()  # as if the driver had died after the sink had everything
+    append(servers, "source", 300, 330)
+    copy()
+    assert rows_in(table(spark, servers, subscribe="copy").select("key", "value")) == rows_in(
+        table(spark, servers, subscribe="source").select("key", "value"))
+
+
+def test_a_batch_is_written_and_read_back(spark, servers):
+    with Client(list(servers)) as client:
+        client.create_topic("written", 3)
+    frame = spark.range(500).selectExpr("cast(id as string) as value", "cast(id % 7 as string) key")
+    writer = frame.write.format("multiraft").options(servers=servers[0], topic="written")
+    writer.mode("append").save()
+    found = table(spark, servers, subscribe="written").selectExpr(
+        "count(*)", "count(distinct value)", "count(distinct key)").collect()
+    assert [tuple(each) for each in found] == [(500, 500, 7)]
+    assert "cannot be overwritten" in message_of(lambda: writer.mode("overwrite").save())
+    assert "topic 'missing' does not exist" in message_of(
+        lambda: writer.option("topic", "missing").mode("append").save())
 
 
 def test_a_session_that_never_reads_topics_imports_little():
