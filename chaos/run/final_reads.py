@@ -2,12 +2,16 @@
 
 Contract.  ``read_everything`` finds out which topics exist, asks the leader of each partition where
 it certainly ends, and reads it from the log start to that end on each node that has a replica,
-through connections that did nothing before; then once through the product's consumer.  All of it is
-in the history, marked ``final``.  A replica that does not come so far in ``CATCH_UP_S`` is an
-anomaly: nothing is broken any more.  A client that crashes ends the reads of its partition only.
+through connections that did nothing before; then once through the product's consumer.  A node that
+has a replica of some of the groups that a partition was in is asked for its part.  All of it is in
+the history, marked ``final``.  A replica that does not come so far in ``CATCH_UP_S`` is an anomaly:
+nothing is broken any more.  A client that crashes ends the reads of its partition only.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import trio
 
@@ -19,6 +23,7 @@ from chaos.workloads.records import next_offset, runs_of
 from chaos.workloads.session import Sessions
 from chaos.workloads.setting import Place, Setting, places_of
 from multiraft.errors import MultiRaftError
+from multiraft.wire.placements import LinkRow
 
 CATCH_UP_S = 60.0
 RETRY_S = 0.2
@@ -69,12 +74,15 @@ async def read_partition(setting: Setting, leadership: Leadership, place: Place)
     end = await certain_end(setting, place)
     if end is None:
         return [_behind(setting, place, "its end could not be learned from a leader")]
+    links = await settled_links(setting, place)
+    if links is None:
+        return [_behind(setting, place, "its switch to another group has not ended")]
     anomalies = []
-    for node in leadership.members.get(place.group) or tuple(setting.nodes()):
-        reached = await read_replica(setting, place, node, end)
-        if reached < end:
-            anomalies.append(_behind(setting, place, f"node {node} serves it up to offset "
-                                     f"{reached}, and its end is {end}"))
+    for part in parts_of(links, end, leadership.members, setting.nodes()):
+        reached = await read_replica(setting, place, part)
+        if reached < part.end:
+            anomalies.append(_behind(setting, place, f"node {part.node} serves it up to offset "
+                                     f"{reached}, and its end there is {part.end}"))
     if end:
         await consume(setting, place, end)
     return anomalies
@@ -101,9 +109,49 @@ async def certain_end(setting: Setting, place: Place) -> int | None:
     return None
 
 
-async def read_replica(setting: Setting, place: Place, node: int, end: int) -> int:
-    """Read one replica from the start; the offset that was reached."""
-    process, offset = setting.recorder.process(), 0
+async def settled_links(setting: Setting, place: Place) -> tuple[LinkRow, ...] | None:
+    """In which groups the partition was and is; None = it is being switched all the time."""
+    with trio.move_on_after(CATCH_UP_S):
+        async with setting.client() as client:
+            while True:
+                try:
+                    row = (await client.explain_placement(place.topic))[place.partition]
+                except MultiRaftError:
+                    row = None
+                if row is not None and not row.switch_epoch:
+                    return row.links
+                await trio.sleep(RETRY_S)
+    return None
+
+
+class Part(NamedTuple):
+    """Offsets of a partition that a node has to serve."""
+
+    node: int
+    first: int
+    end: int
+
+
+def parts_of(links: Sequence[LinkRow], end: int, members: Mapping[int, Collection[int]],
+             nodes: Collection[int]) -> list[Part]:
+    """What each node serves of a partition with these links: neighbouring ones together, and at
+    least the empty rest behind the last one's end.  Of a group of which nobody said who its members
+    are every one of ``nodes`` is asked."""
+    parts: dict[int, list[Part]] = {}
+    ends = [link.start_offset for link in links[1:]] + [end]
+    for link, until in zip(links, ends):
+        for node in members.get(link.group) or nodes:
+            known = parts.setdefault(node, [])
+            if known and known[-1].end == link.start_offset:
+                known[-1] = known[-1]._replace(end=until)
+            else:
+                known.append(Part(node, link.start_offset, until))
+    return [part for node in sorted(parts) for part in parts[node]]
+
+
+async def read_replica(setting: Setting, place: Place, part: Part) -> int:
+    """Read what one replica has; the offset that was reached."""
+    process, offset, node, end = setting.recorder.process(), part.first, part.node, part.end
     async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
             while True:

@@ -226,6 +226,8 @@ class World:
             self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self.topics.unsettled(live),
                         lambda: f"topics: {self.topics.unsettled(live)}")
             self.topics.settled(live)
+            # A plan may take its time, as its throttle is; what follows has the same as without.
+            deadline_ms = max(deadline_ms, self.queue.now_ms + CONVERGE_MS)
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"{self.workload.open_appends} appends are never acknowledged: "
                             f"{self.workload.open_summary()}")

@@ -132,6 +132,13 @@ class GroupIndex:
         """Whether the log has that entry, readable or not.  O(log n)."""
         return self.first_index <= index <= self.last_index and self.term(index) == term
 
+    def contradicted_by(self, index: int, term: int) -> int:
+        """The lowest of our indexes that cannot stand before such an entry, which was written after
+        all of them: they were dropped.  One behind the last if all can.  O(log elections)."""
+        run = bisect_right(self._run_terms, term)
+        later = self._run_starts[run] if run < len(self._run_starts) else self.last_index + 1
+        return min(index, later)
+
     def extend(self, later: GroupIndex) -> None:
         """Join the entries that follow ours.  O(len(later))."""
         assert later.first_index == self.last_index + 1, (

@@ -29,8 +29,8 @@ def question_before(log: GroupLog, hole: int, applied: int, copies: Mapping[int,
     from a copy, where they stood.
 
     In question is the last entry before the hole, unless it is the log's last, of which the
-    leader's next append tells; and those that no append may replace, because something is known to
-    be committed at their index.  O(entries behind the hole).
+    leader's next append tells; and the last one that is applied, which no append may replace.
+    O(entries behind the hole).
     """
     at = _last_before(log, hole, first_places)
     if not at or _is_followed(log, at):
@@ -40,10 +40,10 @@ def question_before(log: GroupLog, hole: int, applied: int, copies: Mapping[int,
         at -= 1
     if at < log.index.first_index or log.index.position(at) > hole:
         return
-    committed = max(applied, log.commit)
-    for index in range(max(log.index.first_index, min(applied, at)), min(at, committed) + 1):
-        if log.index.position(index) < hole:
-            log.question(index)
+    log.commit = min(log.commit, applied)  # it comes from the leader again
+    base = min(applied, at)
+    if base >= log.index.first_index and log.index.position(base) < hole:
+        log.question(base)
     if at < log.index.last_index:
         log.question(at)
 

@@ -488,21 +488,20 @@ class _Recovery:
 
     def _extend(self, segment: Segment, log: GroupLog, run: GroupRun,
                 tail_entries: list[Entry]) -> None:
-        index, last = run.index, log.index.last_index
+        index = run.index
         first_term = index.term(index.first_index)
+        first_gone = log.index.contradicted_by(index.first_index, first_term)
+        if first_gone < log.index.first_index or first_term < log.index.prev_term:
+            self._note_log(segment, log, f"index {index.first_index}, term {first_term} where the "
+                           f"log begins with index {log.index.first_index}")
+            return
+        self._drop(log, first_gone, tail_entries)  # if there is any, the record of that is lost
+        last = log.index.last_index
         if index.first_index > last + 1 and first_term == log.index.last_term:
             log.missing.update(dict.fromkeys(range(last + 1, index.first_index), NOWHERE))
             log.index.fill(index.first_index)
-            last = log.index.last_index
-        elif index.first_index > last + 1 and first_term > log.index.last_term:
+        elif index.first_index > last + 1:
             log.lose(index.first_index)
-            last = log.index.last_index
-        if index.first_index != last + 1 or first_term < log.index.last_term:
-            self._note_log(segment, log, f"index {index.first_index}, term {first_term} after "
-                           f"index {last}, term {log.index.last_term}")
-            if index.first_index <= last:  # they were written behind a drop, which is lost
-                self._drop(log, index.first_index, tail_entries)
-            return
         log.index.extend(index)
         log.missing.update(run.missing)
         log.unsure.update(run.unsure)

@@ -6,11 +6,12 @@ Doing nothing, twice or too late is safe.  ``submit`` takes a staged write to th
 
 Theory.  Missing entries are asked for by (index, term) from any member that has them, not only from
 the leader: with the damage of every replica in another place (helix) there may be none.  An entry
-that a leader does not have was never committed, and is given up; one that it has compacted is given
-up as well, with all that comes after it: its snapshot brings it.  Then the tail is moved over what
-was repaired.  A replica that may have lost more than it can name then follows its leader until it
-is cleared (``multiraft.doubt``).  Last, the store writes that the damage is settled, and consensus
-takes the replica back (docs/decisions/0009).
+that a leader does not have was never committed, and is given up, or it was dropped in a hole of the
+lane (``lost_drops.py``).  One that the leader has compacted is forgotten where it is applied, else
+given up with all that comes after it: the leader's snapshot brings it.  Then the tail is moved over
+what was repaired.  A replica that may have lost more than it can name then follows its leader until
+it is cleared (``multiraft.doubt``).  Last, the store writes that the damage is settled, and
+consensus takes the replica back (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -172,21 +173,28 @@ class Repairer:
             self._writing.add(group)
             self._submit(staged)
             return
-        absent = [index for index, term in answer.absent
-                  if index in log.missing and log.index.holds(index, term)]
-        gone = absent + [index for index, _ in answer.compacted if index in log.missing]
-        if answer.leads and gone:
-            self._give_up(group, gone, absent)
+        if answer.leads:
+            absent = [index for index, term in answer.absent
+                      if index in log.missing and log.index.holds(index, term)]
+            compacted = [index for index, _ in answer.compacted if index in log.missing]
+            self._give_up(group, absent, compacted)
 
-    def _give_up(self, group: int, gone: Sequence[int], absent: Sequence[int]) -> None:
+    def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """What the leader does not hold, or not any more."""
-        if self._core.may_forget(group, min(gone)):
-            self._store.repair.expect_clearance(group)
-            self._core.forget(group, min(gone))
+        repair, core = self._store.repair, self._core
+        gone = [*absent, *compacted]
+        if gone and core.may_forget(group, min(gone)):
+            repair.expect_clearance(group)
+            core.forget(group, min(gone))
             return
+        applied = core.status(group).applied_index
+        needless = max((index for index in compacted if index <= applied), default=0)
+        if needless:  # it is applied, and whoever lacks it gets a state
+            repair.expect_clearance(group)  # its term is perhaps not known, and was it the last?
+            core.compacted(group, needless + 1)
         for index in absent:
-            if index <= self._core.status(group).commit:
-                self._store.repair.disown(group, index)
+            if index <= core.status(group).commit:
+                repair.disown(group, index)
 
     def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
         """What ``Extend`` asked for was read."""

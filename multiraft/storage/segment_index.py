@@ -110,32 +110,39 @@ class GroupRun:
     def add(self, entry: Entry, position: int, size: int, applied: int) -> None:
         """The next entry of the group in lane order.
 
-        Where entries are missing between two of the same term, that is what they were of: whoever
-        has both got them from the leader of that term, and its log holds nothing else between
-        (Log Matching, paper 5.3).  Where the terms differ, theirs is unknown for now."""
-        index = self.index
+        What cannot stand before it was dropped, and the record of the drop is lost
+        (``lost_drops.py``).  Where entries are missing between two of the same term, that is what
+        they were of: whoever has both got them from the leader of that term, and its log holds
+        nothing else between (Log Matching, paper 5.3).  Where the terms differ, theirs is unknown
+        for now."""
         if self.broken:
             return
+        self._drop_before(entry)
+        index = self.index
         if index is None:
             index = self.index = GroupIndex(entry.index)
-        elif entry.index > index.last_index + 1 and entry.term >= index.last_term:
+        elif entry.index > index.last_index + 1:
             lost = range(index.last_index + 1, entry.index)
             self.missing.update(dict.fromkeys(lost, NOWHERE))
             if entry.term != index.last_term:
                 self.unsure.update(lost)
             index.fill(entry.index)
-        elif entry.index != index.last_index + 1 or entry.term < index.last_term:
-            why = (f"index {entry.index}, term {entry.term} after index "
-                   f"{index.last_index}, term {index.last_term}")
-            if entry.index <= index.last_index:
-                self.drop(entry.index)  # it was written behind a drop, which is lost
-            self.broken = why
-            return
         index.append(entry.index, entry.term, position, size)
         if entry.kind == EntryKind.DATA:
             self.note_batch(entry.partition, entry.base_offset, entry.index, entry.batch)
         if entry.index > applied:
             self.tail_entries.append(entry)
+
+    def _drop_before(self, entry: Entry) -> None:
+        if self.index is None:
+            return
+        first_gone = self.index.contradicted_by(entry.index, entry.term)
+        if first_gone <= self.index.last_index:
+            is_all = first_gone <= self.index.first_index
+            self.drop(first_gone)
+            if is_all:  # where it goes on is for the segments before to say
+                self.cut_from = min(self.cut_from or first_gone, first_gone)
+                self.index = None
 
     def note_batch(self, partition: int, base_offset: int, index: int, batch: BatchInfo) -> None:
         """A batch of the run, in its partition's index."""
@@ -145,16 +152,12 @@ class GroupRun:
         known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
     def drop(self, first_gone: int) -> None:
-        """A suffix drop in lane order.  What is appended behind it follows again, unless it lies
-        behind what did not follow: a later entry was there then."""
+        """A suffix drop in lane order."""
         if self.index is None or first_gone < self.index.first_index:
-            if not self.broken or first_gone <= (self.cut_from or first_gone):
-                self.broken = ""
             self.cut_from = min(self.cut_from or first_gone, first_gone)
             self.index = None
-        elif first_gone <= self.index.last_index + 1:
+        else:
             self.index.cut(first_gone)
-            self.broken = ""
         for gone in [index for index in self.missing if index >= first_gone]:
             del self.missing[gone]
             self.unsure.discard(gone)

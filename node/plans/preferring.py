@@ -40,7 +40,7 @@ class Preferring:
         self._metadata_log = metadata_log
         self._request_round = request_round
         self._log = log
-        self._up: dict[int, int] = {}  # node -> since when it is up
+        self._up: dict[int, tuple[int, int]] = {}  # node -> (boot epoch, since when it is up in it)
         #: Node that came up lately -> groups that it has led since, of those that prefer it.
         self._led: dict[int, set[int]] = {}
         self.handed_back = 0
@@ -54,11 +54,17 @@ class Preferring:
     def look(self, now_ms: int) -> None:
         """Begin some transfers.  O(nodes); O(preferences) while one has just come up."""
         state = self._metadata_log.state
-        self._up = {node: self._up.get(node, now_ms) for node in state.table.nodes
-                    if self._core.node_state(node) == UP}
-        recent = {node: since_ms for node, since_ms in self._up.items()
+        before, self._up = self._up, {}
+        for node in state.table.nodes:
+            if self._core.node_state(node) == UP:
+                # A restart may be over within one look: only the epoch tells of it.
+                life = self._core.heard_epoch(node)
+                known = before.get(node, (0, 0))
+                self._up[node] = known if known[0] == life else (life, now_ms)
+        recent = {node: since_ms for node, (_, since_ms) in self._up.items()
                   if now_ms - since_ms < WINDOW_MS and node != self._core.node}
-        self._led = {node: self._led.get(node, set()) for node in recent}
+        self._led = {node: self._led.get(node, set()) if self._up[node] == before.get(node)
+                     else set() for node in recent}
         if not recent:
             return
         back = {node for node, since_ms in recent.items()

@@ -22,6 +22,7 @@ from chaos.run.crashes import Crashes
 from chaos.run.parameters import Folder, Parameters
 from chaos.run.topics import SetupFailed
 from chaos.workloads.setting import Place, Setting
+from multiraft.wire.placements import LinkRow
 
 TAKES_THE_MACHINE = True
 
@@ -231,3 +232,12 @@ def test_a_folder_that_cannot_be_written_is_no_anomaly(backend, monkeypatch, tmp
     assert said.exit_code == command.NOT_HERE, said.output
     assert "No space left on device" in said.output
     assert "close" in backend.asked
+
+
+def test_a_node_is_asked_for_what_it_has_of_a_partition_that_was_switched():
+    """Node 1 has left the partition's second group: what was appended there is not its to serve."""
+    links = [LinkRow(1, 5, 0), LinkRow(2, 6, 100), LinkRow(3, 7, 250)]
+    members = {5: (1, 2), 6: (2, 3), 7: (1, 2)}
+    assert final_reads.parts_of(links, 400, members, (1, 2, 3)) == [
+        (1, 0, 100), (1, 250, 400), (2, 0, 400), (3, 100, 250)]
+    assert final_reads.parts_of(links[:1], 0, {}, (1, 2)) == [(1, 0, 0), (2, 0, 0)]

@@ -281,15 +281,20 @@ class Core:
         self.quarantined: list[int] = []
         self.forgotten: list[tuple[int, int]] = []
         self.first_index = 1
+        self.applied_index = 0
 
     def groups(self):
         return tuple(self._groups)
+
+    def compacted(self, group: int, first_index: int) -> None:
+        self.first_index = first_index
 
     def status(self, group: int):
         class Status:
             configuration = self._groups[group]
             leader = self._leader
             first_index = self.first_index
+            applied_index = commit = self.applied_index
         return Status
 
     def quarantine(self, group: int, why: str) -> None:
@@ -297,10 +302,16 @@ class Core:
         self.quarantined.append(group)
 
     def may_forget(self, group: int, first_gone: int) -> bool:
-        return first_gone > 0
+        return first_gone > self.applied_index
 
     def forget(self, group: int, first_gone: int) -> None:
         self.forgotten.append((group, first_gone))
+
+    def is_cleared(self, group: int) -> bool:
+        return False
+
+    def is_following(self, group: int) -> bool:
+        return True
 
     def terms_known(self, group: int, runs) -> None:
         assert group in self._groups, f"group {group} is not here"
@@ -359,6 +370,22 @@ def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
     repairer.answered(Answer(2, 1, (), (), True, wanted))
     assert core.forgotten == [(2, 3)]
     assert store._logs[2].doubtful, "it may not be counted before the leader clears it"
+
+
+def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
+    """The state stands for it here, too."""
+    disk, _, _ = small_lane()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.repair.damaged(2, 3, "found by the scrub")
+    core = Core({1: VOTERS, 2: VOTERS})
+    core.applied_index = 3
+    written = []
+    repairer = Repairer(1, store, core, written.append)
+    repairer.answered(Answer(2, 1, (), (), True, store.repair.wanted(2, 8)))
+    assert not core.forgotten and core.first_index == 4
+    assert repairer.step(2) is None and not store.repair.quarantined(2).missing
+    assert len(written) == 1, "nobody needs what stood there"
+    assert store._logs[2].doubtful, "the term of its last entry is perhaps another one"
 
 
 def test_a_peer_tells_what_it_has_compacted():

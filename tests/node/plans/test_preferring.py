@@ -19,6 +19,7 @@ class Core:
 
     def __init__(self):
         self.up = {1, 2}
+        self.epoch = 1  # of node 2
         self.full = set()
         self.handed = []
         self.member = SimpleNamespace(node=2, state="replicate", match=100)
@@ -27,6 +28,9 @@ class Core:
 
     def node_state(self, node):
         return "up" if node in self.up else "down"
+
+    def heard_epoch(self, node):
+        return self.epoch if node == 2 else 1
 
     def is_known_full(self, node):
         return node in self.full
@@ -88,6 +92,18 @@ def test_what_is_handed_over_by_hand_stays_until_the_node_returns(core, made):
     made.look(WINDOW_MS + 11_000)
     made.look(WINDOW_MS + 11_000 + CALM_MS)
     assert core.handed
+
+
+def test_a_restart_between_two_looks_is_a_return(core, made):
+    """It takes less than a second where little is in the log (seen in a test run)."""
+    made.look(0)
+    core.handed[:] = range(1, 11)
+    made.look(1_000)
+    core.epoch = 2
+    core.handed.clear()
+    made.look(2_000)
+    made.look(2_000 + CALM_MS)
+    assert len(core.handed) == AT_ONCE
 
 
 def test_a_node_that_was_up_when_a_plan_preferred_it_has_not_come_back(core, made):
