@@ -1,8 +1,8 @@
 """`multiraft metrics`: what the cluster knows of its loads, as a snapshot in Parquet.
 
-Contract.  `export` asks every node, over one window, as `rebalance plan` does, and writes what
-they say of nodes, groups and *all* partitions; it changes nothing.  The tables are those of
-``spark.schema``.  Arrow is imported when it is used.
+Contract.  `export` asks every node, over one window, as `rebalance plan` does, and writes what they
+say of nodes, groups and all partitions that hold anything; it changes nothing.  The tables are
+those of ``spark.schema``.  Arrow is imported when it is used.
 """
 
 from __future__ import annotations

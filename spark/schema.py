@@ -49,7 +49,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("exceptions", INT, "fill of the table of chains"),
         Column("window_ms", INT, "length of a window"),
         Column("windows", INT, "number of windows"),
-        Column("partitions", LONG, "partitions that the metadata know"),
+        Column("partitions", LONG, "partitions whose loads should be here"),
     ),
     NODES: (
         Column("snapshot_id", LONG, ""),

@@ -207,3 +207,26 @@ def test_the_command_tells_in_a_sentence_what_is_wrong_with_the_snapshot(spark, 
     assert done.exit_code == 1
     assert "there is no snapshot" in done.output and "metrics export" in done.output
     assert Path(tmp_path / "nowhere").exists() is False
+
+
+def test_a_running_cluster_is_exported_and_planned_for(spark, world, tmp_path):
+    """A topic of a real node; with one node there is nothing to do, and that is said."""
+    servers = ["--servers", ",".join(world.addresses)]
+    with world.client() as client:
+        client.create_topic("planned", 1)
+    done = CliRunner().invoke(cli, [*servers, "produce", "planned"], input="one\ntwo\n")
+    assert not done.exit_code, done.output
+    out = str(tmp_path / "out")
+    done = CliRunner().invoke(cli, [*servers, "metrics", "export", "--output", out, "--window",
+                                    "0.2"])
+    assert not done.exit_code, done.output
+    rows = pq.read_table(f"{out}/partitions.parquet").to_pylist()
+    assert ("planned", 0) in {(row["topic"], row["partition"]) for row in rows}
+    small = tables.read(out)
+    assert [row["measured_ms"] == small.head.taken_ms for row in small.nodes] == [True]
+    assert len(small.groups) == small.head.pool_size + 1
+    done = CliRunner().invoke(cli, [*servers, "rebalance", "plan", "--engine", "spark", "--window",
+                                    "0.2", "--report", str(tmp_path / "report")])
+    assert done.exit_code == 2 and "Nothing to do" in done.output, done.output
+    assert "Everything that should have moved does." in (
+        tmp_path / "report" / plan_report.PAGE).read_text()
