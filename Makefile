@@ -111,8 +111,8 @@ machine:
 	  -I"$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')" - 2>/dev/null || \
 	  { echo "The headers of Python or of C are missing. Run: $(APT)" >&2; exit 1; }
 
-# Spark runs on Java 17 or newer.  Debian's is brought where that may be done; where not, that
-# is said, and what needs Java is skipped and says so.
+# Spark runs on Java 17 or newer.  Debian's is brought where that may be done; where it may not, a
+# line says so, and what needs Java is skipped.
 JRE := $(if $(filter-out 0,$(shell id -u)),sudo )apt-get install -y default-jre-headless
 java:
 	@major=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | \
