@@ -26,7 +26,7 @@ BRING_JAVA = "apt-get install -y default-jre-headless"
 def java_major() -> int:
     """The version of the Java that Spark would start; 0 = there is none."""
     home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
     if not java:
         return 0
     done = subprocess.run([java, "-version"], capture_output=True, text=True)
