@@ -126,10 +126,15 @@ def draw(made: Plan, path: Path) -> None:
     note(f"Drawn: {path}")
 
 
+def can_draw() -> bool:
+    """Is the library there that draws?"""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def write(made: Plan, path: Path) -> None:
     """Write the picture.  Raises ``CommandFailed`` without the library that draws, and when the
     file cannot be written."""
-    if importlib.util.find_spec("matplotlib") is None:
+    if not can_draw():
         raise CommandFailed("pictures are drawn by matplotlib, which is not installed.",
                             "pip install 'multiraft[pictures]'")
     from admin_cli import plan_picture

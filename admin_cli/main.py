@@ -34,6 +34,7 @@ COMMANDS = {
     "group": ("admin_cli.groups:group", "The Raft groups: who leads, who the members are."),
     "rebalance": ("admin_cli.rebalance:rebalance",
                   "Plans that move leaders, partitions and replicas."),
+    "metrics": ("admin_cli.metrics:metrics", "Loads of the cluster as tables in Parquet."),
     "placement": ("admin_cli.placements:placement", "Where partitions are, and why; switch one."),
     "node": ("admin_cli.nodes:node", "The nodes of a cluster; run one."),
     "completion": ("admin_cli.completion:completion", "Shell completion for bash, zsh and fish."),

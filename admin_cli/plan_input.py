@@ -13,7 +13,8 @@ caller says so (``--scope repair``): a node that restarts is not.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from admin_cli.failures import CommandFailed
@@ -27,15 +28,21 @@ LOADS_TIMEOUT_MS = 5_000
 #: A node that is not heard of for less is late, not down, in seconds; and how often is looked.
 LATE_S = 3.0
 LOOK_S = 0.5
+#: To keep the partitions of all groups.
+EVERY_GROUP = range(1, 1 << 31)
 #: Rates are taken over this by default, in seconds: some batches of most producers.
 WINDOW_S = 2.0
 
 
 class Gathered(NamedTuple):
-    """A snapshot, and what else was heard."""
+    """A snapshot, and what else was heard: the plan under way, nodes that are down, what the data
+    directories of the others have in bytes, and records per second of each partition."""
 
     snapshot: cluster.Snapshot
     active_plan: str
+    down: tuple[int, ...] = ()
+    disk_used: Mapping[int, int] = MappingProxyType({})
+    records: Mapping[int, int] = MappingProxyType({})
 
 
 class _Told(NamedTuple):
@@ -48,7 +55,7 @@ class _Told(NamedTuple):
 
 
 def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
-            keep: Iterable[int] = (), pause: Callable[[float], None] = time.sleep) -> Gathered:
+            keep: Container[int] = (), pause: Callable[[float], None] = time.sleep) -> Gathered:
     """The cluster as it is.  ``dead``: nodes that are down count as lost.  ``keep``: groups whose
     partitions are wanted whatever their load."""
     client.catch_up()
@@ -65,7 +72,7 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
     pause(window_s)
     after = _ask_all(client, addresses)
     groups = _groups(client, facts, before, after)
-    partitions = _partitions(client, addresses, after, groups, {*keep}, window_s, pause)
+    partitions, records = _partitions(client, addresses, after, groups, keep, window_s, pause)
     intents = dict(facts.intents)
     rows = tuple(cluster.NodeRow(
         row.node.id, row.node.rack, row.node.weight,
@@ -74,7 +81,8 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
     return Gathered(cluster.checked(cluster.Snapshot(
         cluster.SNAPSHOT_FORMAT, facts.cluster_id, facts.metadata_version, now_ms, HASH_VERSION,
         facts.hash_seed, facts.pool_size, facts.replication_factor, facts.exceptions, rows,
-        tuple(groups.values()), tuple(partitions))), facts.plan_id)
+        tuple(groups.values()), tuple(partitions))), facts.plan_id, tuple(down),
+        {node: told.disk_used for node, told in after.items()}, records)
 
 
 def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:
@@ -136,15 +144,17 @@ def _own_learners(group: int, learners: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
-                groups: dict[int, cluster.GroupRow], keep: set[int], window_s: float,
-                pause: Callable[[float], None]) -> list[cluster.PartitionRow]:
-    """Those of groups that are appended to, with their share of it by records."""
+                groups: dict[int, cluster.GroupRow], keep: Container[int], window_s: float,
+                pause: Callable[[float], None],
+                ) -> tuple[list[cluster.PartitionRow], dict[int, int]]:
+    """Those of groups that are appended to, with their share of it by records; and those, per
+    second."""
     wanted = {node: tuple(group for group in loads.groups
                           if group in groups and group and (groups[group].ingress or group in keep))
               for node, loads in told.items()}
     wanted = {node: found for node, found in wanted.items() if found}
     if not wanted:
-        return []
+        return [], {}
 
     def ask() -> dict[int, wire.PartitionLoad]:
         return {row.incarnation: row for node, found in wanted.items()
@@ -156,10 +166,12 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
              for incarnation, row in ask().items() if incarnation in before}
     ingress = shared_out(grown, {group: row.ingress for group, row in groups.items()})
     read = shared_out(grown, {group: row.read for group, row in groups.items()})
-    return [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
-                                 row.links, ingress[incarnation], read[incarnation],
-                                 moved_ms=row.moved_ms)
-            for incarnation, (row, records) in grown.items() if records or row.group in keep]
+    found = [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
+                                  row.links, ingress[incarnation], read[incarnation],
+                                  moved_ms=row.moved_ms)
+             for incarnation, (row, records) in grown.items() if records or row.group in keep]
+    return found, {incarnation: int(records / window_s)
+                   for incarnation, (_, records) in grown.items()}
 
 
 def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from admin_cli import connection, load_view, plan_input, plan_view
+from admin_cli import connection, load_view, plan_engine, plan_input, plan_view
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import BytesPerSecond, json_option, servers_option
@@ -139,6 +139,16 @@ plan_argument = click.argument("path", metavar="PLAN",
               help="Bands, limits and exclusions as JSON; what it leaves out is as always.")
 @click.option("--output", "output", type=click.Path(path_type=Path, dir_okay=False),
               metavar="PLAN", help="Write the plan to this file.")
+@click.option("--engine", default=plan_engine.PYTHON, type=click.Choice(plan_engine.ENGINES),
+              help="python (default): here and now. spark: with Spark, for millions of partitions.")
+@click.option("--master", metavar="URL", help="Of Spark: the cluster it runs on, local[2]. "
+              "Default: all cores of this machine.")
+@click.option("--snapshot", metavar="DIR",
+              help="Of Spark: plan from this export, not from the cluster as it is now.")
+@click.option("--max-age", "max_age", type=click.FloatRange(min=0), metavar="SECONDS",
+              help="Of Spark: how old a snapshot may be. Default: as long as a plan is valid.")
+@click.option("--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Of Spark: leave a report with pictures here.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
 @load_view.picture_option
 @json_option
@@ -146,15 +156,22 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.pass_obj
 def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
          budget: int | None, rate: int | None, window: float, policy: Path | None,
-         output: Path | None, all_moves: bool, picture: Path | None, as_json: bool) -> None:
+         output: Path | None, engine: str, master: str | None, snapshot: str | None,
+         max_age: float | None, report: Path | None, all_moves: bool, picture: Path | None,
+         as_json: bool) -> None:
     """Make a plan from the cluster as it is now. Changes nothing.
 
     It starts from where everything is and moves only what is too much. `--output` keeps it, for
     `rebalance apply`.
     """
     options = options_of(scope, node, drain, budget, rate)
-    with connection.open_session(session) as client:
-        made = make(client, options, read_policy(policy), window, session)
+    asked = plan_engine.Asked(engine, master, snapshot, max_age, report)
+    asked.check()
+    if engine == plan_engine.SPARK:
+        made = plan_engine.make(session, asked, read_policy(policy), options, window)
+    else:
+        with connection.open_session(session) as client:
+            made = make(client, options, read_policy(policy), window, session)
     if output is not None:
         output.write_bytes(plans.save(made))
     if as_json:
@@ -261,7 +278,7 @@ def verify(session: Session, path: Path) -> None:
 
 def check(client: Any, made: plans.Plan, session: Session) -> None:
     """Raises ``PlanEnded`` for a plan that is stale, ``CommandFailed`` for one that is wrong."""
-    keep = [move.from_group for move in made.moves if isinstance(move, plans.TopicSwitch)]
+    keep = {move.from_group for move in made.moves if isinstance(move, plans.TopicSwitch)}
     try:
         gathered = plan_input.collect(client, _now_ms(), made.options.scope == SCOPE_REPAIR,
                                       plan_input.WINDOW_S / 4, keep, session.pause)

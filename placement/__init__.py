@@ -20,6 +20,7 @@ Moving what is placed (docs/placement.md), modules to import by name:
     plan         the plan, its file, differences between two
     verify       every invariant of a plan, and how its moves stand
     outcome      the planned cluster, and the figures before and after
+    listing      which partitions a planner is told of, when there are millions
     whatif       the cluster after a change of its nodes or its pool that nobody has made
 
 and what the planner consists of: state (who holds what), shares (who should, and bounds), shedding

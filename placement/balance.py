@@ -15,7 +15,13 @@ Four steps, repeated until none does anything:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
+
+from sortedcontainers import SortedList
 
 from placement.ledger import REPLICA_RESOURCES, Ledger
 from placement.plan import (
@@ -84,6 +90,14 @@ class _Balance:
         self.one_node = ledger.options.scope == SCOPE_NODE
         if self.one_node:
             self._only(self.state.index[ledger.options.node])
+        # Those that take replicas, most room for their share first: kept up to date by ``move``.
+        self.roomiest = {position: SortedList(
+            (self._fullness(node, position), node) for node in range(len(self.takes))
+            if self.takes[node]) for position in self.positions}
+
+    def _fullness(self, node: int, position: int) -> int:
+        """The less, the more room there is for the node's share."""
+        return -(self.room(node, position) * PPM // self.ledger.shares[position].unit[node])
 
     def _only(self, node: int) -> None:
         """Restrict moves to those that relieve the node, or, when it is not above its target, to
@@ -215,8 +229,20 @@ class _Balance:
         before = ledger.ppm(relieved, position)
         load = self.state.replica_load(group, position)
         after = ledger.ppm(relieved, position, -load if relieved == source else load)
-        ledger.replace(group, source, target, Why(reason, NAMES[position],
-                                                  self.state.ids[relieved], before, after))
+        why = Why(reason, NAMES[position], self.state.ids[relieved], before, after)
+        with self._reordered((source, target)):
+            ledger.replace(group, source, target, why)
+
+    @contextmanager
+    def _reordered(self, nodes: Iterable[int]) -> Iterator[None]:
+        """What changes the loads of these nodes happens inside."""
+        places = [(order, node, position) for position, order in self.roomiest.items()
+                  for node in nodes if self.takes[node]]
+        for order, node, position in places:
+            order.remove((self._fullness(node, position), node))
+        yield
+        for order, node, position in places:
+            order.add((self._fullness(node, position), node))
 
     def mark(self) -> Mark:
         """To come back to."""
@@ -226,7 +252,9 @@ class _Balance:
     def back_to(self, mark: Mark) -> None:
         """Undo all moves since the mark."""
         for group, voters, leader in reversed(self.journal):
-            self.state.set_members(group, voters, leader)
+            changed = {*voters} ^ {*self.state.voters[group]}
+            with self._reordered(sorted(changed)):
+                self.state.set_members(group, voters, leader)
         self.journal.clear()
         self.ledger.why, self.ledger.spent_bytes = mark
 
@@ -273,17 +301,23 @@ def _shed(balance: _Balance) -> bool:
 
 def _place(balance: _Balance, item: Item, node: int, position: int) -> bool:
     """Move a replica to the node with most room that may have it, relative to its share."""
-    shares = balance.ledger.shares[position]
-    ranked = sorted((target for target in range(len(balance.takes)) if balance.takes[target]
-                     and balance.room(target, position) >= item.load),
-                    key=lambda target: (-(balance.room(target, position) * PPM
-                                          // shares.unit[target]),
-                                        balance.ledger.preference(item.id, target)))
-    for target in ranked:
+    for target in _ranked(balance, item, position):
         if balance.fits(item.id, target) and balance.permits(item.id, node, target):
             balance.move(item.id, node, target, position, OVERLOAD)
             return True
     return False
+
+
+def _ranked(balance: _Balance, item: Item, position: int) -> Iterator[int]:
+    """Nodes with room for the replica, most room first; what is preferred is looked at only where
+    that is equal: it is a hash, and hardly any node but the first is asked for."""
+    roomy = ((order, target) for order, target in balance.roomiest[position]
+             if balance.room(target, position) >= item.load)
+    for _, equal in groupby(roomy, key=itemgetter(0)):
+        targets = [target for _, target in equal]
+        if len(targets) > 1:
+            targets.sort(key=lambda target: balance.ledger.preference(item.id, target))
+        yield from targets
 
 
 def _fill(balance: _Balance) -> bool:

@@ -194,10 +194,11 @@ def _moved(start: State, end: State, before: Before, position: int) -> int:
 
 
 def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence[bool],
-                 judged: Sequence[bool], balances: bool) -> int:
+                 judged: Sequence[bool], balances: bool, sand: Sequence[int] = ()) -> int:
     """Load that has to change its bin so that every bin is inside the band: what is in bins that
     are left and what is above targets, and at least what is missing elsewhere.  ``held`` are the
-    items of each bin; one that is larger than the target may stay, alone.  O(items).
+    items of each bin; one that is larger than the target may stay, alone.  ``sand`` is what else
+    is in each bin: items too small and too many to be listed, of which any part can go.  O(items).
 
     Nothing less than an item can go, and no bin keeps two *large* items, of more than half of any
     target: all but one of them leave, each to a bin that gets no other, and that has to pass on
@@ -211,12 +212,15 @@ def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence
     excess = missing = 0
     homeless: list[int] = []  # large items that have to leave
     rooms: list[int] = []  # below each target, when only what has to leave has left
-    for items, high, low, counts in zip(held, shares.high, shares.low, judged, strict=True):
+    loose = sand or (0,) * len(held)
+    for items, rest, high, low, counts in zip(held, loose, shares.high, shares.low, judged,
+                                              strict=True):
         if counts:
-            load = sum(items)
+            load = sum(items) + rest
             large = sorted(item for item in items if item > half)[:-1]
             over = load - max(high, max(items, default=0))
-            leaving = max(over, min(filter(None, items))) if over > 0 else 0
+            least = 0 if rest else min(filter(None, items), default=0)
+            leaving = max(over, least) if over > 0 else 0
             leaving = max(leaving, sum(large))
             excess += leaving
             missing += max(0, low - load)
@@ -239,13 +243,13 @@ def _groups_outcome(start: State, end: State, band: Band, options: Options) -> R
     groups, shares = group_shares(end, band)
     moved = sum(row.ingress for row in end.snapshot.partitions
                 if end.where[row.incarnation] != row.group)
-    held: dict[int, list[int]] = {group: [start.ingress[group]] for group in groups}
+    held: dict[int, list[int]] = {group: [] for group in groups}
     for row in end.snapshot.partitions:
         held[row.group].append(row.ingress)
-        held[row.group][0] -= row.ingress
     bound = _moved_bound([held[group] for group in groups], shares._replace(
         low=(0,) * len(groups)), [False] * len(groups), [True] * len(groups),
-        options.scope == SCOPE_ALL)
+        options.scope == SCOPE_ALL,
+        [start.ingress[group] - sum(held[group]) for group in groups])
     return ResourceOutcome(
         band.resource, band.permille, shares.total,
         max((shares.ppm(start.ingress[group], 1) for group in groups), default=0),

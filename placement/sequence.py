@@ -147,6 +147,12 @@ class _Sequencer:
                 return None
         return tuple(sorted({*needed}))
 
+    def is_full(self, move: Move) -> bool:
+        """Can the present wave take no move of this kind, whatever it needs?"""
+        if isinstance(move, ReplicaChange):
+            return self.wave.changes >= self.policy.at_once_max
+        return self.wave.others >= self.policy.transfers_per_wave_max
+
     def fits_wave(self, move: Move, depends_on: tuple[int, ...]) -> bool:
         """Is there room for it in the present wave?"""
         wave, policy = self.wave, self.policy
@@ -227,7 +233,8 @@ def _pass(sequencer: _Sequencer, pending: list[Move], relaxed: bool) -> list[Mov
     rest = []
     taken = False
     for move in pending:
-        depends_on = None if relaxed and taken else sequencer.dependencies(move)
+        closed = (relaxed and taken) or sequencer.is_full(move)
+        depends_on = None if closed else sequencer.dependencies(move)
         if depends_on is not None and sequencer.fits_wave(move, depends_on) \
                 and sequencer.admits(move, relaxed):
             sequencer.take(move, depends_on)

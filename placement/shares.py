@@ -95,6 +95,13 @@ def shares_of(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int]
     return Shares(total, weight, share, high, low, unit, level_ppm, bound_ppm, bound)
 
 
+def small_load(total: int, weight: int, weights: int) -> int:
+    """The load up to which an item is sand for a bin of ``weight`` among bins of ``weights`` in
+    all: it is no giant and no bound follows from it, so it may be left out of the items as long as
+    it is in the ``fixed`` load."""
+    return total * weight // (_SMALL_PART * weights)
+
+
 def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int], total: int,
                   weight: int) -> list[tuple[int, int]]:
     """(load, bin) of the items that may be giants, largest first; a
@@ -102,7 +109,7 @@ def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[
     heaviest = max(range(len(bins.weights)), key=lambda each: (bins.weights[each], -each))
     found = []
     for bin_, items in ((heaviest, homeless), *enumerate(held)):
-        least = total * bins.weights[bin_] // (_SMALL_PART * weight)
+        least = small_load(total, bins.weights[bin_], weight)
         found += [(load, bin_) for load in items if load > least]
     found.sort(key=lambda piece: (-piece[0], piece[1]))
     return found

@@ -81,6 +81,14 @@ def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     return _exchanged([*kept, cover], [item for item in items if 0 < item.load <= cap], surplus)
 
 
+def relieving(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
+    """What ``shed`` takes, and of each power of two of load one small item more: so that whoever
+    knows only these can cover what is left of the excess nearly as well.  O(items)."""
+    chosen = dict.fromkeys(shed(items, excess, cap))
+    smallest = {item.load.bit_length(): item for item in items if 0 < item.load <= cap}
+    return [*chosen, *(item for item in smallest.values() if item not in chosen)]
+
+
 def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Item]:
     """Items above ``cap`` that have to leave a bin with this ``load`` and target ``high``, because
     all others together do not relieve it: those that weigh least together.  The largest of all

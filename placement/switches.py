@@ -185,6 +185,37 @@ def balance_groups(state: State, policy: Policy) -> Switches:
                     settled and not pool.cut)
 
 
+class Relief(NamedTuple):
+    """What would relieve the groups that are above their targets, for whoever knows all their
+    partitions: how much each has to shed, of items of at most ``cap``; and how much groups with
+    room would have to pass on so that ``large`` ones, which fit nowhere, get in."""
+
+    excess: dict[int, int]
+    passed_on: dict[int, int]
+    cap: int
+
+
+def relief(state: State, policy: Policy) -> Relief:
+    """What is asked for by the state as it is.  O(partitions log partitions).
+
+    A snapshot need not list all partitions (``cluster``), so a planner that has more of them than
+    it can list asks here, group by group runs ``shed`` on all that there are, and lists those.
+    """
+    band = policy.band(GROUP_INGRESS)
+    if band is None or not any(group for group in state.groups):
+        return Relief({}, {}, 0)
+    pool = _Pool(state, policy, band)
+    rooms = pool.rooms()
+    excess = {group: pool.excess(group) for group in pool.overloaded() if not pool.closed[group]}
+    largest_room = max(rooms.values(), default=0)
+    large = sorted((item.load for group in excess for item in pool.items[group]
+                    if largest_room < item.load <= pool.high[group]), reverse=True)
+    roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))
+    passed_on = {group: load - rooms[group]
+                 for load, group in zip(large, roomiest, strict=False)}
+    return Relief(excess, passed_on, fitting_cap(rooms.values()))
+
+
 def _large_first(pool: _Pool) -> bool:
     """Large partitions of groups that small ones cannot relieve, while there is most room: later it
     would have to be made again.  The largest goes where most room is, and so on, which passes on

@@ -77,7 +77,7 @@ LAYERS = (
           ("admin_cli.**", "spark.**", "pyspark_multiraft.**", "multiraft.client.**",
            "multiraft.wire.**", *CODEC, "placement.**"),
           ("click", "rich", "pyspark", "pyarrow"), (),
-          {"admin_cli/plan_picture.py": ("matplotlib",)}),
+          {"admin_cli/plan_picture.py": ("matplotlib",), "spark/session.py": ("py4j",)}),
     Layer("`chaos`", ("chaos/**.py",),
           ("chaos.**", "multiraft.**", "placement.**", "admin_cli.process_table"),
           ("sortedcontainers", "click", "rich", "trio"), (),

@@ -1,0 +1,77 @@
+"""`multiraft metrics`: what the cluster knows of its loads, as a snapshot in Parquet.
+
+Contract.  `export` asks every node, over one window, as `rebalance plan` does, and writes what they
+say of nodes, groups and all partitions that hold anything; it changes nothing.  The tables are
+those of ``spark.schema``.  Arrow is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from admin_cli import connection, plan_input
+from admin_cli.failures import CommandFailed
+from admin_cli.main import HelpfulGroup
+from admin_cli.options import servers_option
+from admin_cli.output import note, plural
+from admin_cli.session import Session
+from placement import cluster
+from placement.errors import PlacementError
+
+SAID = "Exported the cluster's loads"
+
+
+@click.group(cls=HelpfulGroup)
+def metrics() -> None:
+    """Loads of nodes, groups and partitions, for planning and for analysis."""
+
+
+@metrics.command("export")
+@click.option("--output", "output", required=True, metavar="DIR",
+              help="A directory that is not there yet, or a URI that Arrow can write to.")
+@click.option("--window", type=click.FloatRange(min=0.2, max=600), default=plan_input.WINDOW_S,
+              metavar="SECONDS", help="Measure loads over so long.")
+@servers_option
+@click.pass_obj
+def export_(session: Session, output: str, window: float) -> None:
+    """Write what the cluster knows of its loads now as a snapshot in Parquet.
+
+    `multiraft rebalance plan --engine spark --snapshot DIR` plans from it.
+    """
+    with connection.open_session(session) as client:
+        partitions = export(client, output, window, session)
+    note(f"{SAID}, {plural(partitions, 'partition')}: {output}")
+
+
+def export(client: Any, directory: str, window_s: float, session: Session) -> int:
+    """The cluster as it is, in ``directory``; how many partitions it has.  Raises
+    ``CommandFailed``."""
+    try:
+        from spark import tables
+        from spark.errors import SparkPlanError
+    except ImportError as error:
+        raise CommandFailed(f"a snapshot in Parquet needs the package {error.name}, which is not "
+                            f"installed.", "pip install 'multiraft[spark]'") from error
+    if "://" not in directory and Path(directory).exists() and not Path(directory).is_dir():
+        raise CommandFailed(f"{directory} is a file.", "Name a directory that is not there yet.")
+    try:
+        gathered = plan_input.collect(client, _now_ms(), True, window_s, plan_input.EVERY_GROUP,
+                                      session.pause)
+        snapshot = plan_input.intended(gathered.snapshot, dict.fromkeys(
+            gathered.down, cluster.ALIVE))  # who plans decides what is lost
+        tables.write(snapshot, directory, int(window_s * 1000),
+                     {node: tables.Measured(snapshot.taken_ms, used)
+                      for node, used in gathered.disk_used.items()}, gathered.records)
+    except PlacementError as error:
+        raise CommandFailed(f"what the nodes say cannot be: {error}.") from error
+    except SparkPlanError as error:
+        raise CommandFailed(str(error), error.do) from error
+    return len(snapshot.partitions)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

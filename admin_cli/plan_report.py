@@ -1,0 +1,155 @@
+"""What a run of the planner leaves: a page, a picture and the plan, in a directory.
+
+Contract.  ``write`` makes the directory and puts three files into it: ``report.md``, ``loads.svg``
+(when matplotlib is installed; the page says when it is not) and ``plan.json``.  The page says what
+the plan was made from, how long each step took, loads before and after beside their lower bounds,
+why things are moved, and what is not moved and why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from admin_cli import load_view, plan_view, quantities
+from admin_cli.failures import CommandFailed
+from admin_cli.times import iso
+from placement import plan as plans
+
+PAGE, PICTURE, PLAN = "report.md", "loads.svg", "plan.json"
+#: Nodes furthest from their share, moves, and non-moves that the page has; the plan has all.
+NODES_MAX, MOVES_MAX, SKIPPED_MAX = 20, 40, 40
+
+
+def write(made: Any, directory: Path) -> None:
+    """The report of ``spark.planning.Made``.  Raises ``CommandFailed``."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / PLAN).write_bytes(plans.save(made.plan))
+        picture = load_view.can_draw()
+        if picture:
+            load_view.write(made.plan, directory / PICTURE)
+        (directory / PAGE).write_text(page(made, picture), encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"{directory} cannot be written: {error.strerror}.") from error
+
+
+def page(made: Any, picture: bool) -> str:
+    """The page as Markdown."""
+    plan = made.plan
+    parts = [f"# Plan {plan.plan_id[:12]}", _head(made),
+             f"![Load before and after]({PICTURE})" if picture else
+             "The picture needs matplotlib: `pip install 'multiraft[pictures]'`.",
+             "## Balance", _balance(plan), "## Moves", _totals(plan), _reasons(plan),
+             _moves(plan), "## Not moved", _skipped(plan), _infeasible(plan),
+             "## Nodes furthest from their share", _nodes(plan), "## How it was made",
+             _stages(made)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(made: Any) -> str:
+    plan = made.plan
+    lines = [f"- cluster {plan.cluster_id}, snapshot of {iso(plan.created_ms)}, valid until "
+             f"{iso(plan.expires_ms)}",
+             f"- {len(plan.nodes):,} nodes, {len(plan.groups):,} groups, {made.partitions:,} "
+             f"partitions, of which {made.listed:,} were looked at one by one",
+             f"- {len(plan.moves):,} moves in {plan.waves:,} waves, "
+             f"{quantities.size(plan.bytes)} to copy, about {quantities.span(plan.estimated_ms)}",
+             "- nothing is left to do afterwards" if plan.converged else
+             "- **cut short**: plan again when it has been carried out"]
+    return "\n".join([*lines, *(f"- warning: {warning}" for warning in plan.warnings)])
+
+
+def _balance(plan: plans.Plan) -> str:
+    return _table(
+        ("resource", "band", "worst before", "worst after", "lower bound", "from", "gap", "moved",
+         "has to move", "gap"),
+        [(row.resource, f"{row.band_permille / 10:g} %", plan_view.share(row.before_ppm),
+          plan_view.share(row.after_ppm), plan_view.share(row.bound_ppm), row.bound,
+          f"{row.gap_ppm / 10_000:+.2f} %", plan_view.amount(row.resource, row.moved),
+          plan_view.amount(row.resource, row.moved_bound), _more(row.moved, row.moved_bound))
+         for row in plan.resources])
+
+
+def _more(moved: int, bound: int) -> str:
+    return f"{100 * (moved / bound - 1):+.2f} %" if bound else "-"
+
+
+def _totals(plan: plans.Plan) -> str:
+    return _table(("kind", "moves", "copied"),
+                  [(row.kind, f"{row.moves:,}", quantities.size(row.bytes))
+                   for row in plan.totals])
+
+
+def _reasons(plan: plans.Plan) -> str:
+    counts = Counter((move.why.reason, move.why.resource) for move in plan.moves)
+    return _table(("reason", "resource", "moves"),
+                  [(reason, resource or "-", f"{count:,}")
+                   for (reason, resource), count in sorted(counts.items())])
+
+
+def _moves(plan: plans.Plan) -> str:
+    rows = [(move.seq, move.wave, plan_view.described(move), quantities.size(move.bytes),
+             move.why.reason) for move in plan.moves[:MOVES_MAX]]
+    return _table(("move", "wave", "what", "copies", "why"), rows) + _rest(
+        len(plan.moves) - len(rows), "moves", f"`multiraft rebalance show --all {PLAN}`")
+
+
+def _skipped(plan: plans.Plan) -> str:
+    if not plan.skipped:
+        return "Everything that should have moved does."
+    counts = Counter(row.reason for row in plan.skipped)
+    rows = [(row.reason, row.subject, plan_view.amount(row.resource, row.load), row.text)
+            for row in plan.skipped[:SKIPPED_MAX]]
+    said = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
+    return f"{said}\n\n" + _table(("reason", "what", "load", "text"), rows) + _rest(
+        len(plan.skipped) - len(rows), "candidates", f"`{PLAN}`")
+
+
+def _infeasible(plan: plans.Plan) -> str:
+    return _table(("cannot be done", "what", "text", "way out"),
+                  [(row.cause, row.subject, row.text, row.way_out) for row in plan.infeasible])
+
+
+def _nodes(plan: plans.Plan) -> str:
+    """By the resource in which they are furthest from their share, before or after."""
+
+    def distance(row: plans.NodeOutcome) -> int:
+        return max((abs(value - share) * 1_000_000 // share
+                    for values in (row.before, row.after)
+                    for value, share in zip(values, row.share, strict=True) if share), default=0)
+
+    shown = sorted(plan.nodes, key=lambda row: (-distance(row), row.node))[:NODES_MAX]
+    rows = [(row.node, row.rack or "-", row.state,
+             *(_step(before, after, share) for before, after, share
+               in zip(row.before, row.after, row.share, strict=True)),
+             f"{row.replicas_before} -> {row.replicas_after}") for row in shown]
+    return _table(("node", "rack", "state", "disk", "ingress", "egress", "leaders", "replicas"),
+                  rows)
+
+
+def _step(before: int, after: int, share: int) -> str:
+    """In per cent of the node's share."""
+    if not share:
+        return "-"
+    return f"{100 * before / share:.1f} -> {100 * after / share:.1f} %"
+
+
+def _stages(made: Any) -> str:
+    return _table(("step", "seconds", "result"),
+                  [(stage.name, f"{stage.seconds:.1f}", stage.text) for stage in made.stages])
+
+
+def _rest(count: int, noun: str, where: str) -> str:
+    return f"\n\n... and {count:,} {noun} more: {where}" if count > 0 else ""
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table, or nothing when it has no rows."""
+    rows = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    if not rows:
+        return ""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

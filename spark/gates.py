@@ -1,0 +1,150 @@
+"""Is a snapshot complete, fresh and possible?  Asked before anything is computed.
+
+Contract.  Each gate raises ``BadSnapshot`` that names what is missing, at most ``NAMED_MAX`` of it,
+and what helps.  A plan from half of the loads would move the other half's place away; a plan from
+old ones chases what has been.  ``small`` looks at nodes and groups and needs no Spark; ``large``
+looks at what one pass over the partitions found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from placement import cluster
+from placement.errors import PlacementError
+from spark.errors import BadSnapshot
+from spark.tables import Tables, as_snapshot, foreign
+
+#: Parts in a thousand of groups, and of partitions, whose loads have to be known.
+COVERAGE_PERMILLE = 980
+#: A clock that is ahead by more than this is wrong.
+AHEAD_MS_MAX = 5 * 60_000
+#: So many of what is missing are named.
+NAMED_MAX = 12
+
+_ANEW = "Export a new one: multiraft metrics export --output DIR"
+
+
+class Found(NamedTuple):
+    """One pass over a table of partitions.  ``foreign``: rows of another snapshot.  ``worst``:
+    up to a few rows that cannot be, as (incarnation, column, value)."""
+
+    rows: int
+    partitions: int
+    foreign: int
+    worst: Sequence[tuple[int, str, int | None]]
+
+
+def without_silent(tables: Tables) -> Tables:
+    """The tables with nodes that did not answer as dead ones: what a repair begins with."""
+    return tables._replace(nodes=[row if row["measured_ms"] else {**row, "state": cluster.DEAD}
+                                  for row in tables.nodes])
+
+
+def small(tables: Tables, now_ms: int, age_max_ms: int) -> None:
+    """Age, coverage of nodes and groups, and what contradicts itself."""
+    _check_age(tables, now_ms, age_max_ms)
+    try:
+        cluster.checked(as_snapshot(tables, ()))
+    except PlacementError as error:
+        raise BadSnapshot(f"{tables.directory} cannot be: {error}.", _ANEW) from error
+    _check_nodes(tables, age_max_ms)
+    _check_groups(tables)
+
+
+def _check_age(tables: Tables, now_ms: int, age_max_ms: int) -> None:
+    age_ms = now_ms - tables.head.taken_ms
+    if age_ms > age_max_ms:
+        raise BadSnapshot(f"{tables.directory} is {_span(age_ms)} old, {_span(age_max_ms)} is what "
+                          f"a plan may be made from.", f"{_ANEW}; or say --max-age")
+    if -age_ms > AHEAD_MS_MAX:
+        raise BadSnapshot(f"{tables.directory} was taken {_span(-age_ms)} from now: the clock of "
+                          f"this machine, or of the one that took it, is wrong.",
+                          "Compare both with `date -u`.")
+
+
+def _check_nodes(tables: Tables, age_max_ms: int) -> None:
+    """Every node that is not dead has been measured in time."""
+    living = [row for row in tables.nodes if row["state"] != cluster.DEAD]
+    silent = [row["node"] for row in living if not row["measured_ms"]]
+    if silent:
+        raise BadSnapshot(f"the loads of {_named('node', silent)} are not known.",
+                          "Start them and export again. What is lost for good: multiraft "
+                          "rebalance plan --scope repair")
+    old = [row["node"] for row in living
+           if tables.head.taken_ms - row["measured_ms"] > age_max_ms]
+    if old:
+        raise BadSnapshot(f"{_named('node', old)} told nothing for more than {_span(age_max_ms)} "
+                          f"before the snapshot was taken.", _ANEW)
+
+
+def _check_groups(tables: Tables) -> None:
+    """Nearly all groups of the pool have a row and a leader that told of them."""
+    told = {row["group"] for row in tables.groups if row["leader"] or row["conf_index"]}
+    missing = [group for group in range(1, tables.head.pool_size + 1) if group not in told]
+    if len(missing) * 1000 > tables.head.pool_size * (1000 - COVERAGE_PERMILLE):
+        raise BadSnapshot(f"the loads of {_named('group', missing)} are not known: "
+                          f"{len(missing):,} of {tables.head.pool_size:,}.",
+                          f"`multiraft cluster status` says which have no leader. {_ANEW}")
+
+
+def large(tables: Tables, found: Found) -> None:
+    """The same of what a pass over the partitions found."""
+    if found.foreign:
+        raise BadSnapshot(foreign(tables.directory, "partitions", found.foreign, found.rows), _ANEW)
+    for incarnation, column, value in found.worst:
+        said = ("missing" if value is None else f"{value}; nothing is below 0" if value < 0 else
+                f"{value}: measured in another unit?")
+        raise BadSnapshot(f"{tables.directory}: {column} of partition {incarnation} is {said}.",
+                          _ANEW)
+    known = tables.head.partitions
+    if found.partitions * 1000 < known * COVERAGE_PERMILLE:
+        raise BadSnapshot(f"{tables.directory} has loads of {found.partitions:,} partitions, the "
+                          f"cluster has {known:,}: {100 * found.partitions / known:.1f} %, "
+                          f"{COVERAGE_PERMILLE / 10:.0f} % are needed.",
+                          f"A file of {tables.directory}/partitions.parquet may be missing. "
+                          f"{_ANEW}")
+    if found.partitions > known:
+        raise BadSnapshot(f"{tables.directory} has loads of {found.partitions:,} partitions, the "
+                          f"cluster has {known:,}: rows stand twice, or are of another cluster.",
+                          _ANEW)
+
+
+def sums(tables: Tables, sums: Mapping[int, tuple[int, int]], lifted: bool) -> Tables:
+    """The tables with each group's rates at least those of its partitions together.
+
+    In a snapshot of one window they are: more is a contradiction.  In one of several
+    (``lifted``) the greatest rates of partitions need not be of the same window.
+    """
+    known = {row["group"] for row in tables.groups if row["group"]}
+    strange = sorted(set(sums) - known)
+    if strange:
+        raise BadSnapshot(f"{tables.directory} has partitions in {_named('group', strange)}, which "
+                          f"hold none or have no row.", _ANEW)
+    rows = []
+    for row in tables.groups:
+        ingress, read = sums.get(row["group"], (0, 0))
+        if not lifted and (ingress > row["ingress"] or read > row["read"]):
+            raise BadSnapshot(f"the partitions of group {row['group']} have more load than the "
+                              f"group itself: {ingress:,} and {read:,} bytes per second, "
+                              f"{row['ingress']:,} and {row['read']:,} are the group's. Rows stand "
+                              f"twice, or are of another snapshot.", _ANEW)
+        rows.append({**row, "ingress": max(ingress, row["ingress"]),
+                     "read": max(read, row["read"])})
+    return tables._replace(groups=rows)
+
+
+def _named(noun: str, ids: Iterable[int]) -> str:
+    ids = list(ids)
+    more = f" and {len(ids) - NAMED_MAX:,} more" if len(ids) > NAMED_MAX else ""
+    plural = "" if len(ids) == 1 else "s"
+    return f"{noun}{plural} {', '.join(map(str, ids[:NAMED_MAX]))}{more}"
+
+
+def _span(milliseconds: int) -> str:
+    seconds = milliseconds // 1000
+    for length, name in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {name}"
+    return f"{seconds} seconds"

@@ -1,0 +1,165 @@
+"""The part of planning that stays distributed: loads of partitions, by the million.
+
+Contract.  Frames in, small Arrow tables or maps out.  Every result is a function of the rows, not
+of their order, of how they are partitioned, of adaptive execution or of the number of cores: sums
+are of whole numbers, every order is total, and what runs in Python workers sees a group's rows all
+together and in order.  Which items a group sheds is ``placement.shedding``'s rule, run where the
+rows are.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from placement.cluster import BYTES_MAX, RATE_MAX
+from placement.policy import Policy
+from placement.shedding import Item, relieving
+from placement.switches import SKIPPED_PER_GROUP, Relief
+from spark import gates, schema
+from spark.tables import Head
+
+#: column -> what is absurd, as ``placement.cluster`` has it.
+LIMITS = {"ingress": RATE_MAX, "read": RATE_MAX, "bytes": BYTES_MAX, "incarnation": (1 << 63) - 1,
+          "moved_ms": 1 << 60, "epoch": (1 << 62), "links": 1 << 20}
+
+#: Rows that cannot be, of which one is told.
+WORST_MAX = 3
+
+_SHED_SCHEMA = "incarnation bigint, load bigint"
+
+
+def partitions(session: SparkSession, directory: str, head: Head) -> DataFrame:
+    """One row per partition: its last window's, with the greatest rates of all windows."""
+    place = directory if "://" in directory else Path(directory).absolute().as_uri()
+    frame = session.read.schema(schema.spark_schema(schema.PARTITIONS)).parquet(
+        f"{place}/{schema.PARTITIONS}.parquet")
+    if head.windows == 1:
+        return frame
+    newest = [sf.max_by(name, sf.struct("window_ms", "epoch", "group")).alias(name)
+              for name in frame.columns
+              if name not in ("incarnation", "ingress", "read", "records")]
+    peaks = [sf.max(name).alias(name) for name in ("ingress", "read", "records")]
+    return frame.groupBy("incarnation").agg(*newest, *peaks)
+
+
+def looked_at(frame: DataFrame, head: Head) -> tuple[gates.Found, dict[int, tuple[int, int]]]:
+    """What the gates ask of the partitions, and each group's sums of ``ingress`` and ``read``.
+    One pass."""
+    # Bits above a limit, or a sign: one expression, which is null when a value is missing.
+    beyond = functools.reduce(Column.bitwiseOR, (
+        sf.shiftright(sf.col(name).cast("bigint"), most.bit_length() - 1 if most & (most - 1) == 0
+                      else most.bit_length()) for name, most in LIMITS.items()))
+    is_wrong = sf.coalesce(beyond, sf.lit(1)) != 0
+    checked = frame.select("group", "ingress", "read", "snapshot_id", is_wrong.alias("wrong"))
+
+    def counted(condition: Column) -> Column:
+        return sf.sum(sf.when(condition, sf.lit(1)).otherwise(sf.lit(0)))
+
+    def whole(name: str) -> Column:
+        return sf.sum(sf.when(sf.col("wrong"), sf.lit(0)).otherwise(sf.col(name)))
+
+    ours = sf.coalesce(sf.col("snapshot_id") == head.snapshot_id, sf.lit(False))
+    rows = checked.groupBy("group").agg(
+        sf.count(sf.lit(1)).alias("rows"), counted(~ours).alias("foreign"),
+        counted(sf.col("wrong")).alias("wrong"), whole("ingress").alias("ingress"),
+        whole("read").alias("read")).toArrow().to_pylist()
+    count, strange, wrong = (sum(row[name] for row in rows) for name in ("rows", "foreign",
+                                                                         "wrong"))
+    worst = _worst(frame.filter(is_wrong)) if wrong else ()
+    found = gates.Found(count, count, strange, worst)
+    return found, {row["group"]: (row["ingress"], row["read"]) for row in rows}
+
+
+def _worst(frame: DataFrame) -> list[tuple[int, str, int]]:
+    """A few rows that cannot be, the first by incarnation."""
+    rows = frame.orderBy("incarnation", *LIMITS).limit(WORST_MAX).toArrow().to_pylist()
+    return [(row["incarnation"], name, row[name]) for row in rows
+            for name, most in LIMITS.items()
+            if row[name] is None or not 0 <= row[name] <= most]
+
+
+def large(frame: DataFrame, least: int) -> pa.Table:
+    """The partitions whose load is above ``least``.  One pass."""
+    return frame.filter(sf.col("ingress") > least).toArrow()
+
+
+def movable(policy: Policy, taken_ms: int) -> Column:
+    """May a partition be switched, as far as it is its own?  ``placement.switches`` says the same
+    of each row and has the last word; this only keeps the others from being offered."""
+    rested = (sf.col("moved_ms") == 0) | (sf.col("moved_ms") + policy.cool_down_ms <= taken_ms)
+    short = sf.col("links") < policy.chain_links_max
+    allowed = rested & short & (sf.col("ingress") > 0)
+    if not policy.switch_copied:
+        allowed = allowed & ~sf.col("copied")
+    if policy.excluded_topics:
+        allowed = allowed & ~sf.col("topic").isin(*policy.excluded_topics)
+    return allowed
+
+
+def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int],
+              most: int) -> list[int]:
+    """Incarnations of what relieves the groups that ``wanted`` names: of each group what it sheds
+    beside what is ``known``, and its largest partitions, which are told of when they stay.  At most
+    ``most``, the heaviest.  One pass."""
+    excess = {**wanted.passed_on, **wanted.excess}
+    if not excess:
+        return []
+    session = frame.sparkSession
+    groups = session.createDataFrame(pa.table({"group": pa.array(sorted(excess), pa.int32())}))
+    inside = (frame.join(sf.broadcast(groups), "group", "left_semi")
+              .select("group", "ingress", "incarnation", may_move.alias("may_move")))
+    ordered = inside.repartition(sf.col("group")).sortWithinPartitions(
+        "group", sf.desc("ingress"), "incarnation")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # that this pandas is too new
+        found = ordered.mapInArrow(scan(excess, wanted.cap, known), _SHED_SCHEMA)
+    heaviest = found.orderBy(sf.desc("load"), "incarnation").limit(most).toArrow()
+    return sorted(set(heaviest.column("incarnation").to_pylist()))
+
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def scan(excess: Mapping[int, int], cap: int,
+         known: Set[int]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """What runs in the workers: over rows in order of group, load and incarnation."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for group, rows in groupby(_rows(batches), itemgetter(0)):
+            items, told = [], []
+            for _, load, incarnation, may_move in rows:
+                if incarnation in known:
+                    continue
+                if len(told) < SKIPPED_PER_GROUP:
+                    told.append(Item(load, incarnation))
+                if may_move and load <= cap:
+                    items.append(Item(load, incarnation))
+            leaving = {*relieving(items, excess[group], cap), *told}
+            if not leaving:
+                continue
+            loads, ids = zip(*sorted(leaving), strict=True)
+            yield pa.record_batch({"incarnation": pa.array(ids, pa.int64()),
+                                   "load": pa.array(loads, pa.int64())})
+
+    return run
+
+
+def _rows(batches: Batches) -> Iterator[tuple[int, int, int, bool]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def rows_of(frame: DataFrame, incarnations: list[int]) -> pa.Table:
+    """The rows of these partitions, whole.  One pass."""
+    session = frame.sparkSession
+    wanted = session.createDataFrame(pa.table({"incarnation": pa.array(incarnations, pa.int64())}))
+    return frame.join(sf.broadcast(wanted), "incarnation", "left_semi").toArrow()
