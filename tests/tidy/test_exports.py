@@ -23,10 +23,12 @@ OPTIONAL = ("pyspark", "pyarrow")
 
 #: Forks one child per module, so that third-party packages are imported once and ours anew.
 ALONE = """
-import importlib, os, sys, traceback
+import gc, importlib, os, sys, traceback
 for third_party in ("trio", "cbor2", "sortedcontainers", "click", "rich.progress", "docker",
                     "testcontainers.core.container", "matplotlib.figure", "jinja2"):
     importlib.import_module(third_party)
+gc.freeze()
+gc.disable()  # else every child touches, and copies, all that was imported
 for name in sys.argv[2:]:
     child = os.fork()
     if child == 0:
