@@ -74,13 +74,14 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             parts = self._partitions(begun.__contains__)
             ends = self._ends(parts)
             ranges = self._ranges(begun, parts, ends)
+            bytes_of = planning.sizes(self._open(), ranges)
             if not isinstance(limit, ReadAllAvailable):
-                ranges = self._limited(ranges, limit)
+                ranges = self._limited(ranges, limit, bytes_of)
             reached = {(part.topic, part.partition): part.end_offset for part in ranges}
             kept = _offsets_by_key(begun)
             found = _grouped(parts, lambda part: reached.get(
                 (part.topic, part.number), kept.get((part.topic, part.number), 0)))
-            return start if found == begun else dump_offsets(found, self._record_bytes(ranges))
+            return start if found == begun else dump_offsets(found, _record_bytes(ranges, bytes_of))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say of a batch.  With both limits the rows are Spark's to know, and the
@@ -174,26 +175,20 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _lost(self, what: str) -> None:
         planning.warn_or_fail(self._options, what)
 
-    def _limited(self, ranges: Sequence[Range], limit: ReadLimit) -> list[Range]:
+    def _limited(self, ranges: Sequence[Range], limit: ReadLimit,
+                 bytes_of: Callable[[Range], float]) -> list[Range]:
         """At most so many rows, and so many bytes, shared out by what is there."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else (
             self._options.bytes_per_trigger)
         total = sum(part.count for part in ranges)
         if size:
-            bytes_of = planning.sizes(self._open(), ranges)
             all_bytes = sum(map(bytes_of, ranges))
             if all_bytes > size:
                 # At least one: a record larger than the limit must not stop the query.
                 by_size = max(1, int(total * size / all_bytes))
                 rows = min(rows, by_size) if rows else by_size
         return shared_out(ranges, rows) if rows and rows < total else list(ranges)
-
-    def _record_bytes(self, ranges: Sequence[Range]) -> int:
-        """What a record of these takes, about."""
-        records = sum(part.count for part in ranges)
-        size = sum(map(planning.sizes(self._open(), ranges), ranges))
-        return max(1, round(size / records)) if records else 0
 
     def _planned(self, part: Partition | None, key: Key, first: int, last: int,
                  begun: StreamOffsets, ended: StreamOffsets) -> Range | None:
@@ -221,6 +216,12 @@ def shared_out(ranges: Sequence[Range], rows: int) -> list[Range]:
         left -= extra
         found.append(part._replace(end_offset=part.start_offset + share + extra))
     return found
+
+
+def _record_bytes(ranges: Sequence[Range], bytes_of: Callable[[Range], float]) -> int:
+    """What a record of these takes, about; 0 when there is none."""
+    records = sum(part.count for part in ranges)
+    return max(1, round(sum(map(bytes_of, ranges)) / records)) if records else 0
 
 
 def _grouped(parts: Sequence[Partition], offset_of: Callable[[Partition], int]) -> StreamOffsets:

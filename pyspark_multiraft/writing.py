@@ -149,7 +149,7 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
                               "mode=idempotent cannot know a repeated one. Use a Spark of version "
                               "4.2 or later, or mode=at-least-once.")
         attempt = Attempt(self._options.sink_id or query or "", context.partitionId(),
-                           int(batch or 0))
+                          int(batch or 0))
         return write_task(self._options, attempt, iterator)
 
 

@@ -134,9 +134,9 @@ class Part(NamedTuple):
 
 def parts_of(links: Sequence[LinkRow], end: int, members: Mapping[int, Collection[int]],
              nodes: Collection[int]) -> list[Part]:
-    """What each node serves of a partition with these links: neighbouring ones together, and at
-    least the empty rest behind the last one's end.  Of a group of which nobody said who its members
-    are every one of ``nodes`` is asked."""
+    """What each node serves of a partition with these links, neighbouring ones as one part; one
+    that has nothing yet is a part as well.  Of a group of which nobody said who its members are
+    every one of ``nodes`` is asked."""
     parts: dict[int, list[Part]] = {}
     ends = [link.start_offset for link in links[1:]] + [end]
     for link, until in zip(links, ends):

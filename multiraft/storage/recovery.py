@@ -19,8 +19,8 @@ highest lane position that anything intact (an entry's durable mark, a checkpoin
                                        all groups                      it and not zeros is cut off
     between two segments (the next   damage: bytes are missing,      the same
       one's first mark is not P)       all groups
-    a group's index or term that     damage: that group              damage: that group
-      does not follow
+    an entry whose index or term     it is taken, what contradicts   the same
+      contradicts those before it      it was dropped (lost_drops.py)
 
 Why.  One write is in flight at a time and its marks say what was durable *before* it.  So a later
 entry that calls P durable proves that P once was readable: that is corruption.  Later entries of
@@ -388,15 +388,12 @@ class _Recovery:
                        and self._result.without_copy(at.position, max(at.position, at.end))})
 
     def _give_up(self, log: GroupLog, applied: int) -> None:
-        """Of a lost entry whose term is unknown and that has no copy it is known that it existed if
-        it was applied.  Else the log ends before it."""
+        """Of a lost entry of unknown term that has no copy it is known that it existed if it was
+        applied.  Else the log ends before it."""
         unknown = min((index for index in log.unsure if index > applied), default=0)
         if unknown:
             log.broken = f"entry {unknown} is lost, and its term is unknown"
-            log.cut(unknown)
-            tail_entries = self._tail_entries.get(log.group, [])
-            while tail_entries and tail_entries[-1].index >= unknown:
-                tail_entries.pop()
+            self._drop(log, unknown, self._tail_entries.get(log.group, []))
 
     def _join_run(self, segment: Segment, run: GroupRun) -> None:
         log = self._result.logs.get(run.group)
@@ -407,6 +404,7 @@ class _Recovery:
         if log is None or run.incarnation > log.incarnation:
             log = self._result.logs[run.group] = GroupLog(run.group, run.incarnation)
             self._tail_entries[run.group] = []
+            self._forget_copies(run.group)
         if segment.end <= log.buried_at:
             return  # of an earlier life of the replica
         self._join_marks(segment, log, run)
@@ -439,12 +437,16 @@ class _Recovery:
         while tail_entries and tail_entries[-1].index >= first_gone:
             tail_entries.pop()
 
+    def _forget_copies(self, group: int) -> None:
+        """They are of an earlier life."""
+        self._early.pop(group, None)
+        self._first_places.pop(group, None)
+
     def _join_marks(self, segment: Segment, log: GroupLog, run: GroupRun) -> None:
         """The end of the replica's life, and the group's new one, if the checkpoint has it not."""
         if run.buried is not None:
             self._tail_entries[run.group] = []
-            self._early.pop(run.group, None)
-            self._first_places.pop(run.group, None)
+            self._forget_copies(run.group)
             if run.buried_at > log.buried_at:
                 log.bury(run.buried, run.buried_at)
                 self._buried[run.group] = run.buried_at
@@ -492,9 +494,8 @@ class _Recovery:
         first_term = index.term(index.first_index)
         first_gone = log.index.contradicted_by(index.first_index, first_term)
         if first_gone < log.index.first_index or first_term < log.index.prev_term:
-            self._note_log(segment, log, f"index {index.first_index}, term {first_term} where the "
-                           f"log begins with index {log.index.first_index}")
-            return
+            return self._note_log(segment, log, f"index {index.first_index}, term {first_term} "
+                                  f"where the log begins with index {log.index.first_index}")
         self._drop(log, first_gone, tail_entries)  # if there is any, the record of that is lost
         last = log.index.last_index
         if index.first_index > last + 1 and first_term == log.index.last_term:

@@ -272,6 +272,30 @@ def test_a_copy_of_a_logs_last_entry_is_found_by_the_next_start(then_dropped):
         assert again.read_plan(1, 1, 1).execute() == (first,)
 
 
+def test_copies_of_an_earlier_incarnation_are_none_of_the_logs():
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    entries = [noop_entry(1, index, 1) for index in (1, 2, 3)]
+    rounds.run(write(1, *entries, hard_state=HardState(1, 1)))
+    rounds.run(write(1, hard_state=HardState(2, 1)))
+    place = store._logs[1].index.position(3)
+    disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
+    assert store.repair.damaged(1, 3, "found by the scrub")
+    put(store, store.repair.stage_copies(1, [entries[2]], lambda: None))
+    put(store, store.repair.stage_lift(1, lambda: None))
+    while len(store._lane.segments) < 2:
+        rounds.run(write(1, hard_state=HardState(2, 1)))
+    store.create_group(1, 2, VOTERS)
+    rounds.run(write(1, incarnation=2, hard_state=HardState(1, 1)))  # it has no entry yet
+    rounds.run(write(1, incarnation=2, hard_state=HardState(2, 1)))
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert not again.groups[1].quarantined
+    assert again.groups[1].bounds.last_index == 0
+
+
 class Core:
     """What the repairer asks of consensus."""
 
