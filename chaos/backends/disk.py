@@ -50,8 +50,14 @@ class LoopDisk:
         self.attach()
 
     def attach(self) -> None:
-        """Mounts it."""
-        host.run("mount", "-t", "ext4", "-o", "loop,noatime", str(self.image), str(self.mount))
+        """Mounts it.  The kernel may still have blocks of the file that the loop device had before:
+        they are forgotten, or they would stand in this file system."""
+        device = host.run("losetup", "--find", "--show", str(self.image)).strip()
+        try:
+            host.run("blockdev", "--flushbufs", device)
+            host.run("mount", "-t", "ext4", "-o", "noatime", device, str(self.mount))
+        finally:
+            host.run("losetup", "--detach", device)  # as soon as it is not mounted any more
         self.frozen = self.failed = False
 
     def detach(self) -> None:

@@ -35,7 +35,7 @@ from chaos.backends.backend import (
 from chaos.backends.packets import LinkFaults, NodePackets
 
 NETWORK_COMMANDS = ("ip", "nsenter", "iptables-restore")
-DISK_COMMANDS = ("mkfs.ext4", "mount", "umount")
+DISK_COMMANDS = ("mkfs.ext4", "losetup", "blockdev", "mount", "umount")
 _PROBE_DISK_BYTES = 8 << 20
 _ADDRESSES = {CLIENTS: "192.0.2.1", 1: "192.0.2.2", 2: "192.0.2.3"}  # for documentation: nobody's
 _LINK = frozenset({Link(2, 1)})

@@ -3,14 +3,15 @@
 Contract.  ``read_everything`` finds out which topics exist, asks the leader of each partition where
 it certainly ends, and reads it from the log start to that end on each node that has a replica,
 through connections that did nothing before; then once through the product's consumer.  A node that
-has a replica of some of the groups that a partition was in is asked for its part.  All of it is in
-the history, marked ``final``.  A replica that does not come so far in ``CATCH_UP_S`` is an anomaly:
-nothing is broken any more.  A client that crashes ends the reads of its partition only.
+has a replica of some of the groups that a partition was in is asked for its part, as long as it has
+it: what a nemesis began to move may still be moving.  All of it is in the history, marked
+``final``.  A replica that does not come so far in ``CATCH_UP_S`` is an anomaly: nothing is broken
+any more.  A client that crashes ends the reads of its partition only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import trio
@@ -78,11 +79,14 @@ async def read_partition(setting: Setting, leadership: Leadership, place: Place)
     if links is None:
         return [_behind(setting, place, "its switch to another group has not ended")]
     anomalies = []
-    for part in parts_of(links, end, leadership.members, setting.nodes()):
-        reached = await read_replica(setting, place, part)
-        if reached < part.end:
-            anomalies.append(_behind(setting, place, f"node {part.node} serves it up to offset "
-                                     f"{reached}, and its end there is {part.end}"))
+
+    def parts() -> list[Part]:
+        return parts_of(links, end, leadership.members, setting.nodes())
+
+    for part in parts():
+        owed = await read_replica(setting, place, part, parts)
+        if owed:
+            anomalies.append(_behind(setting, place, owed))
     if end:
         await consume(setting, place, end)
     return anomalies
@@ -149,19 +153,26 @@ def parts_of(links: Sequence[LinkRow], end: int, members: Mapping[int, Collectio
     return [part for node in sorted(parts) for part in parts[node]]
 
 
-async def read_replica(setting: Setting, place: Place, part: Part) -> int:
-    """Read what one replica has; the offset that was reached."""
-    process, offset, node, end = setting.recorder.process(), part.first, part.node, part.end
+async def read_replica(setting: Setting, place: Place, part: Part,
+                       parts: Callable[[], Sequence[Part]]) -> str:
+    """Read what one replica has; what it owed to the end, or empty.  ``parts``: what every node
+    has now; one that a move takes a replica from owes nothing of it any more."""
+    process, offset, node, said = setting.recorder.process(), part.first, part.node, ""
     async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
             while True:
-                before = offset
-                offset, _ = await reads.read(setting, process, sessions, place, node, offset,
-                                             final=True, bytes_max=BYTES_MAX)
-                if offset >= end:
-                    return offset
-                await trio.sleep(RETRY_S if offset == before else 0)
-    return offset
+                answer = await reads.read(setting, process, sessions, place, node, offset,
+                                          final=True, bytes_max=BYTES_MAX)
+                advanced, offset = answer.reached > offset, answer.reached
+                if offset >= part.end or not _has(parts(), node, offset):
+                    return ""
+                said = answer.refusal or f"it says that {answer.high_watermark} is its end"
+                await trio.sleep(0 if advanced else RETRY_S)
+    return f"node {node} serves it up to offset {offset}, and its end there is {part.end}; {said}"
+
+
+def _has(parts: Sequence[Part], node: int, offset: int) -> bool:
+    return any(part.node == node and part.first <= offset < part.end for part in parts)
 
 
 async def consume(setting: Setting, place: Place, end: int) -> None:

@@ -1,20 +1,22 @@
 """Who leads which group, asked of every node twice a second.
 
-Contract.  ``watch`` keeps ``Setting.leaders`` up to date and writes each change to
-``leadership.jsonl``: ``[time_us, group, term, leader]``, leader 0 = nobody knows of one.  Nodes
-that do not answer are left out.
+Contract.  ``watch`` keeps ``Setting.leaders`` and ``members`` up to date and writes each change of
+a leader to ``leadership.jsonl``: ``[time_us, group, term, leader]``, leader 0 = nobody knows of
+one.  Nodes that do not answer are left out.
 
 Theory.  Nodes believe different things at one moment; the belief with the highest term counts, and
-of equal terms the one that names a leader.  A leader of a shorter life than the pause between two
-questions may be missed, but its term is not: who led in a term that was skipped is ``SOMEBODY``.
+of equal terms that of the leader itself, then one that names a leader.  Who the members are only
+the leader knows: a follower may be behind, and a node that left may not have heard of it.  A leader
+of a shorter life than the pause between two questions may be missed, but its term is not: who led
+in a term that was skipped is ``SOMEBODY``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import trio
 
@@ -31,13 +33,27 @@ PAUSE_S = 0.5
 TIMEOUT_S = 1.0
 
 
+class Belief(NamedTuple):
+    """What one node says of one group."""
+
+    node: int
+    row: GroupSummary
+
+    @property
+    def weight(self) -> tuple[int, bool, bool]:
+        """Of two beliefs the heavier one counts."""
+        return self.row.term, self.row.leader == self.node, bool(self.row.leader)
+
+
 class Leadership:
     """See the module docstring."""
 
     def __init__(self, recorder: Recorder, file: TextIO, leaders: dict[int, int]):
         self.changes = 0  # of leaders, after the warm-up
         self.terms: dict[int, int] = {}
-        self.members: dict[int, tuple[int, ...]] = {}  # voters and learners of each group
+        #: Voters and learners of each group, as a leader of it said last.
+        self.members: dict[int, tuple[int, ...]] = {}
+        self._member_terms: dict[int, int] = {}
         self._leaders = leaders
         self._recorder = recorder
         self._file = file
@@ -52,25 +68,33 @@ class Leadership:
 
     async def look(self, sessions: Sessions, nodes: dict[int, str]) -> None:
         """Ask every node once, all at the same time."""
-        rows: list[GroupSummary] = []
+        rows: list[Belief] = []
         async with trio.open_nursery() as nursery:
-            for address in nodes.values():
-                nursery.start_soon(_ask, sessions, address, rows)
+            for node, address in nodes.items():
+                nursery.start_soon(_ask, sessions, node, address, rows)
         self.learn(rows)
 
-    def learn(self, rows: list[GroupSummary]) -> None:
+    def learn(self, beliefs: Sequence[Belief]) -> None:
         """What all nodes that answered believe at one moment."""
-        best: dict[int, GroupSummary] = {}
-        for row in rows:
-            known = best.get(row.group)
-            if known is None or (row.term, bool(row.leader)) > (known.term, bool(known.leader)):
-                best[row.group] = row
-        for group, row in best.items():
+        self._learn_members(beliefs)
+        best: dict[int, Belief] = {}
+        for belief in beliefs:
+            known = best.get(belief.row.group)
+            if known is None or belief.weight > known.weight:
+                best[belief.row.group] = belief
+        for group, belief in best.items():
+            row = belief.row
             if row.term < self.terms.get(group, 0):
                 continue  # only nodes that are behind have answered
             self.terms[group] = row.term
-            self.members[group] = tuple(sorted({*row.voters, *row.learners}))
             self._note(group, row.term, row.leader)
+
+    def _learn_members(self, beliefs: Sequence[Belief]) -> None:
+        """A later term that has no leader yet, or none any more, says nothing about members."""
+        for node, row in beliefs:
+            if row.leader == node and row.term >= self._member_terms.get(row.group, 0):
+                self._member_terms[row.group] = row.term
+                self.members[row.group] = tuple(sorted({*row.voters, *row.learners}))
 
     def _note(self, group: int, term: int, leader: int) -> None:
         before = self._said.get(group)
@@ -85,12 +109,12 @@ class Leadership:
         self._file.write(json.dumps([self._recorder.now_us(), group, term, leader]) + "\n")
 
 
-async def _ask(sessions: Sessions, address: str, rows: list[GroupSummary]) -> None:
+async def _ask(sessions: Sessions, node: int, address: str, rows: list[Belief]) -> None:
     first = 0
     try:
         while True:
             reply = await sessions.ask(address, GroupList(first), timeout_s=TIMEOUT_S)
-            rows += reply.groups
+            rows += [Belief(node, row) for row in reply.groups]
             if not reply.more or not reply.groups:
                 return
             first = reply.groups[-1].group + 1

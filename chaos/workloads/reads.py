@@ -7,6 +7,7 @@ that fails its check is what the client's check is for: the node is told, and th
 from __future__ import annotations
 
 import random
+from typing import NamedTuple
 
 import trio
 
@@ -37,6 +38,14 @@ BYTES_MAX = 32 << 10
 TAIL = 20
 #: Of the questions of a reader: reads, certain ends, uncertain ends; the rest are descriptions.
 READS, CERTAIN, UNCERTAIN = 0.75, 0.15, 0.05
+
+
+class Answer(NamedTuple):
+    """How far a read came, and the high watermark, -1 when it failed: then ``refusal`` says how."""
+
+    reached: int
+    high_watermark: int
+    refusal: str
 
 
 async def run(setting: Setting) -> None:
@@ -72,9 +81,8 @@ def offset_near(rng: random.Random, end: int) -> int:
 
 
 async def read(setting: Setting, process: Process, sessions: Sessions, place: Place, node: int,
-               offset: int, final: bool = False, bytes_max: int = BYTES_MAX) -> tuple[int, int]:
-    """One read of what a replica says is committed; (next offset, high watermark), the latter -1
-    when it failed."""
+               offset: int, final: bool = False, bytes_max: int = BYTES_MAX) -> Answer:
+    """One read of what a replica says is committed."""
     asked = {"final": True} if final else {}
     operation = process.invoke("read", key=place.key, offset=offset, mode="committed", node=node,
                                **asked)
@@ -92,7 +100,7 @@ async def read(setting: Setting, process: Process, sessions: Sessions, place: Pl
                      node=node)
         reached, high_watermark = next_offset(runs, offset), result.high_watermark
         setting.topics.heard(place.key, high_watermark)
-    return reached, high_watermark
+    return Answer(reached, high_watermark, operation.refusal)
 
 
 def address_of(setting: Setting, node: int) -> str:

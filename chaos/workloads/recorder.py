@@ -114,11 +114,12 @@ class Process:
 class Operation:
     """One question on its way."""
 
-    __slots__ = ("settled", "happened", "_process", "_asked_by", "_number", "_name", "_asked")
+    __slots__ = ("settled", "happened", "refusal", "_process", "_asked_by", "_number", "_name", "_asked")
 
     def __init__(self, process: Process, number: int, name: str, asked: dict[str, Any]):
         self.settled = False
         self.happened = False
+        self.refusal = ""  # how it failed, or why nobody knows
         self._process = process
         self._asked_by = process.number
         self._number = number
@@ -150,6 +151,7 @@ class Operation:
 
     def failed(self, error: MultiRaftError) -> None:
         """It did not happen, or nobody knows: the class of ``error`` says which."""
+        self.refusal = f"{type(error).__name__}: {error}"[:TEXT_MAX]
         if isinstance(error, RequestError):
             self._settle(FAIL, {"error": type(error).__name__, "text": str(error)[:TEXT_MAX]})
         else:

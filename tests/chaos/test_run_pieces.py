@@ -14,7 +14,7 @@ from chaos.history import FAULTS, WARM_UP, HistoryWriter
 from chaos.run.controls import CONTROLS, GONE
 from chaos.run.endings import judged
 from chaos.run.judge import as_json, excuse
-from chaos.run.leadership import SOMEBODY, Leadership, trace_of
+from chaos.run.leadership import SOMEBODY, Belief, Leadership, trace_of
 from chaos.run.parameters import Folder, Parameters, run_number
 from chaos.run.torment import Impossible, choices, nemeses_of
 from chaos.workloads.recorder import Recorder
@@ -23,8 +23,8 @@ from multiraft.wire.rows import GroupSummary
 # ---- who leads --------------------------------------------------------------------------------
 
 
-def row(group: int, term: int, leader: int, voters=(1, 2, 3)) -> GroupSummary:
-    return GroupSummary(group, 1, term, leader, voters, ())
+def row(group: int, term: int, leader: int, voters=(1, 2, 3), node: int = 3) -> Belief:
+    return Belief(node, GroupSummary(group, 1, term, leader, voters, ()))
 
 
 def watcher(phase: str = FAULTS) -> tuple[Leadership, dict[int, int], io.StringIO]:
@@ -38,6 +38,18 @@ def test_the_highest_term_that_names_a_leader_counts():
     leadership.learn([row(4, 7, 1), row(4, 9, 0), row(4, 9, 2), row(4, 8, 3)])
     assert leaders == {4: 2}
     assert [json.loads(line)[1:] for line in file.getvalue().splitlines()] == [[4, 9, 2]]
+
+
+def test_who_the_members_are_only_the_leader_knows():
+    leadership, _, _ = watcher()
+    left = row(4, 9, 2, (1, 2, 3), node=3)
+    leadership.learn([left, row(4, 9, 2, (1, 2, 5), node=2), row(4, 9, 2, (1, 2, 3), node=1)])
+    assert leadership.members == {4: (1, 2, 5)}
+    leadership.learn([left])
+    assert leadership.members == {4: (1, 2, 5)}, "it was not told that it left"
+    leadership.learn([row(4, 10, 0, (1, 2, 3), node=3)])
+    leadership.learn([row(4, 9, 2, (1, 2, 6), node=2)])
+    assert leadership.members == {4: (1, 2, 6)}, "a term that nobody leads"
 
 
 def test_a_node_that_is_behind_changes_nothing():
