@@ -40,7 +40,7 @@ from placement.plan import (
 )
 from placement.policy import SCOPE_NODE
 from placement.shares import PPM
-from placement.shedding import Item, by_load, fitting_cap, shed
+from placement.shedding import Item, by_load, fitting_cap, shed, without_dust
 from placement.state import NOBODY, R_DISK
 
 #: Shares are reckoned anew when giants have moved; two rounds are usual.
@@ -54,6 +54,11 @@ DISPLACED_MAX = 4
 
 #: Replicas of either side that ``descend`` looks at for an exchange.
 EXCHANGE_ITEMS = 24
+
+#: *Dust* stays: the smallest replicas of a node that together are less than this part of its share.
+#: Groups that hold nothing but their first entry relieve and fill nobody, and each of them is a
+#: change of members.
+DUST_PPM = 1000
 
 #: Non-moves that are told per overloaded node and resource.
 SKIPPED_PER_NODE = 3
@@ -163,12 +168,12 @@ class _Balance:
         return ""
 
     def items(self, node: int, position: int) -> list[Item]:
-        """Replicas that may leave the node, largest first."""
+        """Replicas that may leave the node and are worth it, largest first."""
         found = [Item(load, group) for group in self.state.held[node]
                  if (load := self.state.replica_load(group, position))
                  and not self.refusal(group)]
         found.sort(key=by_load)
-        return found
+        return without_dust(found, self.ledger.shares[position].unit[node] * DUST_PPM // PPM)
 
     def permits(self, group: int, source: int, target: int) -> bool:
         """May the replica move there, and does it help?"""

@@ -54,15 +54,16 @@ class _Leaders:
         """The node's squared excesses with so much more."""
         if not self.state.nodes[node].holds:
             return 0
-        whole = 0
-        for position, more in ((R_EGRESS, egress), (R_LEADERS, leaders)):
-            shares = self.shares.get(position)
-            if shares is None:
-                continue
-            beyond = self.state.load[node][position] + more - shares.high[node]
-            if beyond > 0:
-                whole += (beyond * PPM // shares.unit[node]) ** 2
-        return whole
+        return (self._excess(node, R_EGRESS, egress) ** 2
+                + self._excess(node, R_LEADERS, leaders) ** 2)
+
+    def _excess(self, node: int, position: int, more: int = 0) -> int:
+        """Load above the target, in millionths of the node's share by weight."""
+        shares = self.shares.get(position)
+        if shares is None:
+            return 0
+        beyond = self.state.load[node][position] + more - shares.high[node]
+        return beyond * PPM // shares.unit[node] if beyond > 0 else 0
 
     def ppm(self, node: int, position: int) -> int:
         """A node's load in millionths of its share."""
@@ -72,9 +73,10 @@ class _Leaders:
         return self.state.load[node][position] * PPM // shares.share[node]
 
     def worst(self, node: int) -> int:
-        """The resource in which the node is fullest."""
+        """The resource in which the node is furthest above its target: what is below its floor is
+        no reason to move anything, however uneven it is."""
         return max(self.shares, default=R_LEADERS,
-                   key=lambda position: (self.ppm(node, position), -position))
+                   key=lambda position: (self._excess(node, position), -position))
 
     def movable(self, group: int) -> bool:
         """May balancing change who leads the group?"""
@@ -105,10 +107,9 @@ class _Leaders:
                 return False
         return True
 
-    def lead(self, group: int, target: int, reason: str) -> None:
-        """Let ``target`` lead the group."""
+    def lead(self, group: int, target: int, reason: str, position: int = R_LEADERS) -> None:
+        """Let ``target`` lead the group, for the sake of the resource at ``position``."""
         source = self.state.leader[group]
-        position = self.worst(source) if reason == LEADER_SKEW else R_LEADERS
         before = self.ppm(source, position)
         del self.led[source][group]
         self.led[target][group] = None
@@ -172,7 +173,7 @@ def _hand_over(leaders: _Leaders) -> bool:
     moved = False
     for node in _overloaded(leaders):
         while (best := _best_transfer(leaders, node))[0] > 0:
-            leaders.lead(best[1], best[2], LEADER_SKEW)
+            leaders.lead(best[1], best[2], LEADER_SKEW, leaders.worst(node))
             moved = True
     return moved
 
@@ -229,6 +230,7 @@ def _pass_on(leaders: _Leaders, node: int, group: int, between: int) -> bool:
                     and leaders.spares(between, node, egress - passed, 0):
                 best = (gain, other, target)
     if best[0] > 0:
-        leaders.lead(best[1], best[2], LEADER_SKEW)
-        leaders.lead(group, between, LEADER_SKEW)
+        position = leaders.worst(node)
+        leaders.lead(best[1], best[2], LEADER_SKEW, position)
+        leaders.lead(group, between, LEADER_SKEW, position)
     return best[0] > 0

@@ -81,6 +81,16 @@ def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     return _exchanged([*kept, cover], [item for item in items if 0 < item.load <= cap], surplus)
 
 
+def without_dust(items: list[Item], most: int) -> list[Item]:
+    """All but the smallest items that together are at most ``most``.  ``items`` are in the order of
+    ``by_load``.  O(items)."""
+    kept = len(items)
+    while kept and items[kept - 1].load <= most:
+        most -= items[kept - 1].load
+        kept -= 1
+    return items[:kept]
+
+
 def relieving(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     """What ``shed`` takes, and of each power of two of load one small item more: so that whoever
     knows only these can cover what is left of the excess nearly as well.  O(items)."""

@@ -320,3 +320,35 @@ def test_what_cannot_be_followed_is_refused(policy, options, complaint):
 
 def test_the_default_policy_is_one():
     check_policy(Policy())
+
+
+# ---- what is not worth a move -------------------------------------------------------------------
+
+GIB = 1 << 30
+
+
+def test_a_new_node_is_not_filled_with_groups_that_hold_nothing():
+    """Six groups have all there is to balance, the others little more than their first entry."""
+    groups = [GroupRow(group, 1, 10, (1, 2, 3), 1 + group % 3,
+                       bytes=3 * GIB if 1 <= group <= 6 else 128 + 400 * group)
+              for group in range(25)]
+    made = checked_plan(grown(snapshot(nodes(3), groups), NodeRow(4, "")), Policy(cool_down_ms=0))
+    assert made.moves
+    assert {move.bytes for move in made.moves if move.kind == plan.REPLICA_CHANGE} == {3 * GIB}
+
+
+def test_many_small_groups_are_no_dust():
+    groups = [GroupRow(group, 1, 10, (1, 2, 3), 1 + group % 3, bytes=16 * MIB)
+              for group in range(1025)]
+    made = checked_plan(grown(snapshot(nodes(3), groups), NodeRow(4, "")), Policy(cool_down_ms=0))
+    assert resource(made, DISK).after_ppm <= 1_050_000
+
+
+def test_leaders_are_not_moved_for_a_resource_below_its_floor():
+    """Some bytes a second, all of them sent by one node, and that is the fullest there can be; what
+    is above its target is the number of leaders."""
+    groups = [GroupRow(group, 1, 10, (1, 2, 3), 1 if group < 20 else 2, bytes=128,
+                       ingress=100 if group < 20 else 0, read=50) for group in range(25)]
+    made = checked_plan(snapshot(nodes(3), groups), Policy())
+    assert made.moves
+    assert {move.why.resource for move in made.moves} == {LEADERS}
