@@ -23,6 +23,10 @@ from multiraft.wire import errors as wire
 
 #: A node that is up answers within a round trip and a survey of its groups.
 NODE_TIMEOUT_MS = 2_000
+#: Nodes that may have a replica of a group that is to be recovered are asked for so long, this far
+#: apart; a node that restarts is often back by then.
+RECOVERY_PATIENCE_S = 3.0
+ASK_AGAIN_S = 0.2
 #: How often a bounded flush looks whether it is through.
 FLUSH_INTERVAL_S = 0.002
 
@@ -150,19 +154,28 @@ def members_json(found: Any) -> dict[str, Any]:
             "members": [row._asdict() for row in found.rows]}
 
 
+def _all_replicas(client: Any, group: int) -> tuple[list[Any], list[int]]:
+    """The replicas of a group on all nodes, and the nodes that do not answer.  Who does not is
+    asked again while there is patience for the slowest: what is given up here may be given up for
+    good.  Bounded by ``RECOVERY_PATIENCE_S`` and one round of ``NODE_TIMEOUT_MS`` each."""
+    silent = {node.id: node.client_address for node in client.cluster_status().nodes}
+    replicas: list[Any] = []
+    deadline_s = time.monotonic() + RECOVERY_PATIENCE_S
+    while True:
+        for node, address in [*silent.items()]:
+            with contextlib.suppress(wire.RequestError):
+                with contextlib.suppress(wire.LeaderUnknown, wire.NotLeader):  # it has none
+                    replicas.append(client.group_replica(group, address, NODE_TIMEOUT_MS))
+                del silent[node]
+        if not silent or time.monotonic() >= deadline_s:
+            return replicas, [*silent]
+        time.sleep(ASK_AGAIN_S)
+
+
 def recovery_report(client: Any, group: int) -> dict[str, Any]:
     """What is left of a group, asked of every node itself, and which replica is the best: the last
     term first, then the last index (the order in which Raft compares logs)."""
-    replicas, unreachable = [], []
-    for node in client.cluster_status().nodes:
-        try:
-            found = client.group_replica(group, node.client_address)
-        except (wire.LeaderUnknown, wire.NotLeader):
-            continue  # it has none
-        except (wire.RequestError, blocking.NoNodeAnswered):
-            unreachable.append(node.id)
-            continue
-        replicas.append(found)
+    replicas, unreachable = _all_replicas(client, group)
     incarnation = max((found.incarnation for found in replicas), default=0)
     replicas = [found for found in replicas if found.incarnation == incarnation]
     sound = [found for found in replicas if not found.quarantined]

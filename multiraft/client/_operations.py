@@ -209,10 +209,10 @@ class Operations(PlanOperations):
             GroupMembers(group, voters, learners, expected_index), repeatable=not voters)
         return reply
 
-    def group_replica(self, group: int, address: str) -> Generator:
+    def group_replica(self, group: int, address: str, timeout_ms: int) -> Generator:
         """-> ``GroupMembersReply`` of the node at ``address``."""
-        reply: GroupMembersReply = yield from self._ask(GroupMembers(group, local=True),
-                                                        address=address)
+        reply: GroupMembersReply = yield from self._ask_node(GroupMembers(group, local=True),
+                                                             address, timeout_ms)
         return reply
 
     def group_recover(self, group: int, survivor: int, incarnation: int) -> Generator:

@@ -183,9 +183,10 @@ class Client(AsyncPlans):
         return await self._run(self._operations.group_members(group, voters, learners,
                                                          expected_index))
 
-    async def group_replica(self, group: int, address: str) -> GroupMembersReply:
-        """The replica of ``group`` on the node at ``address``."""
-        return await self._run(self._operations.group_replica(group, address))
+    async def group_replica(self, group: int, address: str,
+                            timeout_ms: int = 0) -> GroupMembersReply:
+        """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as elsewhere."""
+        return await self._run(self._operations.group_replica(group, address, timeout_ms))
 
     async def group_recover(self, group: int, survivor: int, incarnation: int) -> GroupRecoverReply:
         """Forced recovery: see docs/decisions/0007."""

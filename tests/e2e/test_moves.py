@@ -19,6 +19,8 @@ from tests.e2e.world import wait_for
 
 SHAPE = {"nodes": 5, "groups": 4, "factor": 3}
 SOME = 300
+#: A node that is asked about itself is not waited for longer.
+ONCE_MS = 5_000
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +122,7 @@ def _led(world, group: int, incarnation: int) -> dict:
 
 def _has_none(client, group: int, address: str) -> bool:
     try:
-        client.group_replica(group, address)
+        client.group_replica(group, address, ONCE_MS)
     except (LeaderUnknown, NotLeader):
         return True
     return False
