@@ -197,9 +197,11 @@ def parse_entries(data: Buffer) -> list[Entry]:
     ``data``; ``batch`` set for DATA.  The padding of the last entry has to be there.  Raises
     ``CorruptEntry``."""
 
-def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = True) -> Scan:
+def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = True,
+                 upto: int = -1) -> Scan:
     """Recovery: entries from byte ``at`` on while the chain of CRCs holds.  ``verify_payload``:
-    also check the CRC of DATA payloads, for ``payload_intact``; a bad one does not end the scan."""
+    also check the CRC of DATA payloads, for ``payload_intact``; a bad one does not end the scan.
+    ``upto``: no entry is taken that begins at or behind this byte; -1 = all are."""
 
 def find_entry(data: Buffer, at: int) -> int:
     """First aligned byte >= ``at`` where an entry with an intact entry CRC starts; -1 = none.  The

@@ -1402,20 +1402,20 @@ cdef object _parse_batch(const uint8_t *payload, Py_ssize_t length, Py_ssize_t a
     return _info(&fields)
 
 
-def scan_entries(data, at, prev_crc, verify_payload=True):
+def scan_entries(data, at, prev_crc, verify_payload=True, upto=-1):
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         if at < 0:
             raise ValueError(f"at={at} is negative")
         return _scan(<const uint8_t *>view.buf, view.len, at, _crc_seed(prev_crc),
-                     bool(verify_payload))
+                     bool(verify_payload), view.len if upto < 0 else upto)
     finally:
         PyBuffer_Release(&view)
 
 
 cdef object _scan(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, uint32_t prev_crc,
-                  bint verify_payload):
+                  bint verify_payload, Py_ssize_t upto):
     cdef Py_ssize_t length
     cdef const uint8_t *header
     cdef Fields fields
@@ -1424,6 +1424,8 @@ cdef object _scan(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, uint32_t 
     cdef bint intact
     cdef list entries = []
     while size - at >= ENTRY_HEADER_BYTES:
+        if at >= upto:
+            return Scan(entries, at, "limit", prev_crc)
         header = data + at
         length = mr_load_le32(header + ENTRY_LENGTH_AT)
         fault = _entry_fault(header, size - at, &crc)

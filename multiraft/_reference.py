@@ -481,7 +481,8 @@ def _payload_intact(kind: int, payload: memoryview) -> bool:
     return True
 
 
-def scan_entries(data, at: int, prev_crc: int, verify_payload: bool = True) -> Scan:
+def scan_entries(data, at: int, prev_crc: int, verify_payload: bool = True,
+                 upto: int = -1) -> Scan:
     view = _view(data)
     if at < 0:
         raise ValueError(f"at={at} is negative")
@@ -491,6 +492,8 @@ def scan_entries(data, at: int, prev_crc: int, verify_payload: bool = True) -> S
     while True:
         if len(view) - at < layout.ENTRY_HEADER_BYTES:
             return Scan(entries, at, "end", prev_crc)
+        if 0 <= upto <= at:
+            return Scan(entries, at, "limit", prev_crc)
         fields = _ENTRY.unpack_from(view, at)
         length, crc, previous, kind = fields[:4]
         reason, _ = _entry_fault(view, at)

@@ -89,5 +89,5 @@ class Scan(NamedTuple):
 
     entries: list[ScannedEntry]
     stopped_at: int  # first byte not consumed (aligned; up to 7 past an unpadded end)
-    reason: str  # "end", "zeros", "torn", "crc", "chain", "format"
+    reason: str  # "end", "zeros", "torn", "crc", "chain", "format"; "limit" = as far as was asked
     last_crc: int  # prev_crc for what would follow

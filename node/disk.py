@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
@@ -27,6 +28,9 @@ from node.threads import name_this_thread
 
 #: A disk that hangs does not keep the node from ending for longer than this, in seconds.
 END_S = 10.0
+#: How long the index of a full segment gives way after each piece of work, in seconds: several
+#: times what a piece takes, so that the loop has the interpreter when it wants it.
+GIVE_WAY_S = 0.002
 #: One block, written to see whether the disk still answers.
 PROBE_BYTES = 512
 
@@ -65,6 +69,7 @@ class DiskWorker:
         self._arrivals = arrivals
         self._store = store
         self._upkeep = trio.Event()
+        self._never = threading.Event()  # waited for by who only wants to give way
         self._preparing = False
         self._ended = False
         self._on_durable = on_durable
@@ -187,10 +192,15 @@ class DiskWorker:
                 self._creating_since_ms = None
                 self.start_next()
                 while not self._upkeep.is_set() and (seal := self._store.seal_plan()) is not None:
-                    if await self._unless_full(seal.execute):
+                    if await self._unless_full(partial(seal.execute, self._give_way)):
                         self._store.sealed(seal)
             except OSError as error:
                 raise DiskFailed(f"a segment could not be prepared: {error}") from error
+
+    def _give_way(self) -> None:
+        """In a thread that works for later: the loop first, unless it waits for this very task."""
+        if not (self._upkeep.is_set() or self._ended):
+            self._never.wait(GIVE_WAY_S)
 
     async def _create(self, staged) -> None:
         """A segment that is needed now.  When there is no room for all of it, the reserve makes

@@ -13,7 +13,6 @@ tasks end, then a checkpoint is written.
 from __future__ import annotations
 
 import functools
-import gc
 import logging
 import os
 import random
@@ -62,6 +61,7 @@ from node.directory import Directory
 from node.disk import DiskWorker, open_probe
 from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
+from node.garbage import Garbage, settle
 from node.hand_over import HandOver
 from node.handshake import Introduction
 from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
@@ -103,6 +103,11 @@ from node.statistics import Statistics
 from node.survey import Surveying, measure_space
 from node.switching import Switching
 from node.watchdog import Watchdog
+
+#: How long a thread keeps the interpreter when another one wants it, in seconds.  The loop lets it
+#: go with each system call, and waits for so long each time while some thread works for later:
+#: with Python's 5 ms, for a tenth of a second in every round.
+SWITCH_S = 0.001
 
 
 class Node:
@@ -156,7 +161,7 @@ class Node:
         """Task of a node whose data directory nobody knew when it started."""
         await self.admission.passed()
         self._take_part()
-        _settle_garbage_collection()
+        settle()
         self.request_round()
 
     def _build_core(self) -> None:
@@ -528,8 +533,9 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
             raise unheard
         life.recovered()
         node = Node(config, store, security, log, life, http)
-        _settle_garbage_collection()
-        trio.run(node.run, instruments=[LoopTime(node.core)])
+        settle()
+        sys.setswitchinterval(SWITCH_S)
+        trio.run(node.run, instruments=[LoopTime(node.core), Garbage()])
         node.close()
     except BaseException as error:
         if not isinstance(error, NodeError) and _crashes(error):
@@ -579,18 +585,6 @@ def _crashes(error: BaseException) -> bool:
     """Whether there is more to it than what a ``NodeError`` says."""
     return (not isinstance(error, BaseExceptionGroup)
             or error.split(NodeError)[1] is not None)
-
-
-#: Objects between searches for cycles: a round makes a few hundred, and hardly any is cyclic.
-GC_THRESHOLD = 20_000
-
-
-def _settle_garbage_collection() -> None:
-    """What was made so far lives as long as the process: the collector need not visit it again, and
-    a recovered index of any size cannot stall the loop (DESIGN section 4)."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
 
 
 def _leaves(group: BaseExceptionGroup) -> list:

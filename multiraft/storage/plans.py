@@ -110,7 +110,9 @@ class SealPlan:
         self.damage = ""
         self._filesystem = filesystem
 
-    def execute(self) -> None:
+    def execute(self, pause: Callable[[], None] | None = None) -> None:
+        """Any thread.  ``pause`` is called after each fraction of a millisecond of work, None =
+        all at once.  Raises ``OSError``."""
         segment = self.segment
         length = segment.end - segment.start
         data = read_exactly(self._filesystem, segment.path, 0, length)
@@ -118,7 +120,7 @@ class SealPlan:
         if header is None or header.seed != segment.seed:
             self.damage = "its header is damaged"
             return
-        found = scan_segment(data, segment.start, segment.seed, None)
+        found = scan_segment(data, segment.start, segment.seed, None, pause=pause)
         if found.breaks or found.index.end != segment.end:
             self.damage = f"unreadable at {found.breaks or found.index.end}"
             return

@@ -13,6 +13,7 @@ the segments before.  So joining segments is, per group: cut at ``cut_from``, th
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,6 +39,9 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _NEVER = 1 << 64  # above every index
 _DATA, _HARD_STATE = EntryKind.DATA, EntryKind.HARD_STATE
+#: Bytes that are scanned between two pauses: well below a millisecond, also when they are small
+#: entries.
+_PIECE_BYTES = 128 << 10
 #: Kinds of entries that have an index and mean nothing else here.
 _FOLLOWING = frozenset(kind for kind in EntryKind if kind <= LAST_INDEXED_KIND)
 
@@ -200,13 +204,15 @@ class SegmentScan:
 
 
 def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | None,
-                 known_to: int = 0) -> SegmentScan:
+                 known_to: int = 0, pause: Callable[[], None] | None = None) -> SegmentScan:
     """Every intact entry of a segment, in order, across damaged places.
 
     ``data``: the file's bytes up to where entries are wanted; ``seed``: None when the segment's own
     header is damaged, the chain then starts with the first entry that is found; ``applied``: per
     group, the index above which entries are collected for the tail, None = collect nothing; it goes
-    back to 0 where a replica's life ends behind ``known_to``, the checkpoint's lane position.
+    back to 0 where a replica's life ends behind ``known_to``, the checkpoint's lane position;
+    ``pause`` is called now and then, for whoever else needs the interpreter, which a scan does not
+    let go by itself.
     """
     scanner = _Scanner(data, start, applied, known_to)
     at = _layout.SEGMENT_HEADER_BYTES
@@ -220,9 +226,13 @@ def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | N
     else:
         prev_crc = seed
     while True:
-        scan = core.scan_entries(data, at, prev_crc)
+        scan = core.scan_entries(data, at, prev_crc, True, at + _PIECE_BYTES if pause else -1)
         scanner.take(scan.entries)
         stopped = scan.stopped_at
+        if pause is not None and scan.reason == "limit":
+            pause()
+            at, prev_crc = stopped, scan.last_crc
+            continue
         if scan.reason == "format":
             kind = scanner.later_kind(stopped, scan.last_crc)
             if kind >= 0:

@@ -318,6 +318,11 @@ def test_frames_agree_and_come_back(framed, prev_crc, durable):
                                 entry.index, entry.partition, entry.base_offset)
         assert scanned.durable == durable
     agree("parse_entries", lane)
+    pieces, at, crc = [], 0, prev_crc
+    while (scan := agree("scan_entries", lane, at, crc, True, at + 1)).reason == "limit":
+        assert len(scan.entries) == 1
+        pieces, at, crc = pieces + scan.entries, scan.stopped_at, scan.last_crc
+    assert [entry.at for entry in pieces + scan.entries] == starts
 
 
 def agree_on_lane(lane, at: int, prev_crc: int):

@@ -1,0 +1,64 @@
+"""Circles go while they are young and few, wherever the loop is about to wait; nobody else
+collects."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import trio
+
+from node import garbage
+from node.garbage import YOUNG_MS, Garbage
+from tests.node.harness import until
+
+
+class Circle:
+    def __init__(self):
+        self.itself = self
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """As in a node; the test process goes on as before."""
+    looks: list[int] = []
+
+    def told(phase, info):
+        if phase == "start":
+            looks.append(info["generation"])
+
+    garbage.settle()
+    gc.callbacks.append(told)
+    yield looks
+    gc.callbacks.remove(told)
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_a_circle_is_gone_soon_and_python_itself_does_not_collect(settled):
+    assert not gc.isenabled()
+
+    async def main():
+        settled.clear()
+        circle = weakref.ref(Circle())
+        kept = [[] for _ in range(100_000)]  # Python would have collected long ago
+        assert settled == [] and circle() is not None
+        await until(lambda: circle() is None)
+        assert len(kept) == 100_000
+
+    trio.run(main, instruments=[Garbage()])
+    assert set(settled) == {0}
+
+
+def test_all_objects_are_looked_through_seldom(settled, monkeypatch):
+    monkeypatch.setattr(garbage, "ALL_S", 0)
+    monkeypatch.setattr(garbage, "SELDOM", 10**9)
+
+    async def main():
+        for _ in range(3):
+            await trio.sleep(2 * YOUNG_MS / 1000)
+
+    trio.run(main, instruments=[Garbage()])
+    # The first look is at everything; another one only after so many times what it took.
+    assert settled[0] == 2 and 2 not in settled[1:]
