@@ -18,16 +18,17 @@ from functools import partial
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import Code
-from multiraft.wire.plans import PlanChange, PlanTransfer
+from multiraft.wire.plans import PAUSE, RESUME, THROTTLE, PlanChange, PlanTransfer
 from node.metadata_commands import DecideSwitch
 from node.plans import safety
 from node.plans.actions import Action, Change, StepTo, Switch, Transfer
 from node.plans.commands import REASON_MAX, ControlPlan, StepMove
 from node.plans.decide import decide, subjects
+from node.plans.easing import Easing
 from node.plans.observer import Observer
 from node.plans.pacing import Pacing
 from node.plans.progress import Meter
-from node.plans.state import ActivePlan
+from node.plans.state import SLOW_COMMITS, ActivePlan
 from node.plans.tasks import TASKS, Tasks
 from node.plans.world import World
 
@@ -52,6 +53,7 @@ class Driver:
         self.meter = Meter()
         self._leads_since_ms: int | None = None
         self._watch = safety.Watch()
+        self._easing = Easing(lambda: Observer(core, metadata_log, ask, tasks), tasks)
         self._refused: dict[int, str] = {}
 
     async def run(self) -> None:
@@ -129,7 +131,21 @@ class Driver:
         self._log.warning("plan", extra={"plan": plan.plan_id[:12], "action": action,
                                          "reason": why})
         try:
+            if action == RESUME and plan.reason.startswith(SLOW_COMMITS) and self._watch.is_cause:
+                await self._ease(plan)
             await self._metadata_log.propose(ControlPlan(
                 plan.plan_id, action, 0, why[:REASON_MAX], True, self._tasks.wall_ms()))
+            if action == PAUSE and why.startswith(SLOW_COMMITS):
+                await self._easing.paused(plan)
         except MultiRaftError as error:
             self._log.info("plan control waits", extra={"reason": str(error)})
+
+    async def _ease(self, plan: ActivePlan) -> None:
+        """It made appends slow: less of it."""
+        throttle = await self._easing.eased(plan)
+        if throttle is not None:
+            why = f"{plan.limits.throttle} bytes per second made appends slow"
+            self._log.warning("plan", extra={"plan": plan.plan_id[:12], "action": THROTTLE,
+                                             "reason": f"{throttle} from now on: {why}"})
+            await self._metadata_log.propose(ControlPlan(
+                plan.plan_id, THROTTLE, throttle, why, True, self._tasks.wall_ms()))

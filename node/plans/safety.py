@@ -55,6 +55,12 @@ class Watch:
         self._is_not_ours = False  # appends are slow without the plan as well
         self._silent_since_ms: dict[int, int] = {}  # node -> since when it is not up
 
+    @property
+    def is_cause(self) -> bool:
+        """Whether appends were slow because of the plan, as far as can be told: they are not
+        without it."""
+        return not self._is_not_ours
+
     def judge(self, plan: ActivePlan, world: World, now_ms: int) -> tuple[str, str] | None:
         """(``PAUSE``, why) or (``RESUME``, "") when that is due; None = leave it as it is.
         O(nodes + moves)."""
