@@ -1,0 +1,80 @@
+"""Requests about sinks: runs are opened, committed and given up by command, and looked up.
+
+Contract.  As ``admin.py``, which calls these handlers.  What became of runs is answered by any node
+from its copy of the ledger; where open runs stage in is answered by the metadata group's leader,
+once a majority has confirmed it, because a plan that missed an open run would cut it in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from multiraft.types import METADATA_GROUP
+from multiraft.wire import sinks as wire
+from multiraft.wire.errors import Code, LeaderUnknown, exception_for
+
+
+class SinkAdmin:
+    """See the module's docstring."""
+
+    def __init__(self, metadata_log, confirmations):
+        self._metadata_log = metadata_log
+        self._confirmations = confirmations
+
+    @property
+    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Request -> its handler."""
+        return {wire.OpenRun: self._open, wire.CommitRun: self._commit,
+                wire.AbortRun: self._abort, wire.RunStates: self._states,
+                wire.StagedTopics: self._staged, wire.SinkList: self._list}
+
+    @property
+    def _sinks(self):
+        return self._metadata_log.state.sinks
+
+    async def _open(self, request: wire.OpenRun) -> wire.OpenRunReply:
+        """All tasks of a run ask; the first one's request is an entry of the log."""
+        self._metadata_log.check_leading()
+        joined = self._sinks.joined(request)
+        return joined if joined is not None else await self._propose(request)
+
+    async def _commit(self, request: wire.CommitRun) -> wire.CommitRunReply:
+        await self._propose(request)
+        return wire.CommitRunReply()
+
+    async def _abort(self, request: wire.AbortRun) -> wire.AbortRunReply:
+        return wire.AbortRunReply(await self._propose(request))
+
+    async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
+        return wire.RunStatesReply(tuple(map(self._sinks.state_of, request.runs)))
+
+    async def _staged(self, request: wire.StagedTopics) -> wire.StagedTopicsReply:
+        self._metadata_log.check_leading()
+        await self._confirm()
+        sinks = self._sinks
+        return wire.StagedTopicsReply(sinks.runs_opened, sinks.staged(request.topics))
+
+    async def _list(self, request: wire.SinkList) -> wire.SinkListReply:
+        return wire.SinkListReply(*self._sinks.rows(request.after, request.count_max))
+
+    async def _confirm(self) -> None:
+        """Everything that was committed before is applied here.  Raises ``LeaderUnknown``."""
+        told, sure = trio.Event(), []
+
+        def then(confirmed: bool) -> None:
+            sure.append(confirmed)
+            told.set()
+
+        if self._confirmations.ask(METADATA_GROUP, then):
+            await told.wait()
+        if sure != [True]:
+            raise LeaderUnknown("the metadata group's leader was not confirmed; try again")
+
+    async def _propose(self, command):
+        """The value of a command that succeeded.  Raises the error its result stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        return result.value
