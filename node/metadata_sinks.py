@@ -29,6 +29,7 @@ from multiraft.wire.sinks import (
     COMMITTED,
     ENDS_MAX,
     OPEN,
+    STAGED_ENDS_MAX,
     TOPICS_PER_RUN_MAX,
     VOID,
     AbortRun,
@@ -147,7 +148,7 @@ class SinkTable:
         sink = _Sink(command.sink) if number is None else self._sinks[number - 1]
         joins = sink.is_open and (command.batch, command.nonce) == (sink.open_batch, sink.nonce)
         refusal = (self._stale(sink, command) or self._full(sink, number, joins)
-                   or _too_wide(sink.topics if joins else {}, command.topics))
+                   or self._too_wide(sink, joins, command.topics))
         if refusal is not None:
             return refusal
         if number is None:
@@ -204,6 +205,21 @@ class SinkTable:
                         VOID_RANGES_MAX, len(sink.voids) + 1)
         return None
 
+    def _too_wide(self, sink: _Sink, joins: bool, added: Iterable[TopicEnds]) -> Result | None:
+        """The refusal of a run that stages in too many topics or partitions."""
+        known = sink.topics if joins else {}
+        topics = {**{topic.incarnation: topic.offsets for topic in added}, **known}
+        if len(topics) > TOPICS_PER_RUN_MAX:
+            return over("topics of a run", TOPICS_PER_RUN_MAX, len(topics))
+        partitions = sum(map(len, topics.values()))
+        if partitions > ENDS_MAX:
+            return over("partitions of a run", ENDS_MAX, partitions)
+        others = (self._sinks[number - 1] for number in self._open)
+        total = partitions + sum(map(len, (offsets for other in others if other is not sink
+                                           for offsets in other.topics.values())))
+        return over("partitions of open runs", STAGED_ENDS_MAX, total) if (
+            total > STAGED_ENDS_MAX) else None
+
     def _commit_run(self, command: CommitRun, sink: _Sink) -> Result:
         if (command.run, command.batch) == (sink.last_run, sink.last_batch):
             return Result(Code.OK)  # proposed twice, or by whoever runs the batch again
@@ -240,21 +256,14 @@ class SinkTable:
         sink = self._sinks[run.sink - 1]
         return RunState(*run, sink.state_of(run.run), sink.winners.get(run.run, ()))
 
-    def staged(self, topics: Iterable[int]) -> tuple[TopicEnds, ...]:
-        """From where on the topics may hold records of open runs; those that hold none are left
-        out.  O(open runs + topics asked for)."""
-        if not self._open:
-            return ()
+    def staged(self) -> tuple[TopicEnds, ...]:
+        """From where on topics may hold records of open runs; O(partitions of open runs)."""
         found: dict[int, tuple[int, ...]] = {}
-        opened = [self._sinks[number - 1].topics for number in sorted(self._open)]
-        for incarnation in topics:
-            for staging in opened:
-                if incarnation in staging:
-                    known = found.get(incarnation)
-                    offsets = staging[incarnation]
-                    found[incarnation] = offsets if known is None else tuple(
-                        map(min, known, offsets))
-        return tuple(TopicEnds(incarnation, offsets) for incarnation, offsets in found.items())
+        for number in sorted(self._open):
+            for incarnation, offsets in self._sinks[number - 1].topics.items():
+                known = found.get(incarnation, offsets)
+                found[incarnation] = tuple(map(min, known, offsets))
+        return tuple(map(TopicEnds._make, found.items()))
 
     def rows(self, after: int, count_max: int) -> tuple[tuple[SinkRow, ...], bool]:
         """Sinks with numbers above ``after``, and whether there are more.  O(count)."""
@@ -318,14 +327,3 @@ class SinkTable:
 
 def _first(span: tuple[int, int]) -> int:
     return span[0]
-
-
-def _too_wide(known: dict[int, tuple[int, ...]], added: Iterable[TopicEnds]) -> Result | None:
-    """The refusal of a run that stages in too many topics or partitions."""
-    topics = {**{topic.incarnation: topic.offsets for topic in added}, **known}
-    if len(topics) > TOPICS_PER_RUN_MAX:
-        return over("topics of a run", TOPICS_PER_RUN_MAX, len(topics))
-    partitions = sum(map(len, topics.values()))
-    if partitions > ENDS_MAX:
-        return over("partitions of a run", ENDS_MAX, partitions)
-    return None

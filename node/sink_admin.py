@@ -50,11 +50,11 @@ class SinkAdmin:
     async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
         return wire.RunStatesReply(tuple(map(self._sinks.state_of, request.runs)))
 
-    async def _staged(self, request: wire.StagedTopics) -> wire.StagedTopicsReply:
+    async def _staged(self, _request: wire.StagedTopics) -> wire.StagedTopicsReply:
         self._metadata_log.check_leading()
         await self._confirm()
         sinks = self._sinks
-        return wire.StagedTopicsReply(sinks.runs_opened, sinks.staged(request.topics))
+        return wire.StagedTopicsReply(sinks.runs_opened, sinks.staged())
 
     async def _list(self, request: wire.SinkList) -> wire.SinkListReply:
         return wire.SinkListReply(*self._sinks.rows(request.after, request.count_max))

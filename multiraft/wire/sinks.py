@@ -27,6 +27,8 @@ RUNS_PER_REQUEST_MAX = 1_000
 #: Topics that one run stages in, and partitions of these together.
 TOPICS_PER_RUN_MAX = 256
 ENDS_MAX = 10_000
+#: Partitions that all open runs stage in: one answer names them.
+STAGED_ENDS_MAX = 50_000
 #: Sinks in one answer.
 SINKS_PER_REPLY_MAX = 1_000
 
@@ -89,9 +91,7 @@ class RunStates(NamedTuple):
 
 
 class StagedTopics(NamedTuple):
-    """From which offsets on topics (by incarnation) may hold what open runs have staged."""
-
-    topics: tuple[int, ...]
+    """From which offsets on topics may hold what open runs have staged."""
 
 
 class SinkList(NamedTuple):
@@ -137,8 +137,8 @@ class RunStatesReply(NamedTuple):
 
 
 class StagedTopicsReply(NamedTuple):
-    """``opened``: runs that were ever opened, a version of the answer.  Topics without an open run
-    are left out."""
+    """``opened``: runs that were ever opened, a version of the answer.  Topics in which no open run
+    stages are not named."""
 
     opened: int
     topics: tuple[TopicEnds, ...] = ()
@@ -191,7 +191,7 @@ REQUESTS: dict[str, Shape] = {
     **COMMANDS,
     "run_states": Shape(RunStates, {
         "runs": list_of(row(RunRef, _sink, _run), RUNS_PER_REQUEST_MAX)}),
-    "staged_topics": Shape(StagedTopics, {"topics": list_of(_u64, ENDS_MAX)}),
+    "staged_topics": Shape(StagedTopics, {}),
     "sink_list": Shape(SinkList, {
         "after": _sink, "count_max": schema.integer(1, SINKS_PER_REPLY_MAX)}),
 }
@@ -206,7 +206,7 @@ RESPONSES: dict[str, Shape] = {
         "runs": list_of(row(RunState, _sink, _run, _state, read_winners), RUNS_PER_REQUEST_MAX)}),
     "staged_topics": Shape(StagedTopicsReply, {
         "opened": _u64, "topics": list_of(row(TopicEnds, _u64, list_of(_offset, ENDS_MAX)),
-                                          ENDS_MAX)}),
+                                          STAGED_ENDS_MAX)}),
     "sink_list": Shape(SinkListReply, {
         "sinks": list_of(row(SinkRow, _sink, schema.text(SINK_NAME_MAX), _mark, _run, _run, _mark),
                          SINKS_PER_REPLY_MAX), "more": schema.boolean}),

@@ -84,13 +84,13 @@ def test_tasks_of_a_run_join_it_and_add_topics(replica):
     replica(begin(topics=(TopicEnds(7, (1, 2)),)))
     joined = replica(begin(topics=(TopicEnds(9, (5,)), TopicEnds(7, (8, 8))))).value
     assert joined.run == 1 and joined.topics == (7, 9)
-    assert replica.state.sinks.staged([7, 8, 9]) == (TopicEnds(7, (1, 2)), TopicEnds(9, (5,)))
+    assert replica.state.sinks.staged() == (TopicEnds(7, (1, 2)), TopicEnds(9, (5,)))
     replica(OpenRun("other", 0, nonce(3), (TopicEnds(7, (0, 6)),)))
-    assert replica.state.sinks.staged([7]) == (TopicEnds(7, (0, 2)),), "the lower of two runs"
+    assert replica.state.sinks.staged()[0] == TopicEnds(7, (0, 2)), "the lower of two runs"
     replica(CommitRun(1, 1, 0))
-    assert replica.state.sinks.staged([7, 9]) == (TopicEnds(7, (0, 6)),)
+    assert replica.state.sinks.staged() == (TopicEnds(7, (0, 6)),)
     replica(AbortRun(2, 1))
-    assert replica.state.sinks.staged([7, 9]) == ()
+    assert replica.state.sinks.staged() == ()
 
 
 def test_batches_only_ascend(replica):
@@ -136,6 +136,7 @@ def test_limits_are_refusals_with_limit_and_value(replica, monkeypatch):
     monkeypatch.setattr(metadata_sinks, "WINNERS_MAX", 1)
     monkeypatch.setattr(metadata_sinks, "TOPICS_PER_RUN_MAX", 1)
     monkeypatch.setattr(metadata_sinks, "ENDS_MAX", 3)
+    monkeypatch.setattr(metadata_sinks, "STAGED_ENDS_MAX", 4)
     run = 0
     for batch in range(2):  # a void run and a committed one, twice
         for _ in range(2):
@@ -151,7 +152,10 @@ def test_limits_are_refusals_with_limit_and_value(replica, monkeypatch):
         assert refusal.code == Code.LIMIT_EXCEEDED
         assert (refusal.error.limit, refusal.error.value) == (limit, limit + 1)
     assert replica.state.sinks.snapshot() == before
-    replica(begin("b"))
+    replica(begin("b", topics=(TopicEnds(1, (0,) * 3),)))
+    monkeypatch.setattr(metadata_sinks, "VOID_RANGES_MAX", 9)
+    wide = replica(begin(batch=2, run=9, topics=(TopicEnds(1, (0,) * 2),)))
+    assert wide.code == Code.LIMIT_EXCEEDED and wide.error[5:7] == (4, 5)
     assert replica(CommitRun(2, 1, 0, (Winner(1, 1), Winner(2, 1)))).code == Code.LIMIT_EXCEEDED
     assert replica(begin("c")).code == Code.LIMIT_EXCEEDED
 
