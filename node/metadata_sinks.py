@@ -14,6 +14,8 @@ Theory.  The run's number is a fencing token: whatever a run stages carries it, 
 late it arrives.  Committing is one entry of one log, and with it all of the run's records, in all
 groups, are committed at once.  A nonce says which tasks belong together; those of runs that were
 given up since the last commit are remembered, so that a late task of one does not end a newer run.
+Attempts of a task are numbered in the order in which they came, so that the first one, which is
+nearly always the one that counts, needs no place in what is remembered of a committed run.
 """
 
 from __future__ import annotations
@@ -52,22 +54,24 @@ SINKS_MAX = 1 << 12
 VOID_RANGES_MAX = 1 << 10
 #: Tasks of committed runs of one sink whose attempt was not the first one.
 WINNERS_MAX = 1 << 12
+#: Tasks of one run; their attempts are remembered until it is decided.
+TASKS_PER_RUN_MAX = 1 << 16
 #: Nonces of void runs that are remembered until the next commit.
 STALE_NONCES_MAX = 16
 
 _PAIR = (plain.WHOLE, plain.WHOLE)
 _TOPICS = [(plain.WHOLE, [plain.WHOLE])]
 #: What a snapshot has of the ledger.
-_SHAPE = {"runs_opened": plain.WHOLE, "sinks": [
+_SHAPE = {"stagings": plain.WHOLE, "sinks": [
     (plain.TEXT, plain.MARK, plain.WHOLE, plain.WHOLE, plain.MARK, plain.BYTES, _TOPICS, [_PAIR],
-     [(plain.WHOLE, plain.WHOLE, plain.WHOLE)], [plain.BYTES])]}
+     [(plain.WHOLE, plain.WHOLE, plain.WHOLE)], [plain.BYTES], [(plain.WHOLE, [plain.WHOLE])])]}
 
 
 class _Sink:
     """One sink."""
 
     __slots__ = ("name", "last_batch", "last_run", "newest_run", "open_batch", "nonce", "topics",
-                 "voids", "winners", "stale")
+                 "voids", "winners", "stale", "attempts")
 
     def __init__(self, name: str):
         self.name = name
@@ -80,6 +84,7 @@ class _Sink:
         self.voids: list[tuple[int, int]] = []  # first and last run of each range, ascending
         self.winners: dict[int, tuple[Winner, ...]] = {}  # run -> where it is not attempt 0
         self.stale: tuple[bytes, ...] = ()  # nonces of runs given up since the last commit
+        self.attempts: dict[int, tuple[int, ...]] = {}  # task of the open run -> its attempts' ids
 
     @property
     def is_open(self) -> bool:
@@ -110,15 +115,25 @@ class _Sink:
         """The newest run is decided."""
         self.open_batch = -1
         self.topics = {}
+        self.attempts = {}
+
+    def is_run_of(self, command: OpenRun) -> bool:
+        """Whether the open run is the one that the command means."""
+        return self.is_open and (command.batch, command.nonce) == (self.open_batch, self.nonce)
+
+    def opened(self, number: int, command: OpenRun) -> OpenRunReply:
+        """The answer to who has joined the open run."""
+        attempt = 0 if command.task < 0 else self.attempts[command.task].index(command.attempt_id)
+        return OpenRunReply(number, self.newest_run, OPEN, tuple(self.topics), attempt)
 
 
 class SinkTable:
     """See the module's docstring.  Sinks are numbered from 1."""
 
-    __slots__ = ("runs_opened", "_sinks", "_numbers", "_open")
+    __slots__ = ("stagings", "_sinks", "_numbers", "_open")
 
     def __init__(self) -> None:
-        self.runs_opened = 0  # of all sinks, ever: a version of what is open
+        self.stagings = 0  # runs opened and topics named, ever: a version of what is staged where
         self._sinks: list[_Sink] = []  # by number - 1
         self._numbers: dict[str, int] = {}
         self._open: set[int] = set()  # numbers of sinks with an open run
@@ -146,9 +161,10 @@ class SinkTable:
             return refused(Code.INVALID_REQUEST, "a sink has a name")
         number = self._numbers.get(command.sink)
         sink = _Sink(command.sink) if number is None else self._sinks[number - 1]
-        joins = sink.is_open and (command.batch, command.nonce) == (sink.open_batch, sink.nonce)
+        joins = sink.is_run_of(command)
         refusal = (self._stale(sink, command) or self._full(sink, number, joins)
-                   or self._too_wide(sink, joins, command.topics))
+                   or self._too_wide(sink, joins, command.topics)
+                   or _too_many(sink.attempts if joins else {}, command))
         if refusal is not None:
             return refusal
         if number is None:
@@ -159,27 +175,34 @@ class SinkTable:
                 sink.give_up()
             self._begin(number, sink, command)
         for topic in command.topics:
-            sink.topics.setdefault(topic.incarnation, topic.offsets)
-        return Result(Code.OK, OpenRunReply(number, sink.newest_run, OPEN, tuple(sink.topics)))
+            if topic.incarnation not in sink.topics:
+                sink.topics[topic.incarnation] = topic.offsets
+                self.stagings += 1
+        attempts = sink.attempts.get(command.task, ())
+        if command.task >= 0 and command.attempt_id not in attempts:
+            sink.attempts[command.task] = (*attempts, command.attempt_id)
+        return Result(Code.OK, sink.opened(number, command))
 
     def _begin(self, number: int, sink: _Sink, command: OpenRun) -> None:
         sink.newest_run += 1
         sink.open_batch, sink.nonce = command.batch, command.nonce
-        self.runs_opened += 1
+        self.stagings += 1
         self._open.add(number)
 
     def joined(self, command: OpenRun) -> OpenRunReply | None:
         """The answer to a command that would change nothing: the batch is committed, or its run is
-        open and knows all of the topics.  None = it has to be applied."""
+        open and knows the topics and the attempt.  None = it has to be applied."""
         number = self._numbers.get(command.sink)
         if number is None:
             return None
         sink = self._sinks[number - 1]
         if command.batch == sink.last_batch:
             return OpenRunReply(number, sink.last_run, COMMITTED)
-        if (sink.is_open and (command.batch, command.nonce) == (sink.open_batch, sink.nonce)
-                and all(topic.incarnation in sink.topics for topic in command.topics)):
-            return OpenRunReply(number, sink.newest_run, OPEN, tuple(sink.topics))
+        if (sink.is_run_of(command)
+                and all(topic.incarnation in sink.topics for topic in command.topics)
+                and (command.task < 0
+                     or command.attempt_id in sink.attempts.get(command.task, ()))):
+            return sink.opened(number, command)
         return None
 
     def _stale(self, sink: _Sink, command: OpenRun) -> Result | None:
@@ -280,23 +303,25 @@ class SinkTable:
 
     def snapshot(self) -> dict:
         """The ledger as CBOR-able values.  O(sinks and what they remember)."""
-        return {"runs_opened": self.runs_opened, "sinks": [
+        return {"stagings": self.stagings, "sinks": [
             [sink.name, sink.last_batch, sink.last_run, sink.newest_run, sink.open_batch,
              sink.nonce, [[topic, list(ends)] for topic, ends in sink.topics.items()],
              list(map(list, sink.voids)),
              [[run, *winner] for run, each in sink.winners.items() for winner in each],
-             list(sink.stale)] for sink in self._sinks]}
+             list(sink.stale), [[task, list(ids)] for task, ids in sink.attempts.items()]]
+            for sink in self._sinks]}
 
     def fill(self, snapshot: dict) -> None:
         """Take over what ``snapshot`` returned.  Raises ``ValueError`` when it is not that."""
         plain.check(snapshot, _SHAPE, "sinks")
-        self.runs_opened = snapshot["runs_opened"]
+        self.stagings = snapshot["stagings"]
         for (name, last_batch, last_run, newest_run, open_batch, nonce, topics, voids, winners,
-             stale) in snapshot["sinks"]:
+             stale, attempts) in snapshot["sinks"]:
             sink = _Sink(name)
             sink.last_batch, sink.last_run, sink.newest_run = last_batch, last_run, newest_run
             sink.open_batch, sink.nonce, sink.stale = open_batch, nonce, tuple(stale)
             sink.topics = {topic: tuple(ends) for topic, ends in topics}
+            sink.attempts = {task: tuple(ids) for task, ids in attempts}
             sink.voids = [(first, last) for first, last in voids]
             for run, task, attempt in winners:
                 sink.winners[run] = (*sink.winners.get(run, ()), Winner(task, attempt))
@@ -308,11 +333,14 @@ class SinkTable:
     def _check(self) -> None:
         """Every invariant.  O(sinks and what they remember); for tests."""
         assert len(self._numbers) == len(self._sinks) <= SINKS_MAX
-        assert self.runs_opened == sum(sink.newest_run for sink in self._sinks)
+        assert self.stagings >= sum(sink.newest_run + len(sink.topics) for sink in self._sinks)
         for number, sink in self._numbered(0):
             assert self._numbers[sink.name] == number
             assert sink.is_open == (number in self._open)
-            assert sink.is_open or not sink.topics, f"{sink.name} stages in nothing"
+            assert sink.is_open or not (sink.topics or sink.attempts), f"{sink.name} is not open"
+            assert len(sink.attempts) <= TASKS_PER_RUN_MAX
+            assert all(0 < len(set(ids)) == len(ids) <= layout.STAGED_ATTEMPTS_MAX + 1
+                       for ids in sink.attempts.values())
             assert (sink.last_batch < 0) == (sink.last_run == 0)
             assert sink.last_run <= sink.newest_run - sink.is_open
             assert not sink.is_open or sink.open_batch > sink.last_batch
@@ -327,3 +355,15 @@ class SinkTable:
 
 def _first(span: tuple[int, int]) -> int:
     return span[0]
+
+
+def _too_many(known: dict[int, tuple[int, ...]], command: OpenRun) -> Result | None:
+    """The refusal of one task or attempt more than an id can tell apart, or may be remembered."""
+    attempts = known.get(command.task, ())
+    if command.task < 0 or command.attempt_id in attempts:
+        return None
+    if len(attempts) > layout.STAGED_ATTEMPTS_MAX:
+        return over("attempts of a task", layout.STAGED_ATTEMPTS_MAX + 1, len(attempts) + 1)
+    if not attempts and len(known) >= TASKS_PER_RUN_MAX:
+        return over("tasks of a run", TASKS_PER_RUN_MAX, len(known) + 1)
+    return None

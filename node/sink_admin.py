@@ -54,7 +54,7 @@ class SinkAdmin:
         self._metadata_log.check_leading()
         await self._confirm()
         sinks = self._sinks
-        return wire.StagedTopicsReply(sinks.runs_opened, sinks.staged())
+        return wire.StagedTopicsReply(sinks.stagings, sinks.staged())
 
     async def _list(self, request: wire.SinkList) -> wire.SinkListReply:
         return wire.SinkListReply(*self._sinks.rows(request.after, request.count_max))

@@ -110,8 +110,8 @@ class WriteOptions(NamedTuple):
     delivery_timeout_ms: int
 
 
-AT_LEAST_ONCE, IDEMPOTENT = "at-least-once", "idempotent"
-MODES = (AT_LEAST_ONCE, IDEMPOTENT)
+AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL = "at-least-once", "idempotent", "transactional"
+MODES = (AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL)
 
 
 class _Texts:
@@ -201,13 +201,10 @@ def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """The options of a write.  Raises ``OptionError``."""
     texts = _Texts(options, CONNECTION + WRITE, READ, "writing")
-    if texts.text("mode").lower() == "transactional":
-        raise OptionError("mode=transactional does not exist yet. Use mode=idempotent: every row "
-                          "once, but rows of a batch are seen one after the other.")
     mode = texts.choice("mode", MODES)
     if texts.has("sinkId") and mode == AT_LEAST_ONCE:
         raise OptionError("sinkId names a writer whose batches may be repeated: it goes together "
-                          "with mode=idempotent.")
+                          "with mode=idempotent or mode=transactional.")
     return WriteOptions(
         _connection(texts), texts.text("topic"), mode, texts.text("sinkId"),
         texts.choice("compression", ("none", "gzip", "lz4", "zstd", "snappy")),

@@ -1,30 +1,32 @@
 """Writing batches that become visible at once, with the blocking client: what jobs do that are run
 again when they fail.
 
-    run = open_run(client, "delays", batch=7, nonce=nonce)       # each task of the run
+    run = open_run(client, "delays", batch=7, nonce=nonce, task=3)    # each attempt of each task
     if not run.committed:
         run.stages_in(client, "delays")
-        with client.producer(identity=run.identity(task, attempt)) as producer:
+        with client.producer(identity=run.identity) as producer:
             ...
-    commit_run(client, run, batch=7)                             # whoever has all tasks' answers
+    commit_run(client, run.sink, run.number, 7, {3: run.attempt})     # who has all tasks' answers
 
 Contract.  Records that are sent under ``identity`` are seen by readers of committed records once
 ``commit_run`` has been taken, all of them at once, or never.  ``nonce`` is random and common to the
-tasks of one run.  A task attempt stages its records once: what failed is begun again as another
-attempt.  ``abort_run`` says whether the run was committed, and changes nothing then.
+tasks of one run.  An attempt of a task stages its records once: what failed is opened again, and is
+another attempt; the ledger numbers them.  ``abort_run`` says whether the run was committed, and
+changes nothing then.
 
 Elsewhere.  The ledger is ``node/metadata_sinks.py``, why it is so ``decisions/0040``.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Mapping, NamedTuple, Sequence
 
 from multiraft.client._operations import OffsetRange
 from multiraft.client._runs import identity_of
 from multiraft.client.blocking import Client
 from multiraft.client.ranges import offset_ranges
-from multiraft.wire.errors import AmbiguousOutcome, RequestError
+from multiraft.wire.errors import AmbiguousOutcome, RequestError, StaleRun
 from multiraft.wire.messages import TopicMetadata
 from multiraft.wire.sinks import (
     COMMITTED,
@@ -32,6 +34,7 @@ from multiraft.wire.sinks import (
     AbortRun,
     CommitRun,
     OpenRun,
+    OpenRunReply,
     SinkList,
     SinkRow,
     StagedTopics,
@@ -51,37 +54,51 @@ PLANS_MAX = 10
 class Run:
     """One run of a batch, as a task knows it."""
 
-    def __init__(self, sink: str, batch: int, nonce: bytes, reply):
+    def __init__(self, request: OpenRun, reply: OpenRunReply):
         self.sink = reply.sink
         self.number = reply.run
         self.committed = reply.state == COMMITTED  # before: there is nothing to do
-        self._name = sink
-        self._batch = batch
-        self._nonce = nonce
+        self.task = max(0, request.task)
+        self.attempt = reply.attempt
+        self._request = request
         self._topics = set(reply.topics)
+        self._names: set[str] = set()  # of topics that were looked at
 
-    def identity(self, task: int, attempt: int) -> tuple[int, int]:
-        """The producer identity of an attempt of a task."""
-        return identity_of(self.sink, self.number, task, attempt)
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The producer identity of this attempt."""
+        return identity_of(self.sink, self.number, self.task, self.attempt)
 
     def stages_in(self, client: Client, topic: str) -> None:
         """Say so before the first record: plans of reads end before it.  One entry of the metadata
         for each topic of a run, whichever task is the first.  Raises ``UnknownTopic``,
         ``StaleRun``, ``LimitExceeded``."""
-        metadata = client.topic_metadata(topic)
-        if metadata.incarnation in self._topics:
+        if topic in self._names:
             return
-        ends = client.list_offsets(topic)
-        row = TopicEnds(metadata.incarnation,
-                        tuple(ends[number].end_offset for number in sorted(ends)))
-        reply = client.sink_request(OpenRun(self._name, self._batch, self._nonce, (row,)))
-        self._topics = set(reply.topics)
+        metadata = client.topic_metadata(topic)
+        if metadata.incarnation not in self._topics:
+            ends = client.list_offsets(topic)
+            row = TopicEnds(metadata.incarnation,
+                            tuple(ends[number].end_offset for number in sorted(ends)))
+            reply = client.sink_request(self._request._replace(topics=(row,)))
+            self._check_same(reply)
+            self._topics = set(reply.topics)
+        self._names.add(topic)
 
 
-def open_run(client: Client, sink: str, batch: int, nonce: bytes) -> Run:
-    """Begin a run of a batch, or join it.  Raises ``StaleRun`` when another run has taken over or a
-    later batch is committed, ``LimitExceeded``."""
-    return Run(sink, batch, nonce, client.sink_request(OpenRun(sink, batch, nonce)))
+    def _check_same(self, reply: OpenRunReply) -> None:
+        """Raises ``StaleRun`` when the batch was decided meanwhile."""
+        if reply.run != self.number or reply.state == COMMITTED:
+            raise StaleRun(f"run {self.number} of sink {self._request.sink!r} is over")
+
+
+def open_run(client: Client, sink: str, batch: int, nonce: bytes, task: int = 0) -> Run:
+    """Begin a run of a batch, or join it, as a new attempt of ``task``.  One entry of the metadata.
+    Raises ``StaleRun`` when another run has taken over or a later batch is committed,
+    ``LimitExceeded``."""
+    attempt_id = int.from_bytes(os.urandom(8), "big")
+    request = OpenRun(sink, batch, nonce, (), task, attempt_id)
+    return Run(request, client.sink_request(request))
 
 
 def commit_run(client: Client, sink: int, run: int, batch: int,
@@ -125,7 +142,7 @@ def committed_ranges(client: Client, names: Sequence[str]) -> CommittedRanges:
     for _ in range(PLANS_MAX):
         known = offset_ranges(client, names)
         after = _staged(client) if before is not None else None
-        if after is None or after.opened == before.opened:
+        if after is None or after.version == before.version:
             break
         before = after
     decided = {}

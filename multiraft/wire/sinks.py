@@ -52,12 +52,15 @@ class Winner(NamedTuple):
 
 class OpenRun(NamedTuple):
     """Begin a run of a batch, or join it (same ``nonce``); ``topics`` are added to what it stages
-    in.  An open run of the sink with another nonce becomes void."""
+    in.  An open run of the sink with another nonce becomes void.  ``task``: who joins is an attempt
+    of that task, ``attempt_id`` a random number of its own; -1 = nobody's."""
 
     sink: str
     batch: int
     nonce: bytes
     topics: tuple[TopicEnds, ...] = ()
+    task: int = -1
+    attempt_id: int = 0
 
 
 class CommitRun(NamedTuple):
@@ -103,12 +106,14 @@ class SinkList(NamedTuple):
 
 class OpenRunReply(NamedTuple):
     """``state`` COMMITTED: the batch was committed before, by that run; there is nothing to do.
-    Else it is OPEN, and ``topics`` are the incarnations that it may stage in."""
+    Else it is OPEN, ``topics`` are the incarnations that it may stage in, and ``attempt`` says how
+    many attempts of the task were there before this one."""
 
     sink: int
     run: int
     state: str
     topics: tuple[int, ...] = ()
+    attempt: int = 0
 
 
 class CommitRunReply(NamedTuple):
@@ -137,10 +142,10 @@ class RunStatesReply(NamedTuple):
 
 
 class StagedTopicsReply(NamedTuple):
-    """``opened``: runs that were ever opened, a version of the answer.  Topics in which no open run
-    stages are not named."""
+    """``version`` grows when a run is opened and when it names a topic.  Topics in which no open
+    run stages are not named."""
 
-    opened: int
+    version: int
     topics: tuple[TopicEnds, ...] = ()
 
 
@@ -175,7 +180,8 @@ read_winners = list_of(
 read_topics = list_of(row(TopicEnds, _u64, list_of(_offset, ENDS_MAX)), TOPICS_PER_RUN_MAX)
 
 _OPEN_RUN = {"sink": schema.text(SINK_NAME_MAX), "batch": _batch,
-             "nonce": schema.fixed_bytes(NONCE_BYTES), "topics": read_topics}
+             "nonce": schema.fixed_bytes(NONCE_BYTES), "topics": read_topics,
+             "task": schema.integer(-1, layout.STAGED_TASKS_MAX), "attempt_id": _u64}
 _COMMIT_RUN = {"sink": _sink, "run": _run, "batch": _batch, "winners": read_winners}
 _ABORT_RUN = {"sink": _sink, "run": _run}
 
@@ -199,13 +205,14 @@ REQUESTS: dict[str, Shape] = {
 #: op -> fields of its response.
 RESPONSES: dict[str, Shape] = {
     "open_run": Shape(OpenRunReply, {
-        "sink": _sink, "run": _run, "state": _state, "topics": _incarnations}),
+        "sink": _sink, "run": _run, "state": _state, "topics": _incarnations,
+        "attempt": schema.integer(0, layout.STAGED_ATTEMPTS_MAX)}),
     "commit_run": Shape(CommitRunReply, {}),
     "abort_run": Shape(AbortRunReply, {"committed": schema.boolean}),
     "run_states": Shape(RunStatesReply, {
         "runs": list_of(row(RunState, _sink, _run, _state, read_winners), RUNS_PER_REQUEST_MAX)}),
     "staged_topics": Shape(StagedTopicsReply, {
-        "opened": _u64, "topics": list_of(row(TopicEnds, _u64, list_of(_offset, ENDS_MAX)),
+        "version": _u64, "topics": list_of(row(TopicEnds, _u64, list_of(_offset, ENDS_MAX)),
                                           STAGED_ENDS_MAX)}),
     "sink_list": Shape(SinkListReply, {
         "sinks": list_of(row(SinkRow, _sink, schema.text(SINK_NAME_MAX), _mark, _run, _run, _mark),

@@ -486,7 +486,7 @@ class FakeCluster:
         return RunStatesReply(tuple(map(self.sinks.state_of, request.runs))), ()
 
     async def _staged_topics(self, node, request):
-        return StagedTopicsReply(self.sinks.runs_opened, self.sinks.staged()), ()
+        return StagedTopicsReply(self.sinks.stagings, self.sinks.staged()), ()
 
     async def _sink_list(self, node, request):
         return SinkListReply(*self.sinks.rows(request.after, request.count_max)), ()

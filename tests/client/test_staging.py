@@ -47,8 +47,10 @@ def ledger_only(client, run, batch=0, **attempts):
 
 def test_a_run_is_seen_at_once_when_it_is_committed(client, run):
     put(client, b"before")
-    put(client, b"1", b"2", identity=run.identity(0, 0))
-    put(client, b"3", identity=run.identity(1, 0), partition=1)
+    put(client, b"1", b"2", identity=run.identity)
+    other = staging.open_run(client, "sink", 0, NONCE, task=1)
+    assert (other.number, other.attempt) == (run.number, 0)
+    put(client, b"3", identity=other.identity, partition=1)
     put(client, b"behind")
     assert now(client) == [b"before"]
     assert now(client, isolation="read_uncommitted") == [b"1", b"2", b"3", b"before", b"behind"]
@@ -57,10 +59,10 @@ def test_a_run_is_seen_at_once_when_it_is_committed(client, run):
 
 
 def test_a_void_run_is_left_out(client, run):
-    put(client, b"void", identity=run.identity(0, 0))
+    put(client, b"void", identity=run.identity)
     put(client, b"plain")
     assert not staging.abort_run(client, run.sink, run.number)
-    put(client, b"late", identity=run.identity(0, 0), partition=1)
+    put(client, b"late", identity=run.identity, partition=1)
     assert now(client) == [b"plain"]
     consumer = client.consume("a", 0, wait_max_ms=50)
     assert values_of([next(iter(consumer))]) == [b"plain"]
@@ -69,21 +71,23 @@ def test_a_void_run_is_left_out(client, run):
 
 
 def test_what_only_void_records_fill_is_read_to_its_end(client, run):
-    put(client, b"void", identity=run.identity(0, 0))
+    put(client, b"void", identity=run.identity)
     staging.abort_run(client, run.sink, run.number)
     assert now(client) == []
 
 
 def test_only_the_attempt_that_counts_is_seen(client, run):
-    put(client, b"first", identity=run.identity(0, 0))
-    put(client, b"second", identity=run.identity(0, 1), partition=1)
-    put(client, b"other", identity=run.identity(1, 0))
+    put(client, b"first", identity=run.identity)
+    second, other = (staging.open_run(client, "sink", 0, NONCE, task) for task in (0, 1))
+    assert (second.attempt, other.attempt) == (1, 0)
+    put(client, b"second", identity=second.identity, partition=1)
+    put(client, b"other", identity=other.identity)
     ledger_only(client, run, attempts={0: 1, 1: 0})
     assert now(client) == [b"other", b"second"]
 
 
 def test_a_reader_waits_at_an_open_run_and_goes_on(client, cluster, run):
-    put(client, b"1", identity=run.identity(0, 0))
+    put(client, b"1", identity=run.identity)
     put(client, b"2")
     consumer = client.consume("a", 0, wait_max_ms=50)
 
@@ -106,7 +110,7 @@ def test_a_range_waits_for_a_run_and_then_says_which(cluster, run, monkeypatch):
     """A blocking client: ``read_ranges`` has no other."""
     from multiraft.client import blocking
     with blocking.Client(cluster.servers()) as client:
-        put(client, b"1", identity=run.identity(0, 0))
+        put(client, b"1", identity=run.identity)
         [part] = [part for part in cluster.topics["a"] if part.number == 0]
         whole = [Range("a", 0, part.incarnation, 0, 1)]
         with pytest.raises(errors.TimedOut, match="offset 0 was staged by run 1 of sink 1"):
@@ -117,7 +121,7 @@ def test_a_range_waits_for_a_run_and_then_says_which(cluster, run, monkeypatch):
 
 
 def test_a_node_that_gives_no_answer_is_asked_again(client, cluster, run):
-    put(client, b"1", identity=run.identity(0, 0))
+    put(client, b"1", identity=run.identity)
     ledger_only(client, run)
     verdicts = iter(["cut", "refuse"])
 
@@ -144,7 +148,7 @@ def test_plans_end_before_what_open_runs_have_staged(cluster, run):
     from multiraft.client import blocking
     with blocking.Client(cluster.servers()) as client:
         assert staging.committed_ranges(client, ["a"]).decided == {("a", 0): 0, ("a", 1): 0}
-        put(client, b"1", identity=run.identity(0, 0))
+        put(client, b"1", identity=run.identity)
         ledger_only(client, run)
         put(client, b"2")
         again = staging.open_run(client, "sink", 1, NONCE)

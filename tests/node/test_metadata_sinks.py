@@ -51,7 +51,7 @@ def test_a_batch_is_committed_once_and_answered_as_before(replica):
         assert state_of(replica, 1) == COMMITTED
     again = replica(begin(run=2)).value  # Spark runs it again after a crash behind the commit
     assert (again.run, again.state) == (1, COMMITTED)
-    assert replica.state.sinks.runs_opened == 1
+    assert replica.state.sinks.stagings == 1
 
 
 def test_an_abort_of_what_is_committed_changes_nothing(replica):
@@ -82,7 +82,9 @@ def test_a_new_run_ends_the_one_before_and_fences_its_commit(replica):
 
 def test_tasks_of_a_run_join_it_and_add_topics(replica):
     replica(begin(topics=(TopicEnds(7, (1, 2)),)))
+    before = replica.state.sinks.stagings
     joined = replica(begin(topics=(TopicEnds(9, (5,)), TopicEnds(7, (8, 8))))).value
+    assert replica.state.sinks.stagings == before + 1, "a plan may not miss topic 9"
     assert joined.run == 1 and joined.topics == (7, 9)
     assert replica.state.sinks.staged() == (TopicEnds(7, (1, 2)), TopicEnds(9, (5,)))
     replica(OpenRun("other", 0, nonce(3), (TopicEnds(7, (0, 6)),)))
@@ -91,6 +93,16 @@ def test_tasks_of_a_run_join_it_and_add_topics(replica):
     assert replica.state.sinks.staged() == (TopicEnds(7, (0, 6)),)
     replica(AbortRun(2, 1))
     assert replica.state.sinks.staged() == ()
+
+
+def test_attempts_of_a_task_are_numbered_in_the_order_they_came(replica):
+    def joined(task, attempt_id, run=1):
+        return replica(OpenRun("s", 0, nonce(run), (), task, attempt_id)).value.attempt
+
+    assert [joined(5, 70), joined(5, 60), joined(5, 70), joined(6, 60)] == [0, 1, 0, 0]
+    assert joined(5, 60, run=2) == 0, "another run"
+    replica(AbortRun(1, 2))
+    assert replica.state.sinks._sinks[0].attempts == {}
 
 
 def test_batches_only_ascend(replica):
@@ -134,6 +146,7 @@ def test_limits_are_refusals_with_limit_and_value(replica, monkeypatch):
     monkeypatch.setattr(metadata_sinks, "SINKS_MAX", 2)
     monkeypatch.setattr(metadata_sinks, "VOID_RANGES_MAX", 2)
     monkeypatch.setattr(metadata_sinks, "WINNERS_MAX", 1)
+    monkeypatch.setattr(metadata_sinks, "TASKS_PER_RUN_MAX", 1)
     monkeypatch.setattr(metadata_sinks, "TOPICS_PER_RUN_MAX", 1)
     monkeypatch.setattr(metadata_sinks, "ENDS_MAX", 3)
     monkeypatch.setattr(metadata_sinks, "STAGED_ENDS_MAX", 4)
@@ -156,6 +169,11 @@ def test_limits_are_refusals_with_limit_and_value(replica, monkeypatch):
     monkeypatch.setattr(metadata_sinks, "VOID_RANGES_MAX", 9)
     wide = replica(begin(batch=2, run=9, topics=(TopicEnds(1, (0,) * 2),)))
     assert wide.code == Code.LIMIT_EXCEEDED and wide.error[5:7] == (4, 5)
+    for attempt_id in range(128):
+        assert replica(OpenRun("b", 0, nonce(1), (), 0, attempt_id)).value.attempt == attempt_id
+    for task, limit in ((0, 128), (1, 1)):
+        refusal = replica(OpenRun("b", 0, nonce(1), (), task, 128))
+        assert refusal.code == Code.LIMIT_EXCEEDED and refusal.error.limit == limit
     assert replica(CommitRun(2, 1, 0, (Winner(1, 1), Winner(2, 1)))).code == Code.LIMIT_EXCEEDED
     assert replica(begin("c")).code == Code.LIMIT_EXCEEDED
 
@@ -204,8 +222,9 @@ class Model:
 
 _small = st.integers(1, 6)
 _commands = st.one_of(
-    st.builds(lambda sink, batch, run: OpenRun(sink, batch, nonce(run)), st.sampled_from("ab"),
-              st.integers(0, 3), _small),
+    st.builds(lambda sink, batch, run, task, attempt_id: OpenRun(
+        sink, batch, nonce(run), (TopicEnds(task + 2, (batch,)),), task, attempt_id),
+        st.sampled_from("ab"), st.integers(0, 3), _small, st.integers(-1, 1), _small),
     st.builds(CommitRun, st.integers(1, 2), _small, st.integers(0, 3), st.just(())),
     st.builds(AbortRun, st.integers(1, 2), _small))
 
@@ -248,7 +267,7 @@ def _states(state: MetadataState) -> dict[tuple[int, int], str]:
 
 def test_a_snapshot_of_the_version_before_has_no_sinks(replica):
     snapshot = {**replica.state.snapshot(), "version": 6}
-    del snapshot["sinks"], snapshot["runs_opened"]
+    del snapshot["sinks"], snapshot["stagings"]
     assert MetadataState.restore(snapshot).sinks.rows(0, 1) == ((), False)
     with pytest.raises(CodecError):
         MetadataState.restore({**snapshot, "version": 7})
