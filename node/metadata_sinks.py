@@ -288,6 +288,11 @@ class SinkTable:
                 found[incarnation] = tuple(map(min, known, offsets))
         return tuple(map(TopicEnds._make, found.items()))
 
+    def open_runs(self) -> tuple[RunRef, ...]:
+        """O(open runs)."""
+        return tuple(RunRef(number, self._sinks[number - 1].newest_run)
+                     for number in sorted(self._open))
+
     def rows(self, after: int, count_max: int) -> tuple[tuple[SinkRow, ...], bool]:
         """Sinks with numbers above ``after``, and whether there are more.  O(count)."""
         found = tuple(SinkRow(number, sink.name, sink.last_batch, sink.last_run, sink.newest_run,

@@ -1,27 +1,43 @@
-"""Requests about sinks: runs are opened, committed and given up by command, and looked up.
+"""Requests about sinks: runs are opened, committed and given up by command, and looked up; and runs
+that everybody has left are made void.
 
 Contract.  As ``admin.py``, which calls these handlers.  What became of runs is answered by any node
 from its copy of the ledger; where open runs stage in is answered by the metadata group's leader,
 once a majority has confirmed it, because a plan that missed an open run would cut it in two.
+
+Theory.  Readers stand before what an open run has staged, and its writer may be gone for ever.  The
+metadata group's leader gives it up after ``limits.run_timeout_ms``, by its own clock from when it
+first saw it: a run that ends too early costs its writer another one, and never a row.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
 import trio
 
+from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import sinks as wire
 from multiraft.wire.errors import Code, LeaderUnknown, exception_for
+from node.clock import monotonic_ms
+
+#: How often is looked at open runs, and who leads the metadata group, while there are any.
+LOOK_S = 10.0
 
 
 class SinkAdmin:
     """See the module's docstring."""
 
-    def __init__(self, metadata_log, confirmations):
+    def __init__(self, core, metadata_log, confirmations, run_timeout_ms: int,
+                 log: logging.Logger):
+        self._core = core
         self._metadata_log = metadata_log
         self._confirmations = confirmations
+        self._run_timeout_ms = run_timeout_ms
+        self._log = log
+        self._seen: dict[wire.RunRef, int] = {}  # open run -> when this leader saw it first
 
     @property
     def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
@@ -78,3 +94,29 @@ class SinkAdmin:
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
         return result.value
+
+    # ---- runs that were left ---------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.look(monotonic_ms())
+            await self._metadata_log.applied(
+                self._metadata_log.state.version + 1,
+                LOOK_S if self._sinks.open_runs() else float("inf"))
+
+    async def look(self, now_ms: int) -> None:
+        """Give up what has been open for too long, if this node leads.  O(open runs)."""
+        leads = self._core.is_settled(METADATA_GROUP)
+        self._seen = {run: self._seen.get(run, now_ms)
+                      for run in (self._sinks.open_runs() if leads else ())}
+        for run, since_ms in self._seen.items():
+            if now_ms - since_ms < self._run_timeout_ms:
+                continue
+            try:
+                committed = await self._propose(wire.AbortRun(*run))
+            except MultiRaftError as error:  # the next leader's turn, or the next look
+                self._log.info("run is not given up yet", extra={"reason": str(error)})
+                return
+            if not committed:
+                self._log.warning("run given up", extra={"sink": run.sink, "run": run.run})
