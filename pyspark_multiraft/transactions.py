@@ -45,6 +45,12 @@ class Staged(WriterCommitMessage):
         self.records = records
 
 
+def sink_name(sink_id: str, query: str) -> str:
+    """The sink of a query.  Its id is that of its checkpoint: with another one it is another query,
+    whose batches count from 0, and must not be taken for repetitions."""
+    return "/".join(part for part in (sink_id, query) if part)
+
+
 def open_run(client: Client, sink: str, batch: int, nonce: bytes, task: int) -> staging.Run:
     """The run that a task stages in, as an attempt of its own.  Raises ``SourceError`` when it may
     not."""
@@ -95,8 +101,8 @@ def _ledger(sink: str) -> Iterator[None]:
         yield
     except StaleRun as error:
         raise SourceError(f"sink {sink}: {error}. If the query was started again, this is its "
-                          "former run, and nothing of that is visible. If its checkpoint is a new "
-                          "one, it needs a sinkId of its own.") from None
+                          "former run, and nothing of that is visible. If its checkpoint was put "
+                          "back to an older state, begin with a new one.") from None
     except LimitExceeded as error:
-        raise SourceError(f"sink {sink}: {error}. Choose another sinkId, or write to fewer "
+        raise SourceError(f"sink {sink}: {error}. Begin with a new checkpoint, or write to fewer "
                           "topics.") from None

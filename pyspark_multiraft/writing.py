@@ -160,6 +160,7 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
                               "version 4.2 or later, or mode=at-least-once.")
         attempt = Attempt(options.sink_id or query or "", context.partitionId(), int(batch or 0))
         if options.mode == TRANSACTIONAL:
+            attempt = attempt._replace(sink=transactions.sink_name(options.sink_id, query or ""))
             return stage_task(options, attempt, self._nonce, iterator)
         return write_task(options, attempt, iterator)
 

@@ -144,7 +144,7 @@ def test_a_late_task_of_a_run_that_was_given_up_changes_nothing(bench):
     assert bench.seen(isolation="read_uncommitted")[b"late"] == 1
     bench.next_batch()
     bench.ends()
-    with pytest.raises(SourceError, match="needs a sinkId of its own"):
+    with pytest.raises(SourceError, match="put back to an older state"):
         transactions.open_run(bench.client, bench.job.sink, 0, bytes(16), 0)
 
 
@@ -182,5 +182,6 @@ def test_what_cannot_be_is_said():
     for messages in (mixed, [*mixed[:1], None]):
         with pytest.raises(SourceError, match="Nothing of it is visible"):
             transactions.commit(options, messages, 0)
+    assert transactions.sink_name("", "q") == "q" and transactions.sink_name("s", "q") == "s/q"
     transactions.commit(options, [], 0)
     transactions.abort(options, [None])
