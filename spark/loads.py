@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -131,31 +131,57 @@ Batches = Iterable[pa.RecordBatch]
 
 def scan(excess: Mapping[int, int], cap: int,
          known: Set[int]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """What runs in the workers: over rows in order of group, load and incarnation."""
+    """What runs in the workers: over rows in order of group, load and incarnation.  A group's rows
+    stay columns; those that are looked at become items."""
+    listed = np.array(sorted(known), np.int64)
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for group, rows in groupby(_rows(batches), itemgetter(0)):
-            items, told = [], []
-            for _, load, incarnation, may_move in rows:
-                if incarnation in known:
-                    continue
-                if len(told) < SKIPPED_PER_GROUP:
-                    told.append(Item(load, incarnation))
-                if may_move and load <= cap:
-                    items.append(Item(load, incarnation))
+        for group, loads, ids, may_move in _groups(batches):
+            fresh = ~np.isin(ids, listed)
+            told = _Rows(loads[fresh][:SKIPPED_PER_GROUP], ids[fresh][:SKIPPED_PER_GROUP])
+            inside = fresh & may_move & (loads <= cap)
+            items = _Rows(loads[inside], ids[inside])
             leaving = {*relieving(items, excess[group], cap), *told}
             if not leaving:
                 continue
-            loads, ids = zip(*sorted(leaving), strict=True)
-            yield pa.record_batch({"incarnation": pa.array(ids, pa.int64()),
-                                   "load": pa.array(loads, pa.int64())})
+            shed, incarnations = zip(*sorted(leaving), strict=True)
+            yield pa.record_batch({"incarnation": pa.array(incarnations, pa.int64()),
+                                   "load": pa.array(shed, pa.int64())})
 
     return run
 
 
-def _rows(batches: Batches) -> Iterator[tuple[int, int, int, bool]]:
+class _Rows(Sequence[Item]):
+    """Items that are made when they are looked at."""
+
+    def __init__(self, loads: np.ndarray, ids: np.ndarray):
+        self._loads = loads
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, place: int) -> Item:
+        return Item(int(self._loads[place]), int(self._ids[place]))
+
+
+def _groups(batches: Batches) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """(group, loads, incarnations, may be moved) of all rows of each group, which may come in
+    several batches."""
+    group, parts = None, []
     for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+        starts = [0, *(np.flatnonzero(np.diff(columns[0])) + 1), batch.num_rows]
+        for start, end in pairwise(starts):
+            if start == end:
+                continue
+            if columns[0][start] != group:
+                if parts:
+                    yield group, *map(np.concatenate, zip(*parts, strict=True))
+                group, parts = int(columns[0][start]), []
+            parts.append([column[start:end] for column in columns[1:]])
+    if parts:
+        yield group, *map(np.concatenate, zip(*parts, strict=True))
 
 
 def rows_of(frame: DataFrame, incarnations: list[int]) -> pa.Table:
