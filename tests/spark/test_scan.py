@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+import random
+
 import pytest
 
 from placement.shedding import Item, by_load, relieving
 from placement.switches import SKIPPED_PER_GROUP
 
+pa = pytest.importorskip("pyarrow")
 loads = pytest.importorskip("spark.loads")
 
 #: group -> (load, incarnation, may be moved)
@@ -19,7 +21,7 @@ EXCESS = {3: 45, 4: 10, 9: 200}
 CAP, KNOWN = 85, frozenset({4, 21})
 
 
-def rows() -> pa.RecordBatch:
+def rows():
     found = [(group, *row) for group, of_group in GROUPS.items() for row in of_group]
     names = ("group", "ingress", "incarnation", "may_move")
     types = (pa.int32(), pa.int64(), pa.int64(), pa.bool_())
@@ -28,9 +30,10 @@ def rows() -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_what_a_group_sheds_does_not_depend_on_batches(size):
+def test_what_a_group_sheds_does_not_depend_on_batches_and_their_order(size):
     whole = rows()
     batches = [whole.slice(start, size) for start in range(0, whole.num_rows, size)]
+    random.Random(size).shuffle(batches)
     found = list(loads.scan(EXCESS, CAP, KNOWN)([*batches, whole.slice(0, 0)]))
     wanted = []
     for group, of_group in GROUPS.items():
