@@ -13,7 +13,6 @@ tasks end, then a checkpoint is written.
 from __future__ import annotations
 
 import functools
-import gc
 import logging
 import os
 import random
@@ -62,6 +61,7 @@ from node.directory import Directory
 from node.disk import DiskWorker, open_probe
 from node.errors import BadConfig, BadDirectory, NodeError
 from node.fetch import Fetching
+from node.garbage import settle
 from node.hand_over import HandOver
 from node.handshake import Introduction
 from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
@@ -89,6 +89,7 @@ from node.placement_admin import PlacementAdmin
 from node.plans.service import Plans
 from node.pool import Pool
 from node.produce import Producing, acknowledged, ambiguous
+from node.publishing import Publishing
 from node.readable import Readable
 from node.registration import Registration
 from node.repair import Repairs
@@ -156,7 +157,7 @@ class Node:
         """Task of a node whose data directory nobody knew when it started."""
         await self.admission.passed()
         self._take_part()
-        _settle_garbage_collection()
+        settle()
         self.request_round()
 
     def _build_core(self) -> None:
@@ -165,6 +166,7 @@ class Node:
 
     def _build_services(self) -> None:
         config, core, store = self.config, self.core, self.store
+        self.publishing = Publishing(self, config.metrics)
         try:
             self.metadata_log = MetadataLog(core, store, self.plan, self.request_round,
                                             self._follow, lambda group:
@@ -178,7 +180,8 @@ class Node:
                                    lambda: self.peer_requests, self.request_round, self.log)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
-                                   config.limits.append_timeout_ms_max, self.space)
+                                   config.limits.append_timeout_ms_max, self.space,
+                                   self.publishing.counts)
         self._build_reading()
         self.roles = RoleChanges()
         self.arrivals = Arrivals()
@@ -221,7 +224,8 @@ class Node:
         self.confirmations = Confirmations(core, store.tails, self.request_round)
         behind = Behind(self.metadata_log, self.directory, self.background, self.request_round)
         self.fetching = Fetching(readable, store, limits, self.confirmations, behind,
-                                 self.background, self.request_round, self._damaged)
+                                 self.background, self.request_round, self._damaged,
+                                 self.publishing.counts)
         self.offsets = Offsets(readable, store, self.confirmations, behind)
         self.complaints = Complaints(readable, store, self.background, self._damaged,
                                      self.request_round)
@@ -280,6 +284,7 @@ class Node:
                     **self.switching.handlers, **self.plans.peer_handlers}
         self.peer_requests = PeerRequests(self.control, handlers, self.admin.refusal,
                                           self.bulk.handlers)
+        self.bulk.handlers.update(self.publishing.handlers)
         self.requests = MetadataRequests(self.core, handlers, self.peer_requests)
         self.switching.metadata_requests = lambda: self.requests
         self.registration = Registration(self.requests, self.peer_requests, self.known, record,
@@ -363,7 +368,7 @@ class Node:
                 for task in (self.snapshots.run, self.bulk.close_idle, self.control.close_idle,
                              self.switching.run, self.plans.run, self.watchdog.run, self.known.run,
                              self.pool.run, self.registration.run, self.member_reports.run,
-                             self.learners.run, self.deadlines.run):
+                             self.learners.run, self.deadlines.run, self.publishing.run):
                     nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)
@@ -528,7 +533,7 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
             raise unheard
         life.recovered()
         node = Node(config, store, security, log, life, http)
-        _settle_garbage_collection()
+        settle()
         trio.run(node.run, instruments=[LoopTime(node.core)])
         node.close()
     except BaseException as error:
@@ -579,18 +584,6 @@ def _crashes(error: BaseException) -> bool:
     """Whether there is more to it than what a ``NodeError`` says."""
     return (not isinstance(error, BaseExceptionGroup)
             or error.split(NodeError)[1] is not None)
-
-
-#: Objects between searches for cycles: a round makes a few hundred, and hardly any is cyclic.
-GC_THRESHOLD = 20_000
-
-
-def _settle_garbage_collection() -> None:
-    """What was made so far lives as long as the process: the collector need not visit it again, and
-    a recovered index of any size cannot stall the loop (DESIGN section 4)."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
 
 
 def _leaves(group: BaseExceptionGroup) -> list:
