@@ -35,6 +35,7 @@ from chaos.run.findings import OwnFindings, kept
 from chaos.run.leadership import Leadership
 from chaos.run.liveness import stuck_groups
 from chaos.run.machine import Machine
+from chaos.run.open_plans import end_plan
 from chaos.run.parameters import (
     ALL,
     RECOVERY_S,
@@ -188,14 +189,20 @@ async def _with_load(stage: Stage, torment: Torment) -> None:
 
 
 async def _heal(stage: Stage) -> None:
-    """Everything is healed, every member runs and has caught up, every group answers."""
+    """Everything is healed, every member runs and has caught up, every group answers, no plan is
+    left."""
     await _or_anomaly(stage, "the cluster could not be healed", blocking, stage.backend.heal_all)
     await _or_anomaly(stage, "after everything was healed", blocking, stage.backend.await_whole)
     await stage.crashes.survive("asking all groups", _ask_all_groups, stage)
+    await stage.crashes.survive("ending the plan", _end_plan, stage)
 
 
 async def _ask_all_groups(stage: Stage) -> None:
     stage.found.anomalies += await stuck_groups(stage.setting)
+
+
+async def _end_plan(stage: Stage) -> None:
+    stage.found.anomalies += await end_plan(stage.setting)
 
 
 async def _or_anomaly(stage: Stage, when: str, action: Callable[..., Any], *arguments: Any,

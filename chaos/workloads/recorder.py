@@ -114,7 +114,8 @@ class Process:
 class Operation:
     """One question on its way."""
 
-    __slots__ = ("settled", "happened", "refusal", "_process", "_asked_by", "_number", "_name", "_asked")
+    __slots__ = ("settled", "happened", "refusal", "_process", "_asked_by", "_number", "_name",
+                 "_asked")
 
     def __init__(self, process: Process, number: int, name: str, asked: dict[str, Any]):
         self.settled = False

@@ -1,0 +1,44 @@
+"""The plan that a nemesis left behind is ended, as an operator would who is done with it.
+
+Contract.  ``end_plan`` cancels whatever plan is under way, and what waits behind it, and returns
+when none is; an anomaly when that takes longer than ``BOUND_S``.
+
+Theory.  A plan that has paused itself (a slow machine is reason enough) sends nothing to the
+replicas that it has begun to make, and goes on when somebody says so.  Such replicas are behind for
+as long as it lasts, as promised, so nobody can ask of them that they catch up.  That a cancelled
+plan ends is a promise too.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from chaos.checkers.verdict import Anomaly
+from chaos.workloads.setting import Setting
+from multiraft.errors import MultiRaftError
+from multiraft.wire.plans import CANCEL, PlanControl, PlanStatus, PlanStatusReply
+
+BOUND_S = 60.0
+RETRY_S = 0.2
+#: States in which nothing is under way, and the one in which nobody needs to ask again.
+OVER, CANCELLING = ("none", "done", "cancelled"), "cancelling"
+
+
+async def end_plan(setting: Setting) -> list[Anomaly]:
+    """See the module docstring."""
+    said = "nobody says whether there is one"
+    with trio.move_on_after(BOUND_S):
+        async with setting.client() as client:
+            while True:
+                try:
+                    status: PlanStatusReply = await client.plan_request(PlanStatus())
+                    if status.state in OVER and not status.next_plan_id:
+                        return []
+                    said = f"{status.plan_id} is {status.state}: {status.reason or 'no reason'}"
+                    if status.state not in (*OVER, CANCELLING):
+                        await client.plan_request(PlanControl(CANCEL, status.plan_id))
+                except MultiRaftError as error:
+                    said = f"{type(error).__name__}: {error}"
+                await trio.sleep(RETRY_S)
+    return [Anomaly("A28", "plan-goes-on", f"no plan should be under way {BOUND_S:.0f} s after it "
+                    f"was cancelled; {said}", "", (), setting.recorder.now_us())]

@@ -1,0 +1,116 @@
+"""What a run does before its last reads: plans that were left are ended, and a replica owes what it
+has, not what a move takes from it."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+import trio
+import trio.testing
+
+from chaos.run import final_reads
+from chaos.run.open_plans import BOUND_S, RETRY_S, end_plan
+from chaos.workloads.reads import Answer
+from chaos.workloads.setting import Place
+from multiraft.wire.errors import NotLeader
+from multiraft.wire.plans import CANCEL, PlanControl, PlanLimits, PlanStatus, PlanStatusReply
+
+
+def status(state: str, plan_id: str = "p1", after: str = "") -> PlanStatusReply:
+    return PlanStatusReply(plan_id, "all", state, "commits are slow", 0, 0, PlanLimits(1), 1, 0, 0,
+                           0, -1, (), (), (), after)
+
+
+class Cluster:
+    """Answers in this order; the last one again and again."""
+
+    def __init__(self, *answers: PlanStatusReply | Exception):
+        self.answers = list(answers)
+        self.asked: list = []
+        self.recorder = SimpleNamespace(now_us=lambda: 7)
+
+    @contextlib.asynccontextmanager
+    async def client(self):
+        yield self
+
+    async def plan_request(self, request):
+        await trio.lowlevel.checkpoint()
+        self.asked.append(request)
+        if not isinstance(request, PlanStatus):
+            return status("cancelling")
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def ended(cluster: Cluster) -> list:
+    return trio.run(end_plan, cluster, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_without_a_plan_nothing_is_cancelled():
+    cluster = Cluster(status("none", ""))
+    assert ended(cluster) == []
+    assert cluster.asked == [PlanStatus()]
+
+
+def test_a_paused_plan_is_cancelled_once_and_waited_for_and_the_one_behind_it_too():
+    cluster = Cluster(NotLeader("not yet"), status("paused"), status("cancelling"),
+                      status("cancelled", after="p2"), status("running", "p2"),
+                      status("cancelled", "p2"))
+    assert ended(cluster) == []
+    controls = [request for request in cluster.asked if isinstance(request, PlanControl)]
+    assert controls == [PlanControl(CANCEL, "p1"), PlanControl(CANCEL, "p2")]
+
+
+def test_a_plan_that_does_not_end_is_an_anomaly():
+    anomaly, = ended(Cluster(status("cancelling")))
+    assert (anomaly.id, anomaly.name, anomaly.time_us) == ("A28", "plan-goes-on", 7)
+    assert "p1 is cancelling: commits are slow" in anomaly.text
+
+
+# ---- what a replica owes -----------------------------------------------------------------------
+
+PLACE = Place("t", 5, 0, 100, 1)
+PART = final_reads.Part(3, 0, 350)
+
+
+def owed(monkeypatch, parts, *answers: Answer) -> tuple[str, int]:
+    """What node 3 owes at the end, and how often it was asked."""
+    left, asked = list(answers), []
+
+    async def read(*_arguments, **_options) -> Answer:
+        await trio.lowlevel.checkpoint()
+        asked.append(None)
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    monkeypatch.setattr(final_reads.reads, "read", read)
+    setting = SimpleNamespace(recorder=SimpleNamespace(process=lambda: None))
+    said = trio.run(final_reads.read_replica, setting, PLACE, PART, parts,
+                    clock=trio.testing.MockClock(autojump_threshold=0))
+    return said, len(asked)
+
+
+def test_a_replica_that_has_everything_owes_nothing(monkeypatch):
+    answers = Answer(100, 350, ""), Answer(350, 350, "")
+    assert owed(monkeypatch, lambda: [PART], *answers) == ("", 2)
+
+
+def test_a_replica_that_stays_behind_owes_what_it_said_last(monkeypatch):
+    said, asked = owed(monkeypatch, lambda: [PART], Answer(0, 0, ""))
+    assert said == ("node 3 serves it up to offset 0, and its end there is 350; it says that 0 is "
+                    "its end")
+    assert asked >= BOUND_S / RETRY_S / 2
+    said, _ = owed(monkeypatch, lambda: [PART], Answer(0, -1, "NotLeader: elsewhere"))
+    assert said.endswith("; NotLeader: elsewhere")
+
+
+def test_a_replica_that_is_moved_away_meanwhile_owes_nothing(monkeypatch):
+    looks = iter([[PART], [PART], [final_reads.Part(4, 0, 350)]])
+    assert owed(monkeypatch, lambda: next(looks), Answer(0, 0, "")) == ("", 3)
+
+
+def test_an_empty_partition_is_asked_for_once(monkeypatch):
+    monkeypatch.setattr("tests.chaos.test_open_plans.PART", final_reads.Part(3, 0, 0))
+    assert owed(monkeypatch, lambda: [PART], Answer(0, 0, "")) == ("", 1)
