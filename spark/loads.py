@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,7 +23,7 @@ from placement.cluster import BYTES_MAX, RATE_MAX
 from placement.policy import Policy
 from placement.shedding import Item, relieving
 from placement.switches import SKIPPED_PER_GROUP, Relief
-from spark import gates, schema
+from spark import gates, schema, tables
 from spark.tables import Head
 
 #: column -> what is absurd, as ``placement.cluster`` has it.
@@ -39,7 +38,7 @@ _SHED_SCHEMA = "incarnation bigint, load bigint"
 
 def partitions(session: SparkSession, directory: str, head: Head) -> DataFrame:
     """One row per partition: its last window's, with the greatest rates of all windows."""
-    place = directory if "://" in directory else Path(directory).absolute().as_uri()
+    place = tables.place_of(directory)
     frame = session.read.schema(schema.spark_schema(schema.PARTITIONS)).parquet(
         f"{place}/{schema.PARTITIONS}.parquet")
     if head.windows == 1:
