@@ -63,16 +63,18 @@ def _facts_of(client: Any, session: Session, made: Callable) -> Any:
     return made(gathered.snapshot, gathered.down)
 
 
-def from_topic(session: Session, spark_session: Any, age_max_ms: int, directory: str) -> None:
-    """Write the snapshot of the newest windows."""
+def from_topic(session: Session, spark_session: Any, age_max_ms: int, directory: str,
+               windows: int | None = None, tell: Callable[[str], None] = note) -> None:
+    """Write the snapshot of the newest ``windows``; None = as many as a plan is made of."""
     from spark import topic
+    from spark.windows import WINDOWS
 
     began = time.monotonic()
     made = topic.snapshot(spark_session, source(session), facts(session), now_ms(), age_max_ms,
-                          directory)
+                          directory, windows or WINDOWS)
     if made.complaint:
-        note(made.complaint)
-    note(f"{time.monotonic() - began:6.1f} s  windows: {len(made.span.begins_ms)} of "
+        tell(made.complaint)
+    tell(f"{time.monotonic() - began:6.1f} s  windows: {len(made.span.begins_ms)} of "
          f"{made.span.interval_ms / 1000:g} s from {TOPIC}, {made.partitions:,} partitions")
 
 

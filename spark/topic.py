@@ -47,15 +47,16 @@ def records(session: SparkSession, source: Source, since_ms: int) -> DataFrame:
 
 
 def snapshot(session: SparkSession, source: Source, facts: Facts, now_ms: int, age_max_ms: int,
-             directory: str) -> Made:
-    """Write the snapshot of the newest windows that every node which is up told of."""
+             directory: str, most: int = windows.WINDOWS) -> Made:
+    """Write the snapshot of the newest windows, ``most`` of them, that every node which is up
+    told of."""
     cluster_id = facts.snapshot.cluster_id
     wanted = {row.id for row in facts.snapshot.nodes} - set(facts.down)
     for back_ms in sorted({min(NEAR_MS, age_max_ms), age_max_ms}):
         found = records(session, source, now_ms - back_ms)
         told = load_records.told(found, cluster_id)
         try:
-            span = windows.chosen(told, wanted, now_ms)
+            span = windows.chosen(told, wanted, now_ms, most)
         except BadSnapshot:
             if back_ms == age_max_ms:
                 raise
