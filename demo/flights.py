@@ -59,9 +59,10 @@ HAND_BACK_S = 20.0
 HAND_BACK_PAUSE_S = 0.2
 #: How often nodes append their loads to `__metrics`.
 LOADS_MS = 1_000
-#: While Spark starts and plans there is load, and records are left for the plan to be carried out
-#: under: two minutes' worth of them.
+#: While Spark starts and plans there is some load, and records are left for the plan to be carried
+#: out under.
 TRICKLE_PER_S = 1_000
+LEFT_FOR_PLAN = 60_000
 #: A topic with fewer batches is silent for seconds by itself.
 BUSY_BATCHES = 200
 #: Acknowledgements later than this after the kill say nothing about the failover.
@@ -244,12 +245,12 @@ def planner(cluster: DevCluster, stream: Stream, moving: Rebalancing,
         return None
 
     def plan(policy: Policy) -> plans.Plan:
-        rate, stream.rate = stream.rate, TRICKLE_PER_S
+        rate, stream.rate, stream.hold_at = stream.rate, TRICKLE_PER_S, FLIGHTS - LEFT_FOR_PLAN
         screen.event(f"starting Spark; meanwhile {TRICKLE_PER_S:,} flights per second")
         try:
             return planning.with_spark(cluster.addresses, policy, screen)
         finally:
-            stream.rate = rate
+            stream.rate, stream.hold_at = rate, None
 
     return plan
 
@@ -347,7 +348,7 @@ def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill,
     """What this run shows, and what it does not."""
     read = sum(verdict.read for verdict in verdicts.values())
     unknown = stream.sent - stream.acknowledged
-    by = "the planner alone" if moving.lacking else "Spark of the loads in the topic __metrics"
+    by = "the planner alone" if moving.lacking else "Spark from the topic __metrics"
     rest = f"  - {unknown:,} records got no acknowledgement and were not counted on.\n"
     return f"""
 [bold green]Proved in this run[/]
@@ -360,8 +361,8 @@ def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill,
     and was back only {kill.back_after_s:.1f} s later: retries of what it interrupted doubled \
 nothing,
     and the records of that group were read from this node, after its recovery.
-  - A plan of {len(moving.made.moves)} moves, made by {by}, was carried out meanwhile. Groups led \
-before it:
+  - A plan of {len(moving.made.moves)} moves was carried out meanwhile, made by {by}.
+    Groups led before it:
     {told(moving.leads_before)}; after it: {told(moving.leads_after)}.
     Load per node and group, before and after: {within_here(moving.picture)}
 {rest if unknown else ''}

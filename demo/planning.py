@@ -46,7 +46,9 @@ def with_spark(addresses: Sequence[str], policy: Policy, screen: Screen) -> plan
         from spark import planning
         from spark import session as spark_session
 
-        # Two tasks at a time would leave nothing to the nodes of a small machine.
+        # Two tasks at a time would leave nothing to the nodes of a small machine; and what runs
+        # once is not worth the compiler's second look.
+        os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
         with spark_session.started("local[1]") as session, tempfile.TemporaryDirectory() as place:
             screen.event(f"Spark {session.version} is up")
             directory = str(Path(place) / "snapshot")

@@ -74,6 +74,7 @@ class Stream:
         goes."""
         self.by_carrier = {carrier: TopicStream(topic) for carrier, topic in topics.items()}
         self.rate = rate  # another thread may change it
+        self.hold_at: int | None = None  # as this: no more records than that go out meanwhile
         self._paced = rate  # what the times so far were at
         self._due = 0.0  # when the next records are, in monotonic seconds
         self.sent = 0
@@ -106,9 +107,14 @@ class Stream:
         if rate != self._paced:
             self._paced, self._due = rate, now
         self._due += PACE_EVERY / rate if rate else now - self._due
-        while (left_s := self._due - time.monotonic()) > 0:
+        while (left_s := self._due - time.monotonic()) > 0 or self._held:
             client.turn_sometimes()
-            time.sleep(min(left_s, TURN_INTERVAL_S))
+            time.sleep(min(left_s, TURN_INTERVAL_S) if left_s > 0 else TURN_INTERVAL_S)
+
+    @property
+    def _held(self) -> bool:
+        hold_at = self.hold_at
+        return hold_at is not None and self.sent >= hold_at
 
 
 def longest_pause_s(times: Iterable[float], since: float, until: float) -> float:

@@ -125,7 +125,7 @@ def _even(table: str, columns: dict) -> Column:
 
 def told(records: DataFrame, cluster_id: str) -> Told:
     """The nodes' own fields, each record once.  O(records)."""
-    rows = records.select(*HEAD, _WHOLE).dropDuplicates().toArrow().to_pylist()
+    rows = records.select(*HEAD, _WHOLE).toArrow().to_pylist()
     usable: dict[tuple, dict] = {}
     malformed = foreign = 0
     formats = set()
