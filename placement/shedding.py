@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -50,7 +50,8 @@ def fitting_cap(rooms: Iterable[int]) -> int:
 
 def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     """Items whose departure takes at least ``excess`` from a bin, or as much as items of at most
-    ``cap`` can take.  ``items`` are in the order of ``by_load``.  O(items).
+    ``cap`` can take.  ``items`` are in the order of ``by_load``; few of them are looked at.
+    O(shed * log items).
 
     Of two ways the one that moves less is taken: the largest items that still fit into the excess,
     the rest covered by the smallest item that does it, and then exchanged for smaller ones as far
@@ -58,35 +59,112 @@ def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     """
     if excess <= 0:
         return []
-    chosen: list[Item] = []
-    spare: list[Item] = []
-    rest = excess
-    for item in items:
-        if not 0 < item.load <= cap:
-            continue
-        if item.load <= rest:
-            chosen.append(item)
-            rest -= item.load
-        else:
-            spare.append(item)
-    if not rest:
-        return chosen
-    cover = _smallest_of_at_least(spare, rest)
+    bin_ = _Bin(items, cap)
+    chosen, rest = bin_.fitting(excess)
+    taken = set(chosen)
+    cover = bin_.smallest_of_at_least(rest, taken) if rest else None
     if cover is None:
-        return chosen
-    alone = _smallest_of_at_least(spare, excess)
-    if alone is not None and alone.load <= excess - rest + cover.load:
-        return [alone]
-    kept, surplus = _without_needless(chosen, cover.load - rest)
-    return _exchanged([*kept, cover], [item for item in items if 0 < item.load <= cap], surplus)
+        return [items[place] for place in chosen]
+    alone = bin_.smallest_of_at_least(excess, taken)
+    if alone is not None and items[alone].load <= excess - rest + items[cover].load:
+        return [items[alone]]
+    kept, surplus = bin_.without_needless(chosen, items[cover].load - rest)
+    return [items[place] for place in bin_.exchanged([*kept, cover], surplus)]
 
 
 def relieving(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     """What ``shed`` takes, and of each power of two of load one small item more: so that whoever
-    knows only these can cover what is left of the excess nearly as well.  O(items)."""
+    knows only these can cover what is left of the excess nearly as well.
+    O((shed + log cap) * log items)."""
     chosen = dict.fromkeys(shed(items, excess, cap))
-    smallest = {item.load.bit_length(): item for item in items if 0 < item.load <= cap}
-    return [*chosen, *(item for item in smallest.values() if item not in chosen)]
+    return [*chosen, *(item for item in _Bin(items, cap).smallest_of_each_power()
+                       if item not in chosen)]
+
+
+class _Bin:
+    """Items in the order of ``by_load``, by their places; of those that may be shed at all,
+    ``first`` to ``end``.  Only what is asked for is looked at: a bin may be millions of rows."""
+
+    def __init__(self, items: Sequence[Item], cap: int):
+        self.items = items
+        self.first = bisect_left(items, -cap, key=_descending)
+        self.end = bisect_left(items, 0, self.first, key=_descending)
+
+    def fitting(self, excess: int) -> tuple[list[int], int]:
+        """The largest items that fit into the excess one after the other, and what is left."""
+        chosen: list[int] = []
+        place = self.first
+        while excess and place < self.end:
+            if self.items[place].load > excess:
+                place = bisect_left(self.items, -excess, place, self.end, key=_descending)
+                if place == self.end:
+                    break
+            chosen.append(place)
+            excess -= self.items[place].load
+            place += 1
+        return chosen, excess
+
+    def smallest_of_at_least(self, load: int, taken: Collection[int]) -> int | None:
+        """The place of the smallest item of at least ``load`` that is not taken; of equal ones that
+        of the smallest id."""
+        items = self.items
+        place = bisect_left(items, -load + 1, self.first, self.end, key=_descending) - 1
+        while place in taken:
+            place -= 1
+        if place < self.first:
+            return None
+        place = bisect_left(items, -items[place].load, self.first, place, key=_descending)
+        while place in taken:
+            place += 1
+        return place
+
+    def smallest_of_each_power(self) -> list[Item]:
+        """The last item of each length in bits, the largest lengths first."""
+        found = []
+        end = self.end
+        while end > self.first:
+            item = self.items[end - 1]
+            found.append(item)
+            end = bisect_left(self.items, -(1 << item.load.bit_length()) + 1, self.first, end,
+                              key=_descending)
+        return found[::-1]
+
+    def without_needless(self, chosen: list[int], surplus: int) -> tuple[list[int], int]:
+        """Leave out what the covering item made superfluous, largest first; and the surplus
+        left."""
+        kept = []
+        for place in chosen:
+            if self.items[place].load <= surplus:
+                surplus -= self.items[place].load
+            else:
+                kept.append(place)
+        return kept, surplus
+
+    def exchanged(self, chosen: list[int], surplus: int) -> list[int]:
+        """Exchange items for smaller ones until the surplus is as small as single exchanges make
+        it."""
+        taken = dict.fromkeys(chosen)
+        for _ in range(EXCHANGES_MAX):
+            best: tuple[tuple[int, int], int, int] | None = None
+            for place in taken if surplus else ():
+                item = self.items[place]
+                other = self.smallest_of_at_least(max(1, item.load - surplus), taken)
+                if other is None or self.items[other].load >= item.load:
+                    continue
+                gain = (item.load - self.items[other].load, -item.id)
+                if best is None or gain > best[0]:
+                    best = (gain, place, other)
+            if best is None:
+                break
+            (less, _), place, other = best
+            surplus -= less
+            del taken[place]
+            taken[other] = None
+        return list(taken)
+
+
+def _descending(item: Item) -> int:
+    return -item.load
 
 
 def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Item]:
@@ -107,49 +185,6 @@ def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Ite
                for some in combinations(large, count)
                if (group := (sum(item.load for item in some), some))[0] >= need)
     return [*chosen, *best[1]]
-
-
-def _exchanged(chosen: list[Item], items: Sequence[Item], surplus: int) -> list[Item]:
-    """Exchange items for smaller ones until the surplus is as small as single exchanges make it.
-
-    ``items`` are all that may be chosen, in the order of ``by_load``.  O(items) per exchange.
-    """
-    taken = {item: None for item in chosen}
-    for _ in range(EXCHANGES_MAX):
-        spare = [item for item in items if item not in taken]
-        best: tuple[tuple[int, int], Item, Item] | None = None
-        for item in taken:
-            other = _smallest_of_at_least(spare, max(1, item.load - surplus))
-            if other is not None and other.load < item.load \
-                    and (best is None or (item.load - other.load, -item.id) > best[0]):
-                best = ((item.load - other.load, -item.id), item, other)
-        if best is None:
-            break
-        (less, _), item, other = best
-        surplus -= less
-        del taken[item]
-        taken[other] = None
-    return list(taken)
-
-
-def _smallest_of_at_least(items: Sequence[Item], load: int) -> Item | None:
-    """``items`` are in the order of ``by_load``; ties go to the smaller id."""
-    place = bisect_left(items, -load + 1, key=lambda item: -item.load)
-    if not place:
-        return None
-    smallest = items[place - 1].load
-    return items[bisect_left(items, -smallest, key=lambda item: -item.load)]
-
-
-def _without_needless(chosen: list[Item], surplus: int) -> tuple[list[Item], int]:
-    """Leave out what the covering item made superfluous, largest first; and the surplus left."""
-    kept = []
-    for item in chosen:
-        if item.load <= surplus:
-            surplus -= item.load
-        else:
-            kept.append(item)
-    return kept, surplus
 
 
 def assign(items: Iterable[Item], rooms: dict[int, int]) -> list[tuple[Item, int]]:

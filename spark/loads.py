@@ -3,18 +3,18 @@
 Contract.  Frames in, small Arrow tables or maps out.  Every result is a function of the rows, not
 of their order, of how they are partitioned, of adaptive execution or of the number of cores: sums
 are of whole numbers, every order is total, and what runs in Python workers sees a group's rows all
-together and in order.  Which items a group sheds is ``placement.shedding``'s rule, run where the
-rows are.
+together and puts them in order.  Which items a group sheds is ``placement.shedding``'s rule, run
+where the rows are.
 """
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -24,7 +24,7 @@ from placement.policy import Policy
 from placement.shedding import Item, relieving
 from placement.switches import SKIPPED_PER_GROUP, Relief
 from spark import gates, schema, tables
-from spark.tables import Head
+from spark.tables import Head, Ranges
 
 #: column -> what is absurd, as ``placement.cluster`` has it.
 LIMITS = {"ingress": RATE_MAX, "read": RATE_MAX, "bytes": BYTES_MAX, "incarnation": (1 << 63) - 1,
@@ -50,15 +50,20 @@ def partitions(session: SparkSession, directory: str, head: Head) -> DataFrame:
     return frame.groupBy("incarnation").agg(*newest, *peaks)
 
 
-def looked_at(frame: DataFrame, head: Head) -> tuple[gates.Found, dict[int, tuple[int, int]]]:
+def looked_at(frame: DataFrame, head: Head,
+              ranges: Ranges) -> tuple[gates.Found, dict[int, tuple[int, int]]]:
     """What the gates ask of the partitions, and each group's sums of ``ingress`` and ``read``.
-    One pass."""
+    One pass over the columns of which ``ranges`` does not say that they are right."""
     # Bits above a limit, or a sign: one expression, which is null when a value is missing.
     beyond = functools.reduce(Column.bitwiseOR, (
         sf.shiftright(sf.col(name).cast("bigint"), most.bit_length() - 1 if most & (most - 1) == 0
-                      else most.bit_length()) for name, most in LIMITS.items()))
+                      else most.bit_length()) for name, most in LIMITS.items()
+        if not _is_within(ranges, name, 0, most)), sf.lit(0).cast("bigint"))
     is_wrong = sf.coalesce(beyond, sf.lit(1)) != 0
-    checked = frame.select("group", "ingress", "read", "snapshot_id", is_wrong.alias("wrong"))
+    ours = sf.lit(True)
+    if not _is_within(ranges, "snapshot_id", head.snapshot_id, head.snapshot_id):
+        ours = sf.coalesce(sf.col("snapshot_id") == head.snapshot_id, sf.lit(False))
+    checked = frame.select("group", "ingress", "read", ours.alias("ours"), is_wrong.alias("wrong"))
 
     def counted(condition: Column) -> Column:
         return sf.sum(sf.when(condition, sf.lit(1)).otherwise(sf.lit(0)))
@@ -66,9 +71,8 @@ def looked_at(frame: DataFrame, head: Head) -> tuple[gates.Found, dict[int, tupl
     def whole(name: str) -> Column:
         return sf.sum(sf.when(sf.col("wrong"), sf.lit(0)).otherwise(sf.col(name)))
 
-    ours = sf.coalesce(sf.col("snapshot_id") == head.snapshot_id, sf.lit(False))
     rows = checked.groupBy("group").agg(
-        sf.count(sf.lit(1)).alias("rows"), counted(~ours).alias("foreign"),
+        sf.count(sf.lit(1)).alias("rows"), counted(~sf.col("ours")).alias("foreign"),
         counted(sf.col("wrong")).alias("wrong"), whole("ingress").alias("ingress"),
         whole("read").alias("read")).toArrow().to_pylist()
     count, strange, wrong = (sum(row[name] for row in rows) for name in ("rows", "foreign",
@@ -76,6 +80,12 @@ def looked_at(frame: DataFrame, head: Head) -> tuple[gates.Found, dict[int, tupl
     worst = _worst(frame.filter(is_wrong)) if wrong else ()
     found = gates.Found(count, count, strange, worst)
     return found, {row["group"]: (row["ingress"], row["read"]) for row in rows}
+
+
+def _is_within(ranges: Ranges, column: str, least: int, greatest: int) -> bool:
+    if column not in ranges:
+        return False
+    return least <= ranges[column][0] and ranges[column][1] <= greatest
 
 
 def _worst(frame: DataFrame) -> list[tuple[int, str, int]]:
@@ -116,11 +126,10 @@ def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int
     groups = session.createDataFrame(pa.table({"group": pa.array(sorted(excess), pa.int32())}))
     inside = (frame.join(sf.broadcast(groups), "group", "left_semi")
               .select("group", "ingress", "incarnation", may_move.alias("may_move")))
-    ordered = inside.repartition(sf.col("group")).sortWithinPartitions(
-        "group", sf.desc("ingress"), "incarnation")
+    together = inside.repartition(sf.col("group"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # that this pandas is too new
-        found = ordered.mapInArrow(scan(excess, wanted.cap, known), _SHED_SCHEMA)
+        found = together.mapInArrow(scan(excess, wanted.cap, known), _SHED_SCHEMA)
     heaviest = found.orderBy(sf.desc("load"), "incarnation").limit(most).toArrow()
     return sorted(set(heaviest.column("incarnation").to_pylist()))
 
@@ -130,31 +139,54 @@ Batches = Iterable[pa.RecordBatch]
 
 def scan(excess: Mapping[int, int], cap: int,
          known: Set[int]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """What runs in the workers: over rows in order of group, load and incarnation."""
+    """What runs in the workers: over all rows of some groups, in any order.  They stay columns, a
+    few dozen bytes each; those that are looked at become items."""
+    listed = np.array(sorted(known), np.int64)
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for group, rows in groupby(_rows(batches), itemgetter(0)):
-            items, told = [], []
-            for _, load, incarnation, may_move in rows:
-                if incarnation in known:
-                    continue
-                if len(told) < SKIPPED_PER_GROUP:
-                    told.append(Item(load, incarnation))
-                if may_move and load <= cap:
-                    items.append(Item(load, incarnation))
+        for group, loads, ids, may_move in _groups(batches):
+            fresh = ~np.isin(ids, listed)
+            told = _Rows(loads[fresh][:SKIPPED_PER_GROUP], ids[fresh][:SKIPPED_PER_GROUP])
+            inside = fresh & may_move & (loads <= cap)
+            items = _Rows(loads[inside], ids[inside])
             leaving = {*relieving(items, excess[group], cap), *told}
             if not leaving:
                 continue
-            loads, ids = zip(*sorted(leaving), strict=True)
-            yield pa.record_batch({"incarnation": pa.array(ids, pa.int64()),
-                                   "load": pa.array(loads, pa.int64())})
+            shed, incarnations = zip(*sorted(leaving), strict=True)
+            yield pa.record_batch({"incarnation": pa.array(incarnations, pa.int64()),
+                                   "load": pa.array(shed, pa.int64())})
 
     return run
 
 
-def _rows(batches: Batches) -> Iterator[tuple[int, int, int, bool]]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+class _Rows(Sequence[Item]):
+    """Items that are made when they are looked at."""
+
+    def __init__(self, loads: np.ndarray, ids: np.ndarray):
+        self._loads = loads
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, place: int) -> Item:
+        return Item(int(self._loads[place]), int(self._ids[place]))
+
+
+def _groups(batches: Batches) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """(group, loads, incarnations, may be moved) of all rows of each group, in the order of
+    ``by_load``.  O(rows log rows)."""
+    parts = [[column.to_numpy(zero_copy_only=False) for column in batch.columns]
+             for batch in batches]
+    if not parts:
+        return
+    groups, loads, ids, may_move = map(np.concatenate, zip(*parts, strict=True))
+    order = np.lexsort((ids, -loads, groups))
+    groups, loads, ids, may_move = (column[order] for column in (groups, loads, ids, may_move))
+    starts = np.flatnonzero(np.diff(groups)) + 1
+    for start, end in pairwise([0, *starts, len(groups)]):
+        if start < end:
+            yield int(groups[start]), loads[start:end], ids[start:end], may_move[start:end]
 
 
 def rows_of(frame: DataFrame, incarnations: list[int]) -> pa.Table:

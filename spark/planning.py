@@ -97,7 +97,7 @@ def make(start: Callable[[], SparkSession], directory: str, policy: Policy, opti
     session = start()
     clock.ended("start", f"Spark {session.version}, {session.sparkContext.master}")
     frame = loads.partitions(session, directory, small.head)
-    found, sums = loads.looked_at(frame, small.head)
+    found, sums = loads.looked_at(frame, small.head, small.ranges)
     gates.large(small, found)
     small = gates.sums(small, sums, small.head.windows > 1)
     clock.ended("loads", f"{found.partitions:,} partitions summed up")

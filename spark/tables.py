@@ -45,13 +45,20 @@ class Head(NamedTuple):
     partitions: int
 
 
+#: column -> the least and the greatest value.
+Ranges = Mapping[str, tuple[Any, Any]]
+
+
 class Tables(NamedTuple):
-    """A snapshot but for its partitions, which stay where they are; one row per node and group."""
+    """A snapshot but for its partitions, which stay where they are; one row per node and group.
+    ``ranges``: of the columns of the partitions, as far as the footers of their files tell them,
+    and say that no value is missing."""
 
     directory: str
     head: Head
     nodes: list[dict[str, Any]]
     groups: list[dict[str, Any]]
+    ranges: Ranges = {}
 
 
 class Measured(NamedTuple):
@@ -157,13 +164,13 @@ def read(directory: str) -> Tables:
                           "Export it with the release of the program that plans.")
     nodes = _rows(system, directory, path, schema.NODES)
     groups = _rows(system, directory, path, schema.GROUPS)
-    _dataset(system, directory, path, schema.PARTITIONS)
+    partitions = _dataset(system, directory, path, schema.PARTITIONS)
     for table, rows in ((schema.NODES, nodes), (schema.GROUPS, groups)):
         others = sum(row["snapshot_id"] != head.snapshot_id for row in rows)
         if others:
             raise BadSnapshot(foreign(directory, table, others, len(rows)), _ANEW)
     return Tables(directory, head, _latest(nodes, "node", ()),
-                  _latest(groups, "group", ("ingress", "read")))
+                  _latest(groups, "group", ("ingress", "read")), _ranges(partitions))
 
 
 _ANEW = "Write it anew: multiraft metrics export --output DIR"
@@ -198,6 +205,25 @@ def _dataset(system: fs.FileSystem, directory: str, path: str, table: str) -> ds
     except (pa.ArrowInvalid, OSError) as error:
         raise BadSnapshot(f"{name} is no Parquet, or is damaged: {str(error):.200}.",
                           _ANEW) from error
+
+
+def _ranges(dataset: ds.Dataset) -> Ranges:
+    """What the statistics of all row groups say.  O(row groups * columns)."""
+    found: dict[str, tuple[Any, Any]] = {}
+    unknown: set[str] = set()
+    for fragment in dataset.get_fragments():
+        footer = fragment.metadata
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            for column in map(group.column, range(group.num_columns)):
+                name, said = column.path_in_schema, column.statistics
+                if said is None or not said.has_min_max or said.null_count != 0:
+                    unknown.add(name)
+                elif name in found:
+                    least, greatest = found[name]
+                    found[name] = min(least, said.min), max(greatest, said.max)
+                else:
+                    found[name] = said.min, said.max
+    return {name: pair for name, pair in found.items() if name not in unknown}
 
 
 def _compared(dataset: ds.Dataset, table: str, name: str) -> ds.Dataset:

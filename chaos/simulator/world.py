@@ -162,6 +162,8 @@ class World:
             self.queue.after(delay_us, self._command)
 
     def _command(self) -> None:
+        if not self.network.faulty:
+            return  # it was due after the end of the faults: nothing more is asked for
         self._command_count += 1
         for node in self.nodes.values():
             if node.leads(METADATA_GROUP):

@@ -222,23 +222,28 @@ class Repair:
             log.unsure.discard(index)
         return forgotten
 
-    def tail_plan(self, group: int) -> ReadPlan | None:
+    def tail_plan(self, group: int, last_index: int) -> ReadPlan | None:
         """Entries that the tail could not be moved over because one of them was missing, a bounded
-        number; None when it is at the log's end."""
+        number; None when it is at the log's end.  ``last_index``: as consensus has it, which may
+        have dropped a suffix that stands here until its next round is staged."""
         log, tail = self._store._log(group), self._store.tails[group]
-        last = log.index.last_index
-        if tail.last_index >= last:
+        first, last = tail.last_index + 1, min(log.index.last_index, last_index)
+        if first > last:
             return None
-        first = tail.last_index + 1
-        return self._store.read_plan(group, first, log.index.last_within(first, TAIL_PLAN_BYTES))
+        return self._store.read_plan(
+            group, first, min(last, log.index.last_within(first, TAIL_PLAN_BYTES)))
 
-    def extend_tail(self, group: int, entries: Sequence[Entry]) -> str:
-        """Move the tail over what ``tail_plan`` read; why it cannot be, or empty."""
-        tail = self._store.tails[group]
+    def extend_tail(self, group: int, entries: Sequence[Entry], last_index: int) -> str:
+        """Move the tail over what ``tail_plan`` read, as far as it has not been dropped since; why
+        it cannot be, or empty."""
+        log, tail = self._store._log(group), self._store.tails[group]
         for entry in entries:
+            if (entry.index != tail.last_index + 1 or entry.index > last_index
+                    or not log.index.holds(entry.index, entry.term)):
+                return ""
             why = tail.verify(entry)
             if why:
-                self._store._log(group).quarantine_for_good(why)
+                log.quarantine_for_good(why)
                 return why
             tail.append(entry)
         return ""

@@ -137,7 +137,7 @@ class Repairer:
                 self._write_needless(group, index)
         if log.missing:
             return self._ask(group)
-        plan = repair.tail_plan(group)
+        plan = repair.tail_plan(group, core.status(group).last_index)
         if plan is not None:
             return Extend(group, plan)
         if log.doubtful and not core.is_cleared(group):
@@ -198,8 +198,9 @@ class Repairer:
 
     def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
         """What ``Extend`` asked for was read."""
-        if self._store.repair.quarantined(group) is not None:
-            self._store.repair.extend_tail(group, entries)
+        if self._store.repair.quarantined(group) is not None and group in self._core.groups():
+            last_index = self._core.status(group).last_index
+            self._store.repair.extend_tail(group, entries, last_index)
 
     def _wrote(self, group: int) -> None:
         self._writing.discard(group)

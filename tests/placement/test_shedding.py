@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placement.policy import DISK, Band
 from placement.shares import Bins, shares_of
-from placement.shedding import Item, assign, by_load, fitting_cap, shed, too_large
+from placement.shedding import Item, assign, by_load, fitting_cap, relieving, shed, too_large
 
 ITEMS = st.lists(st.integers(0, 60), max_size=9).map(
     lambda loads: sorted((Item(load, place) for place, load in enumerate(loads)), key=by_load))
@@ -36,6 +36,36 @@ def test_what_is_shed_covers_the_excess_with_little_more(items, excess, cap):
         assert total(found) < best + max(item.load for item in usable)
     else:
         assert total(found) <= total(usable)
+
+
+@given(ITEMS, st.integers(-5, 300), st.integers(0, 80))
+def test_who_is_relieved_names_a_small_item_of_each_power_of_two_as_well(items, excess, cap):
+    chosen = shed(items, excess, cap)
+    found = relieving(items, excess, cap)
+    assert found[:len(chosen)] == chosen
+    smallest = {item.load.bit_length(): item for item in items if 0 < item.load <= cap}
+    assert set(found) == {*chosen, *smallest.values()} and len(found) == len(set(found))
+
+
+class Looked(list):
+    """Counts what is looked at."""
+
+    count = 0
+
+    def __getitem__(self, place):
+        self.count += 1
+        return super().__getitem__(place)
+
+    def __iter__(self):
+        raise AssertionError("all of them are looked at")
+
+
+def test_of_a_million_items_few_are_looked_at():
+    """A bin may be a column of millions of rows."""
+    items = Looked(Item(load, 1_000_000 - load) for load in range(1_000_000, 0, -1))
+    found = relieving(items, 3_000_000, 900_000)
+    assert total(found) >= 3_000_000
+    assert items.count < 10_000
 
 
 @given(ITEMS, st.dictionaries(st.integers(0, 5), st.integers(-10, 90), max_size=5), st.randoms())

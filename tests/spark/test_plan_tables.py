@@ -48,6 +48,26 @@ def each_row(**changes):
     return lambda table: [{**row, **changes} for row in table.to_pylist()]
 
 
+def test_footers_tell_the_ranges_of_columns_where_they_know_them(directory):
+    path = Path(directory) / "partitions.parquet"
+    whole = pq.read_table(path)
+    assert tables.read(directory).ranges["incarnation"] == (1, 300)
+    path.unlink()
+    path.mkdir()
+    pq.write_table(whole.slice(0, 200), path / "1.parquet", row_group_size=70)
+    pq.write_table(whole.slice(200), path / "2.parquet")
+    found = tables.read(directory).ranges
+    assert found["incarnation"] == (1, 300)
+    assert found["ingress"] == (clusters.MIB, 7 * clusters.MIB)
+    pq.write_table(whole.slice(200), path / "2.parquet", write_statistics=["ingress"])
+    assert set(tables.read(directory).ranges) == {"ingress"}
+    place = whole.schema.get_field_index("ingress")
+    holes = whole.set_column(place, whole.schema.field(place).with_nullable(True),
+                             pa.array([None] * 300, pa.int64()))
+    pq.write_table(holes, path / "2.parquet")
+    assert "ingress" not in tables.read(directory).ranges
+
+
 def test_what_is_written_is_read(directory, before):
     found = tables.read(directory)
     rows = pq.read_table(f"{directory}/partitions.parquet").to_pylist()

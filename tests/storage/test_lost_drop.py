@@ -34,6 +34,7 @@ class Status(NamedTuple):
     """What the repairer asks a core for."""
 
     first_index: int
+    last_index: int
     applied_index: int
     commit: int
     leader: int
@@ -54,7 +55,8 @@ class Core:
         return (1,)
 
     def status(self, group: int) -> Status:
-        return Status(1, self._commit, self._commit, 2, VOTERS)
+        last_index = self._store._log(1).index.last_index  # whatever is dropped is staged at once
+        return Status(1, last_index, self._commit, self._commit, 2, VOTERS)
 
     def is_settled(self, group: int) -> bool:
         return True

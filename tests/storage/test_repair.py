@@ -8,8 +8,9 @@ from multiraft.log import GroupLog
 from multiraft.marks import Tombstone, tombstone
 from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.repairer import Answer, Ask, Repairer
+from multiraft.storage.repairer import Answer, Ask, Extend, Repairer
 from multiraft.storage.scrub import Scrubber
+from multiraft.storage.store import Store
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, HardState
@@ -305,6 +306,7 @@ class Core:
         self.quarantined: list[int] = []
         self.forgotten: list[tuple[int, int]] = []
         self.first_index = 1
+        self.last_index = 1 << 40
         self.applied_index = 0
 
     def groups(self):
@@ -318,6 +320,7 @@ class Core:
             configuration = self._groups[group]
             leader = self._leader
             first_index = self.first_index
+            last_index = self.last_index
             applied_index = commit = self.applied_index
         return Status
 
@@ -339,6 +342,54 @@ class Core:
 
     def terms_known(self, group: int, runs) -> None:
         assert group in self._groups, f"group {group} is not here"
+
+
+def repaired_but_for_the_tail() -> tuple[Store, Core, Repairer]:
+    """Of five entries the second was damaged; its copy is there, and the tail ends before it."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    entries = [noop_entry(1, index, 1) for index in range(1, 6)]
+    rounds.run(write(1, *entries, hard_state=HardState(1, 1)))
+    rounds.run(write(1, hard_state=HardState(2, 1)))
+    place = store._logs[1].index.position(2)
+    store.close()
+    disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert store.repair.wanted(1, 9) == ((2, 1),)
+    put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
+    core = Core({1: VOTERS})
+    core.last_index = 5
+    return store, core, Repairer(1, store, core, lambda staged: None)
+
+
+def test_what_consensus_has_dropped_is_no_part_of_the_tail():
+    """It stands in the store until the next round is staged.  Seed 549488459653: the tail took it
+    behind what had replaced it, and the replica was lost for good."""
+    store, core, repairer = repaired_but_for_the_tail()
+    core.last_index = 3
+    action = repairer.step(1)
+    assert isinstance(action, Extend)
+    repairer.tail_read(1, action.plan.execute())
+    assert store.tails[1].last_index == 3
+    assert not isinstance(repairer.step(1), Extend), "it waits for the round"
+
+
+def test_what_is_dropped_while_it_is_read_is_no_part_of_the_tail():
+    store, core, repairer = repaired_but_for_the_tail()
+    read = repairer.step(1).plan.execute()
+    assert [entry.index for entry in read] == [2, 3, 4, 5]
+    core.last_index = 4
+    repairer.tail_read(1, read)
+    assert store.tails[1].last_index == 4
+    store, core, repairer = repaired_but_for_the_tail()
+    read = repairer.step(1).plan.execute()
+    Rounds(store).run(write(1, noop_entry(1, 4, 2), drop_from=4))
+    core.last_index = 4
+    repairer.tail_read(1, read)
+    assert store.tails[1].last_index == 3
+    assert not store._logs[1].lasting
 
 
 def buried(rounds: Rounds, group: int) -> None:
