@@ -7,6 +7,7 @@ when it is used; its errors pass, for ``plan_engine.sentences``.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -97,4 +98,6 @@ def pipeline(session: Session, spark_session: Any, directory: str, period_ms: in
         else:
             note(f"Keeping the windows of {TOPIC} in {directory}. Ctrl-C ends it; what is "
                  "there stays.")
+            # It may be killed at any moment; to wait for Spark's batch under way may take minutes.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             running.run(every_s)
