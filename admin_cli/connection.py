@@ -219,11 +219,13 @@ def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
 
 
 def batches(client: Any, topic: str, partition: int | None, start: str | int | At,
-            until_end: bool, rack: str) -> Iterator[blocking.FetchedBatch]:
+            until_end: bool, rack: str, isolation: str) -> Iterator[blocking.FetchedBatch]:
     """A topic's batches as they come; from replicas in ``rack``, if one is named."""
     if isinstance(start, At):
         start = blocking.Timestamp(start.ms)
     settings = {"prefer": "nearest", "rack": rack} if rack else {}
+    if isolation != "read_committed":
+        settings["isolation"] = isolation
     return client.consume(topic, partition=partition, start=start, until_end=until_end, **settings)
 
 

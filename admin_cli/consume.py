@@ -38,13 +38,16 @@ Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to w
               help="Go on with new records until Ctrl-C.")
 @click.option("--count", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--rack", default="", help="Read from replicas in this rack where there are any.")
+@click.option("--isolation", type=Word(("read_committed", "read_uncommitted")),
+              default="read_committed", show_default=True,
+              help="Whether to show what a sink has staged and not committed.")
 @click.option("--format", "form", type=Word(("raw", "json")), default="raw", show_default=True,
               help="raw: the value and a newline. json: an object per line.")
 @json_option
 @servers_option
 @click.pass_obj
 def consume(session: Session, topic: str, partition: int | None, start: str | int | At,
-            until_end: str | None, count: int | None, rack: str, form: str,
+            until_end: str | None, count: int | None, rack: str, isolation: str, form: str,
             as_json: bool) -> None:
     """Write the records of TOPIC to standard output.
 
@@ -60,7 +63,7 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
                 raise click.UsageError(f"--from {start} needs --partition: {topic} has "
                                        f"{plural(len(rows), 'partition')}.")
             connection.require_offset(topic, rows[partition or 0], start)
-        batches = connection.batches(client, topic, partition, start, not follow, rack)
+        batches = connection.batches(client, topic, partition, start, not follow, rack, isolation)
         expected = None if follow else _expected(rows, partition, start)
         _write(batches, encode, count, expected, flush_each=follow)
 

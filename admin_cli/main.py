@@ -35,6 +35,7 @@ COMMANDS = {
     "rebalance": ("admin_cli.rebalance:rebalance",
                   "Plans that move leaders, partitions and replicas."),
     "metrics": ("admin_cli.metrics:metrics", "Loads of the cluster as tables in Parquet."),
+    "sink": ("admin_cli.sinks:sink", "Writers whose batches become visible at once."),
     "placement": ("admin_cli.placements:placement", "Where partitions are, and why; switch one."),
     "node": ("admin_cli.nodes:node", "The nodes of a cluster; run one."),
     "completion": ("admin_cli.completion:completion", "Shell completion for bash, zsh and fish."),

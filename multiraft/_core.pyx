@@ -76,6 +76,9 @@ cdef int64_t I64_MAX = 0x7FFFFFFFFFFFFFFF
 #: The last millisecond whose microseconds fit 64 bits.
 cdef int64_t COLUMN_TIMESTAMP_MS_MAX = 0x7FFFFFFFFFFFFFFF // 1000
 cdef int64_t TIMESTAMP_MS_MAX = 0x3FFFFFFFFFFFFFFF
+#: Producer ids of batches that count only once a ledger says so.
+cdef int64_t STAGED_PRODUCER_MIN = 0x2000000000000000
+cdef int64_t STAGED_PRODUCER_MAX = 0x3FFFFFFFFFFFFFFF
 
 mr_crc32c_choose()
 
@@ -98,7 +101,10 @@ def _assert_layout():
             ("BATCH_UNCHECKED_BYTES", BATCH_UNCHECKED_BYTES),
             ("BATCH_BYTES_MAX", BATCH_BYTES_MAX), ("BATCH_RECORDS_MAX", BATCH_RECORDS_MAX),
             ("RECORD_HEADERS_MAX", RECORD_HEADERS_MAX),
-            ("ATTRIBUTE_CODEC_MASK", ATTRIBUTE_CODEC_MASK), ("CODEC_NONE", CODEC_NONE),
+            ("ATTRIBUTE_CODEC_MASK", ATTRIBUTE_CODEC_MASK),
+            ("ATTRIBUTE_TRANSACTIONAL", ATTRIBUTE_TRANSACTIONAL),
+            ("STAGED_PRODUCER_MIN", STAGED_PRODUCER_MIN),
+            ("STAGED_PRODUCER_MAX", STAGED_PRODUCER_MAX), ("CODEC_NONE", CODEC_NONE),
             ("CODEC_ZSTD", CODEC_ZSTD), ("ENTRY_LENGTH_AT", ENTRY_LENGTH_AT),
             ("ENTRY_CRC_AT", ENTRY_CRC_AT), ("ENTRY_PREV_CRC_AT", ENTRY_PREV_CRC_AT),
             ("ENTRY_KIND_AT", ENTRY_KIND_AT), ("ENTRY_FLAGS_AT", ENTRY_FLAGS_AT),
@@ -753,12 +759,16 @@ cdef int _check_fields(Fields *fields) except -1:
     """What a producer may not send although it is intact."""
     if fields.base_offset != 0:
         raise InvalidBatch(f"base offset {fields.base_offset} is not 0")
-    if fields.attributes & ~ATTRIBUTE_CODEC_MASK:
+    if fields.attributes & ~(ATTRIBUTE_CODEC_MASK | ATTRIBUTE_TRANSACTIONAL):
         attributes = int(<uint16_t>fields.attributes)
-        raise InvalidBatch(f"attributes {attributes:#06x}: control, transactional, "
-                           f"LogAppendTime and unknown bits are not accepted")
-    if fields.attributes > CODEC_ZSTD:
-        raise InvalidBatch(f"codec {fields.attributes} is unknown")
+        raise InvalidBatch(f"attributes {attributes:#06x}: control, LogAppendTime "
+                           f"and unknown bits are not accepted")
+    if fields.attributes & ATTRIBUTE_CODEC_MASK > CODEC_ZSTD:
+        raise InvalidBatch(f"codec {fields.attributes & ATTRIBUTE_CODEC_MASK} is unknown")
+    if fields.attributes & ATTRIBUTE_TRANSACTIONAL and not (
+            STAGED_PRODUCER_MIN <= fields.producer_id <= STAGED_PRODUCER_MAX):
+        raise InvalidBatch(f"a transactional batch of producer {fields.producer_id}, which is no "
+                           f"run of a sink")
     if fields.count <= 0:
         raise InvalidBatch(f"record count {fields.count} is not positive")
     if fields.count > BATCH_RECORDS_MAX:

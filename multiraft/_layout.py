@@ -43,6 +43,19 @@ ATTRIBUTE_LOG_APPEND_TIME = 0x08
 ATTRIBUTE_TRANSACTIONAL = 0x10
 ATTRIBUTE_CONTROL = 0x20
 
+#: A batch that counts only once a ledger says so carries ATTRIBUTE_TRANSACTIONAL and a producer id
+#: between these, which says whose it is: from the highest bits, number of the sink, high part of
+#: the run's number, task, attempt.  The low part of the run is the producer epoch, so that a newer
+#: run fences an older one, and an id is used again for the next run.
+STAGED_PRODUCER_MIN = 1 << 61
+STAGED_PRODUCER_MAX = (1 << 62) - 1
+STAGED_SINK_BITS, STAGED_RUN_HIGH_BITS, STAGED_TASK_BITS, STAGED_ATTEMPT_BITS = 20, 14, 20, 7
+STAGED_RUN_LOW_BITS = 15
+STAGED_SINKS_MAX = (1 << STAGED_SINK_BITS) - 1
+STAGED_RUNS_MAX = (1 << STAGED_RUN_HIGH_BITS + STAGED_RUN_LOW_BITS) - 1
+STAGED_TASKS_MAX = (1 << STAGED_TASK_BITS) - 1
+STAGED_ATTEMPTS_MAX = (1 << STAGED_ATTEMPT_BITS) - 1
+
 CODEC_NONE, CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD = range(5)
 
 #: Sequences wrap from 2**31 - 1 to 0, as Kafka's do.

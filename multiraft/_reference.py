@@ -286,11 +286,16 @@ def _check_fields(header: BatchHeader) -> None:
     """What a producer may not send although it is intact."""
     if header.base_offset != 0:
         raise InvalidBatch(f"base offset {header.base_offset} is not 0")
-    if header.attributes & ~layout.ATTRIBUTE_CODEC_MASK:
-        raise InvalidBatch(f"attributes {header.attributes & 0xFFFF:#06x}: control, transactional, "
-                           f"LogAppendTime and unknown bits are not accepted")
-    if header.attributes > layout.CODEC_ZSTD:
-        raise InvalidBatch(f"codec {header.attributes} is unknown")
+    if header.attributes & ~(layout.ATTRIBUTE_CODEC_MASK | layout.ATTRIBUTE_TRANSACTIONAL):
+        raise InvalidBatch(f"attributes {header.attributes & 0xFFFF:#06x}: control, LogAppendTime "
+                           f"and unknown bits are not accepted")
+    codec = header.attributes & layout.ATTRIBUTE_CODEC_MASK
+    if codec > layout.CODEC_ZSTD:
+        raise InvalidBatch(f"codec {codec} is unknown")
+    if header.attributes & layout.ATTRIBUTE_TRANSACTIONAL and not (
+            layout.STAGED_PRODUCER_MIN <= header.producer_id <= layout.STAGED_PRODUCER_MAX):
+        raise InvalidBatch(f"a transactional batch of producer {header.producer_id}, which is no "
+                           f"run of a sink")
     if header.count <= 0:
         raise InvalidBatch(f"record count {header.count} is not positive")
     if header.count > layout.BATCH_RECORDS_MAX:

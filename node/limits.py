@@ -95,6 +95,9 @@ class Limits:
     partitions_max: int = 1 << 21
     #: Partitions of one topic: what an answer about it can name.
     partitions_per_topic_max: int = PARTITIONS_PER_TOPIC_MAX
+    #: A run of a sink that is open for so long is given up, because readers wait for what it has
+    #: staged.  Longer than any batch takes: one that takes longer is begun again, and never ends.
+    run_timeout_ms: int = 3_600_000
     #: The round loop answers the liveness thread's nudge within this, or leases end.
     loop_stall_ms_max: int = 400
     #: The oldest write in flight is younger than this, or leases end.

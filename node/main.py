@@ -98,6 +98,7 @@ from node.rounds import Rounds
 from node.scrub import Scrub
 from node.security import Security
 from node.session import Sessions
+from node.sink_admin import SinkAdmin
 from node.snapshots import IMAGE_BYTES_MAX, Snapshots
 from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
@@ -193,8 +194,10 @@ class Node:
         self.placement_admin = PlacementAdmin(core, store.tails, self.metadata_log)
         self.plans = Plans(self)
         self.pool = Pool(core, self.metadata_log, config.limits.groups_max, self.log)
+        self.sinks = SinkAdmin(core, self.metadata_log, self.confirmations,
+                               config.limits.run_timeout_ms, self.log)
         others = {**self.node_admin.handlers, **self.placement_admin.handlers,
-                  **self.plans.handlers, **self.pool.handlers}
+                  **self.plans.handlers, **self.pool.handlers, **self.sinks.handlers}
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
                            self.surveying, config, self.known, others, self.request_round,
                            self.roles)
@@ -353,22 +356,19 @@ class Node:
                 await nursery.start(self.rounds.run)
                 await nursery.start(self.background.run)
                 await nursery.start(self.admin.run)
-                nursery.start_soon(self.disk.prepare)
                 nursery.start_soon(self.rounds.serve)
                 nursery.start_soon(self.rounds.tick)
                 nursery.start_soon(self.peers.run)
                 nursery.start_soon(self.lease_events.run)
                 nursery.start_soon(self.checkpoints.run)
-                nursery.start_soon(self.repairs.run)
-                nursery.start_soon(self.space.run)
-                nursery.start_soon(self.making_way.run)
-                nursery.start_soon(self.scrub.run)
                 if self.relaxed:
                     nursery.start_soon(self.disk.flush)
                 for task in (self.snapshots.run, self.bulk.close_idle, self.control.close_idle,
                              self.switching.run, self.plans.run, self.watchdog.run, self.known.run,
                              self.pool.run, self.registration.run, self.member_reports.run,
-                             self.learners.run, self.deadlines.run, self.publishing.run):
+                             self.learners.run, self.deadlines.run, self.space.run,
+                             self.making_way.run, self.scrub.run, self.sinks.run,
+                             self.repairs.run, self.disk.prepare, self.publishing.run):
                     nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)

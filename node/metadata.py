@@ -1,4 +1,4 @@
-"""The metadata state machine: nodes, topics, placement exceptions, producer ids.
+"""The metadata state machine: nodes, topics, placement exceptions, producer ids, sinks.
 
 Contract.  ``apply(index, command)`` is called for every METADATA entry of group 0 in order, on
 every replica, and is a function of the state and the command: no clock, no randomness, no I/O.
@@ -31,6 +31,7 @@ from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import TOPIC_NAME_MAX
 from multiraft.wire.schema import I16_MAX, I64_MAX
+from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun
 from node import metadata_chains
 from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
 from node.metadata_commands import (
@@ -62,6 +63,7 @@ from node.metadata_commands import (
 )
 from node.metadata_nodes import NodeTable, bootstrap_fault
 from node.metadata_result import Result, over, refused
+from node.metadata_sinks import SinkTable
 from node.plans.state import PlanTable
 from placement import assign, default_group
 
@@ -103,9 +105,9 @@ __all__ = [
 
 #: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no
 #: plans and no states of nodes, version 4 no growth of the pool: every group was one of the pool,
-#: version 5 not when a plan had moved what.  They are read.
-SNAPSHOT_VERSION = 6
-SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6)
+#: version 5 not when a plan had moved what, version 6 no sinks.  They are read.
+SNAPSHOT_VERSION = 7
+SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6, 7)
 
 #: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
 TOPICS_MAX = 1 << 21
@@ -183,7 +185,7 @@ class MetadataState:
     """
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
-                 "partitions_count", "table", "placed", "plans", "_group_counts",
+                 "partitions_count", "table", "placed", "plans", "sinks", "_group_counts",
                  "_next_incarnation", "_next_producer_id", "_topics", "_by_incarnation",
                  "_producer_epochs", "_recovered")
 
@@ -197,6 +199,7 @@ class MetadataState:
         self.table = NodeTable()  # nodes and members of groups; changed by commands only
         self.placed = ChainTable()  # partitions that are elsewhere, or going there; likewise
         self.plans = PlanTable()  # what is being moved; likewise
+        self.sinks = SinkTable()  # writers whose batches become visible at once; likewise
         self._group_counts: list[int] = []
         self._next_incarnation = 1
         self._next_producer_id = 1
@@ -263,9 +266,6 @@ class MetadataState:
 
     def _step_move(self, command: StepMove) -> Result:
         return self.plans.step(command)
-
-    def _record_members(self, command: RecordMembers) -> Result:
-        return self.table.record(command)
 
     def _create_topic(self, command: CreateTopic) -> Result:
         known = self._topics.get(command.name)
@@ -501,6 +501,7 @@ class MetadataState:
             "producer_epochs": list(self._producer_epochs.items()),
             "recovered": list(self._recovered.items()),
             "plans": self.plans.snapshot(),
+            **self.sinks.snapshot(),
         }
 
     @classmethod
@@ -534,6 +535,8 @@ class MetadataState:
         self.placed.fill(snapshot)
         if snapshot["version"] > 3:
             self.plans.fill(snapshot["plans"])
+        if snapshot["version"] > 6:
+            self.sinks.fill(snapshot)
         if snapshot["version"] < 5 and self.last_group > self.pool_size:
             raise CodecError(f"metadata of version {snapshot['version']} with a pool of "
                              f"{self.pool_size} groups and replicas of {self.last_group}")
@@ -562,6 +565,7 @@ class MetadataState:
         assert switched == len(self.placed.switches), "a switch without a partition"
         self.placed._check()
         self.plans._check()
+        self.sinks._check()
         assert len(self._producer_epochs) <= PRODUCER_EPOCHS_MAX
         self.table._check()
         assert self.pool_size == max(0, len(counts) - 1) <= max(0, self.last_group)
@@ -575,7 +579,7 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     Bootstrap: MetadataState._bootstrap,
     RegisterNode: MetadataState._register_node,
     RemoveNode: MetadataState._remove_node,
-    RecordMembers: MetadataState._record_members,
+    RecordMembers: lambda state, command: state.table.record(command),
     CreateTopic: MetadataState._create_topic,
     DeleteTopic: MetadataState._delete_topic,
     AllocateProducerIds: MetadataState._allocate_producer_ids,
@@ -590,4 +594,6 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     ApplyPlan: MetadataState._apply_plan,
     ControlPlan: MetadataState._control_plan,
     StepMove: MetadataState._step_move,
+    **dict.fromkeys((OpenRun, CommitRun, AbortRun),
+                    lambda state, command: state.sinks.apply(command)),
 }

@@ -18,11 +18,12 @@ import cbor2
 from multiraft import plain
 from multiraft._layout import BATCH_BYTES_MAX
 from multiraft.errors import MultiRaftError
-from multiraft.wire import schema
+from multiraft.wire import schema, sinks
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import decode_header
 from multiraft.wire.messages import ADDRESS_MAX, PARTITIONS_MAX, TEXT_MAX
 from multiraft.wire.schema import Malformed, Shape, list_of, row
+from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun
 from node.plans import commands as plan_commands
 from node.plans.commands import ApplyPlan, ControlPlan, SetNodeState, StepMove
 from placement import POOL_SIZE_MAX, NodePlace, Topology, replicas_of_pool
@@ -199,7 +200,7 @@ class TrimChain(NamedTuple):
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
            | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool | OpenPool
            | DecideSwitch | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove
-           | SetNodeState)
+           | SetNodeState | OpenRun | CommitRun | AbortRun)
 
 _u64 = schema.integer(0, schema.U64_MAX)
 _offset = schema.integer(0, schema.I64_MAX)
@@ -257,6 +258,7 @@ COMMANDS: dict[str, Shape] = {
         "leader_epoch_base": schema.integer(0, schema.I32_MAX)}),
     "trim_chain": Shape(TrimChain, {"partition": _u64, "log_start": _offset}),
     **plan_commands.COMMANDS,
+    **sinks.COMMANDS,
 }
 
 _OPS: dict[type, str] = {shape.kind: op for op, shape in COMMANDS.items()}

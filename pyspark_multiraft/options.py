@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from multiraft.client.ranges import ISOLATIONS
 from pyspark_multiraft.failures import OptionError
 from pyspark_multiraft.positions import (
     EARLIEST,
@@ -29,7 +30,7 @@ READ = ("subscribe", "subscribePattern", "assign", "startingOffsets", "endingOff
         "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
         "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "minPartitions",
         "splitBytes", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss", "columns",
-        "includeValue", "includeHeaders", "readPreference", "rack", "pushdown")
+        "includeValue", "includeHeaders", "readPreference", "rack", "pushdown", "isolation")
 WRITE = ("topic", "mode", "sinkId", "compression", "includeHeaders", "deliveryTimeoutMs")
 #: Of Spark itself: the argument of load() and save(), and what it wants of every stream.
 SPARKS_OWN = ("path", "serialization.format", "checkpointlocation", "queryname", "outputmode")
@@ -94,6 +95,8 @@ class ReadOptions(NamedTuple):
     pushdown: bool
     #: What a start by time means where no record is as late: "error" or "latest".
     late_start: str
+    #: Whether rows are read that a transactional writer has not committed.
+    isolation: str
 
 
 class WriteOptions(NamedTuple):
@@ -107,8 +110,8 @@ class WriteOptions(NamedTuple):
     delivery_timeout_ms: int
 
 
-AT_LEAST_ONCE, IDEMPOTENT = "at-least-once", "idempotent"
-MODES = (AT_LEAST_ONCE, IDEMPOTENT)
+AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL = "at-least-once", "idempotent", "transactional"
+MODES = (AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL)
 
 
 class _Texts:
@@ -191,19 +194,17 @@ def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
         texts.number("maxOffsetsPerTrigger", 0), texts.number("maxBytesPerTrigger", 0),
         texts.boolean("failOnDataLoss", True), prefer, texts.text("rack"),
         texts.boolean("pushdown", False),
-        texts.choice("startingOffsetsByTimestampStrategy", ("error", "latest")))
+        texts.choice("startingOffsetsByTimestampStrategy", ("error", "latest")),
+        texts.choice("isolation", ISOLATIONS))
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """The options of a write.  Raises ``OptionError``."""
     texts = _Texts(options, CONNECTION + WRITE, READ, "writing")
-    if texts.text("mode").lower() == "transactional":
-        raise OptionError("mode=transactional does not exist yet. Use mode=idempotent: every row "
-                          "once, but rows of a batch are seen one after the other.")
     mode = texts.choice("mode", MODES)
     if texts.has("sinkId") and mode == AT_LEAST_ONCE:
         raise OptionError("sinkId names a writer whose batches may be repeated: it goes together "
-                          "with mode=idempotent.")
+                          "with mode=idempotent or mode=transactional.")
     return WriteOptions(
         _connection(texts), texts.text("topic"), mode, texts.text("sinkId"),
         texts.choice("compression", ("none", "gzip", "lz4", "zstd", "snappy")),

@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple
 
-from multiraft.client.blocking import Client
-from multiraft.client.ranges import Range, bytes_per_record, offset_ranges
+from multiraft.client.blocking import Client, OffsetRange
+from multiraft.client.ranges import READ_COMMITTED, Range, bytes_per_record, offset_ranges
+from multiraft.client.staging import committed_ranges
 from multiraft.client.tls import TlsSettings
 from pyspark_multiraft import splits
 from pyspark_multiraft.failures import OptionError, SourceError, lost
@@ -41,6 +42,7 @@ class Partition(NamedTuple):
     topic_incarnation: int
     start_offset: int
     end_offset: int
+    decided_offset: int  # what a read may end at: nothing below it is staged by an open run
 
     @property
     def name(self) -> str:
@@ -54,20 +56,27 @@ def open_client(connection: Connection) -> Client:
 
 
 def partitions_of(client: Client, topics: Topics,
-                  may_lack: Callable[[str], bool] = lambda name: False) -> list[Partition]:
+                  may_lack: Callable[[str], bool] = lambda name: False,
+                  isolation: str = READ_COMMITTED) -> list[Partition]:
     """The partitions that are read, by topic and number.  Raises ``SourceError`` for a named topic
     that does not exist, unless it ``may_lack``, and for a partition that does not.
     O(partitions)."""
     names = _names(client, topics)
-    known = offset_ranges(client, names)
+    known, decided = (committed_ranges(client, names) if isolation == READ_COMMITTED
+                      else (offset_ranges(client, names), {}))
     missing = [name for name in names if name not in known and not may_lack(name)]
     if missing and not topics.pattern:  # a topic that matched a pattern may go away meanwhile
         raise SourceError(f"{_listed('topic', missing)} does not exist. Create it (multiraft topic "
                           f"create {missing[0]}), or correct {topics}; see: multiraft topic list")
     found = [Partition(name, number, topic.partitions[number].incarnation, topic.incarnation,
-                       *ends[number])
+                       *ends[number], _decided(ends[number], decided.get((name, number))))
              for name, (topic, ends) in sorted(known.items()) for number in sorted(ends)]
     return _assigned(found, topics, known) if topics.assigned else found
+
+
+def _decided(ends: OffsetRange, offset: int | None) -> int:
+    return ends.end_offset if offset is None else max(ends.start_offset,
+                                                      min(offset, ends.end_offset))
 
 
 def _names(client: Client, topics: Topics) -> list[str]:
@@ -96,7 +105,7 @@ def _listed(what: str, names: Sequence[str]) -> str:
 def batch_ranges(client: Client, options: ReadOptions,
                  wanted: Callable[[Partition], bool] = lambda part: True) -> list[Range]:
     """What a batch reads, of those partitions that are ``wanted``.  Raises ``SourceError``."""
-    parts = partitions_of(client, options.topics)
+    parts = partitions_of(client, options.topics, isolation=options.isolation)
     if not parts:
         raise SourceError(f"no topic matches subscribePattern={options.topics.pattern!r} (the "
                           "whole name has to match). See: multiraft topic list")
@@ -110,14 +119,14 @@ def offsets_of(client: Client, options: ReadOptions, side: str, position: Positi
                parts: Sequence[Partition]) -> dict[Partition, int]:
     """The offset of each partition at a position.  Raises ``SourceError``."""
     if position.word:
-        return {part: part.start_offset if position.word == "earliest" else part.end_offset
+        return {part: part.start_offset if position.word == "earliest" else part.decided_offset
                 for part in parts}
     each = dict(position.each)
     if each:
         _require_all(side, position, parts, each)
     if position.timestamp_ms >= 0 or position.by_time:
         return _by_time(client, options, side, position, parts, each)
-    numbers = {EARLIEST_NUMBER: "start_offset", LATEST_NUMBER: "end_offset"}
+    numbers = {EARLIEST_NUMBER: "start_offset", LATEST_NUMBER: "decided_offset"}
     return {part: getattr(part, numbers[each[part.topic, part.number]])
             if each[part.topic, part.number] in numbers else each[part.topic, part.number]
             for part in parts}
@@ -148,7 +157,7 @@ def _by_time(client: Client, options: ReadOptions, side: str, position: Position
                 f"{part.name} has no record at or after {time} (milliseconds since 1970), where "
                 "reading shall start. Choose an earlier time, or set "
                 "startingOffsetsByTimestampStrategy=latest to begin at the end there.")
-        offsets[part] = part.end_offset if offset is None else offset
+        offsets[part] = part.decided_offset if offset is None else offset
     return offsets
 
 

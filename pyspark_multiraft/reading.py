@@ -25,7 +25,7 @@ FETCH_BYTES = 4 << 20
 def read_task(options: ReadOptions, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
     """The rows of a task."""
     settings = ConsumerSettings(partition_bytes_max=FETCH_BYTES, prefer=options.prefer,
-                                rack=options.rack)
+                                rack=options.rack, isolation=options.isolation)
     rows = Rows(options.columns)
 
     def note(loss: DataLost) -> None:

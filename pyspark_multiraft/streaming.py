@@ -95,7 +95,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:
         """The query ends at what is the end now."""
         with explained(self._options.connection.servers):
-            self._last = _grouped(self._partitions(), lambda part: part.end_offset)
+            self._last = _grouped(self._partitions(), lambda part: part.decided_offset)
 
     def reportLatestOffset(self) -> dict:
         """Where the partitions end, for whoever watches how far the query is behind."""
@@ -135,7 +135,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._client
 
     def _partitions(self, may_lack: Callable[[str], bool] = lambda name: True) -> list[Partition]:
-        return planning.partitions_of(self._open(), self._options.topics, may_lack)
+        return planning.partitions_of(self._open(), self._options.topics, may_lack,
+                                      self._options.isolation)
 
     def _require_inside(self, part: Partition, start: int) -> None:
         if start > part.end_offset:
@@ -144,7 +145,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _ends(self, parts: Sequence[Partition]) -> dict[Key, int]:
         """How far reading may go now."""
-        ends = {(part.topic, part.number): part.end_offset for part in parts}
+        ends = {(part.topic, part.number): part.decided_offset for part in parts}
         if self._last is None:
             return ends
         last = _offsets_by_key(self._last)

@@ -6,6 +6,7 @@ row acknowledged by a majority.  There is no taking back: what a task has append
 stays.
 
 *at-least-once*: a task that is run again appends its rows again.
+*transactional*: see ``transactions.py``.
 *idempotent*: it appends what is missing.  A task's batches carry sequences under a producer id made
 of the sink's name and the task's number, with the number of Spark's batch as epoch; the leader
 knows a batch again and answers with its first offset.  So the same rows have to come in the same
@@ -41,12 +42,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from multiraft import _layout as layout
 from multiraft.client.blocking import Client, Producer, Record
+from multiraft.client.staging import Run
 from multiraft.errors import RecordTooLarge
 from multiraft.wire.errors import UnknownTopic
-from pyspark_multiraft import planning
+from pyspark_multiraft import planning, transactions
 from pyspark_multiraft.failures import OptionError, SourceError, explained
-from pyspark_multiraft.options import IDEMPOTENT, WriteOptions
+from pyspark_multiraft.options import AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL, WriteOptions
 from pyspark_multiraft.schema import HEADERS, said
 
 BATCH_BYTES = 1 << 20
@@ -120,6 +123,10 @@ class MultiRaftWriter(DataSourceArrowWriter):
         if overwrite:
             raise SourceError("a topic is a log and cannot be overwritten. Use .mode('append'), or "
                               "delete the topic and create it again before.")
+        if options.mode == TRANSACTIONAL:
+            raise OptionError("mode=transactional is for streams, whose batches have numbers. Use "
+                              "mode=idempotent, or write the rows as a stream with "
+                              ".trigger(availableNow=True).")
         if options.sink_id:
             raise OptionError("sinkId is for streams, whose batches have numbers; a batch write "
                               "names itself. Remove it.")
@@ -134,23 +141,38 @@ class MultiRaftWriter(DataSourceArrowWriter):
 
 
 class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
-    """A stream write.  Made anew in each process; ``commit`` and ``abort`` have nothing to do."""
+    """A stream write.  Made anew for each batch and in each process; what ``commit`` and ``abort``
+    need is in the messages of the tasks."""
 
     def __init__(self, options: WriteOptions, schema: StructType):
         require_columns(schema, options)
         self._options = options
+        self._nonce = uuid.uuid4().bytes  # common to the tasks of this run of a batch
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Append the rows of one task of one batch."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Append, or stage, the rows of one task of one batch."""
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) for name in _PROPERTIES)
-        if self._options.mode == IDEMPOTENT and not (batch and (query or self._options.sink_id)):
+        options = self._options
+        if options.mode != AT_LEAST_ONCE and not (batch and (query or options.sink_id)):
             raise SourceError("this Spark does not tell which batch of which query is written, so "
-                              "mode=idempotent cannot know a repeated one. Use a Spark of version "
-                              "4.2 or later, or mode=at-least-once.")
-        attempt = Attempt(self._options.sink_id or query or "", context.partitionId(),
-                          int(batch or 0))
-        return write_task(self._options, attempt, iterator)
+                              f"mode={options.mode} cannot know a repeated one. Use a Spark of "
+                              "version 4.2 or later, or mode=at-least-once.")
+        attempt = Attempt(options.sink_id or query or "", context.partitionId(), int(batch or 0))
+        if options.mode == TRANSACTIONAL:
+            attempt = attempt._replace(sink=transactions.sink_name(options.sink_id, query or ""))
+            return stage_task(options, attempt, self._nonce, iterator)
+        return write_task(options, attempt, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks have ended well."""
+        if self._options.mode == TRANSACTIONAL:
+            transactions.commit(self._options, messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Spark gives the batch up, perhaps one that is committed."""
+        if self._options.mode == TRANSACTIONAL:
+            transactions.abort(self._options, messages)
 
 
 def write_task(options: WriteOptions, attempt: Attempt,
@@ -158,16 +180,37 @@ def write_task(options: WriteOptions, attempt: Attempt,
     """Append all rows and wait until they are acknowledged."""
     with explained(options.connection.servers), planning.open_client(options.connection) as client:
         sink = (_Identified if options.mode == IDEMPOTENT else _Plain)(client, options, attempt)
-        try:
-            for batch in batches:
-                sink.add(batch)
-            sink.end()
-        except RecordTooLarge as error:
-            raise SourceError(f"a row cannot be a record: {error}. Leave large rows out, or keep "
-                              "their content elsewhere.") from None
-        except UnknownTopic as error:
-            raise SourceError(f"{error}. Create it: multiraft topic create TOPIC") from None
-        return Written(sink.records)
+        return Written(_append_all(sink, batches))
+
+
+def stage_task(options: WriteOptions, attempt: Attempt, nonce: bytes,
+               batches: Iterator[pa.RecordBatch]) -> transactions.Staged:
+    """Stage the rows of a task and wait until they are acknowledged.  Those of a batch that was
+    committed before are computed and left."""
+    if attempt.task > layout.STAGED_TASKS_MAX:
+        raise SourceError(f"mode=transactional takes {layout.STAGED_TASKS_MAX + 1} tasks of a "
+                          "batch at most. Write from fewer partitions: .coalesce(n)")
+    with explained(options.connection.servers), planning.open_client(options.connection) as client:
+        run = transactions.open_run(client, attempt.sink, attempt.batch, nonce, attempt.task)
+        if run.committed:
+            records = sum(batch.num_rows for batch in batches)
+        else:
+            records = _append_all(_Staging(client, options, attempt, run), batches)
+        return transactions.Staged(run, records)
+
+
+def _append_all(sink: _Plain, batches: Iterator[pa.RecordBatch]) -> int:
+    """Append all rows and wait until they are acknowledged; how many.  Raises ``SourceError``."""
+    try:
+        for batch in batches:
+            sink.add(batch)
+        sink.end()
+    except RecordTooLarge as error:
+        raise SourceError(f"a row cannot be a record: {error}. Leave large rows out, or keep "
+                          "their content elsewhere.") from None
+    except UnknownTopic as error:
+        raise SourceError(f"{error}. Create it: multiraft topic create TOPIC") from None
+    return sink.records
 
 
 class _Plain:
@@ -198,6 +241,26 @@ class _Plain:
         """All of it is acknowledged, or this raises."""
         with self._producer:
             self._producer.flush()
+
+
+class _Staging(_Plain):
+    """Once, if the run is the batch's; else not at all."""
+
+    def __init__(self, client: Client, options: WriteOptions, attempt: Attempt, run: Run):
+        self._run = run
+        super().__init__(client, options, attempt)
+
+    def _open(self, **more) -> Producer:
+        return super()._open(identity=self._run.identity, **more)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch."""
+        topics = ([self._options.topic] if self._options.topic
+                  else batch.column("topic").unique().to_pylist())
+        for topic in topics:
+            if topic is not None:
+                transactions.stages_in(self._client, self._run, topic)
+        super().add(batch)
 
 
 class _Identified(_Plain):

@@ -24,6 +24,7 @@ from multiraft.client._batches import Batch, Delivery, PartitionQueue
 from multiraft.client._compression import codec_number, compress
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._records import BatchReceipt, Record
+from multiraft.client._runs import is_staged
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire.errors import TimedOut, UnknownPartition, UnknownTopic
 from multiraft.wire.schema import I16_MAX, I64_MAX
@@ -71,6 +72,7 @@ class ProducerSettings:
     suspect_ms: int = 1_000
     #: (producer id, epoch) to sequence under, instead of an own one: whoever sends the same batches
     #: again under it doubles nothing.  It is never exchanged; what would need another one fails.
+    #: One of a run (``multiraft.client.staging``) makes what is sent count once that is committed.
     identity: tuple[int, int] | None = None
 
     def validate(self) -> "ProducerSettings":
@@ -133,6 +135,7 @@ class Accumulator:
         self._metadata = metadata
         self._rng = rng
         self._codec = codec_number(settings.compression)
+        self._is_staged = is_staged(settings.identity)
         self._make_delivery = make_delivery
         self._idle: dict[int, PartitionQueue] = {}  # without work, for their sequences
         self._idle_max = _IDLE_QUEUES_MIN
@@ -280,6 +283,8 @@ class Accumulator:
         if builder.count:
             block = compress(self._codec, builder.records_block()) if self._codec else None
             batch.data = builder.build(codec=self._codec, block=block)
+            if self._is_staged:  # under the CRC that is written with its producer
+                batch.data[layout.BATCH_ATTRIBUTES_AT + 1] |= layout.ATTRIBUTE_TRANSACTIONAL
             self.buffered_bytes += len(batch.data) - batch.accounted_bytes
             batch.accounted_bytes = len(batch.data)
             queue.queue.append(batch)

@@ -4,6 +4,9 @@ Contract.  The driver asks ``poll`` what to send now, tells ``done`` each outcom
 with ``take`` until None, and ends when ``finished`` or raises ``error``.  Batches of one partition
 come in offset order, each verified by its CRC; ``position`` is the offset after what was taken.
 
+A reader of committed records (the default) leaves out staged ones that are void and stops before
+those that nobody has decided yet; with ``until_end`` that is its end.
+
 Invariants.  position <= fetch_offset: what lies between is fetched and not taken yet.  Neither ever
 falls, whichever replica answers: a replica that is behind is one that has nothing yet.
 Theory.  A start that is a word or a time is resolved by the partition's leader; with ``until_end``
@@ -19,14 +22,16 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from multiraft import _layout as layout
 from multiraft.client._batch_reader import Search, first_records, intact_batches
+from multiraft.client._consumer_settings import READ_COMMITTED, ConsumerSettings
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
 from multiraft.client._records import FetchedBatch, Timestamp
-from multiraft.client._replicas import PREFERENCES, Replicas
+from multiraft.client._replicas import Replicas
+from multiraft.client._runs import Runs, run_of
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
@@ -51,6 +56,7 @@ from multiraft.wire.messages import (
     OffsetQuery,
 )
 from multiraft.wire.schema import I64_MAX
+from multiraft.wire.sinks import RunRef
 
 #: Long polls of one consumer that wait at one node.
 FETCHES_PER_NODE_MAX = 4
@@ -62,36 +68,6 @@ CORRUPT_RETRIES_MAX = 3
 MOVES_MAX = 4
 #: A start that retention overtakes is asked for again this often in a row.
 RESOLVE_RETRIES_MAX = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
-    """Choices of one consumer."""
-
-    #: What one partition may have fetched and not taken, and what one fetch asks of it.
-    partition_bytes_max: int = 1 << 20
-    #: One fetch of several partitions.
-    fetch_bytes_max: int = 8 << 20
-    #: A long poll's length: an idle consumer asks this seldom.
-    wait_max_ms: int = 500
-    #: A partition that could not be read for this long raises what was wrong last.
-    unavailable_ms: int = 30_000
-    request_timeout_ms: int = 10_000
-    #: Whom to ask while there is a choice: the leader has everything first; a replica in our
-    #: ``rack`` costs no traffic between racks, and shows what is committed a moment later.
-    prefer: str = "leader"
-    #: Where this consumer is, for ``prefer="nearest"``.
-    rack: str = ""
-
-    def validate(self) -> "ConsumerSettings":
-        """Raises ``ConfigError`` naming the setting."""
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if type(value) is int and value < 1:
-                raise ConfigError(f"{name}={value} must be positive")
-        if self.prefer not in PREFERENCES:
-            raise ConfigError(f"prefer={self.prefer!r}: expected one of {PREFERENCES}")
-        return self
 
 
 class Query(NamedTuple):
@@ -118,13 +94,21 @@ class Part(NamedTuple):
     end_offset: int  # the first that is not in it, -1 = not known
 
 
+class Undecided(NamedTuple):
+    """A reader stands before a staged batch whose run is not decided."""
+
+    run: RunRef
+    questions: int  # that had been asked about runs when it came there
+    since_ms: int
+
+
 class _Reader:
     """One partition."""
 
     __slots__ = ("partition", "incarnation", "start", "position", "fetch_offset", "end_offset",
                  "resolved", "begun", "asking", "node", "buffered_bytes", "retry_at_ms", "failures",
                  "failing_since_ms", "corrupt", "problem", "replicas", "search", "high_watermark",
-                 "part", "moves", "ends")
+                 "part", "moves", "ends", "undecided")
 
     def __init__(self, partition: int, incarnation: int, start: Start):
         self.partition = partition
@@ -149,6 +133,7 @@ class _Reader:
         self.part: Part | None = None  # where what is asked for next is, if not with the end
         self.moves = 0  # answers in a row that it is elsewhere
         self.ends: tuple[int, int] | None = None  # of the partition, while a time is looked for
+        self.undecided: Undecided | None = None  # what it waits for
 
     @property
     def asks(self) -> str:
@@ -170,7 +155,7 @@ class ConsumerState:
     def __init__(self, settings: ConsumerSettings, metadata: MetadataCache, rng: random.Random,
                  topic: str, partition: int | None = None, start: Start = EARLIEST,
                  until_end: bool = False, limits: NetworkLimits = NetworkLimits(),
-                 end_offset: int | None = None, incarnation: int = 0):
+                 end_offset: int | None = None, incarnation: int = 0, runs: Runs | None = None):
         """``end_offset``: stop there, known from the start; the batch that reaches beyond it comes
         whole.  ``incarnation``: of the partition that is meant, not of another one that has its
         name by now.  Both only with one ``partition``."""
@@ -180,6 +165,8 @@ class ConsumerState:
         self.error: MultiRaftError | None = None
         self._metadata = metadata
         self._metadata_seen = -1
+        self._runs = runs or Runs()
+        self._committed_only = settings.isolation == READ_COMMITTED
         self._rng = rng
         self._limits = limits
         self._partition = partition
@@ -322,6 +309,8 @@ class ConsumerState:
         if reader.retry_at_ms > now_ms:
             self._later(reader.retry_at_ms)
             return None
+        if reader.undecided is not None and self._waits_for_run(reader, now_ms):
+            return None
         if reader.part is not None and not self._is_over(reader):
             return reader.part.node, reader.asks, LEADER
         leader = self._leader(reader)
@@ -336,6 +325,27 @@ class ConsumerState:
             self._unavailable(reader, now_ms)
             return None
         return node, reader.asks, replica
+
+    def _waits_for_run(self, reader: _Reader, now_ms: int) -> bool:
+        """Whether the reader still stands before a staged batch that nobody has decided.  One with
+        an end does not wait for ever: ``until_end`` ends there, a range fails."""
+        run, questions, since_ms = reader.undecided
+        if self._runs.decided(run):
+            reader.undecided = None
+            return False
+        if self._until_end and self._runs.was_open(run, questions):
+            reader.end_offset, reader.undecided = reader.fetch_offset, None
+            return True
+        self._runs.want(run)
+        if self._until_end or self._end_offset is not None:
+            give_up_ms = since_ms + self.settings.unavailable_ms
+            self._later(give_up_ms)
+            if now_ms >= give_up_ms:
+                self.error = TimedOut(
+                    f"{self.topic}/{reader.partition}: offset {reader.fetch_offset} was staged by "
+                    f"run {run.run} of sink {run.sink}, which was neither committed nor given up "
+                    f"in {self.settings.unavailable_ms} ms")
+        return True
 
     def _is_over(self, reader: _Reader) -> bool:
         """Whether the reader has come to the end of the part, or its leader is a node no more."""
@@ -448,9 +458,18 @@ class ConsumerState:
         before = reader.fetch_offset
         try:
             for part, header in parts:
-                if header.base_offset + header.last_offset_delta >= reader.fetch_offset:
+                if header.base_offset + header.last_offset_delta < reader.fetch_offset:
+                    continue
+                counts = self._counts(header)
+                if counts is None:
+                    reader.undecided = Undecided(run_of(header)[0], self._runs.questions, now_ms)
+                    damage = None
+                    break
+                if counts:
                     self._queue(reader, FetchedBatch(self.topic, reader.partition, part, header,
                                                      reader.fetch_offset, reader.high_watermark))
+                else:
+                    self._leave_out(reader, header)
         except MultiRaftError as error:  # a batch that had to be opened cannot be
             self.error = error
             return
@@ -459,6 +478,18 @@ class ConsumerState:
             self._worked(reader)
         if damage is not None:
             self._damaged(reader, damage, now_ms)
+
+    def _counts(self, header) -> bool | None:
+        """Whether a batch is one to give; None = a ledger has not said yet."""
+        if not header.attributes & layout.ATTRIBUTE_TRANSACTIONAL or not self._committed_only:
+            return True
+        return self._runs.verdict(header)
+
+    def _leave_out(self, reader: _Reader, header) -> None:
+        """Go past a batch that does not count."""
+        reader.fetch_offset = header.base_offset + header.last_offset_delta + 1
+        if not reader.buffered_bytes:  # else its last batch is taken first
+            reader.position = reader.fetch_offset
 
     def _queue(self, reader: _Reader, batch: FetchedBatch) -> None:
         """Everything of a batch, or what lies at or after the time that is looked for."""

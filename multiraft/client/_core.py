@@ -16,10 +16,12 @@ from multiraft.client._consumer import ConsumerSettings, ConsumerState, Query, S
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
 from multiraft.client._producer import Attempt, ProducerState
+from multiraft.client._runs import Runs
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import ClusterStatus, InitProducer, Metadata, NodeStatus
 from multiraft.wire.schema import I16_MAX
+from multiraft.wire.sinks import RunStates
 
 #: Metadata is asked for at most this often; a leader election takes several times as long.
 REFRESH_MS_MIN = 100
@@ -49,6 +51,7 @@ class ClientCore:
         self.limits = limits
         self.network = Network(servers, rng, client_id, limits)
         self.metadata = MetadataCache()
+        self.runs = Runs()
         self._producers: dict[ProducerState, _Identity] = {}
         self._consumers: dict[ConsumerState, None] = {}
         self._refreshing = False
@@ -71,7 +74,7 @@ class ClientCore:
                  incarnation: int = 0) -> ConsumerState:
         """A new consumer; ``remove`` it when it is closed."""
         consumer = ConsumerState(settings, self.metadata, self.rng, topic, partition, start,
-                                 until_end, self.limits, end_offset, incarnation)
+                                 until_end, self.limits, end_offset, incarnation, self.runs)
         self._consumers[consumer] = None
         return consumer
 
@@ -96,6 +99,8 @@ class ClientCore:
                 self._ask(consumer, query)
         if self.metadata.wants and not self._refreshing and now_ms >= self._refresh_at_ms:
             self._refresh()
+        if self.runs.wants and now_ms >= self.runs.ask_at_ms:
+            self._ask_runs()
 
     def next_deadline_ms(self) -> int | None:
         """When ``advance`` has something to do; not later than that, whatever happens."""
@@ -108,6 +113,8 @@ class ClientCore:
             deadlines.append(consumer.next_deadline_ms())
         if self.metadata.wants and not self._refreshing:
             deadlines.append(max(self._refresh_at_ms, self.network.next_retry_ms() or 0))
+        if self.runs.wants:
+            deadlines.append(self.runs.ask_at_ms)
         first = None
         for at in deadlines:
             if at is not None and (first is None or at < first):
@@ -158,6 +165,22 @@ class ClientCore:
                 identity.address = outcome.error.leader_address
 
         self.network.request(address, request, (), REFRESH_TIMEOUT_MS, done, self.now_ms)
+
+    def _ask_runs(self) -> None:
+        """Ask any node what became of the runs that readers wait for."""
+        address = self.network.any_address(self.now_ms)
+        if address is None:
+            self.runs.ask_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
+            return
+
+        def done(outcome: ResponseEvent | Lost) -> None:
+            if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
+                self.runs.learn(outcome.reply)
+            else:
+                self.runs.lost()
+
+        self.network.request(address, RunStates(self.runs.wanted(self.now_ms)), (),
+                             REFRESH_TIMEOUT_MS, done, self.now_ms)
 
     def _refresh(self) -> None:
         """Ask any node for the metadata that somebody wants."""

@@ -14,10 +14,11 @@ from multiraft.client._placements import (
     BlockingPlacements,
     PlacementOperations,
 )
+from multiraft.client._sinks import AsyncSinks, BlockingSinks, SinkOperations
 from multiraft.wire import plans
 
 
-class PlanOperations(PlacementOperations):
+class PlanOperations(PlacementOperations, SinkOperations):
     """Part of ``Operations``, which has ``_ask`` and ``_ask_node``."""
 
     def plan_request(self, request: plans.Request) -> Generator:
@@ -48,8 +49,8 @@ class PlanOperations(PlacementOperations):
                 return rows
 
 
-class BlockingPlans(BlockingPlacements):
-    """Part of the blocking client, with what it has of placement."""
+class BlockingPlans(BlockingPlacements, BlockingSinks):
+    """Part of the blocking client, with what it has of placement and of sinks."""
 
     def plan_request(self, request: plans.Request) -> plans.Reply:
         """Ask one of ``multiraft.wire.plans``."""
@@ -65,8 +66,8 @@ class BlockingPlans(BlockingPlacements):
         return self._run(self._operations.partition_loads(groups, address, timeout_ms))
 
 
-class AsyncPlans(AsyncPlacements):
-    """Part of the trio client, with what it has of placement."""
+class AsyncPlans(AsyncPlacements, AsyncSinks):
+    """Part of the trio client, with what it has of placement and of sinks."""
 
     async def plan_request(self, request: plans.Request) -> plans.Reply:
         """Ask one of ``multiraft.wire.plans``."""

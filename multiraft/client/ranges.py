@@ -20,7 +20,8 @@ from __future__ import annotations
 from typing import Callable, Generator, Iterator, NamedTuple, Sequence
 
 from multiraft.client._batch_reader import intact_batches
-from multiraft.client._consumer import ConsumerSettings, ConsumerState
+from multiraft.client._consumer import ConsumerState
+from multiraft.client._consumer_settings import ISOLATIONS, READ_COMMITTED, ConsumerSettings
 from multiraft.client._exchange import Exchange
 from multiraft.client._network import Lost
 from multiraft.client._operations import OffsetRange
@@ -30,8 +31,8 @@ from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import Code, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from multiraft.wire.messages import Fetch, FetchPart, TopicMetadata
 
-__all__ = ["ConsumerSettings", "DataLost", "Range", "bytes_per_record", "offset_ranges",
-           "read_ranges"]
+__all__ = ["ISOLATIONS", "READ_COMMITTED", "ConsumerSettings", "DataLost", "Range",
+           "bytes_per_record", "offset_ranges", "read_ranges"]
 
 #: Ranges that are read at the same time: hides round trips, and bounds what is buffered.
 AT_ONCE = 16

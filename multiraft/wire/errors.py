@@ -12,7 +12,7 @@
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
     |     WrongIncarnation NodeRemoved StaleLife NodeRuns Moved StaleEpoch
-    |     StalePlan PlanActive
+    |     StalePlan PlanActive StaleRun
     +- AmbiguousOutcome          nobody knows whether the request had an effect
 
 Contract.  ``RequestError`` promises that nothing happened, so a caller may do it again or give up;
@@ -85,6 +85,7 @@ class Code(enum.IntEnum):
     STALE_EPOCH = 25
     STALE_PLAN = 26
     PLAN_ACTIVE = 27
+    STALE_RUN = 28
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
@@ -298,6 +299,12 @@ class PlanActive(RequestError):
     """Another plan is being carried out."""
 
     code = Code.PLAN_ACTIVE
+
+
+class StaleRun(RequestError):
+    """Another run of the sink has taken over, or a later batch of it is committed."""
+
+    code = Code.STALE_RUN
 
 
 class UnknownNode(RequestError):

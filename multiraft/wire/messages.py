@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from multiraft.wire import members, nodes, placements, plans, pool, schema
+from multiraft.wire import members, nodes, placements, plans, pool, schema, sinks
 from multiraft.wire.description import (
     GROUP_DESCRIBE,
     GROUP_DESCRIBE_REPLY,
@@ -381,6 +381,7 @@ REQUESTS: dict[str, Shape] = {
     **placements.REQUESTS,
     **plans.REQUESTS,
     **pool.REQUESTS,
+    **sinks.REQUESTS,
 }
 
 #: op -> fields of its response.
@@ -422,6 +423,7 @@ RESPONSES: dict[str, Shape] = {
     **placements.RESPONSES,
     **plans.RESPONSES,
     **pool.RESPONSES,
+    **sinks.RESPONSES,
 }
 
 #: type -> op, for both directions.
@@ -431,12 +433,12 @@ OPS: dict[type, str] = {shape.kind: op for table in (REQUESTS, RESPONSES)
 Request = (Metadata | Produce | Fetch | ListOffsets | Complain | CreateTopic | DeleteTopic
            | ListTopics | InitProducer | ClusterStatus | GroupList | GroupTransfer | NodeStatus
            | GroupDescribe | members.Request | nodes.Request | placements.Request
-           | plans.Request | pool.Request)
+           | plans.Request | pool.Request | sinks.Request)
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | ComplainReply
          | CreateTopicReply | DeleteTopicReply | ListTopicsReply | InitProducerReply
          | ClusterStatusReply | GroupListReply | GroupTransferReply | NodeStatusReply
          | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
-         | pool.Reply)
+         | pool.Reply | sinks.Reply)
 
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),

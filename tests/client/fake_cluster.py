@@ -34,6 +34,14 @@ from multiraft.wire.connection import (
 )
 from multiraft.wire.errors import Code, ErrorDetail, RemoteProtocolError
 from multiraft.wire.messages import Hello, Welcome
+from multiraft.wire.sinks import (
+    AbortRunReply,
+    CommitRunReply,
+    RunStatesReply,
+    SinkListReply,
+    StagedTopicsReply,
+)
+from node.metadata_sinks import SinkTable
 
 CLUSTER = bytes(range(16))
 TIME_LIMIT_S = 20
@@ -148,6 +156,7 @@ class FakeCluster:
         self.script = None
         self.requests: list[tuple[int, object]] = []
         self.producers: dict[int, int] = {}
+        self.sinks = SinkTable()
         self.rotten: set[int] = set()  # nodes whose copies end with a damaged batch
         self.behind: dict[int, int] = {}  # node -> offset up to which it knows what is committed
         self.hellos: list[Hello] = []
@@ -455,6 +464,32 @@ class FakeCluster:
 
     async def _node_status(self, node, request):
         return m.NodeStatusReply(node, {"state": "running"}), ()
+
+    # ---- the ledger: the real one ----
+
+    def _changed(self, request, reply):
+        result = self.sinks.apply(request)
+        self.sinks._check()
+        self.metadata_index += 1
+        return ((result.code, result.error) if result.code else reply(result.value)), ()
+
+    async def _open_run(self, node, request):
+        return self._changed(request, lambda value: value)
+
+    async def _commit_run(self, node, request):
+        return self._changed(request, lambda _: CommitRunReply())
+
+    async def _abort_run(self, node, request):
+        return self._changed(request, AbortRunReply)
+
+    async def _run_states(self, node, request):
+        return RunStatesReply(tuple(map(self.sinks.state_of, request.runs))), ()
+
+    async def _staged_topics(self, node, request):
+        return StagedTopicsReply(self.sinks.stagings, self.sinks.staged()), ()
+
+    async def _sink_list(self, node, request):
+        return SinkListReply(*self.sinks.rows(request.after, request.count_max)), ()
 
 
 class ThreadedCluster:

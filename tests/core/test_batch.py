@@ -237,7 +237,7 @@ def test_check_batch_accepts_what_producers_send(twin):
     (">b", _layout.BATCH_MAGIC_AT, 1, InvalidBatch, "magic 1"),
     (">q", _layout.BATCH_BASE_OFFSET_AT, 7, InvalidBatch, "base offset 7"),
     (">h", _layout.BATCH_ATTRIBUTES_AT, 0x08, InvalidBatch, "0x0008"),
-    (">h", _layout.BATCH_ATTRIBUTES_AT, 0x10, InvalidBatch, "0x0010"),
+    (">h", _layout.BATCH_ATTRIBUTES_AT, 0x10, InvalidBatch, "no run of a sink"),
     (">h", _layout.BATCH_ATTRIBUTES_AT, 0x20, InvalidBatch, "0x0020"),
     (">h", _layout.BATCH_ATTRIBUTES_AT, -32768, InvalidBatch, "0x8000"),
     (">h", _layout.BATCH_ATTRIBUTES_AT, 5, InvalidBatch, "codec 5"),

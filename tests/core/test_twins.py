@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from multiraft import _core, _layout, _reference
 from multiraft.errors import MultiRaftError
-from multiraft.types import Entry, EntryKind
+from multiraft.types import BatchInfo, Entry, EntryKind
 
 bounded = settings(max_examples=150, deadline=None, derandomize=True)
 thorough = settings(bounded, max_examples=400)
@@ -234,6 +234,17 @@ def test_damaged_batches_get_the_same_answer(data):
 @given(flipped(batches()))
 def test_damaged_batches_with_a_right_crc_get_the_same_answer(data):
     agree_on_batch(resealed(data))
+
+
+@pytest.mark.parametrize(("attributes", "producer_id", "accepted"), [
+    (0x10, 1 << 61, True), (0x10, (1 << 62) - 1, True), (0x14, 1 << 61, True),
+    (0x10, (1 << 61) - 1, False), (0x10, 1 << 62, False), (0x10, 7, False), (0x10, -1, False),
+    (0x15, 1 << 61, False), (0x30, 1 << 61, False), (0x18, 1 << 61, False),
+    (0x00, 1 << 61, True)])
+def test_a_transactional_batch_is_one_of_a_run(attributes, producer_id, accepted):
+    batch = builder_of(_core, [(0, None, b"value", [])]).build(producer_id, 0, 0)
+    struct.pack_into(">h", batch, _layout.BATCH_ATTRIBUTES_AT, attributes)
+    assert isinstance(agree("check_batch", resealed(batch)), BatchInfo) == accepted
 
 
 @bounded

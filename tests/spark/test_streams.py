@@ -14,7 +14,8 @@ from pyspark.sql.streaming.datasource import (  # noqa: E402
     ReadMaxRows,
 )
 
-from multiraft.client.blocking import Client  # noqa: E402
+from multiraft.client import staging  # noqa: E402
+from multiraft.client.blocking import Client, Record  # noqa: E402
 from multiraft.client.ranges import Range  # noqa: E402
 from pyspark_multiraft.failures import LossError, SourceError  # noqa: E402
 from pyspark_multiraft.options import STREAM, parse_read  # noqa: E402
@@ -179,3 +180,24 @@ def test_a_repeated_batch_is_cut_into_the_same_tasks(cluster, open_reader):
         "cut" if type(event.request).__name__ == "Fetch" else None)
     again = open_reader(subscribe="a", splitBytes="5000")
     assert [task.value for task in again.partitions(start, end)] == tasks, "nobody has to be asked"
+
+
+def test_a_batch_ends_before_what_an_open_run_has_staged(cluster, open_reader):
+    append(cluster.servers(), "a", 0, 30)
+    reader = open_reader(subscribe="a")
+    with Client(cluster.servers()) as client:
+        run = staging.open_run(client, "sink", 0, bytes(16))
+        run.stages_in(client, "a")
+        with client.producer(identity=run.identity) as producer:
+            producer.send(Record("a", b"staged", partition=0)).wait()
+        with client.producer() as producer:
+            producer.send(Record("a", b"behind", partition=0)).wait()
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        assert offsets(end) == [10, 10, 10] and len(rows(reader, start, end)) == 30
+        assert reader.latestOffset(end, ALL) == end
+        dirty = open_reader(subscribe="a", isolation="read_uncommitted")
+        assert offsets(dirty.latestOffset(start, ALL)) == [12, 10, 10]
+        staging.commit_run(client, run.sink, run.number, 0)
+        later = reader.latestOffset(end, ALL)
+        assert rows(reader, end, later) == [("a", 0, 10), ("a", 0, 11)]

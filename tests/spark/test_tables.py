@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from multiraft.client import staging
 from multiraft.client.blocking import Client, Record
 from tests.spark.records import append, row
 
@@ -146,29 +147,35 @@ def read_stream(spark, servers, **options):
             .options(**{"startingOffsets": "earliest", **options}).load())
 
 
-def test_a_stream_copies_a_topic_and_a_repeated_batch_is_seen_once(spark, servers, tmp_path):
-    append(servers, "source", 0, 300)
+@pytest.mark.parametrize("mode", ["idempotent", "transactional"])
+def test_a_stream_copies_a_topic_and_a_repeated_batch_is_seen_once(spark, servers, tmp_path, mode):
+    source, target = f"source-{mode}", f"copy-{mode}"
+    append(servers, source, 0, 300)
     with Client(list(servers)) as client:
-        client.create_topic("copy", 2)
+        client.create_topic(target, 2)
 
     def copy() -> None:
-        query = (read_stream(spark, servers, subscribe="source", maxOffsetsPerTrigger="200")
+        query = (read_stream(spark, servers, subscribe=source, maxOffsetsPerTrigger="200")
                  .select("key", "value").writeStream.format("multiraft")
-                 .options(servers=servers[0], topic="copy", mode="idempotent",
+                 .options(servers=servers[0], topic=target, mode=mode,
                           checkpointLocation=str(tmp_path))
                  .trigger(availableNow=True).start())
         query.awaitTermination()
 
     copy()
-    copied = rows_in(table(spark, servers, subscribe="copy").select("key", "value"))
-    assert copied == rows_in(table(spark, servers, subscribe="source").select("key", "value"))
+    copied = rows_in(table(spark, servers, subscribe=target).select("key", "value"))
+    assert copied == rows_in(table(spark, servers, subscribe=source).select("key", "value"))
     last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     for path in (last, last.with_name(f".{last.name}.crc")):
         path.unlink()  # as if the driver had died after the sink had everything
-    append(servers, "source", 300, 330)
+    append(servers, source, 300, 330)
     copy()
-    assert rows_in(table(spark, servers, subscribe="copy").select("key", "value")) == rows_in(
-        table(spark, servers, subscribe="source").select("key", "value"))
+    assert rows_in(table(spark, servers, subscribe=target).select("key", "value")) == rows_in(
+        table(spark, servers, subscribe=source).select("key", "value"))
+    if mode == "transactional":
+        with Client(list(servers)) as client:
+            [row] = staging.sinks(client)
+            assert row.last_run == row.newest_run == row.last_batch + 1, "one run for each batch"
 
 
 def test_a_batch_is_written_and_read_back(spark, servers):

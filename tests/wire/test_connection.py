@@ -13,6 +13,7 @@ from multiraft.wire import nodes as n
 from multiraft.wire import placements as p
 from multiraft.wire import plans as w
 from multiraft.wire import pool as o
+from multiraft.wire import sinks as k
 from multiraft.wire.connection import (
     NEED_DATA,
     PAUSED,
@@ -108,6 +109,14 @@ EXCHANGES = [
     (p.PartitionReplicas(77), p.PartitionReplicasReply((p.ReplicaRow(3, True, 1, True, 100),))),
     (p.SwitchPartition(77, 3, 3), p.SwitchPartitionReply(3, 3)),
     (o.PoolGrow(16, True), o.PoolGrowReply(8, 16, 3, (o.NewReplicas(1, "r", "up", 9, 8, 3),))),
+    (k.OpenRun("sink", 7, bytes(16), (k.TopicEnds(9, (1, 0)),), 3, 1 << 63),
+     k.OpenRunReply(1, 2, k.OPEN, (9,), 4)),
+    (k.CommitRun(1, 2, 7, (k.Winner(3, 1),)), k.CommitRunReply()),
+    (k.AbortRun(1, 2), k.AbortRunReply(True)),
+    (k.RunStates((k.RunRef(1, 2),)),
+     k.RunStatesReply((k.RunState(1, 2, k.COMMITTED, (k.Winner(3, 1),)),))),
+    (k.StagedTopics(), k.StagedTopicsReply(5, (k.TopicEnds(9, (1, 0)),))),
+    (k.SinkList(1, 10), k.SinkListReply((k.SinkRow(2, "sink", -1, 0, 3, 7),), True)),
     (o.PoolStatus(), o.PoolStatusReply(8, 16, 2, (15, 16), 64)),
     (w.PlanApply("ab" * 32, "cd" * 16, "all", 99, LIMITS, MOVES),
      w.PlanApplyReply("ab" * 32, "running")),

@@ -1,0 +1,122 @@
+"""Requests about sinks: runs are opened, committed and given up by command, and looked up; and runs
+that everybody has left are made void.
+
+Contract.  As ``admin.py``, which calls these handlers.  What became of runs is answered by any node
+from its copy of the ledger; where open runs stage in is answered by the metadata group's leader,
+once a majority has confirmed it, because a plan that missed an open run would cut it in two.
+
+Theory.  Readers stand before what an open run has staged, and its writer may be gone for ever.  The
+metadata group's leader gives it up after ``limits.run_timeout_ms``, by its own clock from when it
+first saw it: a run that ends too early costs its writer another one, and never a row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from multiraft.errors import MultiRaftError
+from multiraft.types import METADATA_GROUP
+from multiraft.wire import sinks as wire
+from multiraft.wire.errors import Code, LeaderUnknown, exception_for
+from node.clock import monotonic_ms
+
+#: How often is looked at open runs, and who leads the metadata group, while there are any.
+LOOK_S = 10.0
+
+
+class SinkAdmin:
+    """See the module's docstring."""
+
+    def __init__(self, core, metadata_log, confirmations, run_timeout_ms: int,
+                 log: logging.Logger):
+        self._core = core
+        self._metadata_log = metadata_log
+        self._confirmations = confirmations
+        self._run_timeout_ms = run_timeout_ms
+        self._log = log
+        self._seen: dict[wire.RunRef, int] = {}  # open run -> when this leader saw it first
+
+    @property
+    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Request -> its handler."""
+        return {wire.OpenRun: self._open, wire.CommitRun: self._commit,
+                wire.AbortRun: self._abort, wire.RunStates: self._states,
+                wire.StagedTopics: self._staged, wire.SinkList: self._list}
+
+    @property
+    def _sinks(self):
+        return self._metadata_log.state.sinks
+
+    async def _open(self, request: wire.OpenRun) -> wire.OpenRunReply:
+        """All tasks of a run ask; the first one's request is an entry of the log."""
+        self._metadata_log.check_leading()
+        joined = self._sinks.joined(request)
+        return joined if joined is not None else await self._propose(request)
+
+    async def _commit(self, request: wire.CommitRun) -> wire.CommitRunReply:
+        await self._propose(request)
+        return wire.CommitRunReply()
+
+    async def _abort(self, request: wire.AbortRun) -> wire.AbortRunReply:
+        return wire.AbortRunReply(await self._propose(request))
+
+    async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
+        return wire.RunStatesReply(tuple(map(self._sinks.state_of, request.runs)))
+
+    async def _staged(self, _request: wire.StagedTopics) -> wire.StagedTopicsReply:
+        self._metadata_log.check_leading()
+        await self._confirm()
+        sinks = self._sinks
+        return wire.StagedTopicsReply(sinks.stagings, sinks.staged())
+
+    async def _list(self, request: wire.SinkList) -> wire.SinkListReply:
+        return wire.SinkListReply(*self._sinks.rows(request.after, request.count_max))
+
+    async def _confirm(self) -> None:
+        """Everything that was committed before is applied here.  Raises ``LeaderUnknown``."""
+        told, sure = trio.Event(), []
+
+        def then(confirmed: bool) -> None:
+            sure.append(confirmed)
+            told.set()
+
+        if self._confirmations.ask(METADATA_GROUP, then):
+            await told.wait()
+        if sure != [True]:
+            raise LeaderUnknown("the metadata group's leader was not confirmed; try again")
+
+    async def _propose(self, command):
+        """The value of a command that succeeded.  Raises the error its result stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        return result.value
+
+    # ---- runs that were left ---------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.look(monotonic_ms())
+            await self._metadata_log.applied(
+                self._metadata_log.state.version + 1,
+                LOOK_S if self._sinks.open_runs() else float("inf"))
+
+    async def look(self, now_ms: int) -> None:
+        """Give up what has been open for too long, if this node leads.  O(open runs)."""
+        leads = self._core.is_settled(METADATA_GROUP)
+        self._seen = {run: self._seen.get(run, now_ms)
+                      for run in (self._sinks.open_runs() if leads else ())}
+        for run, since_ms in self._seen.items():
+            if now_ms - since_ms < self._run_timeout_ms:
+                continue
+            try:
+                committed = await self._propose(wire.AbortRun(*run))
+            except MultiRaftError as error:  # the next leader's turn, or the next look
+                self._log.info("run is not given up yet", extra={"reason": str(error)})
+                return
+            if not committed:
+                self._log.warning("run given up", extra={"sink": run.sink, "run": run.run})

@@ -1,0 +1,200 @@
+"""Staged records: seen when their run is committed, all of them, and never when it is void."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multiraft import _layout as layout
+from multiraft.client import Record, _consumer, _runs, staging
+from multiraft.client.ranges import ConsumerSettings, Range, read_ranges
+from multiraft.core import BatchHeader
+from multiraft.wire import errors
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import OPS
+from multiraft.wire.sinks import RunRef
+from tests.client.scripts import values_of
+
+NONCE = bytes(16)
+
+
+def put(client, *values: bytes, identity=None, partition: int = 0) -> None:
+    """Records of partition ``partition`` of topic "a", as many batches; staged with an identity."""
+    with client.producer(identity=identity) as producer:
+        for value in values:
+            producer.send_nowait(Record("a", value, partition=partition)).wait()
+
+
+@pytest.fixture
+def run(client):
+    """An open run that stages in topic "a", of two partitions."""
+    client.create_topic("a", partitions=2)
+    opened = staging.open_run(client, "sink", 0, NONCE)
+    opened.stages_in(client, "a")
+    return opened
+
+
+def now(client, **settings) -> list[bytes]:
+    """What there is to read."""
+    return sorted(values_of(client.consume("a", until_end=True, **settings)))
+
+
+def ledger_only(client, run, batch=0, **attempts):
+    staging.commit_run(client, run.sink, run.number, batch, **attempts)
+
+
+def test_a_run_is_seen_at_once_when_it_is_committed(client, run):
+    put(client, b"before")
+    put(client, b"1", b"2", identity=run.identity)
+    other = staging.open_run(client, "sink", 0, NONCE, task=1)
+    assert (other.number, other.attempt) == (run.number, 0)
+    put(client, b"3", identity=other.identity, partition=1)
+    put(client, b"behind")
+    assert now(client) == [b"before"]
+    assert now(client, isolation="read_uncommitted") == [b"1", b"2", b"3", b"before", b"behind"]
+    ledger_only(client, run)
+    assert now(client) == [b"1", b"2", b"3", b"before", b"behind"]
+
+
+def test_a_void_run_is_left_out(client, run):
+    put(client, b"void", identity=run.identity)
+    put(client, b"plain")
+    assert not staging.abort_run(client, run.sink, run.number)
+    put(client, b"late", identity=run.identity, partition=1)
+    assert now(client) == [b"plain"]
+    consumer = client.consume("a", 0, wait_max_ms=50)
+    assert values_of([next(iter(consumer))]) == [b"plain"]
+    assert consumer.position(0) == 2
+    consumer.close()
+
+
+def test_what_only_void_records_fill_is_read_to_its_end(client, run):
+    put(client, b"void", identity=run.identity)
+    staging.abort_run(client, run.sink, run.number)
+    assert now(client) == []
+
+
+def test_only_the_attempt_that_counts_is_seen(client, run):
+    put(client, b"first", identity=run.identity)
+    second, other = (staging.open_run(client, "sink", 0, NONCE, task) for task in (0, 1))
+    assert (second.attempt, other.attempt) == (1, 0)
+    put(client, b"second", identity=second.identity, partition=1)
+    put(client, b"other", identity=other.identity)
+    ledger_only(client, run, attempts={0: 1, 1: 0})
+    assert now(client) == [b"other", b"second"]
+
+
+def test_a_reader_waits_at_an_open_run_and_goes_on(client, cluster, run):
+    put(client, b"1", identity=run.identity)
+    put(client, b"2")
+    consumer = client.consume("a", 0, wait_max_ms=50)
+
+    def commit(node, event, connection):
+        if OPS[type(event.request)] == "run_states":
+            seen.append(event)
+            if len(seen) == 2:
+                cluster.sinks.apply(staging.CommitRun(run.sink, run.number, 0))
+        return None
+
+    seen: list = []
+    cluster.script = commit
+    reader = iter(consumer)
+    assert values_of([next(reader), next(reader)]) == [b"1", b"2"]
+    consumer.close()
+    assert len(seen) >= 2
+
+
+def test_a_range_waits_for_a_run_and_then_says_which(cluster, run, monkeypatch):
+    """A blocking client: ``read_ranges`` has no other."""
+    from multiraft.client import blocking
+    with blocking.Client(cluster.servers()) as client:
+        put(client, b"1", identity=run.identity)
+        [part] = [part for part in cluster.topics["a"] if part.number == 0]
+        whole = [Range("a", 0, part.incarnation, 0, 1)]
+        with pytest.raises(errors.TimedOut, match="offset 0 was staged by run 1 of sink 1"):
+            list(read_ranges(client, whole, ConsumerSettings(unavailable_ms=300)))
+        cluster.sinks.apply(staging.CommitRun(run.sink, run.number, 0))
+        [(_, batch)] = read_ranges(client, whole)
+        assert values_of([batch]) == [b"1"]
+
+
+def test_a_node_that_gives_no_answer_is_asked_again(client, cluster, run):
+    put(client, b"1", identity=run.identity)
+    ledger_only(client, run)
+    verdicts = iter(["cut", "refuse"])
+
+    def script(node, event, connection):
+        if OPS[type(event.request)] != "run_states":
+            return None
+        verdict = next(verdicts, None)
+        return verdict if verdict != "refuse" else ResponseEvent(
+            event.id, code=Code.UNSUPPORTED, error=ErrorDetail("an older node"))
+
+    cluster.script = script
+    assert now(client) == [b"1"]
+
+
+def test_plain_records_are_not_asked_about(client, cluster):
+    client.create_topic("a", partitions=1)
+    put(client, b"1", b"2")
+    assert now(client) == [b"1", b"2"]
+    assert not [request for _, request in cluster.requests
+                if OPS[type(request)] == "run_states"]
+
+
+def test_plans_end_before_what_open_runs_have_staged(cluster, run):
+    from multiraft.client import blocking
+    with blocking.Client(cluster.servers()) as client:
+        assert staging.committed_ranges(client, ["a"]).decided == {("a", 0): 0, ("a", 1): 0}
+        put(client, b"1", identity=run.identity)
+        ledger_only(client, run)
+        put(client, b"2")
+        again = staging.open_run(client, "sink", 1, NONCE)
+        again.stages_in(client, "a")
+        again.stages_in(client, "a")
+        found = staging.committed_ranges(client, ["a", "missing"])
+        assert found.decided == {("a", 0): 2, ("a", 1): 0}
+        assert [row.open_batch for row in staging.sinks(client)] == [1]
+        cluster.script = lambda node, event, connection: ResponseEvent(
+            event.id, code=Code.UNSUPPORTED, error=ErrorDetail("an older node")) if (
+            OPS[type(event.request)] == "staged_topics") else None
+        assert staging.committed_ranges(client, ["a"]).decided == {}
+
+
+def test_a_plan_that_a_run_overtakes_is_made_again(cluster, run):
+    """Opened, staged and committed while ends were asked for: the ends would cut it in two."""
+    from multiraft.client import blocking
+    with blocking.Client(cluster.servers()) as client:
+        ledger_only(client, run)
+        asked: list = []
+
+        def script(node, event, connection):
+            if OPS[type(event.request)] == "list_offsets":
+                asked.append(event)
+                if len(asked) == 1:
+                    cluster.sinks.apply(staging.OpenRun("sink", 1, NONCE, ()))
+                    cluster.sinks.apply(staging.CommitRun(1, 2, 1))
+            return None
+
+        cluster.script = script
+        staging.committed_ranges(client, ["a"])
+        assert len(asked) > len({event.request for event in asked}), "asked for again"
+
+
+def test_an_isolation_that_does_not_exist_is_named(client):
+    with pytest.raises(_consumer.ConfigError, match="isolation='dirty'"):
+        client.consume("a", isolation="dirty")
+
+
+@given(st.integers(0, layout.STAGED_SINKS_MAX), st.integers(0, layout.STAGED_RUNS_MAX),
+       st.integers(0, layout.STAGED_TASKS_MAX), st.integers(0, layout.STAGED_ATTEMPTS_MAX))
+def test_an_identity_says_whose_it_is(sink, run, task, attempt):
+    identity = _runs.identity_of(sink, run, task, attempt)
+    assert _runs.is_staged(identity) and 0 <= identity[1] < 1 << 15
+    header = BatchHeader(*[0] * 9, *identity, 0, 1)
+    assert _runs.run_of(header) == (RunRef(sink, run), task, attempt)
+    later, other = (_runs.identity_of(sink, number, task, attempt) for number in (
+        min(run + 1, layout.STAGED_RUNS_MAX), run))
+    assert later[0] > other[0] or later >= other, "a newer run fences an older one, or is another"

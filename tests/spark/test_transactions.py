@@ -1,0 +1,187 @@
+"""``mode=transactional``: SIGKILL at every step of the commit protocol, and what readers see.
+
+The promise: a reader of committed rows sees each row of a committed batch exactly once, and of a
+batch that is not committed nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+import signal
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra 'spark': pip install 'multiraft[spark]'")
+
+from multiraft.client import staging  # noqa: E402
+from multiraft.client.blocking import Record  # noqa: E402
+from multiraft.wire.sinks import OPEN, OpenRun, OpenRunReply  # noqa: E402
+from pyspark_multiraft import transactions  # noqa: E402
+from pyspark_multiraft.failures import OptionError, SourceError  # noqa: E402
+from pyspark_multiraft.options import parse_write  # noqa: E402
+from pyspark_multiraft.writing import MultiRaftWriter  # noqa: E402
+from tests.spark import transactional_driver as driver  # noqa: E402
+
+#: Every step behind which the process may die, in order; behind "taken CommitRun" the commit has
+#: taken effect and nobody was told, behind "commit" the sink knows and Spark does not.
+BEFORE = ["before OpenRun", "taken OpenRun", "part 1", "part 2", "part 3", "before CommitRun"]
+AFTER = ["taken CommitRun", "commit"]
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that begin where everything is imported."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([driver.__name__])
+    return context
+
+
+class Bench:
+    """One topic, one sink, and Spark."""
+
+    def __init__(self, world, processes, directory):
+        self._processes = processes
+        name = f"rows-{next(_numbers)}"
+        self.client = world.client()
+        self.client.create_topic(name, 2)
+        self.job = driver.Job(",".join(world.addresses), name, f"sink of {name}", 0, directory)
+
+    def next_batch(self) -> None:
+        self.job = self.job._replace(batch=self.job.batch + 1)
+
+    def spawn(self, target, *args) -> int:
+        """The exit code of a process that does that."""
+        process = self._processes.Process(target=target, args=args)
+        process.start()
+        process.join()
+        return process.exitcode
+
+    def killed(self, step: str) -> None:
+        assert self.spawn(driver.run_batch, self.job, step) == -signal.SIGKILL, step
+
+    def ends(self) -> None:
+        """The batch is run again, or for the first time, until it is in Spark's log."""
+        assert self.spawn(driver.run_batch, self.job) == 0
+        assert self.job.log.exists()
+
+    def seen(self, **settings) -> Counter:
+        """What a new reader finds."""
+        return Counter(record.value for batch in
+                       self.client.consume(self.job.topic, until_end=True, **settings)
+                       for record in batch.records())
+
+    def expect(self, *batches: int) -> None:
+        """Exactly these batches, every row once."""
+        assert self.seen() == Counter(value for batch in batches
+                                      for value in driver.values(batch))
+
+
+@pytest.fixture
+def bench(world, processes, tmp_path):
+    made = Bench(world, processes, tmp_path)
+    with made.client:
+        yield made
+
+
+@pytest.mark.parametrize("step", BEFORE + AFTER)
+def test_a_batch_survives_a_kill_behind_each_step(bench, step):
+    bench.ends()
+    for aborted in (False, True):
+        bench.next_batch()
+        done = range(bench.job.batch)
+        bench.killed(step)
+        visible = (*done, bench.job.batch) if step in AFTER else done
+        bench.expect(*visible)
+        if aborted:
+            assert bench.spawn(driver.abort, bench.job) == 0
+            bench.expect(*visible)
+        bench.ends()
+        bench.expect(*done, bench.job.batch)
+
+
+def test_kill_after_kill_leaves_nothing_of_any_run(bench):
+    for step in ("part 1", "part 3", "before CommitRun"):
+        bench.killed(step)
+    bench.killed("taken CommitRun")
+    bench.expect(0)
+    bench.ends()
+    bench.expect(0)
+    dirty = bench.seen(isolation="read_uncommitted")
+    assert sum(dirty.values()) > len(driver.values(0)), "something was staged in vain"
+    [row] = [row for row in staging.sinks(bench.client) if row.name == bench.job.sink]
+    assert (row.last_batch, row.last_run, row.newest_run, row.open_batch) == (0, 4, 4, -1)
+
+
+@pytest.mark.parametrize("step", ["taken OpenRun", "part 1", "part 2"])
+def test_a_task_that_is_killed_is_run_again_by_another_attempt(bench, step):
+    """The driver lives: the run is the same, and of the task only the second attempt counts."""
+    writer = bench.job.writer()
+    assert bench.spawn(driver.run_task, bench.job, 0, writer._nonce, step) == -signal.SIGKILL
+    for task in range(driver.TASKS):
+        assert bench.spawn(driver.run_task, bench.job, task, writer._nonce) == 0
+    bench.expect()
+    messages = pickle.loads(bench.job.messages.read_bytes())
+    assert [message.attempt for message in messages] == [1, 0, 0]
+    writer.commit(messages, 0)
+    bench.expect(0)
+
+
+def test_a_late_task_of_a_run_that_was_given_up_changes_nothing(bench):
+    """It opened its run, slept, and wakes when the batch is committed by another run."""
+    sleeper = staging.open_run(bench.client, bench.job.sink, 0, bytes(16), task=7)
+    sleeper.stages_in(bench.client, bench.job.topic)
+    bench.ends()
+    with bench.client.producer(identity=sleeper.identity) as producer:
+        producer.send(Record(bench.job.topic, b"late", partition=0)).wait()
+    with pytest.raises(staging.StaleRun):
+        staging.commit_run(bench.client, sleeper.sink, sleeper.number, 0)
+    bench.expect(0)
+    assert bench.seen(isolation="read_uncommitted")[b"late"] == 1
+    bench.next_batch()
+    bench.ends()
+    with pytest.raises(SourceError, match="put back to an older state"):
+        transactions.open_run(bench.client, bench.job.sink, 0, bytes(16), 0)
+
+
+def test_whoever_has_seen_a_row_sees_the_whole_batch(bench):
+    """A reader that was there all the time."""
+    tail = iter(bench.client.consume(bench.job.topic, wait_max_ms=50))
+    got: Counter = Counter()
+    for _ in range(3):
+        bench.killed("part 3")
+        bench.ends()
+        wanted = driver.values(bench.job.batch)
+        while not wanted <= got.keys():
+            got.update(record.value for record in next(tail).records())
+            bench.expect(*range(bench.job.batch + 1))
+        bench.next_batch()
+    assert set(got.values()) == {1}
+
+
+def test_a_restart_of_the_node_forgets_nothing(world, bench):
+    bench.killed("part 3")
+    bench.next_batch()
+    world.kill(1)
+    world.dev.start(1)
+    bench.expect()
+    bench.ends()
+    bench.expect(1)
+
+
+def test_what_cannot_be_is_said():
+    options = parse_write({"servers": "h:1", "topic": "t", "mode": "transactional"})
+    with pytest.raises(OptionError, match="mode=transactional is for streams"):
+        MultiRaftWriter(options, driver.StructType().add("value", "binary"), False)
+    mixed = [transactions.Staged(staging.Run(OpenRun("s", 0, bytes(16)),
+                                             OpenRunReply(1, run, OPEN)), 1) for run in (1, 2)]
+    for messages in (mixed, [*mixed[:1], None]):
+        with pytest.raises(SourceError, match="Nothing of it is visible"):
+            transactions.commit(options, messages, 0)
+    assert transactions.sink_name("", "q") == "q" and transactions.sink_name("s", "q") == "s/q"
+    transactions.commit(options, [], 0)
+    transactions.abort(options, [None])
