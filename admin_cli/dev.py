@@ -66,16 +66,19 @@ def _progress() -> Iterator[Report]:
               help="Node N listens on base-port + N for clients, base-port + 100 + N for peers and "
                    "base-port + 200 + N for metrics and health. "
                    f"[default: {dev_state.DEFAULT_BASE_PORT}]")
+@click.option("--publish-loads", "publish_loads", type=click.IntRange(1, 3_600),
+              metavar="SECONDS",
+              help="Nodes append their loads to the topic __metrics this often. [default: not]")
 @click.option("--timeout", type=click.FloatRange(min=1), default=UP_TIMEOUT_S, show_default=True,
               metavar="SECONDS", help="How long to wait until every group has a leader.")
 @json_option
 @click.pass_obj
 def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
-       replication_factor: int | None, base_port: int | None, timeout: float,
-       as_json: bool) -> None:
+       replication_factor: int | None, base_port: int | None, publish_loads: int | None,
+       timeout: float, as_json: bool) -> None:
     """Create the cluster, or start again what of it does not run."""
     asked = {"nodes": nodes, "groups": groups, "replication-factor": replication_factor,
-             "base-port": base_port}
+             "base-port": base_port, "publish-loads": publish_loads}
     with _progress() as report:
         cluster = _cluster(session, directory, report)
         if dev_state.exists(directory):
@@ -116,14 +119,16 @@ def _create(cluster: DevCluster, asked: dict[str, int | None]) -> None:
         raise click.UsageError(f"--replication-factor {factor} needs as many nodes; --nodes is "
                                f"{nodes}.")
     cluster.create(nodes, asked["groups"] or DEFAULT_GROUPS, factor,
-                   asked["base-port"] or dev_state.DEFAULT_BASE_PORT)
+                   asked["base-port"] or dev_state.DEFAULT_BASE_PORT,
+                   1_000 * (asked["publish-loads"] or 0))
 
 
 def _refuse_changes(cluster: DevCluster, asked: dict[str, int | None]) -> None:
     """A cluster that exists keeps its shape."""
     record = cluster.record
     has = {"nodes": len(record.nodes), "groups": record.groups,
-           "replication-factor": record.replication_factor, "base-port": record.base_port}
+           "replication-factor": record.replication_factor, "base-port": record.base_port,
+           "publish-loads": record.loads_ms // 1_000}
     for name, value in asked.items():
         if value is not None and value != has[name]:
             raise CommandFailed(

@@ -92,14 +92,16 @@ class DevCluster:
 
     # -- up and down ----------------------------------------------------------------------------
 
-    def create(self, nodes: int, groups: int, replication_factor: int, base_port: int) -> None:
-        """Writes the files of a new cluster; raises ``CommandFailed`` if the place is taken."""
+    def create(self, nodes: int, groups: int, replication_factor: int, base_port: int,
+               loads_ms: int = 0) -> None:
+        """Writes the files of a new cluster; raises ``CommandFailed`` if the place is taken.
+        ``loads_ms``: nodes append their loads to ``__metrics`` this often, 0 = not at all."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if any(path.name != "lock" for path in self.directory.iterdir()):
             raise CommandFailed(f"{self.directory} is not empty and holds no cluster.",
                                 "Name another directory with --dir.")
         with dev_state.locked(self.directory):
-            record = dev_state.plan(nodes, groups, replication_factor, base_port)
+            record = dev_state.plan(nodes, groups, replication_factor, base_port, loads_ms)
             dev_state.write_configs(self.directory, record)
             self._initialise([self._command(dev_state.config_path(self.directory, node.id), "init")
                               for node in record.nodes])
@@ -157,7 +159,7 @@ class DevCluster:
             record = self.record
             node = dev_state.next_node(record)
             _require_free_ports(node)
-            dev_state.write_joining_config(self.directory, node)
+            dev_state.write_joining_config(self.directory, record, node)
             self._initialise([self._command(dev_state.config_path(self.directory, node.id), "init",
                                             "--join", servers)])
             record.nodes.append(node)

@@ -72,6 +72,7 @@ class ClusterRecord:
     base_port: int
     nodes: list[NodeRecord] = field(default_factory=list)
     version: int = FORMAT_VERSION
+    loads_ms: int = 0  # nodes append their loads to __metrics this often; 0 = not at all
 
     def node(self, node_id: int) -> NodeRecord:
         """The node with this id; raises ``NotFound`` naming the ids there are."""
@@ -82,9 +83,11 @@ class ClusterRecord:
         raise NotFound(f"there is no node {node_id} in this cluster.", f"Its nodes are {ids}.")
 
 
-def plan(nodes: int, groups: int, replication_factor: int, base_port: int) -> ClusterRecord:
+def plan(nodes: int, groups: int, replication_factor: int, base_port: int,
+         loads_ms: int = 0) -> ClusterRecord:
     """A new cluster on loopback: one rack per node, consecutive ports."""
-    record = ClusterRecord(uuid.uuid4().hex, groups, replication_factor, base_port)
+    record = ClusterRecord(uuid.uuid4().hex, groups, replication_factor, base_port,
+                           loads_ms=loads_ms)
     for node_id in range(1, nodes + 1):
         client_port = base_port + node_id
         record.nodes.append(NodeRecord(
@@ -177,10 +180,11 @@ def write_configs(directory: Path, record: ClusterRecord) -> None:
         _replace(config_path(directory, node.id), _node_toml(directory, record, node))
 
 
-def write_joining_config(directory: Path, node: NodeRecord) -> None:
+def write_joining_config(directory: Path, record: ClusterRecord, node: NodeRecord) -> None:
     """Writes the `node.toml` of a node that joins."""
     node_directory(directory, node.id).mkdir(parents=True, exist_ok=True)
-    lines = _node_table("Written by `multiraft dev add-node`.", directory, node)
+    lines = [*_node_table("Written by `multiraft dev add-node`.", directory, node),
+             *_metrics_toml(record)]
     _replace(config_path(directory, node.id), "\n".join(lines) + "\n")
 
 
@@ -195,6 +199,7 @@ def _node_table(comment: str, directory: Path, node: NodeRecord) -> list[str]:
 
 def _node_toml(directory: Path, record: ClusterRecord, node: NodeRecord) -> str:
     lines = [*_node_table("Written by `multiraft dev up`.", directory, node),
+             *_metrics_toml(record),
              "[cluster]", f"id = {_toml_string(record.cluster_id)}",
              f"groups = {record.groups}", f"replication_factor = {record.replication_factor}"]
     for member in record.nodes:
@@ -209,6 +214,12 @@ def _http_toml(node: NodeRecord) -> list[str]:
     if not node.http_address:
         return []
     return ["[http]", f"address = {_toml_string(node.http_address)}", ""]
+
+
+def _metrics_toml(record: ClusterRecord) -> list[str]:
+    if not record.loads_ms:
+        return []
+    return ["[metrics]", "publish = true", f"interval_ms = {record.loads_ms}", ""]
 
 
 def _toml_string(text: str) -> str:

@@ -1,6 +1,7 @@
 """`multiraft metrics`: what the cluster knows of its loads, as a snapshot in Parquet.
 
-Contract.  `export` asks every node, over one window, as `rebalance plan` does, and writes what they
+Contract.  `pipeline` keeps what nodes append to ``__metrics``; it is `loads.pipeline` with flags.
+`export` asks every node, over one window, as `rebalance plan` does, and writes what they
 say of nodes, groups and all partitions that hold anything; it changes nothing.  The tables are
 those of ``spark.schema``.  Arrow is imported when it is used.
 """
@@ -13,15 +14,18 @@ from typing import Any
 
 import click
 
-from admin_cli import connection, plan_input
+from admin_cli import connection, loads, plan_input
 from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import servers_option
 from admin_cli.output import note, plural
 from admin_cli.session import Session
+from admin_cli.spark_sentences import sentences
 from placement import cluster
 from placement.errors import PlacementError
 
+#: How often a pipeline takes what is new, in seconds.
+EVERY_S = 60.0
 SAID = "Exported the cluster's loads"
 
 
@@ -45,6 +49,36 @@ def export_(session: Session, output: str, window: float) -> None:
     with connection.open_session(session) as client:
         partitions = export(client, output, window, session)
     note(f"{SAID}, {plural(partitions, 'partition')}: {output}")
+
+
+@metrics.command("pipeline")
+@click.option("--output", "output", required=True, metavar="DIR",
+              help="Where the periods are kept: a directory, or a URI that Arrow and Spark know.")
+@click.option("--once", is_flag=True,
+              help="Take what is there, close what has ended, and end: for cron.")
+@click.option("--every", type=click.FloatRange(min=1), default=None, metavar="SECONDS",
+              help="How often new records are taken. [default: 60]")
+@click.option("--period", type=click.IntRange(1, 86_400), default=600, show_default=True,
+              metavar="SECONDS", help="What is one snapshot; a multiple of the nodes' interval.")
+@click.option("--keep", type=click.FloatRange(min=0.01), default=7.0, show_default=True,
+              metavar="DAYS", help="Periods that ended earlier are removed.")
+@click.option("--master", metavar="URL", help="Of Spark. Default: all cores of this machine.")
+@servers_option
+@click.pass_obj
+def pipeline_(session: Session, output: str, once: bool, every: float | None, period: int,
+              keep: float, master: str | None) -> None:
+    """Keep the windows of __metrics as snapshots in Parquet.
+
+    `multiraft rebalance plan --engine spark --snapshot DIR` plans from the latest complete one.
+    """
+    if once and every is not None:
+        raise click.UsageError("--once takes what is there and ends; --every goes on.")
+    with sentences():
+        from spark import session as spark_session
+
+        with spark_session.started(master) as started:
+            loads.pipeline(session, started, output, 1_000 * period, int(keep * 86_400_000),
+                           None if once else every or EVERY_S)
 
 
 def export(client: Any, directory: str, window_s: float, session: Session) -> int:

@@ -44,6 +44,12 @@ class Gathered(NamedTuple):
     disk_used: Mapping[int, int] = MappingProxyType({})
     records: Mapping[int, int] = MappingProxyType({})
 
+    def _with(self, partitions: list[cluster.PartitionRow],
+              records: Mapping[int, int]) -> Gathered:
+        """The same with these partitions."""
+        snapshot = self.snapshot._replace(partitions=tuple(partitions))
+        return self._replace(snapshot=cluster.checked(snapshot), records=records)
+
 
 class _Told(NamedTuple):
     """What one node said at one moment."""
@@ -73,6 +79,27 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
     after = _ask_all(client, addresses)
     groups = _groups(client, facts, before, after)
     partitions, records = _partitions(client, addresses, after, groups, keep, window_s, pause)
+    return _gathered(facts, nodes, down, after, groups, now_ms)._with(partitions, records)
+
+
+def places(client: Any, now_ms: int, pause: Callable[[float], None] = time.sleep) -> Gathered:
+    """The cluster as it is without any load: for loads that were measured elsewhere.  Nodes that
+    are down are as they are meant to be."""
+    client.catch_up()
+    facts = client.plan_request(wire.PlacementFacts())
+    nodes = _nodes(client, pause)
+    down = [row.node.id for row in nodes if row.state != "up"]
+    told = _ask_all(client, {row.node.id: row.node.client_address for row in nodes
+                             if row.state == "up"})
+    gathered = _gathered(facts, nodes, down, told, _groups(client, facts, told, told), now_ms)
+    return gathered._replace(snapshot=intended(gathered.snapshot,
+                                               dict.fromkeys(down, cluster.ALIVE)))
+
+
+def _gathered(facts: wire.PlacementFactsReply, nodes: tuple, down: list[int],
+              after: dict[int, _Told], groups: dict[int, cluster.GroupRow],
+              now_ms: int) -> Gathered:
+    """All but the partitions."""
     intents = dict(facts.intents)
     rows = tuple(cluster.NodeRow(
         row.node.id, row.node.rack, row.node.weight,
@@ -81,8 +108,8 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
     return Gathered(cluster.checked(cluster.Snapshot(
         cluster.SNAPSHOT_FORMAT, facts.cluster_id, facts.metadata_version, now_ms, HASH_VERSION,
         facts.hash_seed, facts.pool_size, facts.replication_factor, facts.exceptions, rows,
-        tuple(groups.values()), tuple(partitions))), facts.plan_id, tuple(down),
-        {node: told.disk_used for node, told in after.items()}, records)
+        tuple(groups.values()), ())), facts.plan_id, tuple(down),
+        {node: told.disk_used for node, told in after.items()})
 
 
 def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:

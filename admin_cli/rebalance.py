@@ -144,7 +144,10 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.option("--master", metavar="URL", help="Of Spark: the cluster it runs on, local[2]. "
               "Default: all cores of this machine.")
 @click.option("--snapshot", metavar="DIR",
-              help="Of Spark: plan from this export, not from the cluster as it is now.")
+              help="Of Spark: plan from this export, or from the latest complete period of this "
+                   "pipeline's directory.")
+@click.option("--measure", is_flag=True,
+              help="Of Spark: measure loads now, also when the nodes publish them.")
 @click.option("--max-age", "max_age", type=click.FloatRange(min=0), metavar="SECONDS",
               help="Of Spark: how old a snapshot may be. Default: as long as a plan is valid.")
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
@@ -157,15 +160,15 @@ plan_argument = click.argument("path", metavar="PLAN",
 def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
          budget: int | None, rate: int | None, window: float, policy: Path | None,
          output: Path | None, engine: str, master: str | None, snapshot: str | None,
-         max_age: float | None, report: Path | None, all_moves: bool, picture: Path | None,
-         as_json: bool) -> None:
+         measure: bool, max_age: float | None, report: Path | None, all_moves: bool,
+         picture: Path | None, as_json: bool) -> None:
     """Make a plan from the cluster as it is now. Changes nothing.
 
     It starts from where everything is and moves only what is too much. `--output` keeps it, for
     `rebalance apply`.
     """
     options = options_of(scope, node, drain, budget, rate)
-    asked = plan_engine.Asked(engine, master, snapshot, max_age, report)
+    asked = plan_engine.Asked(engine, master, snapshot, max_age, report, measure)
     asked.check()
     if engine == plan_engine.SPARK:
         made = plan_engine.make(session, asked, read_policy(policy), options, window)

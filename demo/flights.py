@@ -5,8 +5,9 @@
     3. the flights of 2013 are streamed into them; after a third the leader of a busy group gets
        SIGKILL, stays down for a moment and is started again; appends go on all the time
     4. the busy group is handed back to the node that was killed, so that its records will come from
-       what that node recovered; it leads nothing else now: while the rest of the flights streams
-       in, a plan is made of what is measured, carried out, and drawn
+       what that node recovered; it leads nothing else now: Spark makes a plan of the loads that the
+       nodes have appended to a topic, while flights trickle in; it is carried out while the rest
+       streams in, and drawn
     5. everything is read back and compared with what was acknowledged
 
 Contract.  Exits 0 only when every comparison holds.  The cluster is left running.
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import planning
 from dataset import CARRIERS, FLIGHTS, DatasetMissing, airlines, flights
 from ledger import Verdict, digest, judge
 from rebalancing import Rebalancing, told
@@ -39,6 +41,8 @@ from admin_cli.servers import find_servers
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import RequestError
+from placement import plan as plans
+from placement.policy import Policy
 
 NODES = 3
 GROUPS = 64
@@ -53,6 +57,12 @@ LINGER_MS = 20
 #: The restarted node catches up in a moment; asked again this often, and not for ever.
 HAND_BACK_S = 20.0
 HAND_BACK_PAUSE_S = 0.2
+#: How often nodes append their loads to `__metrics`.
+LOADS_MS = 1_000
+#: While Spark starts and plans there is some load, and records are left for the plan to be carried
+#: out under.
+TRICKLE_PER_S = 1_000
+LEFT_FOR_PLAN = 60_000
 #: A topic with fewer batches is silent for seconds by itself.
 BUSY_BATCHES = 200
 #: Acknowledgements later than this after the kill say nothing about the failover.
@@ -137,7 +147,7 @@ def start_cluster(directory: Path, screen: Screen) -> DevCluster:
         cluster.down()
         cluster.wipe()
     Rebalancing(cluster.directory).forget()
-    cluster.create(NODES, GROUPS, NODES, free_base_port(BASE_PORT, NODES))
+    cluster.create(NODES, GROUPS, NODES, free_base_port(BASE_PORT, NODES), LOADS_MS)
     for node in cluster.record.nodes:
         screen.node_state(node.id, "starting")
     cluster.up()
@@ -221,9 +231,28 @@ def cause_accident(cluster: DevCluster, stream: Stream, kill: Kill, moving: Reba
                      "green")
         with open_client(cluster.addresses) as client:
             hand_back(client, kill, screen)
-            moving.run(client, kill.group, screen)
+            moving.run(client, kill.group, screen, planner(cluster, stream, moving, screen))
     except (MultiRaftError, OSError, CommandFailed) as error:
         kill.error = error  # raised by the main thread, which owns the screen and the exit code
+
+
+def planner(cluster: DevCluster, stream: Stream, moving: Rebalancing,
+            screen: Screen) -> Callable[[Policy], plans.Plan] | None:
+    """Spark, with the stream slowed down until it has planned; None = it cannot be had here."""
+    moving.lacking = planning.lacking()
+    if moving.lacking:
+        screen.event(f"planning without Spark: {planning.advice(moving.lacking)}", "yellow")
+        return None
+
+    def plan(policy: Policy) -> plans.Plan:
+        rate, stream.rate, stream.hold_at = stream.rate, TRICKLE_PER_S, FLIGHTS - LEFT_FOR_PLAN
+        screen.event(f"starting Spark; meanwhile {TRICKLE_PER_S:,} flights per second")
+        try:
+            return planning.with_spark(cluster.addresses, policy, screen)
+        finally:
+            stream.rate, stream.hold_at = rate, None
+
+    return plan
 
 
 def hand_back(client: blocking.Client, kill: Kill, screen: Screen) -> None:
@@ -305,6 +334,8 @@ def conclude(cluster: DevCluster, names: dict[str, str], stream: Stream,
     screen.console.print(result_table(names, verdicts))
     if held and complete:
         text = proved(stream, verdicts, kill, moving) + next_commands(cluster)
+        if moving.lacking:
+            text += f"\n\n[yellow]Spark made no plan: {planning.advice(moving.lacking)}[/]"
     else:
         text = (f"[bold red]The proof FAILED[/] for {stream.sent:,} records in {len(verdicts)} "
                 f"topics; see the table.\nThe nodes' logs: {cluster.directory}/node-*/log")
@@ -317,6 +348,7 @@ def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill,
     """What this run shows, and what it does not."""
     read = sum(verdict.read for verdict in verdicts.values())
     unknown = stream.sent - stream.acknowledged
+    by = "the planner alone" if moving.lacking else "Spark from the topic __metrics"
     rest = f"  - {unknown:,} records got no acknowledgement and were not counted on.\n"
     return f"""
 [bold green]Proved in this run[/]
@@ -329,7 +361,8 @@ def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill,
     and was back only {kill.back_after_s:.1f} s later: retries of what it interrupted doubled \
 nothing,
     and the records of that group were read from this node, after its recovery.
-  - A plan of {len(moving.made.moves)} moves was carried out meanwhile. Groups led before it:
+  - A plan of {len(moving.made.moves)} moves was carried out meanwhile, made by {by}.
+    Groups led before it:
     {told(moving.leads_before)}; after it: {told(moving.leads_after)}.
     Load per node and group, before and after: {within_here(moving.picture)}
 {rest if unknown else ''}
@@ -385,6 +418,7 @@ def next_commands(cluster: DevCluster) -> str:
   {name} topic describe flights-UA
   {name} consume flights-HA --count 3
   {name} rebalance show {directory}/plan.json
+  {name} consume __metrics --count 1
   {name} placement whatif flights-UA --join 4
   {name} dev kill 2 --dir {directory}
   {name} dev start 2 --dir {directory}

@@ -1,7 +1,7 @@
 """The last act of `make demo`: a plan for the skewed topics, carried out while flights stream in.
 
-Contract.  `Rebalancing.run` measures, plans, has the cluster carry the plan out and returns when it
-is through; it raises `CommandFailed` when it is not.  It only asks, by the functions behind
+Contract.  `Rebalancing.run` has a plan made, has the cluster carry it out and returns when it is
+through; it raises `CommandFailed` when it is not.  It only asks, by the functions behind
 `multiraft rebalance`: nothing here moves anything.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class Rebalancing:
         self.picture = directory / PICTURE
         self.plan_file = directory / PLAN
         self.made: plans.Plan | None = None
+        self.lacking = ""  # why Spark did not plan; empty = it did
         self.began = self.ended = 0.0  # monotonic seconds
         self.leads_before: dict[int, int] = {}
         self.leads_after: dict[int, int] = {}
@@ -49,12 +51,15 @@ class Rebalancing:
         for path in (self.picture, self.plan_file):
             path.unlink(missing_ok=True)
 
-    def run(self, client: Any, kept: int, screen: Screen) -> None:
-        """Plans, applies, waits; group ``kept`` keeps its leader.  Raises ``CommandFailed``."""
+    def run(self, client: Any, kept: int, screen: Screen,
+            planner: Callable[[Policy], plans.Plan] | None = None) -> None:
+        """Plans, applies, waits; group ``kept`` keeps its leader.  ``planner`` None = from what is
+        measured now.  Raises ``CommandFailed``."""
         self.leads_before = leads(client)
-        screen.event(f"measuring for a plan; leaders: {told(self.leads_before)}", "bold")
-        made = rebalance.make(client, Options(), POLICY._replace(excluded_groups=(kept,)),
-                              WINDOW_S, Session({}))
+        screen.event(f"making a plan; leaders: {told(self.leads_before)}", "bold")
+        policy = POLICY._replace(excluded_groups=(kept,))
+        made = planner(policy) if planner else rebalance.make(client, Options(), policy, WINDOW_S,
+                                                              Session({}))
         if not made.moves:
             raise CommandFailed("there is nothing to rebalance, though a leader was killed.",
                                 "Run it again.")

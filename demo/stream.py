@@ -73,7 +73,10 @@ class Stream:
         """``topics`` is carrier -> topic; ``rate`` is records per second, 0 = as fast as it
         goes."""
         self.by_carrier = {carrier: TopicStream(topic) for carrier, topic in topics.items()}
-        self._rate = rate
+        self.rate = rate  # another thread may change it
+        self.hold_at: int | None = None  # as this: no more records than that go out meanwhile
+        self._paced = rate  # what the times so far were at
+        self._due = 0.0  # when the next records are, in monotonic seconds
         self.sent = 0
 
     @property
@@ -85,24 +88,33 @@ class Stream:
             watch: Callable[[Stream], None]) -> None:
         """Sends everything and waits for every outcome.  ``watch`` is called every few
         milliseconds."""
-        started = time.monotonic()
+        self._due = time.monotonic()
         for flight in flights:
             topic = self.by_carrier[flight.carrier]
             delivery = producer.send(Record(topic.topic, flight.value, flight.key))
             topic.note(delivery, digest(flight.key, flight.value))
             self.sent += 1
             if self.sent % PACE_EVERY == 0:
-                self._pace(client, started)
+                self._pace(client)
                 watch(self)
         producer.flush()
         watch(self)
 
-    def _pace(self, client: Any, started: float) -> None:
-        """Works on what is under way until it is time for the next records."""
-        due = started + (self.sent / self._rate if self._rate else 0.0)
-        while (left_s := due - time.monotonic()) > 0:
+    def _pace(self, client: Any) -> None:
+        """Works on what is under way until it is time for the next records.  What is late is
+        caught up with, but not what was late at another rate."""
+        rate, now = self.rate, time.monotonic()
+        if rate != self._paced:
+            self._paced, self._due = rate, now
+        self._due += PACE_EVERY / rate if rate else now - self._due
+        while (left_s := self._due - time.monotonic()) > 0 or self._held:
             client.turn_sometimes()
-            time.sleep(min(left_s, TURN_INTERVAL_S))
+            time.sleep(min(left_s, TURN_INTERVAL_S) if left_s > 0 else TURN_INTERVAL_S)
+
+    @property
+    def _held(self) -> bool:
+        hold_at = self.hold_at
+        return hold_at is not None and self.sent >= hold_at
 
 
 def longest_pause_s(times: Iterable[float], since: float, until: float) -> float:

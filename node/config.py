@@ -59,6 +59,36 @@ class HttpConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """The table [metrics]: whether and how loads are appended to ``__metrics``
+    (``publishing.py``)."""
+
+    #: Append them.  All nodes of a cluster or none: what is planned from has to be complete.
+    publish: bool = False
+    #: A window: loads of a minute are smooth enough to plan from, and an idle node's record a
+    #: minute is nothing.
+    interval_ms: int = 60_000
+    #: Partitions that are told apart in one window, at some 150 bytes of memory and 25 bytes of log
+    #: each; what others carry is in the sums of their groups.
+    partitions_max: int = 20_000
+    #: What is older cannot be read any more: a day is enough for a pipeline that was down.
+    retention_ms: int = 86_400_000
+    #: What this node's network can take in and give out, in bytes per second; 0 = not known.
+    ingress_capacity: int = 0
+    egress_capacity: int = 0
+
+    def validate(self) -> "MetricsConfig":
+        """Raises ``BadConfig`` for bounds that would let nothing happen, or too much."""
+        for name, least, most in (("interval_ms", 1_000, 3_600_000),
+                                  ("partitions_max", 1, 1 << 20),
+                                  ("retention_ms", 2 * self.interval_ms, 1 << 40)):
+            if not least <= getattr(self, name) <= most:
+                raise BadConfig(f"metrics.{name}={getattr(self, name)} must be from {least} to "
+                                f"{most}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """``host:port``."""
 
@@ -99,6 +129,7 @@ class NodeConfig:
     http: HttpConfig = field(default_factory=HttpConfig)
     #: Nobody named an address for it: a port that is taken is no reason not to start.
     http_is_optional: bool = True
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
 
 def load(path: Path) -> NodeConfig:
@@ -115,7 +146,7 @@ def load(path: Path) -> NodeConfig:
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
     """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
-    known = {"node", "cluster", "raft", "limits", "storage", "security", "http"}
+    known = {"node", "cluster", "raft", "limits", "storage", "security", "http", "metrics"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
     node = _member({key: value for key, value in node_table.items() if key != "data_dir"}, "node")
@@ -126,6 +157,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         raft=_section(RaftConfig, table.get("raft", {}), "raft").validate(),
         limits=_section(Limits, table.get("limits", {}), "limits").validate(),
         http=_section(HttpConfig, table.get("http", {}), "http").validate(),
+        metrics=_section(MetricsConfig, table.get("metrics", {}), "metrics").validate(),
         http_is_optional="address" not in table.get("http", {}),
         storage=_section(StorageSettings, table.get("storage", {}), "storage").validate(),
         security=_section(SecurityConfig, table.get("security", {}),

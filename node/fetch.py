@@ -21,6 +21,7 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Fetch, FetchReply, FetchResult
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
+from node.load_counts import LoadCounts
 from node.readable import Range, Readable, Refused, not_known_yet, out_of_range
 
 
@@ -41,7 +42,7 @@ class WaitingFetch:
         self.doubtful: set[int] = set()  # ... or was not
         self.asking = 0  # confirmations under way
         self.records = 0  # found by the last try
-        self.led: list[tuple[int, int]] = []  # results from groups led here: slot, group
+        self.led: list[tuple[int, int, int]] = []  # from groups led here: slot, group, records
         self.caught_up = False  # the metadata that its client has seen were waited for
 
 
@@ -49,7 +50,8 @@ class Fetching:
     """Handles ``Fetch`` of all sessions."""
 
     def __init__(self, readable: Readable, store, limits, confirmations, behind, background,
-                 request_round, damaged):
+                 request_round, damaged, counts: LoadCounts | None = None):
+        self._counts = counts  # None = nobody publishes loads
         self._readable = readable
         self._store = store
         self._limits = limits
@@ -156,7 +158,8 @@ class Fetching:
                 bytes_left -= taken.bytes
                 size += taken.bytes
                 if span.leads:
-                    fetch.led.append((len(results), span.group))
+                    fetch.led.append((len(results), span.group,
+                                      taken.next_offset - part.offset))
                 else:
                     self.replica_bytes += taken.bytes
                 if taken.bytes:
@@ -270,8 +273,11 @@ class Fetching:
             payload.extend(buffers)
             self.bytes += length
         self.records += fetch.records
-        for slot, group in fetch.led:
-            self.led_bytes[group] = self.led_bytes.get(group, 0) + results[slot].length
+        for slot, group, records in fetch.led:
+            size = results[slot].length
+            self.led_bytes[group] = self.led_bytes.get(group, 0) + size
+            if self._counts is not None and size:
+                self._counts.read(group, results[slot].incarnation, records, size)
         fetch.answer(FetchReply(tuple(results)), payload)
 
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:

@@ -89,6 +89,7 @@ from node.placement_admin import PlacementAdmin
 from node.plans.service import Plans
 from node.pool import Pool
 from node.produce import Producing, acknowledged, ambiguous
+from node.publishing import Publishing
 from node.readable import Readable
 from node.registration import Registration
 from node.repair import Repairs
@@ -171,6 +172,7 @@ class Node:
 
     def _build_services(self) -> None:
         config, core, store = self.config, self.core, self.store
+        self.publishing = Publishing(self, config.metrics)
         try:
             self.metadata_log = MetadataLog(core, store, self.plan, self.request_round,
                                             self._follow, lambda group:
@@ -184,7 +186,8 @@ class Node:
                                    lambda: self.peer_requests, self.request_round, self.log)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
-                                   config.limits.append_timeout_ms_max, self.space)
+                                   config.limits.append_timeout_ms_max, self.space,
+                                   self.publishing.counts)
         self._build_reading()
         self.roles = RoleChanges()
         self.arrivals = Arrivals()
@@ -229,7 +232,8 @@ class Node:
         self.confirmations = Confirmations(core, store.tails, self.request_round)
         behind = Behind(self.metadata_log, self.directory, self.background, self.request_round)
         self.fetching = Fetching(readable, store, limits, self.confirmations, behind,
-                                 self.background, self.request_round, self._damaged)
+                                 self.background, self.request_round, self._damaged,
+                                 self.publishing.counts)
         self.offsets = Offsets(readable, store, self.confirmations, behind)
         self.complaints = Complaints(readable, store, self.background, self._damaged,
                                      self.request_round)
@@ -288,6 +292,7 @@ class Node:
                     **self.switching.handlers, **self.plans.peer_handlers}
         self.peer_requests = PeerRequests(self.control, handlers, self.admin.refusal,
                                           self.bulk.handlers)
+        self.bulk.handlers.update(self.publishing.handlers)
         self.requests = MetadataRequests(self.core, handlers, self.peer_requests)
         self.switching.metadata_requests = lambda: self.requests
         self.registration = Registration(self.requests, self.peer_requests, self.known, record,
@@ -368,7 +373,7 @@ class Node:
                              self.pool.run, self.registration.run, self.member_reports.run,
                              self.learners.run, self.deadlines.run, self.space.run,
                              self.making_way.run, self.scrub.run, self.sinks.run,
-                             self.repairs.run, self.disk.prepare):
+                             self.repairs.run, self.disk.prepare, self.publishing.run):
                     nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)

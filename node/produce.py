@@ -26,6 +26,7 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
 from node.clock import monotonic_ns
 from node.histogram import Histogram
+from node.load_counts import LoadCounts
 from node.metadata import Location
 from node.openings import opening_of
 from node.pending import PendingAppends, ProduceRequest
@@ -36,8 +37,9 @@ class Producing:
     """Handles ``Produce`` requests of all sessions."""
 
     def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int,
-                 space=None):
+                 space=None, counts: LoadCounts | None = None):
         self._space = space
+        self._counts = counts  # None = nobody publishes loads
         self._core = core
         self._tails = tails  # group -> PartitionTail
         self._directory = directory
@@ -105,6 +107,8 @@ class Producing:
         self.batches += 1
         self.records += info.count
         self.bytes += len(batch)
+        if self._counts is not None and not proposed.duplicate:
+            self._counts.appended(group, partition, info.count, len(batch))
         if acks == "none":
             produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
         elif proposed.duplicate and proposed.index <= self._covered(group, acks):

@@ -141,7 +141,7 @@ class Surveying:
                     continue  # removed meanwhile
             await trio.lowlevel.checkpoint()
         survey.disk_used_bytes, survey.disk_free_bytes, survey.disk_total_bytes = (
-            await self._measured_space())
+            await self.space_now())
         survey.taken_ms = monotonic_ms()
         self._last = survey
         return survey
@@ -191,7 +191,8 @@ class Surveying:
                 lacking = True
         return lacking
 
-    async def _measured_space(self) -> tuple[int, int, int]:
+    async def space_now(self) -> tuple[int, int, int]:
+        """(used, free, total) bytes, at most ``SPACE_FRESH_MS`` old.  No group is looked at."""
         now_ms = monotonic_ms()
         if self._space_ms is not None and now_ms - self._space_ms < SPACE_FRESH_MS:
             return self._space_seen

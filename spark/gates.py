@@ -69,13 +69,13 @@ def _check_nodes(tables: Tables, age_max_ms: int) -> None:
     living = [row for row in tables.nodes if row["state"] != cluster.DEAD]
     silent = [row["node"] for row in living if not row["measured_ms"]]
     if silent:
-        raise BadSnapshot(f"the loads of {_named('node', silent)} are not known.",
+        raise BadSnapshot(f"the loads of {named('node', silent)} are not known.",
                           "Start them and export again. What is lost for good: multiraft "
                           "rebalance plan --scope repair")
     old = [row["node"] for row in living
            if tables.head.taken_ms - row["measured_ms"] > age_max_ms]
     if old:
-        raise BadSnapshot(f"{_named('node', old)} told nothing for more than {_span(age_max_ms)} "
+        raise BadSnapshot(f"{named('node', old)} told nothing for more than {_span(age_max_ms)} "
                           f"before the snapshot was taken.", _ANEW)
 
 
@@ -84,7 +84,7 @@ def _check_groups(tables: Tables) -> None:
     told = {row["group"] for row in tables.groups if row["leader"] or row["conf_index"]}
     missing = [group for group in range(1, tables.head.pool_size + 1) if group not in told]
     if len(missing) * 1000 > tables.head.pool_size * (1000 - COVERAGE_PERMILLE):
-        raise BadSnapshot(f"the loads of {_named('group', missing)} are not known: "
+        raise BadSnapshot(f"the loads of {named('group', missing)} are not known: "
                           f"{len(missing):,} of {tables.head.pool_size:,}.",
                           f"`multiraft cluster status` says which have no leader. {_ANEW}")
 
@@ -120,7 +120,7 @@ def sums(tables: Tables, sums: Mapping[int, tuple[int, int]], lifted: bool) -> T
     known = {row["group"] for row in tables.groups if row["group"]}
     strange = sorted(set(sums) - known)
     if strange:
-        raise BadSnapshot(f"{tables.directory} has partitions in {_named('group', strange)}, which "
+        raise BadSnapshot(f"{tables.directory} has partitions in {named('group', strange)}, which "
                           f"hold none or have no row.", _ANEW)
     rows = []
     for row in tables.groups:
@@ -135,7 +135,8 @@ def sums(tables: Tables, sums: Mapping[int, tuple[int, int]], lifted: bool) -> T
     return tables._replace(groups=rows)
 
 
-def _named(noun: str, ids: Iterable[int]) -> str:
+def named(noun: str, ids: Iterable[int]) -> str:
+    """``nodes 3, 4 and 7 more``."""
     ids = list(ids)
     more = f" and {len(ids) - NAMED_MAX:,} more" if len(ids) > NAMED_MAX else ""
     plural = "" if len(ids) == 1 else "s"

@@ -13,7 +13,6 @@ import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from placement.cluster import BYTES_MAX, RATE_MAX
 from placement.policy import Policy
 from placement.shedding import Item, relieving
 from placement.switches import SKIPPED_PER_GROUP, Relief
-from spark import gates, schema
+from spark import gates, schema, tables
 from spark.tables import Head, Ranges
 
 #: column -> what is absurd, as ``placement.cluster`` has it.
@@ -39,7 +38,7 @@ _SHED_SCHEMA = "incarnation bigint, load bigint"
 
 def partitions(session: SparkSession, directory: str, head: Head) -> DataFrame:
     """One row per partition: its last window's, with the greatest rates of all windows."""
-    place = directory if "://" in directory else Path(directory).absolute().as_uri()
+    place = tables.place_of(directory)
     frame = session.read.schema(schema.spark_schema(schema.PARTITIONS)).parquet(
         f"{place}/{schema.PARTITIONS}.parquet")
     if head.windows == 1:

@@ -11,8 +11,10 @@ bytes) is the last window's, rates are the greatest of all windows, since that i
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -109,7 +111,7 @@ def write(snapshot: cluster.Snapshot, directory: str, window_ms: int,
 def write_tables(directory: str, head: Head,
                  rows: Mapping[str, list[dict[str, Any]] | pa.Table]) -> None:
     """Write the tables; the head last, so that a directory without one is no snapshot yet."""
-    system, path = _located(directory)
+    system, path = located(directory)
     try:
         system.create_dir(path)
         if system.get_file_info(f"{path}/{schema.SNAPSHOT}.parquet").type != fs.FileType.NotFound:
@@ -132,11 +134,22 @@ def _renamed(row: Any, **names: str) -> dict[str, Any]:
             for name, value in plain.items()}
 
 
+def place_of(directory: str) -> str:
+    """The directory as Spark names it."""
+    return directory if "://" in directory else Path(directory).absolute().as_uri()
+
+
+def time_text(milliseconds: int) -> str:
+    """A moment since 1970, as people read it."""
+    moment = datetime.datetime.fromtimestamp(milliseconds // 1000, datetime.timezone.utc)
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 # ---- reading ------------------------------------------------------------------------------------
 
 def read(directory: str) -> Tables:
     """The small tables, and that the large one can be read.  Raises ``BadSnapshot``."""
-    system, path = _located(directory)
+    system, path = located(directory)
     if system.get_file_info(path).type != fs.FileType.Directory:
         raise BadSnapshot(f"there is no snapshot {directory}: it is no directory.",
                           "`multiraft metrics export --output DIR` writes one.")
@@ -169,7 +182,8 @@ def foreign(directory: str, table: str, others: int, rows: int) -> str:
             f"perhaps of another cluster: files were mixed.")
 
 
-def _located(directory: str) -> tuple[fs.FileSystem, str]:
+def located(directory: str) -> tuple[fs.FileSystem, str]:
+    """The filesystem of a directory, and its path there.  Raises ``BadSnapshot``."""
     try:
         if "://" in directory:
             return fs.FileSystem.from_uri(directory)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 
+import planning
 import pytest
 import rebalancing
 from rebalancing import Rebalancing, leads, told
 from rich.console import Console
 from screen import Screen
 
+from admin_cli import rebalance
 from admin_cli.failures import CommandFailed
+from admin_cli.session import Session
 from multiraft.wire import plans as wire
 from placement import plan as plans
+from placement.policy import Options
 from tests.admin_cli.test_rebalance import BUSY, PlanClient, PlanCluster
 
 
@@ -83,3 +87,22 @@ def test_nothing_to_move_is_no_success(client, screen, tmp_path):
 
 def test_nodes_that_lead_nothing_are_counted_too(client):
     assert told(leads(client)) == "node 1: 5, node 2: 0, node 3: 0"
+
+
+def test_whoever_plans_is_told_the_policy_and_its_plan_is_carried_out(client, screen, tmp_path):
+    asked = []
+
+    def planner(policy):
+        asked.append(policy)
+        return rebalance.make(client, Options(), policy, 0.001, Session({}))
+
+    Rebalancing(tmp_path).run(client, 3, screen, planner)
+    (policy,) = asked
+    assert policy.excluded_groups == (3,) and client._cluster.leaders[3] == 1
+
+
+def test_without_java_the_demo_says_the_line_to_run(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    why = planning.lacking()
+    assert "Java 17 or newer, and there is none" in why
+    assert planning.advice(why).endswith("apt-get install -y default-jre-headless")

@@ -1,0 +1,66 @@
+"""Who makes the demo's plan: Spark, of what the nodes appended to `__metrics`.
+
+Contract.  `with_spark` is `multiraft rebalance plan --engine spark`, with its steps on the screen;
+it raises `CommandFailed`.  `lacking` says, without starting anything, why that cannot be; the demo
+then plans with the planner that Spark would have called, from loads that it measures itself.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from screen import Screen
+
+from admin_cli import loads
+from admin_cli.session import Session
+from admin_cli.spark_sentences import sentences
+from placement import plan as plans
+from placement.policy import Options, Policy
+
+#: What brings Java where `make demo` may not.
+BRING_JAVA = "apt-get install -y default-jre-headless"
+#: Windows of a second: of each partition the greatest rate among them counts.
+WINDOWS = 60
+AGE_MAX_MS = 600_000
+
+
+def lacking() -> str:
+    """Why Spark cannot plan here; empty when it can."""
+    from spark import session as spark_session
+    from spark.errors import NoSpark
+
+    try:
+        spark_session.check_machine()
+    except NoSpark as error:
+        return str(error)
+    return ""
+
+
+def with_spark(addresses: Sequence[str], policy: Policy, screen: Screen) -> plans.Plan:
+    """The plan.  Raises ``CommandFailed``."""
+    asking = Session({"MULTIRAFT_SERVERS": ",".join(addresses)})
+    with sentences():
+        from spark import planning
+        from spark import session as spark_session
+
+        # Two tasks at a time would leave nothing to the nodes of a small machine; and what runs
+        # once is not worth the compiler's second look.
+        os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+        with spark_session.started("local[1]") as session, tempfile.TemporaryDirectory() as place:
+            screen.event(f"Spark {session.version} is up")
+            directory = str(Path(place) / "snapshot")
+            loads.from_topic(asking, session, AGE_MAX_MS, directory, WINDOWS,
+                             lambda text: screen.event(f"  {text.strip()}"))
+            made = planning.make(lambda: session, directory, policy, Options(), loads.now_ms(),
+                                 AGE_MAX_MS, lambda stage: screen.event(
+                                     f"  {stage.seconds:.1f} s  {stage.name}: {stage.text}"))
+    return made.plan
+
+
+def advice(why: str) -> str:
+    """What to run so that Spark plans the next time."""
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    return f"{why} Debian, Ubuntu: {sudo}{BRING_JAVA}"

@@ -1,0 +1,190 @@
+"""Records of the topic ``__metrics``, read: from JSON to rows of nodes, groups and partitions.
+
+Contract.  ``parsed`` makes columns of the records' values; nothing is believed.  ``told`` brings
+what each record says of its node to the driver, and of each record whether it can be used: one that
+is no load record of this format and cluster, or whose tables have columns of different lengths, is
+left out and counted, so that its window is incomplete and not wrong.  ``partition_rows`` and
+``group_rows`` stay distributed.  The format is that of ``node.load_records``, which writes it; a
+test compares the two with docs/spark-planning.md.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+#: Of the records that are understood.
+LOADS_FORMAT = 1
+TOPIC = "__metrics"
+
+#: field -> Spark's type, and what it means.
+HEAD = {
+    "v": ("int", "version of the record"),
+    "cluster": ("string", "id, hexadecimal"),
+    "node": ("int", "that tells"),
+    "boot_epoch": ("bigint", "of its start; with node, window and part it names a record"),
+    "window_ms": ("bigint", "beginning of the window, since 1970; a multiple of the interval"),
+    "interval_ms": ("bigint", "from one window to the next"),
+    "length_ms": ("bigint", "that was measured; less than the interval if the node started inside"),
+    "part": ("int", "number of this record within the node's window"),
+    "parts": ("int", "records of the node's window"),
+    "rack": ("string", "of the node; \"\" = none"),
+    "weight": ("double", "of the node"),
+    "disk_used": ("bigint", "bytes of its data directory"),
+    "disk_capacity": ("bigint", "bytes: those and what is free"),
+    "ingress_capacity": ("bigint", "bytes per second; 0 = not known"),
+    "egress_capacity": ("bigint", "bytes per second; 0 = not known"),
+    "groups_led": ("int", "at the end of the window"),
+    "bytes_in": ("bigint", "appended here as leader"),
+    "records_in": ("bigint", "appended here as leader"),
+    "appends": ("bigint", "batches appended here as leader"),
+    "bytes_out": ("bigint", "answered to fetches, also of groups led elsewhere"),
+    "records_out": ("bigint", "answered to fetches"),
+    "fsync_p99_us": ("bigint", "99 of 100 writes to disk took less; -1 = there were none"),
+    "commit_p99_us": ("bigint", "99 of 100 appends took less; -1 = there were none"),
+    "left_out": ("bigint", "batches and answers of partitions beyond metrics.partitions_max"),
+    "lost_windows": ("bigint", "that this process could not append"),
+}
+GROUPS = {
+    "group": ("int", "led here for some of the window"),
+    "bytes_in": ("bigint", "appended to it"),
+    "bytes_out": ("bigint", "of it answered to fetches"),
+    "stored": ("bigint", "bytes of its log here"),
+}
+PARTITIONS = {
+    "incarnation": ("bigint", "identifies the partition"),
+    "topic": ("string", ""),
+    "partition": ("int", "number within the topic"),
+    "group": ("int", "that takes its appends at the end of the window"),
+    "epoch": ("bigint", "of its last link"),
+    "links": ("int", "length of its chain; 0 = where the hash puts it"),
+    "bytes_in": ("bigint", "appended to it"),
+    "records_in": ("bigint", "appended to it"),
+    "appends": ("bigint", "batches appended to it"),
+    "bytes_out": ("bigint", "of it answered to fetches by its leader"),
+    "records_out": ("bigint", "of it answered to fetches by its leader"),
+    "reads": ("bigint", "answers with something of it"),
+    "first_offset": ("bigint", "that can be read"),
+    "next_offset": ("bigint", "that the next record gets"),
+    "moved_ms": ("bigint", "when it was last switched; 0 = never"),
+}
+TABLES = {"groups": GROUPS, "partitions": PARTITIONS}
+
+#: Identifies a record.
+KEY = ("node", "boot_epoch", "window_ms", "part")
+_WHOLE = "whole"
+#: A rate is taken of less; what is above is absurd in any unit, and is left to be told of.
+_PLAIN_MAX = 1 << 52
+
+
+class Told(NamedTuple):
+    """What usable records say of their nodes, one row each, and why others are not used."""
+
+    rows: list[dict]
+    malformed: int
+    foreign: int
+    formats: tuple[int, ...]  # other than ours
+
+    @property
+    def complaint(self) -> str:
+        """A sentence about what was left out; empty = nothing."""
+        parts = [f"{count} {what}" for count, what in (
+            (self.malformed, "that are no load records"), (self.foreign, "of other clusters"))
+            if count]
+        if self.formats:
+            parts.append(f"some of format {', '.join(map(str, self.formats))}, this program reads "
+                         f"format {LOADS_FORMAT}")
+        return f"Records of {TOPIC} were left out: {'; '.join(parts)}." if parts else ""
+
+
+def schema() -> str:
+    """A record as Spark's DDL."""
+    plain = [f"`{name}` {type_}" for name, (type_, _) in HEAD.items()]
+    nested = [f"`{table}` STRUCT<" + ", ".join(
+        f"`{name}`: ARRAY<{type_}>" for name, (type_, _) in columns.items()) + ">"
+        for table, columns in TABLES.items()]
+    return ", ".join([*plain, *nested])
+
+
+def parsed(frame: DataFrame) -> DataFrame:
+    """One row per record of a frame with the column ``value``, and whether its tables are whole."""
+    record = sf.from_json(sf.col("value").cast("string"), schema())
+    rows = frame.select(record.alias("record")).select("record.*")
+    return rows.withColumn(_WHOLE, functools.reduce(Column.__and__, (
+        _even(table, columns) for table, columns in TABLES.items())))
+
+
+def _even(table: str, columns: dict) -> Column:
+    """Whether all columns of a table have the same length."""
+    sizes = [sf.coalesce(sf.size(sf.col(f"{table}.{name}")), sf.lit(-1)) for name in columns]
+    return (sf.least(*sizes) == sf.greatest(*sizes)) & (sizes[0] >= 0)
+
+
+def told(records: DataFrame, cluster_id: str) -> Told:
+    """The nodes' own fields, each record once.  O(records)."""
+    rows = records.select(*HEAD, _WHOLE).toArrow().to_pylist()
+    usable: dict[tuple, dict] = {}
+    malformed = foreign = 0
+    formats = set()
+    for row in rows:
+        if row["v"] is not None and row["v"] != LOADS_FORMAT:
+            formats.add(row["v"])
+        elif not row[_WHOLE] or None in row.values() or not _possible(row):
+            malformed += 1
+        elif row["cluster"] != cluster_id:
+            foreign += 1
+        else:
+            usable[tuple(row[name] for name in KEY)] = row
+    return Told(sorted(usable.values(), key=lambda row: tuple(row[name] for name in KEY)),
+                malformed, foreign, tuple(sorted(formats)))
+
+
+def _possible(row: dict) -> bool:
+    return (0 < row["length_ms"] and 0 < row["interval_ms"] and 0 <= row["part"] < row["parts"]
+            and row["window_ms"] >= 0 and row["window_ms"] % row["interval_ms"] == 0)
+
+
+def within(records: DataFrame, cluster_id: str, begin_ms: int, end_ms: int) -> DataFrame:
+    """The usable records of windows that begin in ``begin_ms`` .. ``end_ms``, each once."""
+    ours = ((sf.col("v") == LOADS_FORMAT) & sf.col(_WHOLE) & (sf.col("cluster") == cluster_id)
+            & (sf.col("length_ms") > 0) & (sf.col("window_ms") >= begin_ms)
+            & (sf.col("window_ms") < end_ms))
+    return records.filter(ours).dropDuplicates(list(KEY))
+
+
+def _exploded(records: DataFrame, table: str) -> DataFrame:
+    zipped = sf.arrays_zip(*(sf.col(f"{table}.{name}") for name in TABLES[table]))
+    rows = records.select("window_ms", "length_ms", sf.explode(zipped).alias("row"))
+    # Positions, not names: arrays_zip names nested columns as it likes.
+    fields = rows.schema["row"].dataType.fieldNames()
+    return rows.select("window_ms", "length_ms", *(
+        sf.col("row").getField(field).alias(name)
+        for field, name in zip(fields, TABLES[table], strict=True)))
+
+
+def _per_second(name: str) -> Column:
+    """The rate of a count.  What could overflow stays as it is: the gates tell of it."""
+    return sf.expr(f"CASE WHEN {name} BETWEEN -{_PLAIN_MAX} AND {_PLAIN_MAX} "
+                   f"THEN ({name} * 1000) div length_ms ELSE {name} END")
+
+
+def partition_rows(records: DataFrame) -> DataFrame:
+    """One row per partition and window: rates, and what was last said of where it is."""
+    rows = _exploded(records, "partitions").select(
+        "*", _per_second("bytes_in").alias("ingress"), _per_second("bytes_out").alias("read"),
+        _per_second("records_in").alias("records"))
+    newest = [sf.max_by(name, sf.struct("epoch", "next_offset", "group")).alias(name)
+              for name in ("topic", "partition", "group", "epoch", "links", "moved_ms")]
+    rates = [sf.try_sum(name).alias(name) for name in ("ingress", "read", "records")]
+    return rows.groupBy("window_ms", "incarnation").agg(*newest, *rates)
+
+
+def group_rows(records: DataFrame) -> DataFrame:
+    """One row per group and window: rates of all its partitions."""
+    rows = _exploded(records, "groups").select(
+        "*", _per_second("bytes_in").alias("ingress"), _per_second("bytes_out").alias("read"))
+    return rows.groupBy("window_ms", "group").agg(
+        sf.try_sum("ingress").alias("ingress"), sf.try_sum("read").alias("read"))

@@ -1,0 +1,261 @@
+"""A stream that keeps the windows of ``__metrics`` as snapshots in Parquet, and finds the latest.
+
+    DIR/pipeline.json              which cluster, and how long a period is
+    DIR/periods/END/               one snapshot each (docs/spark-planning.md); END in ms since 1970
+    DIR/staging/batch=N/           records that are in no period yet
+    DIR/checkpoint/                Spark's
+
+Contract.  A batch of the stream is written under its number, over what an attempt before it left,
+so a record is staged once.  A *period* is closed when a window is there that ended
+``GRACE_INTERVALS`` after it: what nodes append of it was in the topic before, and every batch takes
+all that there is.  Its records become one compacted snapshot, whose head is written last, so that
+whoever looks sees a whole one or none.  What comes later is left out.  Staged batches
+of closed periods are removed, and periods that are older than ``keep_ms``.
+
+Only one process at a time runs on a directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming import DataStreamWriter
+
+from placement import cluster
+from spark import load_records, schema, tables, windows
+from spark.errors import BadSnapshot
+from spark.gates import named
+from spark.load_records import TOPIC, Told
+from spark.topic import Source
+from spark.windows import Facts, Span
+
+PIPELINE_FORMAT = 1
+HEAD, PERIODS, STAGING, CHECKPOINT = "pipeline.json", "periods", "staging", "checkpoint"
+#: Nodes append a window until half an interval after its end.
+GRACE_INTERVALS = 1
+
+
+class Plan(NamedTuple):
+    """What the pipeline is asked to do; times in milliseconds.  ``facts()`` asks the cluster,
+    ``now_ms()`` the clock, ``tell(text)`` is for whoever watches."""
+
+    directory: str
+    period_ms: int
+    keep_ms: int
+    facts: Callable[[], Facts]
+    now_ms: Callable[[], int]
+    tell: Callable[[str], None]
+
+
+class Pipeline:
+    """See the module's docstring."""
+
+    def __init__(self, session: SparkSession, source: Source, plan: Plan):
+        self._session = session
+        self._source = source
+        self._plan = plan
+        self._system, self._path = tables.located(plan.directory)
+        self._place = tables.place_of(plan.directory)
+        self._refused: set[int] = set()  # periods that cannot be: told of once
+
+    # ---- running ------------------------------------------------------------------------------
+
+    def run_once(self) -> None:
+        """Everything that is in the topic now, then return: for cron."""
+        query = self._writer().trigger(availableNow=True).start()
+        query.awaitTermination()
+        self._close_due()
+
+    def run(self, every_s: float) -> None:
+        """Until the query is stopped, a batch every ``every_s`` seconds."""
+        query = self._writer().trigger(processingTime=f"{max(1, int(every_s))} seconds").start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def _writer(self) -> DataStreamWriter:
+        stream = (self._session.readStream.format("multiraft").options(**self._source.options)
+                  .option("subscribe", TOPIC).option("columns", "value")
+                  .option("startingOffsets", "earliest").option("failOnDataLoss", "false")
+                  .load())
+        return (stream.writeStream.queryName("multiraft-metrics-pipeline")
+                .option("checkpointLocation", f"{self._place}/{CHECKPOINT}")
+                .foreachBatch(self._staged))
+
+    def _staged(self, batch: DataFrame, number: int) -> None:
+        window = sf.get_json_object(sf.col("value").cast("string"), "$.window_ms")
+        (batch.select("value", window.try_cast("bigint").alias("window_ms"))
+         .write.mode("overwrite").option("compression", "zstd")
+         .parquet(f"{self._place}/{STAGING}/batch={number}"))
+        self._close_due()
+
+    # ---- periods ------------------------------------------------------------------------------
+
+    def _close_due(self) -> None:
+        """Write the snapshots of periods that have ended, then remove what is not needed."""
+        if not self._numbers(STAGING, "batch="):
+            return
+        staged = (self._session.read.option("basePath", f"{self._place}/{STAGING}")
+                  .schema("value binary, window_ms bigint, batch bigint")
+                  .parquet(f"{self._place}/{STAGING}"))
+        facts = self._plan.facts()
+        recent = staged.filter(sf.col("window_ms") >= max(self._whole(), default=0))
+        records = load_records.parsed(recent).cache()
+        try:
+            told = load_records.told(records, facts.snapshot.cluster_id)
+            if told.complaint:
+                self._plan.tell(told.complaint)
+            if told.rows:
+                self._close(records, told, facts)
+        finally:
+            records.unpersist()
+        self._clean(staged)
+
+    def _close(self, records: DataFrame, told: Told, facts: Facts) -> None:
+        interval_ms = windows.interval_of(told)
+        period_ms = max(interval_ms, self._plan.period_ms // interval_ms * interval_ms)
+        last = max(self._whole(), default=0)
+        begins = {row["window_ms"] for row in told.rows}
+        due_ms = max(begins) + interval_ms - GRACE_INTERVALS * interval_ms
+        for end in sorted({(begin // period_ms + 1) * period_ms for begin in begins}):
+            if max(last, self._oldest_ms()) < end <= due_ms and end not in self._refused:
+                heard = sorted(begin for begin in begins if end - period_ms <= begin < end
+                               and windows.present(told, begin))
+                if heard:
+                    self._write(records, told, facts, Span(tuple(heard), interval_ms), end)
+
+    def _oldest_ms(self) -> int:
+        return self._plan.now_ms() - self._plan.keep_ms
+
+    def _write(self, records: DataFrame, told: Told, facts: Facts, span: Span, end: int) -> None:
+        usable = load_records.within(records, facts.snapshot.cluster_id, span.begins_ms[0],
+                                     span.end_ms)
+        when = tables.time_text(end)
+        try:
+            found = windows.write(usable, told, facts, span,
+                                  f"{self._plan.directory}/{PERIODS}/{end}")
+        except BadSnapshot as error:
+            self._refused.add(end)
+            self._plan.tell(f"period until {when} is left out: {error} {error.do}")
+            return
+        wanted = {row.id for row in facts.snapshot.nodes}
+        silent = sorted(wanted - set(windows.present(told, span.begins_ms[-1])))
+        lacking = f"; nothing of {named('node', silent)}" if silent else ""
+        self._plan.tell(f"period until {when}: {len(span.begins_ms)} windows, {found:,} "
+                        f"partitions{lacking}")
+
+    def _clean(self, staged: DataFrame) -> None:
+        """Staged batches of which every window is in a period that is over, and old periods."""
+        last = max([*self._whole(), *self._refused], default=0)
+        newest = {row["batch"]: row["newest"] for row in staged.groupBy("batch").agg(
+            sf.max("window_ms").alias("newest")).toArrow().to_pylist()}
+        for number in self._numbers(STAGING, "batch="):
+            if (newest.get(number) or 0) < last:
+                self._system.delete_dir(f"{self._path}/{STAGING}/batch={number}")
+        for end in self._numbers(PERIODS, ""):
+            if end < self._oldest_ms():
+                self._system.delete_dir(f"{self._path}/{PERIODS}/{end}")
+
+    def _whole(self) -> list[int]:
+        return _whole(self._system, self._path)
+
+    def _numbers(self, folder: str, prefix: str) -> list[int]:
+        return _numbers(self._system, f"{self._path}/{folder}", prefix)
+
+
+def _whole(system: fs.FileSystem, path: str) -> list[int]:
+    """Ends of the periods whose head is written."""
+    return [end for end in _numbers(system, f"{path}/{PERIODS}", "")
+            if _exists(system, f"{path}/{PERIODS}/{end}/{schema.SNAPSHOT}.parquet")]
+
+
+def _numbers(system: fs.FileSystem, path: str, prefix: str) -> list[int]:
+    """Numbers of the directories ``prefix``N in ``path``, in order."""
+    found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    names = [info.base_name for info in found if info.type == fs.FileType.Directory]
+    return sorted(int(name.removeprefix(prefix)) for name in names
+                  if name.startswith(prefix) and name.removeprefix(prefix).isdigit())
+
+
+def _exists(system: fs.FileSystem, path: str) -> bool:
+    return system.get_file_info(path).type != fs.FileType.NotFound
+
+
+# ---- directories --------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def held(directory: str, cluster_id: str, period_ms: int) -> Iterator[None]:
+    """The directory, made or found to be this cluster's with this period, and nobody else's as long
+    as the block runs (where it is a local one).  Raises ``BadSnapshot``."""
+    system, path = tables.located(directory)
+    try:
+        system.create_dir(path)
+        with contextlib.ExitStack() as stack:
+            if isinstance(system, fs.LocalFileSystem):
+                _lock(stack, path, directory)
+            _claim(system, path, directory, cluster_id, period_ms)
+            yield
+    except OSError as error:
+        raise BadSnapshot(f"{directory} cannot be written: {error}.",
+                          "Name a directory that may be created.") from error
+
+
+def _lock(stack: contextlib.ExitStack, path: str, directory: str) -> None:
+    lock = stack.enter_context(open(f"{path}/lock", "a", encoding="ascii"))
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BadSnapshot(f"another pipeline runs on {directory}.",
+                          "One is enough; end it, or name another directory.") from error
+
+
+def _claim(system: fs.FileSystem, path: str, directory: str, cluster_id: str,
+           period_ms: int) -> None:
+    ours = {"format": PIPELINE_FORMAT, "cluster_id": cluster_id, "period_ms": period_ms}
+    if not _exists(system, f"{path}/{HEAD}"):
+        with system.open_output_stream(f"{path}/{HEAD}") as file:
+            file.write(json.dumps(ours).encode())
+        return
+    theirs = _head(system, path, directory)
+    for name, what in (("format", "format"), ("cluster_id", "cluster"),
+                       ("period_ms", "period in milliseconds")):
+        if theirs.get(name) != ours[name]:
+            raise BadSnapshot(f"{directory} is a pipeline's with another {what}: "
+                              f"{theirs.get(name)}, not {ours[name]}.",
+                              "Name a directory of its own for each.")
+
+
+def _head(system: fs.FileSystem, path: str, directory: str) -> dict:
+    try:
+        with system.open_input_stream(f"{path}/{HEAD}") as file:
+            found = json.loads(file.read())
+    except ValueError as error:
+        raise BadSnapshot(f"{directory}/{HEAD} cannot be read: {error}.",
+                          "Remove the directory; the pipeline makes it anew.") from error
+    return found if isinstance(found, dict) else {}
+
+
+def snapshot_in(directory: str, complete: bool = True) -> str:
+    """The snapshot that is meant: the directory itself, or of a pipeline's the latest period,
+    with ``complete`` the latest in whose last window every node that is not dead told its loads.
+    Raises ``BadSnapshot``."""
+    system, path = tables.located(directory)
+    if not _exists(system, f"{path}/{HEAD}"):
+        return directory
+    found = [f"{directory.rstrip('/')}/{PERIODS}/{end}" for end in _whole(system, path)]
+    if not found:
+        raise BadSnapshot(f"the pipeline in {directory} has no complete period yet.",
+                          "One is written when it is over: multiraft metrics pipeline --once")
+    for period in reversed(found) if complete else ():
+        if all(row["measured_ms"] or row["state"] == cluster.DEAD
+               for row in tables.read(period).nodes):
+            return period
+    return found[-1]  # the gates say what it lacks
