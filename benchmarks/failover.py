@@ -4,14 +4,16 @@ Contract.  Three nodes, every group of the pool in use, leaders a third each.  O
 stopped (SIGSTOP), or cut off (its packets dropped), and for each group that it led the time is
 taken until it acknowledges an append again.  Then the node comes back and gets its third of the
 leaders back, and the next one is hit.  Cutting off needs root: every node is then in a network
-namespace of its own, joined by a bridge, and the bridge's end of a link is what goes down.  A
-firewall that drops what is forwarded (dockerd sets one up) has to let the bridge through.
+namespace of its own, joined by a bridge, and the bridge's end of a link is what goes down.  Where
+there is iptables a rule lets the bridge through meanwhile: once a Docker engine ran, everything
+that is forwarded is dropped.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -176,6 +178,13 @@ def _namespace_command(config: Path, *what: str) -> list[str]:
     return ["ip", "netns", "exec", _namespace(node), *dev_process.node_command(config, *what)]
 
 
+def _forward(what: str) -> None:
+    """Insert or delete the rule that lets through what goes from one end of the bridge to
+    another."""
+    subprocess.run(["iptables", what, "FORWARD", "--in-interface", BRIDGE, "--out-interface",
+                    BRIDGE, "--jump", "ACCEPT"], check=True, capture_output=True)
+
+
 def _create_in_namespaces(dev: DevCluster, groups: int) -> None:
     """As ``DevCluster.create``, with addresses that only the namespaces will have."""
     record = dev_state.plan(3, groups, 3, free_base_port(3))
@@ -202,6 +211,9 @@ def _network(dev: DevCluster) -> Iterator[None]:
         stack.callback(_ip, "link", "del", BRIDGE)
         _ip("addr", "add", f"{SUBNET}.254/24", "dev", BRIDGE)
         _ip("link", "set", BRIDGE, "up")
+        if shutil.which("iptables"):
+            _forward("--insert")
+            stack.callback(_forward, "--delete")
         for node in record.nodes:
             name, inner = _namespace(node.id), "eth0"
             _ip("netns", "add", name)
