@@ -80,8 +80,9 @@ def leader_of(role: Role) -> int:
 class RoleTrace(Checker):
     """A19: two nodes lead one group in one term; a node believes in another leader of a term than
     the one that leads it, or than another node believes in; a node's term of a group goes back in
-    its own log, over restarts too, unless its replica was removed or its directory wiped between.
-    O(changes)."""
+    its own log, unless its replica was removed or its directory wiped between.  Over a restart that
+    is asked of terms only in which it led: that it heard of one is in its log before it is on its
+    disk, and a disk that fails then, or a crash, takes the term with it.  O(changes)."""
 
     id, name = "A19", "raft-invariants"
 
@@ -96,9 +97,15 @@ class RoleTrace(Checker):
     def on_end(self, time_us: int) -> None:
         leaders: dict[tuple[int, int], int] = {}
         terms: dict[tuple[int, int], int] = {}
+        led: dict[tuple[int, int], int] = {}  # the newest term, which is durable
         for role in self._trace.roles:
             if role.role == FRESH:
                 terms = {place: term for place, term in terms.items() if not _is_of(place, role)}
+                led = {place: term for place, term in led.items() if not _is_of(place, role)}
+                continue
+            if role.role == RESTARTED:
+                terms = {place: led.get(place, 0) if _is_of(place, role) else term
+                         for place, term in terms.items()}
                 continue
             leader = leader_of(role)
             if leader:
@@ -112,6 +119,8 @@ class RoleTrace(Checker):
                 self.found(f"node {role.node} goes from term {terms[place]} of group {role.group} "
                            f"back to {role.term}", time_us=role.time_us)
             terms[place] = role.term
+            if role.role == LEADER:
+                led[place] = role.term
 
     def figures(self) -> dict[str, int]:
         return {"role_changes": len(self._trace.roles)} if self._trace.roles else {}
@@ -119,6 +128,8 @@ class RoleTrace(Checker):
 
 #: What begins a replica's life anew in a trace; group -1 = all of the node's.
 FRESH = "fresh"
+#: A node begins to run again, with what is on its disk.
+RESTARTED = "restarted"
 
 
 def _is_of(place: tuple[int, int], role: Role) -> bool:
@@ -134,7 +145,7 @@ def read_trace(folder: Path, began: str = "") -> Trace | None:
         with path.open(encoding="utf-8", errors="replace") as file:
             roles.extend(_roles(file, began_us))
     roles.extend(_observed(folder / LEADERSHIP))
-    return Trace(roles) if any(role.role != FRESH for role in roles) else None
+    return Trace(roles) if any(role.role not in (FRESH, RESTARTED) for role in roles) else None
 
 
 def _observed(path: Path) -> Iterator[Role]:
@@ -165,8 +176,9 @@ def _role(said: dict, began_us: int | None) -> Iterator[Role]:
         yield Role(at_us, said["node"], said["group"], said["term"], said["role"], said["leader"])
     elif said["event"] == "replica removed":
         yield Role(at_us, said["node"], said["group"], 0, FRESH, 0)
-    elif said["event"] == "ready" and said.get("boot_epoch") == 1:
-        yield Role(at_us, said["node"], -1, 0, FRESH, 0)  # a new data directory
+    elif said["event"] == "ready":  # a new data directory, or one that was there
+        life = FRESH if said.get("boot_epoch") == 1 else RESTARTED
+        yield Role(at_us, said["node"], -1, 0, life, 0)
 
 
 def _microseconds(at: str) -> int:

@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from chaos.checkers.leaders import FRESH, NOBODY_KNOWS, OBSERVER, Role, Trace, read_trace
+from chaos.checkers.leaders import (
+    FRESH,
+    NOBODY_KNOWS,
+    OBSERVER,
+    RESTARTED,
+    Role,
+    Trace,
+    read_trace,
+)
 from tests.chaos.timeline import Timeline
 
 
@@ -45,6 +53,18 @@ def test_a_term_that_goes_back_is_found():
 def test_a_replica_s_new_life_may_begin_lower(group):
     assert found(role(1, 4, "follower", 0), Role(0, 1, group, 0, FRESH, 0),
                  role(1, 3, "follower", 0)) == set()
+
+
+def test_a_term_that_was_only_heard_of_may_be_lost_with_the_disk_that_fails_then():
+    restarted = Role(0, 1, -1, 0, RESTARTED, 0)
+    assert found(role(1, 4, "follower", 0), restarted, role(1, 3, "follower", 0)) == set()
+    assert found(role(1, 4), role(1, 5, "follower", 0), restarted,
+                 role(1, 4, "follower", 0)) == set()
+    assert found(role(1, 4), restarted, role(1, 3, "follower", 0)) == {"A19"}, "it had led"
+    assert found(role(1, 4, "follower", 0), Role(0, 2, -1, 0, RESTARTED, 0),
+                 role(1, 3, "follower", 0)) == {"A19"}, "another node"
+    assert found(role(1, 4, "follower", 0), restarted, role(1, 4, "follower", 0),
+                 role(1, 3, "follower", 0)) == {"A19"}, "in one life"
 
 
 def test_the_new_life_of_another_replica_excuses_nothing():
