@@ -196,16 +196,16 @@ def held(directory: str, cluster_id: str, period_ms: int) -> Iterator[None]:
     """The directory, made or found to be this cluster's with this period, and nobody else's as long
     as the block runs (where it is a local one).  Raises ``BadSnapshot``."""
     system, path = tables.located(directory)
-    try:
-        system.create_dir(path)
-        with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        try:
+            system.create_dir(path)
             if isinstance(system, fs.LocalFileSystem):
                 _lock(stack, path, directory)
             _claim(system, path, directory, cluster_id, period_ms)
-            yield
-    except OSError as error:
-        raise BadSnapshot(f"{directory} cannot be written: {error}.",
-                          "Name a directory that may be created.") from error
+        except OSError as error:
+            raise BadSnapshot(f"{directory} cannot be written: {error}.",
+                              "Name a directory that may be created.") from error
+        yield  # outside: what goes wrong in the block is not about the directory
 
 
 def _lock(stack: contextlib.ExitStack, path: str, directory: str) -> None:

@@ -85,7 +85,6 @@ class Run:
             self._topics = set(reply.topics)
         self._names.add(topic)
 
-
     def _check_same(self, reply: OpenRunReply) -> None:
         """Raises ``StaleRun`` when the batch was decided meanwhile."""
         if reply.run != self.number or reply.state == COMMITTED:

@@ -158,6 +158,8 @@ def test_without_a_whole_window_it_is_said_who_lacks(rows, said):
 
 def test_the_latest_period_in_which_every_node_told_is_taken(tmp_path):
     directory = str(tmp_path / "kept")
+    with pytest.raises(ConnectionRefusedError), pipeline.held(directory, CLUSTER, 600_000):
+        raise ConnectionRefusedError("by the cluster: the directory is well")
     with pipeline.held(directory, CLUSTER, 600_000):
         with pytest.raises(BadSnapshot, match="another pipeline runs"), \
                 pipeline.held(directory, CLUSTER, 600_000):
