@@ -91,6 +91,25 @@ def relieving(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
                        if item not in chosen)]
 
 
+def by_urgency(items: Iterable[Item], above: int) -> list[tuple[int, Item]]:
+    """Each item that leaves a bin, the largest first, with how far the bin is above a level until
+    it has left, or 0: when not all may leave, those that are first over all bins pull the highest
+    bins down with the fewest items.  ``above`` is what the bin is above it with all of them.
+    O(items log items)."""
+    found = []
+    for item in sorted(items, key=by_load):
+        found.append((max(0, above), item))
+        above -= item.load
+    return found
+
+
+def urgent_first(found: tuple[int, Item]) -> tuple[int, int, int]:
+    """The order of what ``by_urgency`` gives, of all bins together: down to the level whoever is
+    highest goes on, then the largest items, ties by id."""
+    urgency, item = found
+    return (-urgency, *by_load(item))
+
+
 class _Bin:
     """Items in the order of ``by_load``, by their places; of those that may be shed at all,
     ``first`` to ``end``.  Only what is asked for is looked at: a bin may be millions of rows."""
