@@ -133,14 +133,16 @@ class _Bin:
             place += 1
         return chosen, excess
 
-    def smallest_of_at_least(self, load: int, taken: Collection[int]) -> int | None:
-        """The place of the smallest item of at least ``load`` that is not taken; of equal ones that
-        of the smallest id."""
+    def smallest_of_at_least(self, load: int, taken: Collection[int],
+                             after: int = -1) -> int | None:
+        """The place of the smallest item of at least ``load`` that is not taken and comes ``after``
+        a place; of equal ones that of the smallest id."""
         items = self.items
-        place = bisect_left(items, -load + 1, self.first, self.end, key=_descending) - 1
-        while place in taken:
+        first = max(self.first, after + 1)
+        place = bisect_left(items, -load + 1, first, self.end, key=_descending) - 1
+        while place >= first and place in taken:
             place -= 1
-        if place < self.first:
+        if place < first:
             return None
         place = bisect_left(items, -items[place].load, self.first, place, key=_descending)
         while place in taken:
@@ -177,7 +179,7 @@ class _Bin:
             best: tuple[tuple[int, int], int, int] | None = None
             for place in taken if surplus else ():
                 item = self.items[place]
-                other = self.smallest_of_at_least(max(1, item.load - surplus), taken)
+                other = self.smallest_of_at_least(max(1, item.load - surplus), taken, place)
                 if other is None or self.items[other].load >= item.load:
                     continue
                 gain = (item.load - self.items[other].load, -item.id)

@@ -12,7 +12,7 @@ then leaders, which depend on both.  None of the later ones changes what an earl
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
 from itertools import chain
 from operator import itemgetter
@@ -153,6 +153,12 @@ class _Pool:
         """A group's load in millionths of the mean."""
         return self.shares.ppm(self.state.ingress[group], 1)
 
+    @property
+    def is_full(self) -> bool:
+        """Is it known that the plan is cut, and no switch is left?  Then nothing that takes one
+        need be looked for."""
+        return self.cut and self.switched >= self.policy.switches_max
+
     def may_switch(self, count: int) -> bool:
         """Do the plan and the table of exceptions have room for so many more?"""
         fits = (self.switched + count <= self.policy.switches_max
@@ -179,7 +185,8 @@ class _Pool:
             self.exceptions += not row.links
         before = self.ppm(from_group)
         self.state.switch(item.id, row.ingress, row.read, to_group)
-        self.items[from_group].remove(item)
+        items = self.items[from_group]
+        del items[bisect_left(items, by_load(item), key=by_load)]
         insort(self.items[to_group], item, key=by_load)
         self.why.setdefault(item.id, Why(OVERLOAD, GROUP_INGRESS, from_group, before,
                                          self.ppm(from_group)))
@@ -314,6 +321,8 @@ def _make_room(pool: _Pool) -> bool:
 def _displace(pool: _Pool, item: Item, target: int, awaiting: Collection[int] = ()) -> bool:
     """Put a partition into a group, if what is too much there then fits elsewhere, but not into
     groups that are ``awaiting`` others.  A giant stands alone."""
+    if pool.is_full:
+        return False
     rooms = pool.rooms()
     if target not in rooms:
         return False
@@ -361,6 +370,8 @@ def _descend(pool: _Pool) -> bool:
 def _exchange(pool: _Pool) -> bool:
     """A partition of an overloaded group against a smaller one of a group with room, where that
     makes things better: few large partitions leave no other way.  Did anything move?"""
+    if pool.is_full:
+        return False
     rooms = pool.rooms()
     roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))[:EXCHANGE_GROUPS]
     for group in pool.overloaded():

@@ -33,6 +33,8 @@ PACKAGES = ("pyspark", "pyarrow", "pandas")
 DRIVER_MEMORY = "2g"
 #: Of one machine: 200, as Spark has it, are mostly empty there.
 LOCAL_SHUFFLES = 8
+#: A plan takes seconds: translating code twice costs more of them than the better code gives back.
+LOCAL_JAVA = "-XX:TieredStopAtLevel=1"
 #: Our packages that workers import.
 SHIPPED = ("placement", "spark")
 
@@ -118,7 +120,8 @@ def _start(master: str) -> SparkSession:
                .config("spark.sql.session.timeZone", "UTC"))
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = (builder.config("spark.driver.host", "127.0.0.1")
+        builder = (builder.config("spark.driver.extraJavaOptions", LOCAL_JAVA)
+                   .config("spark.driver.host", "127.0.0.1")
                    .config("spark.driver.bindAddress", "127.0.0.1")
                    .config("spark.sql.shuffle.partitions", LOCAL_SHUFFLES))
     with _logged(), warnings.catch_warnings():

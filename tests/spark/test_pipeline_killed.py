@@ -130,11 +130,12 @@ def killed_everywhere(do, check):
     for effects in range(EFFECTS_MAX):
         child = os.fork()
         if not child:
+            status = 1
             try:
                 do(fs.PyFileSystem(_Killing(effects)))
-            except BaseException:
-                os._exit(1)
-            os._exit(0)
+                status = 0
+            finally:
+                os._exit(status)  # what pytest would do at its end is not the child's
         status = os.waitpid(child, 0)[1]
         check()
         if not os.WIFSIGNALED(status):
