@@ -27,7 +27,8 @@ def question_before(log: GroupLog, hole: int, settled: bool, applied: int,
     """Question what may have been dropped in the hole that begins at that place of the lane.
 
     ``settled``: the group was lifted since, so what was wrong then has a copy or was dropped, and
-    what was appended later says nothing of the hole; ``applied``: what is applied up to there was
+    what was appended later says nothing of the hole.  Not when damage behind it is not settled: the
+    copy may have stood there.  ``applied``: what is applied up to there was
     committed, though perhaps not what stands there; ``copies``: by index, those that are not in use
     yet; ``first_places``: of entries that are read from a copy, where they stood.
 
@@ -70,6 +71,7 @@ def _is_followed(log: GroupLog, at: int) -> bool:
 def _last_before(log: GroupLog, hole: int, first_places: Mapping[int, int]) -> int:
     """The last entry of the log that first stood before the hole; 0 = none."""
     for index in range(log.index.last_index, log.index.first_index - 1, -1):
-        if 0 < first_places.get(index, log.index.position(index)) < hole:
+        # Where it stood first is unknown when it was lost: then it was in the log at its copy.
+        if 0 < (first_places.get(index) or log.index.position(index)) < hole:
             return index
     return 0

@@ -368,8 +368,9 @@ class _Recovery:
             early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
             if early and log.index.last_index < early[-1][0].index and not log.broken:
                 log.lose(early[-1][0].index + 1)  # its end was damaged: the copies say where it is
-            for begin, places in holes:  # each perhaps a drop
-                question_before(log, begin, log.has_settled(places), applied,
+            doubted = max((at for at, places in holes if not log.has_settled(places)), default=-1)
+            for begin, _ in holes:  # each perhaps a drop
+                question_before(log, begin, begin > doubted, applied,
                                 {copy.index: copy for copy, _ in early},
                                 self._first_places.get(log.group, {}))
             for copy, entry in early:

@@ -107,6 +107,8 @@ class Repairer:
             for group in self._store.repair.doubt_all(error.begin, error.end, error.why):
                 self._core.quarantine(group, error.why)
                 self.groups.add(group)
+            for group in self._store.repair.settled_unwritten():
+                self._submit(self._store.repair.stage_lift(group, _nothing))
             return
         if error.index < self._core.status(error.group).first_index:
             # Compacted: neither the group nor a peer reads it again.

@@ -337,10 +337,8 @@ class _Scanner:
                                              max_timestamp_ms=entry.batch.max_timestamp_ms)
                     run.copies[-1] = copy
                     run.copied[copy.index] = entry
-                else:
-                    run.missing[found.index] = position
-                    self._breaks.append(Break(position, "payload", found.group, found.index,
-                                              position + size))
+                else:  # the log may not tell that it ever had such an entry
+                    self._breaks.append(Break(position, "payload", -1, 0, position + size))
                 return
             run.add(entry, position, size, applied)
             if not found.payload_intact:
