@@ -291,7 +291,11 @@ class Repair:
         term, vote = log.hard_state
         # A start sees the holes above its checkpoint, the scrub all of them.
         found = len(self._store.recovered.holes)
-        holes = tuple(merged([*log.settled, *self._store.recovered.holes])[-HOLES_MAX:])
+        holes = merged([*log.settled, *self._store.recovered.holes])
+        # What copies explain, too, as far as there is room: the REPAIR records may be lost later.
+        explained = merged([*holes, *((at, at + size) for at, size in
+                                      self._store.recovered.copied.items() if size)])
+        holes = tuple(explained if len(explained) <= HOLES_MAX else holes[-HOLES_MAX:])
         placed = self._store._lane.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
