@@ -485,6 +485,8 @@ class _Recovery:
             in_log = log.index.first_index <= index <= log.index.last_index
             if in_log and log.index.position(index) in (position, NOWHERE):
                 log.missing[index] = position
+                if record.doubtful:
+                    log.question(index)
 
     def _extend(self, segment: Segment, log: GroupLog, run: GroupRun,
                 tail_entries: list[Entry]) -> None:

@@ -122,8 +122,8 @@ class Repair:
         """Those of the (index, term) that this log does not hold, though it has not been
         compacted so far."""
         index = self._store._log(group).index
-        return [(at, term) for at, term in wanted if term != ANY_COMMITTED
-                and at >= index.first_index and not index.holds(at, term)]
+        return [(at, term) for at, term in wanted if at > index.last_index
+                or term != ANY_COMMITTED and at >= index.first_index and not index.holds(at, term)]
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those of the (index, term) in whose place a state stands here."""
@@ -133,7 +133,8 @@ class Repair:
     def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
         """(index, term) of missing entries, lowest first."""
         log = self._store._log(group)
-        return tuple([(index, ANY_COMMITTED if index in log.unsure else log.index.term(index))
+        unknown = log.unsure | log.questioned
+        return tuple([(index, ANY_COMMITTED if index in unknown else log.index.term(index))
                       for index in sorted(log.missing)[:count_max]])
 
     def copies_plan(self, group: int, wanted: Sequence[tuple[int, int]],
@@ -232,8 +233,7 @@ class Repair:
         log = self._store._log(group)
         forgotten = [index for index in log.missing if index < first_index]
         for index in forgotten:
-            del log.missing[index]
-            log.unsure.discard(index)
+            log.found(index)
         return forgotten
 
     def tail_plan(self, group: int, last_index: int) -> ReadPlan | None:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptPlace, CorruptRange
 from multiraft.storage.plans import ReadPlan, StagedWrite
+from multiraft.storage.repair import ANY_COMMITTED
 from multiraft.storage.store import Store
 from multiraft.types import Entry
 
@@ -170,6 +171,11 @@ class Repairer:
             return
         given = [entry for entry in answer.entries
                  if (entry.group, entry.incarnation) == (group, log.incarnation)]
+        wrong = [entry.index for entry in given if entry.index in log.questioned
+                 and not log.index.holds(entry.index, entry.term)]
+        if wrong:  # something else is committed there; asked for again, it will fit
+            self._give_up(group, wrong, ())
+            return
         if self._forget_contradicted(group, given):
             return
         staged = self._store.repair.stage_copies(group, given, lambda: self._wrote(group))
@@ -178,8 +184,9 @@ class Repairer:
             self._submit(staged)
             return
         if answer.leads:
-            absent = [index for index, term in answer.absent
-                      if index in log.missing and log.index.holds(index, term)]
+            absent = [index for index, term in answer.absent if index in log.missing
+                      and (log.index.holds(index, term)
+                           or term == ANY_COMMITTED and index in log.questioned)]
             compacted = [index for index, _ in answer.compacted if index in log.missing]
             self._give_up(group, absent, compacted)
 

@@ -202,10 +202,17 @@ class Life:
                 self.disk.filesystem.overwrite(path, at, bytes(size))
         self.note()
         self.hurt = True
+        self.find(scrubbed)
+
+    def find(self, scrubbed: bool) -> None:
+        """The scrub finds what is damaged, or a start that has no index file to believe."""
         if scrubbed:
             self.scrub()
-        else:
-            self.restart()
+            return
+        for path in self.disk.files():
+            if path.endswith(".index"):
+                self.disk.filesystem.remove(path)
+        self.restart()
 
     def flip(self, back: int, scrubbed: bool) -> None:
         """One bit of a batch."""
@@ -220,10 +227,7 @@ class Life:
         self.disk.filesystem.overwrite(path, at + size - 16, bytes([data[size - 16] ^ 4]))
         self.note()
         self.hurt = True
-        if scrubbed:
-            self.scrub()
-        else:
-            self.restart()
+        self.find(scrubbed)
 
     def scrub(self) -> None:
         for log in self.store._logs.values():
