@@ -50,7 +50,7 @@ from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.lane import SEGMENT_SUFFIX, Lane, Segment, SegmentHeader, index_path
-from multiraft.storage.lost_drops import question_before
+from multiraft.storage.lost_drops import contradicts, question
 from multiraft.storage.recovered import Damage, Progress, Recovered
 from multiraft.storage.segment_index import (
     LATER_FORMAT,
@@ -368,16 +368,10 @@ class _Recovery:
             early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
             if early and log.index.last_index < early[-1][0].index and not log.broken:
                 log.lose(early[-1][0].index + 1)  # its end was damaged: the copies say where it is
-            doubted = max((at for at, places in holes if not log.has_settled(places)), default=-1)
-            for begin, _ in holes:  # each perhaps a drop
-                question_before(log, begin, begin > doubted, applied,
-                                {copy.index: copy for copy, _ in early},
-                                self._first_places.get(log.group, {}))
+            question(log, holes, applied, {copy.index: copy for copy, _ in early},
+                     self._first_places.get(log.group, {}), self._result.copied)
             for copy, entry in early:
-                if log.index.first_index <= copy.index <= log.index.last_index and (
-                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure
-                        and log.index.position(copy.index) < copy.position):
-                    # What stands there was dropped before the copy was taken: the drop is lost.
+                if contradicts(log, copy):  # dropped before that was taken, and the drop is lost
                     log.doubt(f"the copy of entry {copy.index} contradicts the log")
                 if copy.index in log.missing:
                     self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
@@ -396,7 +390,8 @@ class _Recovery:
     def _join_run(self, segment: Segment, run: GroupRun) -> None:
         log = self._result.logs.get(run.group)
         for copy in run.copies:  # of whatever life, the damaged place concerns nobody else
-            self._result.copied[copy.damaged] = copy.damaged_size
+            if copy.damaged:
+                self._result.copied[copy.damaged] = copy.damaged_size
         if log is not None and run.incarnation < log.incarnation:
             return
         if log is None or run.incarnation > log.incarnation:

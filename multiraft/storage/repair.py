@@ -133,9 +133,15 @@ class Repair:
     def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
         """(index, term) of missing entries, lowest first."""
         log = self._store._log(group)
-        unknown = log.unsure | log.questioned
-        return tuple([(index, ANY_COMMITTED if index in unknown else log.index.term(index))
+        return tuple([(index, _wanted_term(log, index))
                       for index in sorted(log.missing)[:count_max]])
+
+    def still_wanted(self, group: int,
+                     asked: Sequence[tuple[int, int]]) -> dict[int, int]:
+        """Those that are wanted just so at this moment.  O(asked)."""
+        log = self._store._log(group)
+        return {index: term for index, term in asked
+                if index in log.missing and term == _wanted_term(log, index)}
 
     def copies_plan(self, group: int, wanted: Sequence[tuple[int, int]],
                     bytes_max: int) -> list[ReadPlan]:
@@ -311,3 +317,10 @@ class Repair:
             if not log.missing and found == len(self._store.recovered.holes) and not log.lasting:
                 log.lift()
         then()
+
+
+def _wanted_term(log: GroupLog, index: int) -> int:
+    """Of a missing entry."""
+    if index in log.unsure or index in log.questioned:
+        return ANY_COMMITTED
+    return log.index.term(index)

@@ -22,7 +22,6 @@ from typing import NamedTuple
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptPlace, CorruptRange
 from multiraft.storage.plans import ReadPlan, StagedWrite
-from multiraft.storage.repair import ANY_COMMITTED
 from multiraft.storage.store import Store
 from multiraft.types import Entry
 
@@ -49,6 +48,7 @@ class Answer(NamedTuple):
     absent: tuple[tuple[int, int], ...]
     leads: bool  # it leads the group and has committed in its term: what it lacks is not committed
     compacted: tuple[tuple[int, int], ...] = ()  # what a state stands for there
+    wanted: tuple[tuple[int, int], ...] = ()  # of the request: it may be an old one
 
 
 class Ask(NamedTuple):
@@ -169,8 +169,9 @@ class Repairer:
         log = self._store.repair.quarantined(group)
         if log is None or answer.incarnation != log.incarnation or group in self._writing:
             return
-        given = [entry for entry in answer.entries
-                 if (entry.group, entry.incarnation) == (group, log.incarnation)]
+        wanted = self._store.repair.still_wanted(group, answer.wanted)
+        given = [entry for entry in answer.entries if entry.index in wanted
+                 and (entry.group, entry.incarnation) == (group, log.incarnation)]
         wrong = [entry.index for entry in given if entry.index in log.questioned
                  and not log.index.holds(entry.index, entry.term)]
         if wrong:  # something else is committed there; asked for again, it will fit
@@ -184,9 +185,8 @@ class Repairer:
             self._submit(staged)
             return
         if answer.leads:
-            absent = [index for index, term in answer.absent if index in log.missing
-                      and (log.index.holds(index, term)
-                           or term == ANY_COMMITTED and index in log.questioned)]
+            absent = [index for index, _ in answer.absent
+                      if index in wanted and index not in log.unsure]
             compacted = [index for index, _ in answer.compacted if index in log.missing]
             self._give_up(group, absent, compacted)
 
@@ -252,4 +252,5 @@ class Repairer:
         plans = self._store.repair.copies_plan(group, wanted, ANSWER_BYTES_MAX)
         repair = self._store.repair
         return plans, Answer(group, known, (), tuple(repair.absent(group, wanted)),
-                             self._core.is_settled(group), tuple(repair.compacted(group, wanted)))
+                             self._core.is_settled(group), tuple(repair.compacted(group, wanted)),
+                             request.wanted)

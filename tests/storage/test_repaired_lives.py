@@ -327,7 +327,10 @@ steps = st.lists(st.one_of(
     st.tuples(st.just("stale_follows"), group),
     st.tuples(st.just("damage"), st.lists(place, min_size=1, max_size=2), st.booleans()),
     st.tuples(st.just("flip"), st.integers(0, 20), st.booleans()),
-), min_size=2, max_size=14)
+    st.tuples(st.just("damage"), st.lists(place, min_size=1, max_size=2), st.booleans()),
+    st.tuples(st.just("lead"), st.just(1), st.integers(1, 3), st.integers(1, 2), st.just(True)),
+    st.tuples(st.just("append"), st.just(1), st.integers(1, 2), st.just(True)),
+), min_size=4, max_size=24)
 
 
 @given(steps)
