@@ -209,17 +209,20 @@ class _Recovery:
 
     def _judge(self, found: list[_Found], durable: int) -> int:
         """Record all damage below ``durable``; the lane position of a torn tail, -1 = none."""
-        previous = None
+        previous, reached = None, -1
         for each in found:
-            for missing in self._missing_before(each, previous):
+            for missing in self._missing_before(each, previous, reached):
                 self._note_break(each.segment.path, missing)
             for broken in each.scan.breaks:
                 if broken.position >= durable:
                     return broken.position
                 self._note_break(each.segment.path, broken)
             previous = each
+            if each.scan.index.first_durable >= 0:
+                reached = each.scan.index.end
         end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
         if end < durable:
+            end = reached if reached >= 0 else end
             path = previous.segment.path if previous is not None else self._lane.directory
             self._note_break(path, Break(end, f"missing: {durable} was durable", -1, 0, durable))
             return -1
@@ -234,9 +237,10 @@ class _Recovery:
                 break
         return -1
 
-    def _missing_before(self, each: _Found, previous: _Found | None) -> list[Break]:
+    def _missing_before(self, each: _Found, previous: _Found | None, reached: int) -> list[Break]:
         """The first entry of a segment carries the end of the segment before it, and reaches the
-        disk only after all of that: a difference is never a torn tail."""
+        disk only after all of that: a difference is never a torn tail.  Of one that lost all its
+        entries nobody knows what they said: ``reached`` is where the last entry before ends."""
         first_mark = each.scan.index.first_durable
         if first_mark < 0:
             return []
@@ -249,8 +253,8 @@ class _Recovery:
         end = previous.scan.index.end
         if first_mark == end:
             return []
-        return [Break(end, f"missing: the next segment continues from {first_mark}", -1, 0,
-                      first_mark)]
+        return [Break(reached if reached >= 0 else end,
+                      f"missing: the next segment continues from {first_mark}", -1, 0, first_mark)]
 
     def _note_break(self, path: str, broken: Break) -> None:
         kind = "missing" if broken.reason.startswith("missing") else "entry"

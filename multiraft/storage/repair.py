@@ -136,6 +136,12 @@ class Repair:
         return tuple([(index, _wanted_term(log, index))
                       for index in sorted(log.missing)[:count_max]])
 
+    def unreadable(self, group: int, first: int) -> list[int]:
+        """Missing entries from an index on, but for those that are only in question.  O(missing)."""
+        log = self._store._log(group)
+        return sorted(index for index in log.missing
+                      if index >= first and index not in log.questioned)
+
     def still_wanted(self, group: int,
                      asked: Sequence[tuple[int, int]]) -> dict[int, int]:
         """Those that are wanted just so at this moment.  O(asked)."""

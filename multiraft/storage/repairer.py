@@ -196,17 +196,24 @@ class Repairer:
         first_gone = self._store.repair.contradicted(group, given)
         if not first_gone or not self._core.may_forget(group, first_gone):
             return False
-        self._store.repair.expect_clearance(group)
-        self._core.forget(group, first_gone)
+        self._forget(group, first_gone)
         return True
+
+    def _forget(self, group: int, first_gone: int) -> None:
+        """Give up the log from there on.  What was damaged of it is told first: no replica has to
+        doubt itself for those places."""
+        repair = self._store.repair
+        for index in repair.unreadable(group, first_gone):
+            self._write_needless(group, index)
+        repair.expect_clearance(group)
+        self._core.forget(group, first_gone)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """What the leader does not hold, or not any more."""
         repair, core = self._store.repair, self._core
         gone = [*absent, *compacted]
         if gone and core.may_forget(group, min(gone)):
-            repair.expect_clearance(group)
-            core.forget(group, min(gone))
+            self._forget(group, min(gone))
             return
         applied = core.status(group).applied_index
         needless = max((index for index in compacted if index <= applied), default=0)
