@@ -218,13 +218,12 @@ class _Recovery:
                     return broken.position
                 self._note_break(each.segment.path, broken)
             previous = each
-            if each.scan.index.first_durable >= 0:
-                reached = each.scan.index.end
+            reached = each.scan.index.end if each.scan.index.first_durable >= 0 else reached
         end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
         if end < durable:
-            end = reached if reached >= 0 else end
             path = previous.segment.path if previous is not None else self._lane.directory
-            self._note_break(path, Break(end, f"missing: {durable} was durable", -1, 0, durable))
+            self._note_break(path, Break(reached if reached >= 0 else end,
+                                         f"missing: {durable} was durable", -1, 0, durable))
             return -1
         return self._stray_from(found)
 
@@ -238,9 +237,9 @@ class _Recovery:
         return -1
 
     def _missing_before(self, each: _Found, previous: _Found | None, reached: int) -> list[Break]:
-        """The first entry of a segment carries the end of the segment before it, and reaches the
-        disk only after all of that: a difference is never a torn tail.  Of one that lost all its
-        entries nobody knows what they said: ``reached`` is where the last entry before ends."""
+        """The first entry of a segment carries the end of the one before it, and reaches the disk
+        only after all of that: a difference is never a torn tail.  ``reached``: where the last
+        entry before ends; segments between that lost all theirs do not tell more."""
         first_mark = each.scan.index.first_durable
         if first_mark < 0:
             return []
@@ -251,10 +250,8 @@ class _Recovery:
             return [Break(lane_start, "missing: the first segment starts later", -1, 0,
                           each.segment.start)]
         end = previous.scan.index.end
-        if first_mark == end:
-            return []
-        return [Break(reached if reached >= 0 else end,
-                      f"missing: the next segment continues from {first_mark}", -1, 0, first_mark)]
+        begin, why = reached if reached >= 0 else end, "missing: the next segment continues from"
+        return [Break(begin, f"{why} {first_mark}", -1, 0, first_mark)] * (first_mark != end)
 
     def _note_break(self, path: str, broken: Break) -> None:
         kind = "missing" if broken.reason.startswith("missing") else "entry"

@@ -330,10 +330,46 @@ steps = st.lists(st.one_of(
     st.tuples(st.just("damage"), st.lists(place, min_size=1, max_size=2), st.booleans()),
     st.tuples(st.just("lead"), st.just(1), st.integers(1, 3), st.integers(1, 2), st.just(True)),
     st.tuples(st.just("append"), st.just(1), st.integers(1, 2), st.just(True)),
-), min_size=4, max_size=24)
+), min_size=2, max_size=16)
+
+#: Two leaders, the second of which drops the first one's last entry; then it appends another.
+DROPPED = [("append", 1, 3, True), ("lead", 1, 1, 1, True), ("append", 1, 1, True)]
+#: Four entries, the fourth write of which is lost and repaired; then another leader drops one.
+REPAIRED = [("append", 1, 2, True), ("append", 1, 2, True), ("damage", [(2, 0)], False),
+            ("append", 1, 2, True), ("lead", 1, 2, 1, True), ("append", 1, 1, True)]
+#: Two entries, each of its own write.
+TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
 
 
 @given(steps)
+# The copies of what was dropped and replaced in a settled hole are lost: a copy, or all of them.
+@example([*DROPPED, ("damage", [(4, 2)], True), ("append", 1, 1, True), ("damage", [(8, 0)], False)])
+@example([*DROPPED, ("damage", [(4, 2)], True), ("append", 1, 1, True), ("damage", [(9, 6)], True)])
+# Another member still has what was dropped: that is no proof.
+@example([("append", 1, 3, True), ("stale_follows", 1), *DROPPED[1:], ("damage", [(4, 2)], False)])
+# The only entry of a segment's part is dropped, what replaced it is lost, and the log goes on.
+@example([*REPAIRED, ("damage", [(3, 0)], False)])
+@example([*REPAIRED, ("damage", [(3, 0)], True)])
+# A copy is damaged itself, in a segment without other entries of its group, or behind the log.
+@example([("append", 1, 1, False), ("commit", 1), ("roll", False), *TWO[1:],
+          ("damage", [(1, 0)], True), ("flip", 0, False)])
+@example([*TWO, ("damage", [(1, 0)], True), ("flip", 0, False)])
+# The record before a copy is lost: what stands there is no later entry.
+@example([("append", 1, 1, False), ("append", 1, 2, True), ("flip", 0, False),
+          ("damage", [(3, 0)], True)])
+@example([*TWO, ("flip", 0, False), ("flip", 0, True), ("damage", [(3, 0)], True)])
+@example([("append", 1, 1, False), ("commit", 1), ("append", 1, 1, False),
+          ("damage", [(1, 0)], True), ("damage", [(5, 0)], True)])
+# A scrub's place at the beginning of a segment is a start's, too.
+@example([("append", 1, 1, True), ("roll", False), ("damage", [(0, 0)], True)])
+# A group that was created behind the damage, and of which nothing said so on disk.
+@example([("roll", False), ("restart",), ("damage", [(0, 0)], True)])
+# What was damaged is given up: its leader does not have it.
+@example([("append", 1, 1, True), ("lead", 1, 1, 1, False), ("damage", [(1, 0)], True)])
+# A segment lost all its entries; later the end of the one before it is lost.
+@example([("append", 1, 2, True), ("lead", 1, 2, 2, True), ("roll", False), ("append", 1, 2, True),
+          ("roll", False), ("append", 1, 2, True), ("damage", [(22, 3)], False),
+          ("damage", [(25, 3)], False)])
 def test_what_was_repaired_is_its_leaders_log_for_good(steps):
     life = Life()
     for what, *how in [*steps, ("restart",)]:
