@@ -130,9 +130,11 @@ class Client(AsyncPlans):
         """Create a topic.  ``replication_factor`` 0 = the pool's, the only one there is."""
         return await self._run(self._operations.create_topic(name, partitions, replication_factor))
 
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records."""
-        await self._run(self._operations.delete_topic(name))
+    async def delete_topic(self, name: str, incarnation: int = 0) -> None:
+        """Delete a topic with all its records: the one that has the name now, or the one of that
+        ``incarnation``, and never a later one of the same name, however late the request arrives.
+        Raises ``UnknownTopic`` when it is gone."""
+        await self._run(self._operations.delete_topic(name, incarnation))
 
     async def list_topics(self) -> list[TopicSummary]:
         """All topics, by name."""
