@@ -6,9 +6,10 @@ lost, before copies take the place of what is missing.  It reads nothing and wri
 Theory.  A log's entries are its own as long as no drop is recorded behind them, and a hole may have
 held that record.  Three things tell that an entry was not dropped there.  The next entry of the log
 is of the same term: its leader's log holds both (Log Matching, paper 5.3).  A copy of it was
-written behind the hole: it was missing then, so it was in the log.  Or a peer is found to have it:
-that is asked for like any missing entry.  A copy of another term tells that it was dropped; so does
-a leader that does not hold it (``repairer.py``), and then the entry before it is in question.  Once
+written behind the hole: it was missing then, so it was in the log.  Or it is what a peer says is
+committed there; that a member has it proves nothing, for that one may not have heard of the drop
+either.  A copy of another term tells that it was dropped; so does another committed entry, and a
+leader whose log ends before it (``repairer.py``); then the entry before it is in question.  Once
 the group is lifted, all that is answered: the next start has to find it answered, though the log
 may have gone on in another term by then.
 """

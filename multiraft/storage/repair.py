@@ -137,7 +137,7 @@ class Repair:
                       for index in sorted(log.missing)[:count_max]])
 
     def unreadable(self, group: int, first: int) -> list[int]:
-        """Missing entries from an index on, but for those that are only in question.  O(missing)."""
+        """Missing entries from an index on, not those that are only in question.  O(missing)."""
         log = self._store._log(group)
         return sorted(index for index in log.missing
                       if index >= first and index not in log.questioned)

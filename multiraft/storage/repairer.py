@@ -6,12 +6,13 @@ Doing nothing, twice or too late is safe.  ``submit`` takes a staged write to th
 
 Theory.  Missing entries are asked for by (index, term) from any member that has them, not only from
 the leader: with the damage of every replica in another place (helix) there may be none.  An entry
-that a leader does not have was never committed, and is given up, or it was dropped in a hole of the
-lane (``lost_drops.py``).  One that the leader has compacted is forgotten where it is applied, else
-given up with all that comes after it: the leader's snapshot brings it.  Then the tail is moved over
-what was repaired.  A replica that may have lost more than it can name then follows its leader until
-it is cleared (``multiraft.doubt``).  Last, the store writes that the damage is settled, and
-consensus takes the replica back (docs/decisions/0009).
+that a leader does not have was never committed, and is given up.  One that may have been dropped in
+a hole of the lane (``lost_drops.py``) is not asked for itself, but what is committed there is.  One
+that the leader has compacted is forgotten where it is applied, else given up with all that comes
+after it: the leader's snapshot brings it.  Then the tail is moved over what was repaired.  A
+replica that may have lost more than it can name then follows its leader until it is cleared
+(``multiraft.doubt``).  Last, the store writes that the damage is settled, and consensus takes the
+replica back (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -164,7 +165,9 @@ class Repairer:
         return Ask(others[turn % len(others)], Request(group, log.incarnation, wanted))
 
     def answered(self, answer: Answer) -> None:
-        """A peer answered; its entries are intact as far as their checksums say."""
+        """A peer answered; its entries are intact as far as their checksums say.  What is not
+        wanted just so any more is left out: an answer that comes late was not asked whether the
+        entry is committed, and now that may be the question."""
         group = answer.group
         log = self._store.repair.quarantined(group)
         if log is None or answer.incarnation != log.incarnation or group in self._writing:

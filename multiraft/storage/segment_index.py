@@ -7,7 +7,9 @@ very segment (start, seed), and scans the segment otherwise.
 
 Theory.  A segment's entries of one group end as *one* contiguous run: a suffix drop inside the
 segment cuts the run, or, when it reaches below it, empties it and is remembered as ``cut_from`` for
-the segments before.  So joining segments is, per group: cut at ``cut_from``, then extend.
+the segments before.  So joining segments is, per group: cut at ``cut_from``, then extend.  What
+stands right behind an unreadable place, where the log does not go on, is kept as a copy: its REPAIR
+record may have been in there, and as an entry it would say that all behind it was dropped.
 """
 
 from __future__ import annotations

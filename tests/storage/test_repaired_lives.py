@@ -343,7 +343,8 @@ TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
 
 @given(steps)
 # The copies of what was dropped and replaced in a settled hole are lost: a copy, or all of them.
-@example([*DROPPED, ("damage", [(4, 2)], True), ("append", 1, 1, True), ("damage", [(8, 0)], False)])
+@example([*DROPPED, ("damage", [(4, 2)], True), ("append", 1, 1, True),
+          ("damage", [(8, 0)], False)])
 @example([*DROPPED, ("damage", [(4, 2)], True), ("append", 1, 1, True), ("damage", [(9, 6)], True)])
 # Another member still has what was dropped: that is no proof.
 @example([("append", 1, 3, True), ("stale_follows", 1), *DROPPED[1:], ("damage", [(4, 2)], False)])
