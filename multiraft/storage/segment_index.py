@@ -325,28 +325,18 @@ class _Scanner:
             return
         if kind <= LAST_INDEXED_KIND:
             run.removed = False
-            size = (found.length + _ALIGN) & ~_ALIGN
-            position = self._start + found.at
             repair, self._repair = self._repair, None
             if repair is not None and _is_copy(repair, found):
                 damaged = REPAIR_STRUCT.unpack_from(self._data, repair.at + _HEADER_BYTES)
                 if found.payload_intact:
                     run.copies.pop()
-                    self._take_copy(run, found, *damaged)
-                else:  # the log may not tell that it ever had such an entry
-                    self._breaks.append(Break(position, "payload", -1, 0, position + size))
+                self._take_copy(run, found, *damaged)
                 return
-            if (found.at == self._behind_at and found.payload_intact
+            if (found.at == self._behind_at
                     and (run.index is None or found.index <= run.last_index)):
                 self._unmarked[found.group] = found
                 return
-            applied = self._applied_of(found)
-            run.add(self._entry(found, found.index > applied), position, size, applied)
-            if not found.payload_intact:
-                self._breaks.append(Break(position, "payload", found.group, found.index,
-                                          position + size))
-                if run.last_index == found.index:
-                    run.missing[found.index] = position
+            self._append(run, found)
         elif kind == EntryKind.SUFFIX_DROP:
             run.drop(found.index)
         elif kind == EntryKind.REPAIR:
@@ -364,10 +354,24 @@ class _Scanner:
             return _NEVER
         return self._applied.get((found.group, found.incarnation), 0)
 
+    def _append(self, run: GroupRun, found: core.ScannedEntry) -> None:
+        """The run's next entry."""
+        position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
+        applied = self._applied_of(found)
+        run.add(self._entry(found, found.index > applied), position, size, applied)
+        if not found.payload_intact:
+            self._breaks.append(Break(position, "payload", found.group, found.index,
+                                      position + size))
+            if run.last_index == found.index:
+                run.missing[found.index] = position
+
     def _take_copy(self, run: GroupRun, found: core.ScannedEntry, damaged: int,
                    damaged_size: int) -> None:
-        size = (found.length + _ALIGN) & ~_ALIGN
-        copy = Copy(found.index, found.term, self._start + found.at, size, damaged, damaged_size)
+        position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
+        if not found.payload_intact:  # the log may not tell that it ever had such an entry
+            self._breaks.append(Break(position, "payload", -1, 0, position + size))
+            return
+        copy = Copy(found.index, found.term, position, size, damaged, damaged_size)
         entry = self._entry(found, found.index > self._applied_of(found))
         if entry.batch is not None:
             copy = copy._replace(partition=entry.partition, base_offset=entry.base_offset,
@@ -384,9 +388,7 @@ class _Scanner:
         if (then is None or then.kind > LAST_INDEXED_KIND or self._repair is not None
                 or then.index != unmarked.index + 1):
             return self._take_copy(run, unmarked, NOWHERE, 0)
-        applied = self._applied_of(unmarked)
-        run.add(self._entry(unmarked, unmarked.index > applied), self._start + unmarked.at,
-                (unmarked.length + _ALIGN) & ~_ALIGN, applied)
+        self._append(run, unmarked)
 
     def _take_mark(self, run: GroupRun, found: core.ScannedEntry) -> None:
         """The end of the replica's life, or a new life of its group."""

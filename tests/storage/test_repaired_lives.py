@@ -361,6 +361,9 @@ TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
 @example([*TWO, ("flip", 0, False), ("flip", 0, True), ("damage", [(3, 0)], True)])
 @example([("append", 1, 1, False), ("commit", 1), ("append", 1, 1, False),
           ("damage", [(1, 0)], True), ("damage", [(5, 0)], True)])
+@example([("lead", 1, 1, 2, True), ("append", 2, 1, False), ("append", 1, 2, True),
+          ("damage", [(10, 0)], False), ("damage", [(7, 0)], False), ("append", 2, 1, True),
+          ("flip", 1, True)])  # and then it is damaged itself
 # A scrub's place at the beginning of a segment is a start's, too.
 @example([("append", 1, 1, True), ("roll", False), ("damage", [(0, 0)], True)])
 # A group that was created behind the damage, and of which nothing said so on disk.
