@@ -218,7 +218,8 @@ class _Recovery:
                     return broken.position
                 self._note_break(each.segment.path, broken)
             previous = each
-            reached = each.scan.index.end if each.scan.index.first_durable >= 0 else reached
+            if reached < 0 or each.scan.index.first_durable >= 0:
+                reached = each.scan.index.end
         end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
         if end < durable:
             path = previous.segment.path if previous is not None else self._lane.directory

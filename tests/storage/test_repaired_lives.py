@@ -374,6 +374,8 @@ TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
 @example([("append", 1, 2, True), ("lead", 1, 2, 2, True), ("roll", False), ("append", 1, 2, True),
           ("roll", False), ("append", 1, 2, True), ("damage", [(22, 3)], False),
           ("damage", [(25, 3)], False)])
+@example([("lead", 2, 0, 1, True), ("roll", False), ("lead", 1, 3, 2, True), ("roll", True),
+          ("damage", [(18, 4)], False), ("append", 1, 3, True), ("damage", [(23, 2)], False)])
 def test_what_was_repaired_is_its_leaders_log_for_good(steps):
     life = Life()
     for what, *how in [*steps, ("restart",)]:
