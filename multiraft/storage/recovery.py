@@ -250,9 +250,8 @@ class _Recovery:
                 return []
             return [Break(lane_start, "missing: the first segment starts later", -1, 0,
                           each.segment.start)]
-        end = previous.scan.index.end
-        begin, why = reached if reached >= 0 else end, "missing: the next segment continues from"
-        return [Break(begin, f"{why} {first_mark}", -1, 0, first_mark)] * (first_mark != end)
+        why = f"missing: the next segment continues from {first_mark}"
+        return [Break(reached, why, -1, 0, first_mark)] * (first_mark != previous.scan.index.end)
 
     def _note_break(self, path: str, broken: Break) -> None:
         kind = "missing" if broken.reason.startswith("missing") else "entry"
@@ -375,7 +374,8 @@ class _Recovery:
             for copy, entry in early:
                 if contradicts(log, copy):  # dropped before that was taken, and the drop is lost
                     log.doubt(f"the copy of entry {copy.index} contradicts the log")
-                if copy.index in log.missing:
+                    log.question(copy.index)
+                elif copy.index in log.missing:
                     self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
             self._give_up(log, applied)
         for record in self._checkpoint.records.values():
