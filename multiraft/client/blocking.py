@@ -283,9 +283,7 @@ class Client(BlockingPlans):
         return self._run(self._operations.create_topic(name, partitions, replication_factor))
 
     def delete_topic(self, name: str, incarnation: int = 0) -> None:
-        """Delete a topic with all its records: the one that has the name now, or the one of that
-        ``incarnation``, and never a later one of the same name, however late the request arrives.
-        Raises ``UnknownTopic`` when it is gone."""
+        """Delete a topic with its records: of that incarnation, or the one of that name now."""
         self._run(self._operations.delete_topic(name, incarnation))
 
     def list_topics(self) -> list[TopicSummary]:
