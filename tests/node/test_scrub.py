@@ -13,6 +13,7 @@ from multiraft.wire.errors import Code
 from multiraft.wire.messages import NodeStatus
 from multiraft.wire.nodes import REQUESTS, ScrubNode
 from multiraft.wire.schema import Malformed
+from node import scrub as node_scrub
 from node.scrub import STATE_FILE, Scrub
 from tests.node.harness import Client, in_trio, serving, until
 from tests.storage.world import VOTERS, Rounds, data_entry, open_entry, open_store, write
@@ -75,6 +76,25 @@ async def test_it_waits_for_a_busy_disk(tmp_path):
         disk.busy = False
         await until(lambda: scrub.completed_ms)
         nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_disk_that_is_never_idle_is_scrubbed_at_the_pace_that_was_asked_for(
+        tmp_path, monkeypatch):
+    """Each piece waited as long as it was let: a quarter of the pace beside a producer."""
+    monkeypatch.setattr(storage_scrub, "PIECE_BYTES", 512)
+    monkeypatch.setattr(node_scrub, "PATIENCE_S", 0.2)
+    store = filled(tmp_path / "data")
+    scrub = Scrub(store, BusyDisk(), None, tmp_path, paced())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(scrub.run)
+        begun, pace = trio.current_time(), 2 * store.durable_position
+        scrub.begin(pace)
+        await until(lambda: scrub.passes)
+        took = trio.current_time() - begun
+        nursery.cancel_scope.cancel()
+    pieces = store.durable_position // 512
+    assert scrub.bytes / pace <= took < pieces * node_scrub.PATIENCE_S / 2
 
 
 def paced(**settings) -> StorageSettings:
