@@ -39,10 +39,12 @@ GROUPS = 64
 SCRUB_PACE = 16 << 20
 #: The least that can be asked for, where no scrub is meant: one piece in four seconds.
 SCRUB_LEAST = 64 << 10
-#: Appended beside a scrub and as much without one, so many times; and before, for the connections.
+#: Appended beside a scrub and as much without one, so many times; and before each, until the scrub
+#: is as late as it ever gets: then it waits for nobody.
 APPENDED_BYTES = 128 << 20
-PAIRS = 8
-SETTLE_BYTES = 16 << 20
+PAIRS = 6
+SETTLE_S = 1.2
+SETTLE_BYTES = 8 << 20
 
 
 
@@ -122,7 +124,9 @@ def _appends(dev: DevCluster, pace: int) -> tuple[float, float]:
     """MB per second of appends, and MiB per second that each node's scrub read meanwhile."""
     for node in dev.record.nodes:
         call(node.client_address, ScrubNode(node.id, pace))
-    _fill(dev, "log", SETTLE_BYTES)
+    settled = time.monotonic() + SETTLE_S
+    while time.monotonic() < settled:
+        _fill(dev, "log", SETTLE_BYTES)
     before, start = _scrubbed(dev), time.monotonic()
     _fill(dev, "log", APPENDED_BYTES)
     took = time.monotonic() - start
