@@ -184,6 +184,11 @@ class Admin:
         if topic is None:
             self._metadata_log.check_leading()
             raise UnknownTopic(f"no topic is named {request.name!r:.80}")
+        if request.incarnation not in (0, topic.incarnation):
+            self._metadata_log.check_leading()
+            raise UnknownTopic(f"topic {request.name!r:.80} has incarnation {topic.incarnation}: "
+                               f"incarnation {request.incarnation}, which was to be deleted, is "
+                               "gone already, and the name was given away again")
         await self._propose(metadata.DeleteTopic(request.name, topic.id))
         return wire.DeleteTopicReply()
 

@@ -14,7 +14,7 @@ import trio
 from chaos.workloads.recorder import Operation
 from chaos.workloads.records import Source
 from chaos.workloads.setting import Place, Setting
-from multiraft.client import BatchDelivery, Client, Producer, Record
+from multiraft.client import BatchDelivery, BatchReceipt, Client, Producer, Record
 from multiraft.errors import MultiRaftError
 
 #: Ack level of each process.
@@ -83,7 +83,7 @@ async def settle(setting: Setting, operation: Operation, place: Place, count: in
     """Wait for the outcome of one append and write it down."""
     with operation:
         with trio.fail_after(ANSWER_TIMEOUT_S):
-            receipts = [await delivery.wait() for delivery in deliveries]
+            receipts = await outcomes(deliveries)
         receipt = receipts[-1]
         if receipt.count != count or any(other != receipt for other in receipts):
             # Records of two appends in one batch: acknowledged, but which of them is where?
@@ -92,6 +92,20 @@ async def settle(setting: Setting, operation: Operation, place: Place, count: in
         operation.ok(offset=receipt.base_offset)
         if receipt.base_offset >= 0:
             setting.topics.heard(place.key, receipt.base_offset + count)
+
+
+async def outcomes(deliveries: list[BatchDelivery]) -> list[BatchReceipt]:
+    """What became of each.  Raises the first failure, when all are known: one that nobody waits for
+    is the producer's to raise, at its end."""
+    receipts, failures = [], []
+    for delivery in deliveries:
+        try:
+            receipts.append(await delivery.wait())
+        except MultiRaftError as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
+    return receipts
 
 
 def jitter(rng: random.Random, seconds: float) -> float:

@@ -101,6 +101,6 @@ async def create(process: Process, client: Client, rng: random.Random, name: str
 async def delete(process: Process, client: Client, name: str, incarnation: int) -> bool:
     """Whether the topic is certainly gone."""
     with process.invoke("delete_topic", topic=name, incarnation=incarnation) as operation:
-        await client.delete_topic(name)
+        await client.delete_topic(name, incarnation)
         operation.ok()
     return operation.happened

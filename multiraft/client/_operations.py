@@ -115,9 +115,12 @@ class Operations(PlanOperations):
         self._core.metadata.want(name)
         return reply.topic
 
-    def delete_topic(self, name: str) -> Generator:
-        """-> None."""
-        yield from self._ask(DeleteTopic(name), repeatable=False)
+    def delete_topic(self, name: str, incarnation: int) -> Generator:
+        """-> None.  ``incarnation`` 0 = the one that the topic has now."""
+        if not incarnation:
+            yield from self.catch_up()
+            incarnation = (yield from self._topic(name)).incarnation
+        yield from self._ask(DeleteTopic(name, incarnation), repeatable=False)
         self._core.metadata.forget_topic(name)
 
     def list_topics(self) -> Generator:

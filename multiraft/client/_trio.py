@@ -130,9 +130,9 @@ class Client(AsyncPlans):
         """Create a topic.  ``replication_factor`` 0 = the pool's, the only one there is."""
         return await self._run(self._operations.create_topic(name, partitions, replication_factor))
 
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records."""
-        await self._run(self._operations.delete_topic(name))
+    async def delete_topic(self, name: str, incarnation: int = 0) -> None:
+        """Delete a topic with its records: of that incarnation, or the one of that name now."""
+        await self._run(self._operations.delete_topic(name, incarnation))
 
     async def list_topics(self) -> list[TopicSummary]:
         """All topics, by name."""

@@ -282,9 +282,9 @@ class Client(BlockingPlans):
         """Create a topic.  ``replication_factor`` 0 = the pool's, the only one there is."""
         return self._run(self._operations.create_topic(name, partitions, replication_factor))
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records."""
-        self._run(self._operations.delete_topic(name))
+    def delete_topic(self, name: str, incarnation: int = 0) -> None:
+        """Delete a topic with its records: of that incarnation, or the one of that name now."""
+        self._run(self._operations.delete_topic(name, incarnation))
 
     def list_topics(self) -> list[TopicSummary]:
         """All topics, by name."""

@@ -158,12 +158,12 @@ class GroupLog:
         will be known by then.  O(lost)."""
         if index not in self.unsure:
             return self.index.holds(index, term)
-        behind = self._sure_behind(index)
+        behind = self.sure_behind(index)
         before = taken.get(index - 1) or self.index.term(index - 1)
         return (index == min(self.unsure - taken.keys(), default=0) and before <= term
                 and (behind > self.index.last_index or term <= self.index.term(behind)))
 
-    def _sure_behind(self, index: int) -> int:
+    def sure_behind(self, index: int) -> int:
         """The next entry whose term is known, or the one behind the log's end.  O(lost)."""
         index += 1
         while index in self.unsure:
@@ -194,7 +194,7 @@ class GroupLog:
     def repair(self, copy: Copy) -> bool:
         """Take the entry from its copy, if it is in the log at all; whether it is."""
         if copy.index in self.unsure and self.fits(copy.index, copy.term):
-            self.index.retag(copy.index, copy.term, self._sure_behind(copy.index))
+            self.index.retag(copy.index, copy.term, self.sure_behind(copy.index))
         if not self.index.holds(copy.index, copy.term):
             return False
         self.unsure.discard(copy.index)

@@ -5,6 +5,7 @@ Contract.  Values; made by ``recovery.py``, kept by the store.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,3 +56,9 @@ class Recovered:
     def without_copy(self, begin: int, end: int) -> list[Place]:
         """The parts of a damaged place of the lane of which no copy says what stood there."""
         return unknown(begin, end, [(at, at + size) for at, size in self.copied.items() if size])
+
+    def without_copies(self, found: Iterable[Place]) -> list[tuple[int, list[Place]]]:
+        """Where each damaged place begins of which no copy says all that stood there, in lane
+        order, and those parts.  O(n²)."""
+        return [(begin, parts) for begin, end in sorted(set(found))
+                if (parts := self.without_copy(begin, end))]

@@ -359,7 +359,8 @@ class _Recovery:
         for each in found:
             for run in each.scan.index.runs.values():
                 self._join_run(each.segment, run)
-        holes = self._holes()
+        holes = self._result.without_copies((at.position, max(at.position, at.end))
+                                            for at, _ in self._found_damage if at.group < 0)
         for log in self._result.logs.values():
             applied = self._applied.get((log.group, log.incarnation), 0)
             if log.index.last_index < applied:
@@ -367,8 +368,9 @@ class _Recovery:
             early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
             if early and log.index.last_index < early[-1][0].index and not log.broken:
                 log.lose(early[-1][0].index + 1)  # its end was damaged: the copies say where it is
-            for hole in holes:
-                question_before(log, hole, applied, {copy.index: copy for copy, _ in early},
+            for begin, places in holes:  # each perhaps a drop
+                question_before(log, begin, log.has_settled(places), applied,
+                                {copy.index: copy for copy, _ in early},
                                 self._first_places.get(log.group, {}))
             for copy, entry in early:
                 if log.index.first_index <= copy.index <= log.index.last_index and (
@@ -381,11 +383,6 @@ class _Recovery:
             self._give_up(log, applied)
         for record in self._checkpoint.records.values():
             self._miss_again(record)
-
-    def _holes(self) -> list[int]:
-        """Where something that no copy tells of stood in the lane, in its order: perhaps a drop."""
-        return sorted({at.position for at, _ in self._found_damage if at.group < 0
-                       and self._result.without_copy(at.position, max(at.position, at.end))})
 
     def _give_up(self, log: GroupLog, applied: int) -> None:
         """Of a lost entry of unknown term that has no copy it is known that it existed if it was
@@ -496,6 +493,9 @@ class _Recovery:
         if first_gone < log.index.first_index or first_term < log.index.prev_term:
             return self._note_log(segment, log, f"index {index.first_index}, term {first_term} "
                                   f"where the log begins with index {log.index.first_index}")
+        last = log.index.last_index
+        if first_gone > last:  # nothing of ours; what lies between is lost, and may have copies
+            first_gone = index.first_index
         self._drop(log, first_gone, tail_entries)  # if there is any, the record of that is lost
         last = log.index.last_index
         if index.first_index > last + 1 and first_term == log.index.last_term:

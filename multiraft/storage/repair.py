@@ -88,13 +88,13 @@ class Repair:
         """Something was damaged that the present logs do not point to: a hard state or a drop, of
         whatever group.  All is in memory still, but the next start could not tell; so every group
         that has not settled it is doubtful until it was cleared, now that the others are well.
-        Which are so anew."""
+        Which are quarantined anew."""
         unsettled = self._unsettled(begin, end)
         self._store.recovered.holes.append((begin, end))
-        doubtful = [log for log in unsettled if not log.quarantined]
-        for log in doubtful:
+        anew = sorted(log.group for log in unsettled if not log.quarantined)
+        for log in unsettled:
             log.doubt(why)
-        return sorted(log.group for log in doubtful)
+        return anew
 
     def quarantined(self, group: int) -> GroupLog | None:
         """The group's log when its replica is quarantined, for whoever repairs it; else None."""
@@ -148,6 +148,14 @@ class Repair:
                 break
             plans.append(self._store.read_plan(group, index, index))
         return plans
+
+    def contradicted(self, group: int, entries: Sequence[Entry]) -> int:
+        """The first entry of the log whose term is lower than that of a committed one before it,
+        which a peer gave where the term is not known here; 0 = none.  O(entries + lost)."""
+        log = self._store._log(group)
+        return min((behind for entry in entries if entry.index in log.unsure
+                    and (behind := log.sure_behind(entry.index)) <= log.index.last_index
+                    and log.index.term(behind) < entry.term), default=0)
 
     def stage_copies(self, group: int, entries: Sequence[Entry],
                      then: Callable[[], None]) -> StagedWrite | None:

@@ -168,6 +168,8 @@ class Repairer:
             return
         given = [entry for entry in answer.entries
                  if (entry.group, entry.incarnation) == (group, log.incarnation)]
+        if self._forget_contradicted(group, given):
+            return
         staged = self._store.repair.stage_copies(group, given, lambda: self._wrote(group))
         if staged is not None:
             self._writing.add(group)
@@ -178,6 +180,16 @@ class Repairer:
                       if index in log.missing and log.index.holds(index, term)]
             compacted = [index for index, _ in answer.compacted if index in log.missing]
             self._give_up(group, absent, compacted)
+
+    def _forget_contradicted(self, group: int, given: Sequence[Entry]) -> bool:
+        """Whether the log goes on with what no log holds that has one of the entries: then that was
+        dropped, and the record of the drop is lost.  Asked for again, the entry will fit."""
+        first_gone = self._store.repair.contradicted(group, given)
+        if not first_gone or not self._core.may_forget(group, first_gone):
+            return False
+        self._store.repair.expect_clearance(group)
+        self._core.forget(group, first_gone)
+        return True
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """What the leader does not hold, or not any more."""

@@ -176,7 +176,11 @@ class CreateTopic(NamedTuple):
 
 
 class DeleteTopic(NamedTuple):
+    """``incarnation``: the topic's, for a request that arrives late must not delete the next one of
+    that name; 0 = whichever has the name then."""
+
     name: str
+    incarnation: int = 0
 
 
 class ListTopics(NamedTuple):
@@ -365,7 +369,7 @@ REQUESTS: dict[str, Shape] = {
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
         "replication_factor": _node}),
-    "delete_topic": Shape(DeleteTopic, {"name": _any_name}),
+    "delete_topic": Shape(DeleteTopic, {"name": _any_name, "incarnation": _u64}),
     "list_topics": Shape(ListTopics, {
         "after": _any_name, "count_max": schema.integer(1, TOPICS_PER_REQUEST_MAX)}),
     "init_producer": Shape(InitProducer, {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+from typing import NamedTuple
 
 import pytest
 import trio
@@ -13,7 +14,7 @@ import trio.testing
 from chaos import values
 from chaos.history import CORRUPT, FOREIGN, HistoryWriter
 from chaos.run.topics import one_of_each
-from chaos.workloads import churn, consumers, idempotent, reads
+from chaos.workloads import appends, churn, consumers, idempotent, reads
 from chaos.workloads.recorder import Recorder
 from chaos.workloads.records import Source, next_offset, runs_of
 from chaos.workloads.session import NoAnswer, NotSent
@@ -158,6 +159,27 @@ def test_a_refusal_that_will_not_change_ends_it():
     with pytest.raises(InvalidBatch):
         insist(script)
     assert len(script.asked) == 1
+
+
+def test_an_append_is_over_when_every_record_of_it_is():
+    """What nobody waited for is raised by the producer at its end, and ends the workload."""
+    waited: list[str] = []
+
+    class Delivery(NamedTuple):
+        name: str
+        failure: Exception | None = None
+
+        async def wait(self):
+            waited.append(self.name)
+            if self.failure is not None:
+                raise self.failure
+            return self.name
+
+    refused = [Delivery("a"), Delivery("b", InvalidBatch("b")), Delivery("c", NotLeader("c"))]
+    with pytest.raises(InvalidBatch):
+        trio.run(appends.outcomes, refused)
+    assert waited == ["a", "b", "c"]
+    assert trio.run(appends.outcomes, refused[:1]) == ["a"]
 
 
 def test_a_new_client_of_an_owner_is_another_process(monkeypatch):

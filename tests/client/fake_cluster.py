@@ -422,8 +422,10 @@ class FakeCluster:
         return m.CreateTopicReply(self._topic_metadata(request.name)), ()
 
     async def _delete_topic(self, node, request):
-        if self.topics.pop(request.name, None) is None:
+        if (request.name not in self.topics or request.incarnation
+                != self._topic_metadata(request.name).incarnation):
             return (Code.UNKNOWN_TOPIC, ErrorDetail(f"no topic {request.name!r}")), ()
+        del self.topics[request.name]
         self.metadata_index += 1
         return m.DeleteTopicReply(), ()
 

@@ -36,6 +36,18 @@ def test_topics_are_created_listed_described_and_deleted(client, cluster):
     client.delete_topic("a")
     with pytest.raises(errors.UnknownTopic, match="'a'"):
         client.describe_topic("a")
+    with pytest.raises(errors.UnknownTopic, match="'a'"):
+        client.delete_topic("a")
+
+
+def test_a_topic_that_has_another_life_by_now_is_not_deleted(client, cluster):
+    old = client.create_topic("a").incarnation
+    client.delete_topic("a", old)
+    client.create_topic("a")
+    with pytest.raises(errors.UnknownTopic):
+        client.delete_topic("a", old)
+    client.delete_topic("a")
+    assert not cluster.topics
 
 
 def test_a_definite_refusal_is_its_own_type(client):

@@ -26,6 +26,8 @@ from chaos.history import (
 from multiraft.client import Record
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import RequestError
+from multiraft.wire.messages import NodeStatus
+from tests.e2e.world import wait_for
 
 SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
 PARTITIONS, RUN, PRODUCER = 2, 77, 1
@@ -106,8 +108,17 @@ def record(world) -> Recorded:
     return line
 
 
+def knows_all_commits(world, node: int) -> bool:
+    """A node that came back hears last of what is committed in groups that sleep."""
+    with world.session(node) as session:
+        status = session.reply(NodeStatus()).status
+    return status["ready"] == 1 and status["lag_entries"] == 0
+
+
 def test_nodes_that_are_killed_leave_a_history_and_logs_without_an_anomaly(world, tmp_path):
     line = record(world)
+    for node in world.ids():
+        wait_for(lambda node=node: knows_all_commits(world, node), f"node {node} knows its commits")
     world.dev.down()
     for node in world.ids():
         data = Path(world.directory) / f"node-{node}" / "data"

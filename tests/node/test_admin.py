@@ -36,6 +36,19 @@ async def test_topics_live_and_die(tmp_path):
 
 
 @in_trio
+async def test_a_deletion_that_comes_late_spares_the_next_topic_of_that_name(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        old = await client.create("orders")
+        assert (await client.ask(DeleteTopic("orders", old))).code == Code.OK
+        new = await client.create("orders")
+        late = await client.ask(DeleteTopic("orders", old))
+        assert late.code == Code.UNKNOWN_TOPIC and "given away again" in late.error.text
+        [topic] = (await client.ask(Metadata(("orders",)))).reply.topics
+        assert topic.incarnation == new
+        assert (await client.ask(DeleteTopic("orders", new))).code == Code.OK
+
+
+@in_trio
 async def test_topics_and_partitions_have_limits_that_the_refusal_names(tmp_path):
     async with serving(tmp_path, topics_max=2, partitions_max=5,
                        partitions_per_topic_max=4) as node, await Client.open(node) as client:

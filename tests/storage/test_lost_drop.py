@@ -74,15 +74,15 @@ class Core:
         return self._following
 
     def follow(self, group: int) -> None:
-        """Its leader finds where the logs part from the end, as appends do, and gives the rest."""
+        """What stands behind the log's end is dropped first, as ``doubt.begin`` does.  Its leader
+        finds where the logs part from the end, as appends do, and gives the rest."""
         self._following = self._cleared = True
         index = self._store._logs[group].index
         common = min(index.last_index, len(self._true))
         while common and index.term(common) != self._true[common - 1].term:
             common -= 1
         assert common >= self._commit, f"what follows {common} of {self._commit} would be dropped"
-        if common < index.last_index or common < len(self._true):
-            self._write(group, common + 1, self._true[common:])
+        self._write(group, common + 1, self._true[common:])
 
     def _write(self, group: int, first_gone: int, entries: list[Entry]) -> None:
         tail = self._store.tails[group]
@@ -220,14 +220,19 @@ changes = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=2, 
 holes = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=3)
 
 
-@given(changes, st.integers(0, 7), st.integers(0, 20), holes, st.booleans())
-@example([(0, 5), (1, 2), (0, 2)], 3, 9, [(1, 0)], False)  # the drop and what replaced it
-@example([(0, 6), (2, 2), (0, 2)], 3, 9, [(1, 0)], True)
-@example([(0, 3), (2, 1), (0, 4)], 3, 9, [(1, 0)], False)  # more is dropped than stood in the hole
-@example([(0, 2), (1, 1), (2, 1), (0, 3)], 4, 1, [(2, 0), (1, 0)], False)  # one hole, then another
+@given(changes, st.integers(0, 7), st.integers(0, 20), holes, st.booleans(), st.booleans())
+@example([(0, 5), (1, 2), (0, 2)], 3, 9, [(1, 0)], False, False)  # the drop and what replaced it
+@example([(0, 6), (2, 2), (0, 2)], 3, 9, [(1, 0)], True, False)
+@example([(0, 3), (2, 1), (0, 4)], 3, 9, [(1, 0)], False, False)  # more dropped than stood there
+@example([(0, 2), (1, 1), (2, 1), (0, 3)], 4, 1, [(2, 0), (1, 0)], False, False)  # two holes
+@example([(0, 1), (0, 2)], 3, 0, [(1, 0)], False, True)  # the log's last before it, then followed
+@example([(0, 1), (0, 1)], 0, 0, [(0, 1)], True, True)  # copies in a segment, more in the next
+@example([(0, 1), (0, 1), (0, 1), (3, 1)], 4, 1, [(0, 0), (2, 1)], False, False)  # too high a term
 def test_a_replica_comes_back_with_its_leaders_log(changes, checkpoint_after, applied, holes,
-                                                   found_by_scrub):
+                                                   found_by_scrub, goes_on):
+    """``goes_on``: once it is repaired a leader of a new term appends to its log."""
     history = lived(changes, checkpoint_after, applied)
+    term = len(changes) + 1
     for number, (begin, length) in enumerate(holes):
         begin %= len(changes)
         until = begin + 1 + length % (len(changes) - begin)
@@ -238,14 +243,27 @@ def test_a_replica_comes_back_with_its_leaders_log(changes, checkpoint_after, ap
         history.disk.filesystem.overwrite(FIRST, begin, bytes(end - begin))
         if store is not None:
             scrub(store, history, begin, end)
-        for _ in range(3):
+        for start in range(3):
             store = open_store(history.disk.filesystem, DIRECTORY)
             restored = store.create_group(1, 1, VOTERS)
+            assert not start or not restored.quarantined, "it is repaired for good"
             if restored.quarantined:
                 repair(store, history.peer, restored.commit, history.true)
             check(store, history.true)
+            if goes_on:
+                term += 1
+                append(store, history, term)
             store.close()
-        assert not restored.quarantined, "it is repaired for good"
+
+
+def append(store, history: History, term: int) -> None:
+    """A leader of that term appends an entry to the replica's log and to its peer's."""
+    added = follow_on(history.true, term, 1)
+    history.true.extend(added)
+    for each in (store, history.peer):
+        each.tails[1].append(added[0])
+        Rounds(each).run(write(1, *added, hard_state=HardState(term, 2)))
+    history.peer.tails[1].apply(len(history.true))
 
 
 def scrub(store, history: History, begin: int, end: int) -> None:
