@@ -39,9 +39,9 @@ TARGET_CREATE_S = 5.0
 TARGET_CATCH_UP_MB_PER_S = 100.0
 TARGET_P99 = 2.0
 TARGET_SCRUB = 0.9
-#: Of the pace that it is asked for, beside appends as fast as they go: a scrub that stands aside
-#: costs nothing.
-TARGET_SCRUBBED_MIB_PER_S = 0.75 * recovery.SCRUB_PACE / (1 << 20)
+#: What a disk that is never idle is scrubbed at (``node/scrub.py``): one that stands aside costs
+#: nothing.
+TARGET_SCRUBBED_MIB_PER_S = 2.5
 SCRUBBED_BYTES = 1 << 30
 #: A consumer that was away catches up with a producer that goes on as fast as it can.
 TARGET_FETCH_MB_PER_S = 200.0

@@ -39,8 +39,8 @@ GROUPS = 64
 SCRUB_PACE = 16 << 20
 #: The least that can be asked for, where no scrub is meant: one piece in four seconds.
 SCRUB_LEAST = 64 << 10
-#: Appended beside a scrub and as much without one, so many times; and before each, until the scrub
-#: is as late as it ever gets: then it waits for nobody.
+#: Appended beside a scrub and as much without one, so many times; and before each, for the
+#: connections and the scrub that begins anew.
 APPENDED_BYTES = 128 << 20
 PAIRS = 6
 SETTLE_S = 1.2
