@@ -147,7 +147,8 @@ def _read_answer(request: Request, header: dict, payload: memoryview) -> Answer 
     except CorruptEntry as error:
         raise Malformed(f"a copy from a peer: {error}") from error
     return Answer(request.group, request.incarnation, entries, _places(header.get("absent")),
-                  header.get("leads") is True, _places(header.get("compacted", [])))
+                  header.get("leads") is True, _places(header.get("compacted", [])),
+                  request.wanted)
 
 
 def _places(rows: object) -> tuple[tuple[int, int], ...]:

@@ -35,8 +35,8 @@ class GroupLog:
 
     __slots__ = ("group", "incarnation", "configurations", "barred", "removed", "buried_at",
                  "group_incarnation", "record_before", "hard_state", "index", "partitions",
-                 "cached", "commit", "quarantined", "missing", "unsure", "doubtful", "lasting",
-                 "lifted", "settled", "since", "broken", "record_key", "record")
+                 "cached", "commit", "quarantined", "missing", "unsure", "questioned", "doubtful",
+                 "lasting", "lifted", "settled", "since", "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
@@ -59,6 +59,9 @@ class GroupLog:
         self.missing: dict[int, int] = {}
         #: Of the missing: those whose term is a guess; they are committed.
         self.unsure: set[int] = set()
+        #: Of the missing: those that may have been dropped.  Only what is committed there tells; a
+        #: member that has the same entry may not have heard of the drop either.
+        self.questioned: set[int] = set()
         self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
         self.lasting = False  # no repair lifts the quarantine
         self.lifted = 0  # lane position of the last LIFT
@@ -126,6 +129,7 @@ class GroupLog:
         self.commit = bounds.last_index
         self.missing.clear()
         self.unsure.clear()
+        self.questioned.clear()
         self.since = since
 
     def quarantine(self, why: str) -> None:
@@ -178,9 +182,11 @@ class GroupLog:
         self.unsure.update(lost)
 
     def question(self, index: int) -> None:
-        """What stands there may have been dropped: it is missing until a peer has it too."""
-        if index not in self.missing:
-            self.missing[index] = self.index.position(index)
+        """What stands there may have been dropped: it is missing until a peer says what is
+        committed there."""
+        self.missing.setdefault(index, self.index.position(index))
+        if index not in self.unsure:
+            self.questioned.add(index)
 
     def disown(self, index: int) -> None:
         """What stands there was dropped, and another entry replaced it: that one is lost, and its
@@ -188,6 +194,7 @@ class GroupLog:
         self.index.replace(index, NOWHERE, _layout.ENTRY_HEADER_BYTES)
         self.missing[index] = NOWHERE
         self.unsure.add(index)
+        self.questioned.discard(index)
         for partition in self.partitions.values():
             partition.disown(index)
 
@@ -197,10 +204,15 @@ class GroupLog:
             self.index.retag(copy.index, copy.term, self.sure_behind(copy.index))
         if not self.index.holds(copy.index, copy.term):
             return False
-        self.unsure.discard(copy.index)
         self.index.replace(copy.index, copy.position, copy.size)
-        self.missing.pop(copy.index, None)
+        self.found(copy.index)
         return True
+
+    def found(self, index: int) -> None:
+        """The entry is not missing any more, or not missed."""
+        self.missing.pop(index, None)
+        self.unsure.discard(index)
+        self.questioned.discard(index)
 
     def merge_hard_state(self, found: HardState) -> None:
         """A later term wins; within a term a vote is final, so any vote beats none."""
@@ -222,7 +234,6 @@ class GroupLog:
         while len(self.configurations) > 1 and self.configurations[-1][0] >= first_gone:
             self.configurations.pop()
         for gone in [index for index in self.missing if index >= first_gone]:
-            del self.missing[gone]
-            self.unsure.discard(gone)
+            self.found(gone)
         for partition in self.partitions.values():
             partition.cut(first_gone)

@@ -329,6 +329,7 @@ class PartitionIndex:
         base = self._bases[slot]
         if slot == len(self._bases) - 1:
             self.end_offset = end
+            self._holes.pop(base, None)  # nothing follows that could begin elsewhere
         elif self._bases[slot + 1] == end:
             self._holes.pop(base, None)
         else:

@@ -1,39 +1,53 @@
 """What stands before a hole of the lane: it may have been dropped in it.
 
-Contract.  ``question_before`` marks entries of a recovered log as missing, or as replaced by ones
-that are lost; it is called for each hole, in lane order, before copies take the place of what is
-missing.  It reads nothing and writes nothing.
+Contract.  ``question`` marks entries of a recovered log as missing, or as replaced by ones that are
+lost, before copies take the place of what is missing.  It reads nothing and writes nothing.
 
 Theory.  A log's entries are its own as long as no drop is recorded behind them, and a hole may have
 held that record.  Three things tell that an entry was not dropped there.  The next entry of the log
 is of the same term: its leader's log holds both (Log Matching, paper 5.3).  A copy of it was
-written behind the hole: it was missing then, so it was in the log.  Or a peer is found to have it:
-that is asked for like any missing entry.  A copy of another term tells that it was dropped; so does
-a leader that does not hold it (``repairer.py``), and then the entry before it is in question.  Once
+written behind the hole: it was missing then, so it was in the log.  Or it is what a peer says is
+committed there; that a member has it proves nothing, for that one may not have heard of the drop
+either.  A copy of another term tells that it was dropped; so does another committed entry, and a
+leader whose log ends before it (``repairer.py``); then the entry before it is in question.  Once
 the group is lifted, all that is answered: the next start has to find it answered, though the log
 may have gone on in another term by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import Copy
+from multiraft.storage.places import Place
 
 
-def question_before(log: GroupLog, hole: int, settled: bool, applied: int,
-                    copies: Mapping[int, Copy], first_places: Mapping[int, int]) -> None:
-    """Question what may have been dropped in the hole that begins at that place of the lane.
+def question(log: GroupLog, holes: Sequence[tuple[int, list[Place]]], applied: int,
+             copies: Mapping[int, Copy], first_places: Mapping[int, int],
+             given_up: Container[int]) -> None:
+    """Question what may have been dropped in holes of the lane, each with where it begins and what
+    of it no copy explains, in lane order.
 
-    ``settled``: the group was lifted since, so what was wrong then has a copy or was dropped, and
-    what was appended later says nothing of the hole; ``applied``: what is applied up to there was
-    committed, though perhaps not what stands there; ``copies``: by index, those that are not in use
-    yet; ``first_places``: of entries that are read from a copy, where they stood.
+    ``applied``: what is applied up to there was committed, though perhaps not what stands there;
+    ``copies``: by index, those that are not in use yet; ``first_places``: of entries that are read
+    from a copy, where they stood; ``given_up``: places of which a REPAIR record speaks: what is in
+    use there all the same was compacted before a peer could say whether it was dropped.
 
-    In question is the last entry before the hole, unless it is the log's last, of which the
+    Once the group was lifted, what was wrong has a copy or was dropped, and what was appended later
+    says nothing of the hole.  Not so when damage behind it is not settled: the copy may have stood
+    there.  O(holes * entries behind them).
+    """
+    doubted = max((begin for begin, places in holes if not log.has_settled(places)), default=-1)
+    for begin, _ in holes:
+        _question_before(log, begin, begin > doubted, applied, copies, first_places, given_up)
+
+
+def _question_before(log: GroupLog, hole: int, settled: bool, applied: int,
+                     copies: Mapping[int, Copy], first_places: Mapping[int, int],
+                     given_up: Container[int]) -> None:
+    """In question is the last entry before the hole, unless it is the log's last, of which the
     leader's next append tells; and the last one that is applied, which no append may replace.
-    O(entries behind the hole).
     """
     at = _last_before(log, hole, first_places)
     if not at or _is_followed(log, at):
@@ -43,22 +57,26 @@ def question_before(log: GroupLog, hole: int, settled: bool, applied: int,
         at -= 1
     if at < log.index.first_index or log.index.position(at) > hole:
         return
-    if settled and not any(_contradicts(log, copy, hole) for copy in copies.values()):
+    base = min(applied, at)
+    has_base = base >= log.index.first_index and log.index.position(base) < hole
+    if (settled and not any(contradicts(log, copy)
+                            and 0 < log.index.position(copy.index) < hole < copy.position
+                            for copy in copies.values())
+            and log.index.position(at) not in given_up
+            and not (has_base and log.index.position(base) in given_up)):
         return
     log.commit = min(log.commit, applied)  # it comes from the leader again
-    base = min(applied, at)
-    if base >= log.index.first_index and log.index.position(base) < hole:
+    if has_base:
         log.question(base)
     if at < log.index.last_index:
         log.question(at)
 
 
-def _contradicts(log: GroupLog, copy: Copy, hole: int) -> bool:
-    """Whether the copy was written behind the hole in place of what stands before it."""
+def contradicts(log: GroupLog, copy: Copy) -> bool:
+    """Whether the copy was written behind another entry that stands in its place."""
     at = copy.index
     return (log.index.first_index <= at <= log.index.last_index and at not in log.unsure
-            and 0 < log.index.position(at) < hole < copy.position
-            and log.index.term(at) != copy.term)
+            and log.index.position(at) < copy.position and log.index.term(at) != copy.term)
 
 
 def _is_followed(log: GroupLog, at: int) -> bool:
@@ -70,6 +88,7 @@ def _is_followed(log: GroupLog, at: int) -> bool:
 def _last_before(log: GroupLog, hole: int, first_places: Mapping[int, int]) -> int:
     """The last entry of the log that first stood before the hole; 0 = none."""
     for index in range(log.index.last_index, log.index.first_index - 1, -1):
-        if 0 < first_places.get(index, log.index.position(index)) < hole:
+        # Where it stood first is unknown when it was lost: then it was in the log at its copy.
+        if 0 < (first_places.get(index) or log.index.position(index)) < hole:
             return index
     return 0

@@ -50,7 +50,7 @@ from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.lane import SEGMENT_SUFFIX, Lane, Segment, SegmentHeader, index_path
-from multiraft.storage.lost_drops import question_before
+from multiraft.storage.lost_drops import contradicts, question
 from multiraft.storage.recovered import Damage, Progress, Recovered
 from multiraft.storage.segment_index import (
     LATER_FORMAT,
@@ -209,19 +209,22 @@ class _Recovery:
 
     def _judge(self, found: list[_Found], durable: int) -> int:
         """Record all damage below ``durable``; the lane position of a torn tail, -1 = none."""
-        previous = None
+        previous, reached = None, -1
         for each in found:
-            for missing in self._missing_before(each, previous):
+            for missing in self._missing_before(each, previous, reached):
                 self._note_break(each.segment.path, missing)
             for broken in each.scan.breaks:
                 if broken.position >= durable:
                     return broken.position
                 self._note_break(each.segment.path, broken)
             previous = each
+            if reached < 0 or each.scan.index.first_durable >= 0:
+                reached = each.scan.index.end
         end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
         if end < durable:
             path = previous.segment.path if previous is not None else self._lane.directory
-            self._note_break(path, Break(end, f"missing: {durable} was durable", -1, 0, durable))
+            self._note_break(path, Break(reached if reached >= 0 else end,
+                                         f"missing: {durable} was durable", -1, 0, durable))
             return -1
         return self._stray_from(found)
 
@@ -234,9 +237,10 @@ class _Recovery:
                 break
         return -1
 
-    def _missing_before(self, each: _Found, previous: _Found | None) -> list[Break]:
-        """The first entry of a segment carries the end of the segment before it, and reaches the
-        disk only after all of that: a difference is never a torn tail."""
+    def _missing_before(self, each: _Found, previous: _Found | None, reached: int) -> list[Break]:
+        """The first entry of a segment carries the end of the one before it, and reaches the disk
+        only after all of that: a difference is never a torn tail.  ``reached``: where the last
+        entry before ends; segments between that lost all theirs do not tell more."""
         first_mark = each.scan.index.first_durable
         if first_mark < 0:
             return []
@@ -246,11 +250,8 @@ class _Recovery:
                 return []
             return [Break(lane_start, "missing: the first segment starts later", -1, 0,
                           each.segment.start)]
-        end = previous.scan.index.end
-        if first_mark == end:
-            return []
-        return [Break(end, f"missing: the next segment continues from {first_mark}", -1, 0,
-                      first_mark)]
+        why = f"missing: the next segment continues from {first_mark}"
+        return [Break(reached, why, -1, 0, first_mark)] * (first_mark != previous.scan.index.end)
 
     def _note_break(self, path: str, broken: Break) -> None:
         kind = "missing" if broken.reason.startswith("missing") else "entry"
@@ -368,17 +369,13 @@ class _Recovery:
             early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
             if early and log.index.last_index < early[-1][0].index and not log.broken:
                 log.lose(early[-1][0].index + 1)  # its end was damaged: the copies say where it is
-            for begin, places in holes:  # each perhaps a drop
-                question_before(log, begin, log.has_settled(places), applied,
-                                {copy.index: copy for copy, _ in early},
-                                self._first_places.get(log.group, {}))
+            question(log, holes, applied, {copy.index: copy for copy, _ in early},
+                     self._first_places.get(log.group, {}), self._result.copied)
             for copy, entry in early:
-                if log.index.first_index <= copy.index <= log.index.last_index and (
-                        log.index.term(copy.index) != copy.term and copy.index not in log.unsure
-                        and log.index.position(copy.index) < copy.position):
-                    # What stands there was dropped before the copy was taken: the drop is lost.
+                if contradicts(log, copy):  # dropped before that was taken, and the drop is lost
                     log.doubt(f"the copy of entry {copy.index} contradicts the log")
-                if copy.index in log.missing:
+                    log.question(copy.index)
+                elif copy.index in log.missing:
                     self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
             self._give_up(log, applied)
         for record in self._checkpoint.records.values():
@@ -395,7 +392,8 @@ class _Recovery:
     def _join_run(self, segment: Segment, run: GroupRun) -> None:
         log = self._result.logs.get(run.group)
         for copy in run.copies:  # of whatever life, the damaged place concerns nobody else
-            self._result.copied[copy.damaged] = copy.damaged_size
+            if copy.damaged:
+                self._result.copied[copy.damaged] = copy.damaged_size
         if log is not None and run.incarnation < log.incarnation:
             return
         if log is None or run.incarnation > log.incarnation:
@@ -484,6 +482,8 @@ class _Recovery:
             in_log = log.index.first_index <= index <= log.index.last_index
             if in_log and log.index.position(index) in (position, NOWHERE):
                 log.missing[index] = position
+                if record.doubtful:
+                    log.question(index)
 
     def _extend(self, segment: Segment, log: GroupLog, run: GroupRun,
                 tail_entries: list[Entry]) -> None:

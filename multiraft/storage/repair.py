@@ -96,6 +96,12 @@ class Repair:
             log.doubt(why)
         return anew
 
+    def settled_unwritten(self) -> list[int]:
+        """Groups of which nothing stood in the lane before they were created here, of which the
+        next start could not tell: no lift says so.  O(groups)."""
+        return [group for group, log in self._store._logs.items()
+                if log.settled and not log.lifted and not log.quarantined and not log.removed]
+
     def quarantined(self, group: int) -> GroupLog | None:
         """The group's log when its replica is quarantined, for whoever repairs it; else None."""
         log = self._store._logs.get(group)
@@ -116,8 +122,8 @@ class Repair:
         """Those of the (index, term) that this log does not hold, though it has not been
         compacted so far."""
         index = self._store._log(group).index
-        return [(at, term) for at, term in wanted if term != ANY_COMMITTED
-                and at >= index.first_index and not index.holds(at, term)]
+        return [(at, term) for at, term in wanted if at > index.last_index
+                or term != ANY_COMMITTED and at >= index.first_index and not index.holds(at, term)]
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those of the (index, term) in whose place a state stands here."""
@@ -127,8 +133,21 @@ class Repair:
     def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
         """(index, term) of missing entries, lowest first."""
         log = self._store._log(group)
-        return tuple([(index, ANY_COMMITTED if index in log.unsure else log.index.term(index))
+        return tuple([(index, _wanted_term(log, index))
                       for index in sorted(log.missing)[:count_max]])
+
+    def unreadable(self, group: int, first: int) -> list[int]:
+        """Missing entries from an index on, not those that are only in question.  O(missing)."""
+        log = self._store._log(group)
+        return sorted(index for index in log.missing
+                      if index >= first and index not in log.questioned)
+
+    def still_wanted(self, group: int,
+                     asked: Sequence[tuple[int, int]]) -> dict[int, int]:
+        """Those that are wanted just so at this moment.  O(asked)."""
+        log = self._store._log(group)
+        return {index: term for index, term in asked
+                if index in log.missing and term == _wanted_term(log, index)}
 
     def copies_plan(self, group: int, wanted: Sequence[tuple[int, int]],
                     bytes_max: int) -> list[ReadPlan]:
@@ -226,8 +245,7 @@ class Repair:
         log = self._store._log(group)
         forgotten = [index for index in log.missing if index < first_index]
         for index in forgotten:
-            del log.missing[index]
-            log.unsure.discard(index)
+            log.found(index)
         return forgotten
 
     def tail_plan(self, group: int, last_index: int) -> ReadPlan | None:
@@ -285,7 +303,11 @@ class Repair:
         term, vote = log.hard_state
         # A start sees the holes above its checkpoint, the scrub all of them.
         found = len(self._store.recovered.holes)
-        holes = tuple(merged([*log.settled, *self._store.recovered.holes])[-HOLES_MAX:])
+        holes = merged([*log.settled, *self._store.recovered.holes])
+        # What copies explain, too, as far as there is room: the REPAIR records may be lost later.
+        explained = merged([*holes, *((at, at + size) for at, size in
+                                      self._store.recovered.copied.items() if size)])
+        holes = tuple(explained if len(explained) <= HOLES_MAX else holes[-HOLES_MAX:])
         placed = self._store._lane.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
@@ -301,3 +323,10 @@ class Repair:
             if not log.missing and found == len(self._store.recovered.holes) and not log.lasting:
                 log.lift()
         then()
+
+
+def _wanted_term(log: GroupLog, index: int) -> int:
+    """Of a missing entry."""
+    if index in log.unsure or index in log.questioned:
+        return ANY_COMMITTED
+    return log.index.term(index)

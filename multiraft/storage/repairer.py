@@ -6,12 +6,13 @@ Doing nothing, twice or too late is safe.  ``submit`` takes a staged write to th
 
 Theory.  Missing entries are asked for by (index, term) from any member that has them, not only from
 the leader: with the damage of every replica in another place (helix) there may be none.  An entry
-that a leader does not have was never committed, and is given up, or it was dropped in a hole of the
-lane (``lost_drops.py``).  One that the leader has compacted is forgotten where it is applied, else
-given up with all that comes after it: the leader's snapshot brings it.  Then the tail is moved over
-what was repaired.  A replica that may have lost more than it can name then follows its leader until
-it is cleared (``multiraft.doubt``).  Last, the store writes that the damage is settled, and
-consensus takes the replica back (docs/decisions/0009).
+that a leader does not have was never committed, and is given up.  One that may have been dropped in
+a hole of the lane (``lost_drops.py``) is not asked for itself, but what is committed there is.  One
+that the leader has compacted is forgotten where it is applied, else given up with all that comes
+after it: the leader's snapshot brings it.  Then the tail is moved over what was repaired.  A
+replica that may have lost more than it can name then follows its leader until it is cleared
+(``multiraft.doubt``).  Last, the store writes that the damage is settled, and consensus takes the
+replica back (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Answer(NamedTuple):
     absent: tuple[tuple[int, int], ...]
     leads: bool  # it leads the group and has committed in its term: what it lacks is not committed
     compacted: tuple[tuple[int, int], ...] = ()  # what a state stands for there
+    wanted: tuple[tuple[int, int], ...] = ()  # of the request: it may be an old one
 
 
 class Ask(NamedTuple):
@@ -107,6 +109,8 @@ class Repairer:
             for group in self._store.repair.doubt_all(error.begin, error.end, error.why):
                 self._core.quarantine(group, error.why)
                 self.groups.add(group)
+            for group in self._store.repair.settled_unwritten():
+                self._submit(self._store.repair.stage_lift(group, _nothing))
             return
         if error.index < self._core.status(error.group).first_index:
             # Compacted: neither the group nor a peer reads it again.
@@ -161,13 +165,21 @@ class Repairer:
         return Ask(others[turn % len(others)], Request(group, log.incarnation, wanted))
 
     def answered(self, answer: Answer) -> None:
-        """A peer answered; its entries are intact as far as their checksums say."""
+        """A peer answered; its entries are intact as far as their checksums say.  What is not
+        wanted just so any more is left out: an answer that comes late was not asked whether the
+        entry is committed, and now that may be the question."""
         group = answer.group
         log = self._store.repair.quarantined(group)
         if log is None or answer.incarnation != log.incarnation or group in self._writing:
             return
-        given = [entry for entry in answer.entries
-                 if (entry.group, entry.incarnation) == (group, log.incarnation)]
+        wanted = self._store.repair.still_wanted(group, answer.wanted)
+        given = [entry for entry in answer.entries if entry.index in wanted
+                 and (entry.group, entry.incarnation) == (group, log.incarnation)]
+        wrong = [entry.index for entry in given if entry.index in log.questioned
+                 and not log.index.holds(entry.index, entry.term)]
+        if wrong:  # something else is committed there; asked for again, it will fit
+            self._give_up(group, wrong, ())
+            return
         if self._forget_contradicted(group, given):
             return
         staged = self._store.repair.stage_copies(group, given, lambda: self._wrote(group))
@@ -176,8 +188,8 @@ class Repairer:
             self._submit(staged)
             return
         if answer.leads:
-            absent = [index for index, term in answer.absent
-                      if index in log.missing and log.index.holds(index, term)]
+            absent = [index for index, _ in answer.absent
+                      if index in wanted and index not in log.unsure]
             compacted = [index for index, _ in answer.compacted if index in log.missing]
             self._give_up(group, absent, compacted)
 
@@ -187,17 +199,24 @@ class Repairer:
         first_gone = self._store.repair.contradicted(group, given)
         if not first_gone or not self._core.may_forget(group, first_gone):
             return False
-        self._store.repair.expect_clearance(group)
-        self._core.forget(group, first_gone)
+        self._forget(group, first_gone)
         return True
+
+    def _forget(self, group: int, first_gone: int) -> None:
+        """Give up the log from there on.  What was damaged of it is told first: no replica has to
+        doubt itself for those places."""
+        repair = self._store.repair
+        for index in repair.unreadable(group, first_gone):
+            self._write_needless(group, index)
+        repair.expect_clearance(group)
+        self._core.forget(group, first_gone)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """What the leader does not hold, or not any more."""
         repair, core = self._store.repair, self._core
         gone = [*absent, *compacted]
         if gone and core.may_forget(group, min(gone)):
-            repair.expect_clearance(group)
-            core.forget(group, min(gone))
+            self._forget(group, min(gone))
             return
         applied = core.status(group).applied_index
         needless = max((index for index in compacted if index <= applied), default=0)
@@ -243,4 +262,5 @@ class Repairer:
         plans = self._store.repair.copies_plan(group, wanted, ANSWER_BYTES_MAX)
         repair = self._store.repair
         return plans, Answer(group, known, (), tuple(repair.absent(group, wanted)),
-                             self._core.is_settled(group), tuple(repair.compacted(group, wanted)))
+                             self._core.is_settled(group), tuple(repair.compacted(group, wanted)),
+                             request.wanted)

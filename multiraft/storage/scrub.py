@@ -164,4 +164,14 @@ class Scrubber:
                   for group, index in repair.owners(suspect.begin, suspect.end)]
         if suspect.why == "payload" or repair.is_settled(suspect.begin, suspect.end):
             return errors
-        return [*errors, CorruptPlace(suspect.begin, suspect.end, why)]
+        return [*errors, CorruptPlace(self._begin(suspect), suspect.end, why)]
+
+    def _begin(self, suspect: Suspect) -> int:
+        """Where the next start will see the place begin.  Without a segment's first entry it does
+        not know where the one before it ended.  O(segments)."""
+        end = 0
+        for segment in self._store._lane.segments:
+            if segment.start + _layout.SEGMENT_HEADER_BYTES == suspect.begin:
+                return end or suspect.begin
+            end = segment.end
+        return suspect.begin

@@ -7,7 +7,9 @@ very segment (start, seed), and scans the segment otherwise.
 
 Theory.  A segment's entries of one group end as *one* contiguous run: a suffix drop inside the
 segment cuts the run, or, when it reaches below it, empties it and is remembered as ``cut_from`` for
-the segments before.  So joining segments is, per group: cut at ``cut_from``, then extend.
+the segments before.  So joining segments is, per group: cut at ``cut_from``, then extend.  What
+stands right behind an unreadable place, where the log does not go on, is kept as a copy: its REPAIR
+record may have been in there, and as an entry it would say that all behind it was dropped.
 """
 
 from __future__ import annotations
@@ -142,11 +144,7 @@ class GroupRun:
             return
         first_gone = self.index.contradicted_by(entry.index, entry.term)
         if first_gone <= self.index.last_index:
-            is_all = first_gone <= self.index.first_index
             self.drop(first_gone)
-            if is_all:  # where it goes on is for the segments before to say
-                self.cut_from = min(self.cut_from or first_gone, first_gone)
-                self.index = None
 
     def note_batch(self, partition: int, base_offset: int, index: int, batch: BatchInfo) -> None:
         """A batch of the run, in its partition's index."""
@@ -156,8 +154,9 @@ class GroupRun:
         known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
     def drop(self, first_gone: int) -> None:
-        """A suffix drop in lane order."""
-        if self.index is None or first_gone < self.index.first_index:
+        """A suffix drop in lane order.  Where a run without entries goes on is for the segments
+        before to say."""
+        if self.index is None or first_gone <= self.index.first_index:
             self.cut_from = min(self.cut_from or first_gone, first_gone)
             self.index = None
         else:
@@ -261,6 +260,9 @@ class _Scanner:
         self._first_durable = -1
         self._durable = 0  # of the last entry: marks never fall along a lane
         self._repair: core.ScannedEntry | None = None  # its copy comes next
+        self._behind_at = -1  # where the last unreadable place ends
+        #: What stood right behind one, of a group: perhaps a copy whose REPAIR record was in it.
+        self._unmarked: dict[int, core.ScannedEntry] = {}
 
     def take(self, entries: list[core.ScannedEntry]) -> None:
         """Entries in lane order.  Nearly all are the next of their group, or its hard state; those
@@ -283,7 +285,8 @@ class _Scanner:
                 run.removed = False
                 self._hard_states[group] = found
                 continue
-            if (not intact or kind not in _FOLLOWING or self._repair is not None or run.broken
+            if (not intact or kind not in _FOLLOWING or self._repair is not None
+                    or at == self._behind_at or group in self._unmarked or run.broken
                     or run.index is None
                     or not run.index.append_next(index, term, start + at,
                                                  (length + _ALIGN) & ~_ALIGN)):
@@ -310,44 +313,30 @@ class _Scanner:
             copies = void(run.copies) if run is not None else []
             run = self._runs[found.group] = GroupRun(found.group, found.incarnation, copies=copies)
             self._hard_states.pop(found.group, None)
+            self._unmarked.pop(found.group, None)
         return run if run.incarnation == found.incarnation else None
 
     def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
         kind = found.kind
+        if found.group in self._unmarked:
+            self._decide(run, self._unmarked.pop(found.group), found)
         if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
             self._take_mark(run, found)
             return
         if kind <= LAST_INDEXED_KIND:
             run.removed = False
-            applied = _NEVER
-            if self._applied is not None:
-                applied = self._applied.get((found.group, found.incarnation), 0)
-            size = (found.length + _ALIGN) & ~_ALIGN
-            position = self._start + found.at
-            entry = self._entry(found, found.index > applied)
             repair, self._repair = self._repair, None
             if repair is not None and _is_copy(repair, found):
                 damaged = REPAIR_STRUCT.unpack_from(self._data, repair.at + _HEADER_BYTES)
                 if found.payload_intact:
-                    copy = Copy(found.index, found.term, position, size, *damaged)
-                    if entry.batch is not None:
-                        copy = copy._replace(partition=entry.partition,
-                                             base_offset=entry.base_offset,
-                                             count=entry.batch.count,
-                                             max_timestamp_ms=entry.batch.max_timestamp_ms)
-                    run.copies[-1] = copy
-                    run.copied[copy.index] = entry
-                else:
-                    run.missing[found.index] = position
-                    self._breaks.append(Break(position, "payload", found.group, found.index,
-                                              position + size))
+                    run.copies.pop()
+                self._take_copy(run, found, *damaged)
                 return
-            run.add(entry, position, size, applied)
-            if not found.payload_intact:
-                self._breaks.append(Break(position, "payload", found.group, found.index,
-                                          position + size))
-                if run.last_index == found.index:
-                    run.missing[found.index] = position
+            if (found.at == self._behind_at
+                    and (run.index is None or found.index <= run.last_index)):
+                self._unmarked[found.group] = found
+                return
+            self._append(run, found)
         elif kind == EntryKind.SUFFIX_DROP:
             run.drop(found.index)
         elif kind == EntryKind.REPAIR:
@@ -358,6 +347,48 @@ class _Scanner:
             run.lifted = self._start + found.at
             run.settled = tuple(HOLE_STRUCT.iter_unpack(
                 self._view[found.at + _HEADER_BYTES:found.at + found.length]))
+
+    def _applied_of(self, found: core.ScannedEntry) -> int:
+        """The index above which a tail needs the entries of its group."""
+        if self._applied is None:
+            return _NEVER
+        return self._applied.get((found.group, found.incarnation), 0)
+
+    def _append(self, run: GroupRun, found: core.ScannedEntry) -> None:
+        """The run's next entry."""
+        position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
+        applied = self._applied_of(found)
+        run.add(self._entry(found, found.index > applied), position, size, applied)
+        if not found.payload_intact:
+            self._breaks.append(Break(position, "payload", found.group, found.index,
+                                      position + size))
+            if run.last_index == found.index:
+                run.missing[found.index] = position
+
+    def _take_copy(self, run: GroupRun, found: core.ScannedEntry, damaged: int,
+                   damaged_size: int) -> None:
+        position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
+        if not found.payload_intact:  # the log may not tell that it ever had such an entry
+            self._breaks.append(Break(position, "payload", -1, 0, position + size))
+            return
+        copy = Copy(found.index, found.term, position, size, damaged, damaged_size)
+        entry = self._entry(found, found.index > self._applied_of(found))
+        if entry.batch is not None:
+            copy = copy._replace(partition=entry.partition, base_offset=entry.base_offset,
+                                 count=entry.batch.count,
+                                 max_timestamp_ms=entry.batch.max_timestamp_ms)
+        run.copies.append(copy)
+        run.copied[copy.index] = entry
+
+    def _decide(self, run: GroupRun, unmarked: core.ScannedEntry,
+                then: core.ScannedEntry | None) -> None:
+        """Whether what stood right behind an unreadable place is a part of the log where it stands:
+        when that goes on behind it.  Else it may be a copy, and nothing is dropped because of it;
+        used as a copy it does no harm where it is none."""
+        if (then is None or then.kind > LAST_INDEXED_KIND or self._repair is not None
+                or then.index != unmarked.index + 1):
+            return self._take_copy(run, unmarked, NOWHERE, 0)
+        self._append(run, unmarked)
 
     def _take_mark(self, run: GroupRun, found: core.ScannedEntry) -> None:
         """The end of the replica's life, or a new life of its group."""
@@ -393,6 +424,7 @@ class _Scanner:
 
     def skip(self, broken: Break) -> None:
         self._breaks.append(broken)
+        self._behind_at = broken.end - self._start
 
     def resume(self, at: int) -> int:
         """Where the next believable entry after an unreadable place starts; -1 = none.
@@ -433,6 +465,8 @@ class _Scanner:
         return _U32.unpack_from(self._data, at + _layout.ENTRY_PREV_CRC_AT)[0]
 
     def finish(self, at: int, seed: int, last_crc: int) -> SegmentScan:
+        for group, unmarked in self._unmarked.items():
+            self._decide(self._runs[group], unmarked, None)
         for group, found in self._hard_states.items():
             self._runs[group].hard_state = HardState(found.term, self._vote(found))
         index = SegmentIndex(self._start, seed, self._start + at, last_crc, self._first_durable,

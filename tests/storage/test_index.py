@@ -170,3 +170,14 @@ def test_a_lost_batch_that_is_repaired_leaves_the_index_as_if_it_had_never_been_
         index._check()
     if len(lost) < len(script):
         assert index.pack() == partition_of(script).pack()
+
+
+def test_a_last_batch_that_is_disowned_leaves_no_hole_before_it():
+    index = PartitionIndex(7, 1)
+    index.append(0, 2, 2, 1)
+    index.append(7, 2, 7, 1)  # what lies between is lost
+    index.disown(7)
+    index._check()
+    assert (len(index), index.end_offset) == (1, 2)
+    index.append(2, 1, 8, 1)
+    assert [index.batch(slot)[:2] for slot in range(2)] == [(0, 2), (2, 3)]

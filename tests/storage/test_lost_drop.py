@@ -172,20 +172,20 @@ def lived(changes: list[tuple[int, int]], checkpoint_after: int, applied: int) -
     return History(disk, true, places, peer)
 
 
-def follow_on(log: list[Entry], term: int, count: int) -> list[Entry]:
+def follow_on(log: list[Entry], term: int, count: int, group: int = 1) -> list[Entry]:
     """So many entries of a term behind a log: it opens a partition and fills it."""
     added: list[Entry] = []
     for _ in range(count):
         index = len(log) + len(added) + 1
         last = next((entry for entry in reversed([*log, *added]) if entry.batch), None)
         if index == 1:
-            added.append(open_entry(1, 1, term, PARTITION))
+            added.append(open_entry(group, 1, term, PARTITION))
         elif index % 3 == 0:
-            added.append(noop_entry(1, index, term))
+            added.append(noop_entry(group, index, term))
         else:
             offset = last.base_offset + last.batch.count if last else 0
             values = [b"term %d" % term] * (1 + (term + index) % 3)
-            added.append(data_entry(1, index, term, PARTITION, offset, values))
+            added.append(data_entry(group, index, term, PARTITION, offset, values))
     return added
 
 

@@ -485,7 +485,7 @@ def test_a_replica_may_be_removed_while_its_copies_are_written():
     core, submitted = Core({1: VOTERS, 2: VOTERS}), []
     repairer = Repairer(1, store, core, submitted.append)
     repairer.groups.add(2)
-    repairer.answered(Answer(2, 1, (intact[2],), (), True))
+    repairer.answered(Answer(2, 1, (intact[2],), (), True, wanted=((3, intact[2].term),)))
     del core._groups[2]
     put(store, submitted.pop())
     assert not repairer._writing

@@ -261,11 +261,50 @@ def test_damage_of_compacted_entries_is_nothing_to_any_later_start():
     assert not again.groups[2].quarantined
 
 
+def test_what_was_compacted_before_it_was_confirmed_is_in_question_at_every_start():
+    """It may have been dropped, its leader has compacted it, and a lift says that all is well."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    rounds.run(write(1, *[noop_entry(1, index, 1) for index in (1, 2, 3)]))
+    at = store._lane.position
+    rounds.run(write(1, noop_entry(1, 3, 2), drop_from=3, hard_state=HardState(2, 2)))
+    rounds.run(write(1, noop_entry(1, 4, 2)))
+    end = store._lane.position - 64
+    rounds.run(write(1, hard_state=HardState(2, 2)))
+    store.close()
+    disk.filesystem.overwrite(FIRST, at, bytes(end - at))
+    for _ in range(2):
+        store = open_store(disk.filesystem, DIRECTORY)
+        assert store._logs[1].questioned == {3}
+        repairer = Repairer(1, store, Compacted(4), lambda staged: put(store, staged))
+        repairer.step(1)
+        assert not store._logs[1].missing
+        if repairer.groups:  # it is in doubt, the first time
+            put(store, store.repair.stage_lift(1, lambda: None))
+        assert not [*store.repair.quarantined_groups()]
+        store.close()
+
+
 class Compacted:
     """A core whose groups have forgotten what is below an index."""
 
     def __init__(self, first_index: int):
         self.first_index = first_index
+        self.last_index = 0  # no tail is read
+
+    def groups(self) -> tuple[int, ...]:
+        return (1,)
+
+    def is_following(self, group: int) -> bool:
+        return True
+
+    def repaired(self, group: int) -> None:
+        """It votes again."""
+
+    def is_cleared(self, group: int) -> bool:
+        return False
 
     def status(self, group: int) -> Compacted:
         return self
