@@ -99,6 +99,7 @@ def bench_entries(twin, count: int, batch_bytes: int) -> None:
     show(f"frame_entries {label}", lambda: twin.frame_entries(entries, 1, 0), len(lane), count)
     show(f"parse_entries {label}", lambda: twin.parse_entries(lane), len(lane), count)
     show(f"scan_entries {label}", lambda: twin.scan_entries(lane, 0, 1), len(lane), count)
+    show(f"check_entries {label}", lambda: twin.check_entries(lane, 0, 1), len(lane), count)
     show("find_entry 1 MiB of zeros", lambda: twin.find_entry(bytes(1 << 20), 0), 1 << 20)
 
 

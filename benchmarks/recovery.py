@@ -4,7 +4,7 @@ Contract.  ``start_with_log``: seconds from the start of a process, whose last l
 SIGKILL, until it says that it is ready.  ``create_groups``: seconds from the start of three
 processes until every group of a new cluster has a leader.  ``catch_up``: MB per second that a
 follower takes which was away, and what the appends of others meanwhile cost, against the same
-appends before, while the follower was away.
+appends before, while the follower was away.  ``scrub_cost``: appends beside a scrub, and without.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from admin_cli import dev_state
 from admin_cli.dev_cluster import DevCluster
 from benchmarks.failover import cluster
 from benchmarks.prober import call
@@ -24,6 +23,7 @@ from benchmarks.processes import BenchmarkError
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import messages as wire
+from multiraft.wire.nodes import ScrubNode
 
 BATCH_BYTES = 256 << 10
 RECORD_BYTES = 1024
@@ -35,11 +35,17 @@ CATCH_UP_S_MAX = 120.0
 WATCHED_PER_S = 100
 WATCHED_S = 10.0
 GROUPS = 64
-MARK = "# by the benchmark"
-SCRUB_OFF = "scrub_interval_days = 0"
-#: A scrub of a short log runs at a sixteenth of the greatest pace: so this is 16 MiB per second.
-SCRUB_GREATEST = f"scrub_interval_days = 1\nscrub_bytes_per_second = {256 << 20}"
-APPENDED_BYTES = 1 << 30
+#: What each node is asked to scrub per second: the most that is configured by default.
+SCRUB_PACE = 16 << 20
+#: The least that can be asked for, where no scrub is meant: one piece in four seconds.
+SCRUB_LEAST = 64 << 10
+#: Appended beside a scrub and as much without one, so many times; and before each, for the
+#: connections and the scrub that begins anew.
+APPENDED_BYTES = 128 << 20
+PAIRS = 6
+SETTLE_S = 1.2
+SETTLE_BYTES = 8 << 20
+
 
 
 class CatchUp(NamedTuple):
@@ -48,6 +54,14 @@ class CatchUp(NamedTuple):
     mb_per_s: float
     p99_before_ms: float
     p99_during_ms: float
+
+
+class Beside(NamedTuple):
+    """The same appends twice, one behind the other."""
+
+    without_mb_per_s: float
+    beside_mb_per_s: float
+    scrubbed_mib_per_s: float  # on each node meanwhile
 
 
 def create_groups(directory: Path, groups: int) -> float:
@@ -85,36 +99,44 @@ def catch_up(directory: Path, missed_bytes: int) -> CatchUp:
     return CatchUp(rate, before, during)
 
 
-def scrub_cost(directory: Path, log_bytes: int) -> tuple[float, float]:
-    """MB per second of appends without a scrub and with one at its greatest pace on all nodes, on
-    top of ``log_bytes`` of log.  Raises ``BenchmarkError`` when the scrub did not run."""
-    rates = []
+def scrub_cost(directory: Path, log_bytes: int) -> list[Beside]:
+    """Appends beside a scrub on all nodes and without one, on top of ``log_bytes`` of log.
+
+    In turn, a second or two each, now this one first and now that one: what a disk does in a second
+    changes by a factor of three within minutes, and of two long runs the second is the slower one
+    when neither has a scrub (docs/decisions/0046).  Raises ``BenchmarkError`` when a scrub that was
+    asked for did not run.
+    """
+    found = []
     with cluster(directory, GROUPS, namespaces=False) as dev:
         _fill(dev, "log", log_bytes)
-        for settings in (SCRUB_OFF, SCRUB_GREATEST):
-            dev.down()
-            for node in dev.record.nodes:
-                _set_storage(dev_state.config_path(dev.directory, node.id), settings)
-            dev.up(UP_S)
-            before = _scrubbed(dev)
-            _fill(dev, "log", 4 << 20)  # connections, files
-            start = time.monotonic()
-            _fill(dev, "log", APPENDED_BYTES)
-            rates.append(APPENDED_BYTES / (time.monotonic() - start) / 1e6)
-            if settings is SCRUB_GREATEST and _scrubbed(dev) == before:
+        for number in range(PAIRS):
+            paces = (SCRUB_LEAST, SCRUB_PACE)
+            seen = {pace: _appends(dev, pace) for pace in paces[::-1 if number % 2 else 1]}
+            (without, _), (beside, scrubbed) = seen[SCRUB_LEAST], seen[SCRUB_PACE]
+            if not scrubbed:
                 raise BenchmarkError("the scrub did not run")
-    return rates[0], rates[1]
+            found.append(Beside(without, beside, scrubbed))
+    return found
+
+
+def _appends(dev: DevCluster, pace: int) -> tuple[float, float]:
+    """MB per second of appends, and MiB per second that each node's scrub read meanwhile."""
+    for node in dev.record.nodes:
+        call(node.client_address, ScrubNode(node.id, pace))
+    settled = time.monotonic() + SETTLE_S
+    while time.monotonic() < settled:
+        _fill(dev, "log", SETTLE_BYTES)
+    before, start = _scrubbed(dev), time.monotonic()
+    _fill(dev, "log", APPENDED_BYTES)
+    took = time.monotonic() - start
+    read = (_scrubbed(dev) - before) / len(dev.record.nodes)
+    return APPENDED_BYTES / took / 1e6, read / took / (1 << 20)
 
 
 def _scrubbed(dev: DevCluster) -> int:
     return sum(call(node.client_address, wire.NodeStatus()).status["scrub_bytes"]
                for node in dev.record.nodes)
-
-
-def _set_storage(config: Path, settings: str) -> None:
-    """Replace what this benchmark has put behind the configuration."""
-    text = config.read_text().split(MARK)[0]
-    config.write_text(f"{text}{MARK}\n[storage]\n{settings}\n")
 
 
 def _rate(address: str, missed_bytes: int, start: float) -> float:

@@ -34,6 +34,7 @@ import multiraft._layout as _layout
 from multiraft._values import (
     BatchHeader,
     BytesColumn,
+    Checked,
     Columns,
     HeadersColumn,
     Record,
@@ -52,11 +53,11 @@ from multiraft.errors import (
 from multiraft.types import BatchInfo, Entry, EntryKind
 
 __all__ = [
-    "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "ColumnBuilder", "Columns",
-    "DiskQueue", "HeadersColumn", "Record", "Scan", "ScannedEntry",
-    "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_header",
-    "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash", "murmur2",
-    "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
+    "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "Checked", "ColumnBuilder",
+    "Columns", "DiskQueue", "HeadersColumn", "Record", "Scan", "ScannedEntry",
+    "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
+    "decode_header", "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash",
+    "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
     "unset_memory", "verify_batch",
 ]
 
@@ -1424,6 +1425,17 @@ def scan_entries(data, at, prev_crc, verify_payload=True, upto=-1):
         PyBuffer_Release(&view)
 
 
+cdef inline int _chained_fault(const uint8_t *header, Py_ssize_t left, uint32_t prev_crc,
+                               uint32_t *crc) noexcept nogil:
+    """As ``_entry_fault``, of an entry that has to be there whole and to follow another."""
+    cdef int fault = _entry_fault(header, left, crc)
+    if not fault and <Py_ssize_t>mr_load_le32(header + ENTRY_LENGTH_AT) > left:
+        fault = TORN
+    if not fault and mr_load_le32(header + ENTRY_PREV_CRC_AT) != prev_crc:
+        fault = CHAIN
+    return fault
+
+
 cdef object _scan(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, uint32_t prev_crc,
                   bint verify_payload, Py_ssize_t upto):
     cdef Py_ssize_t length
@@ -1438,11 +1450,7 @@ cdef object _scan(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, uint32_t 
             return Scan(entries, at, "limit", prev_crc)
         header = data + at
         length = mr_load_le32(header + ENTRY_LENGTH_AT)
-        fault = _entry_fault(header, size - at, &crc)
-        if not fault and length > size - at:
-            fault = TORN
-        if not fault and mr_load_le32(header + ENTRY_PREV_CRC_AT) != prev_crc:
-            fault = CHAIN
+        fault = _chained_fault(header, size - at, prev_crc, &crc)
         if fault:
             return Scan(entries, at, _REASONS[fault], prev_crc)
         intact = True
@@ -1458,6 +1466,62 @@ cdef object _scan(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, uint32_t 
         prev_crc = crc
         at += _aligned(length)
     return Scan(entries, at, "end", prev_crc)
+
+
+cdef struct Check:
+    Py_ssize_t at  # first byte that was not consumed
+    Py_ssize_t count
+    Py_ssize_t damaged_at  # the last entry consumed, whose payload is damaged; -1 = there is none
+    uint64_t durable
+    uint32_t prev_crc
+    int fault
+
+
+def check_entries(data, at, prev_crc):
+    cdef Py_buffer view
+    cdef Check check
+    cdef list damaged = []
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    cdef const uint8_t *start = <const uint8_t *>view.buf
+    try:
+        if at < 0:
+            raise ValueError(f"at={at} is negative")
+        check = Check(at, 0, -1, 0, _crc_seed(prev_crc), 0)
+        while True:
+            with nogil:
+                _check_entries(start, view.len, &check)
+            if check.damaged_at < 0:
+                break
+            damaged.append((check.damaged_at,
+                            mr_load_le32(start + check.damaged_at + ENTRY_LENGTH_AT)))
+        return Checked(check.count, damaged, check.at,
+                       _REASONS[check.fault] if check.fault else "end", check.prev_crc,
+                       check.durable)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef void _check_entries(const uint8_t *data, Py_ssize_t size, Check *check) noexcept nogil:
+    """Go on to the end, to a fault, or behind an entry whose payload is damaged."""
+    cdef Py_ssize_t length
+    cdef const uint8_t *header
+    cdef Fields fields
+    cdef uint32_t crc = 0, batch_crc = 0
+    check.damaged_at = -1
+    while size - check.at >= ENTRY_HEADER_BYTES and check.damaged_at < 0:
+        header = data + check.at
+        length = mr_load_le32(header + ENTRY_LENGTH_AT)
+        check.fault = _chained_fault(header, size - check.at, check.prev_crc, &crc)
+        if check.fault:
+            return
+        if (header[ENTRY_KIND_AT] == DATA
+                and _batch_fault(header + ENTRY_HEADER_BYTES, length - ENTRY_HEADER_BYTES, &fields,
+                                 &batch_crc)):
+            check.damaged_at = check.at
+        check.count += 1
+        check.durable = mr_load_le64(header + ENTRY_DURABLE_AT)
+        check.prev_crc = crc
+        check.at += _aligned(length)
 
 
 def find_entry(data, at):

@@ -28,6 +28,7 @@ from multiraft._reference_records import Reader, next_record, records_of
 from multiraft._values import (
     BatchHeader,
     BytesColumn,
+    Checked,
     Columns,
     HeadersColumn,
     Record,
@@ -44,11 +45,11 @@ from multiraft.errors import (
 from multiraft.types import BatchInfo, Entry, EntryKind
 
 __all__ = [
-    "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "ColumnBuilder", "Columns",
-    "DiskQueue", "HeadersColumn", "Record", "Scan", "ScannedEntry",
-    "append_gathered", "batch_header", "batch_info", "check_batch", "crc32c", "decode_header",
-    "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash", "murmur2",
-    "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
+    "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "Checked", "ColumnBuilder",
+    "Columns", "DiskQueue", "HeadersColumn", "Record", "Scan", "ScannedEntry",
+    "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
+    "decode_header", "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash",
+    "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
     "unset_memory", "verify_batch",
 ]
 
@@ -513,6 +514,13 @@ def scan_entries(data, at: int, prev_crc: int, verify_payload: bool = True,
         entries.append(ScannedEntry(at, length, _KINDS[kind], *fields[6:], intact))
         prev_crc = crc
         at += _aligned(length)
+
+
+def check_entries(data, at: int, prev_crc: int) -> Checked:
+    scan = scan_entries(data, at, prev_crc)
+    damaged = [(entry.at, entry.length) for entry in scan.entries if not entry.payload_intact]
+    return Checked(len(scan.entries), damaged, scan.stopped_at, scan.reason, scan.last_crc,
+                   scan.entries[-1].durable if scan.entries else 0)
 
 
 def find_entry(data, at: int) -> int:

@@ -91,3 +91,14 @@ class Scan(NamedTuple):
     stopped_at: int  # first byte not consumed (aligned; up to 7 past an unpadded end)
     reason: str  # "end", "zeros", "torn", "crc", "chain", "format"; "limit" = as far as was asked
     last_crc: int  # prev_crc for what would follow
+
+
+class Checked(NamedTuple):
+    """What ``check_entries`` found: as a ``Scan``, but without the entries."""
+
+    count: int  # intact entries, those with damaged payloads included
+    damaged: list[tuple[int, int]]  # (byte, length) of entries whose payload is no intact batch
+    stopped_at: int  # as of a scan
+    reason: str  # as of a scan, but never "limit"
+    last_crc: int  # prev_crc for what would follow
+    last_durable: int  # mark of the last entry; 0 = there was none

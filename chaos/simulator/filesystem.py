@@ -435,6 +435,9 @@ class SimulatedFilesystem:
     def open(self, path: str) -> SimulatedFile:
         return SimulatedFile(self, path, self._existing(path))
 
+    def read_disk(self, path: str, length: int, position: int) -> bytes:
+        return self.open(path).read(length, position)
+
     def rename(self, old: str, new: str) -> None:
         inode = self._existing(old)
         assert dirname(old) == dirname(new), f"rename across directories: {old} -> {new}"

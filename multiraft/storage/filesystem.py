@@ -21,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Sequence
 from typing import Protocol
@@ -34,6 +35,8 @@ Buffer = bytes | bytearray | memoryview
 _KEEP_SIZE = 1
 _fallocate = ctypes.CDLL(None, use_errno=True).fallocate64
 _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+#: Reads that pass the page cache by begin and end at multiples of this on any disk.
+_BLOCK_BYTES = 4096
 #: What ``RWF_NOWAIT`` says of bytes that are not in memory, and file systems that cannot tell.
 _NOT_RESIDENT = (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -110,6 +113,12 @@ class Filesystem(Protocol):
 
     def open(self, path: str) -> File:
         """An existing file for reading and writing; ``FileNotFoundError`` when there is none."""
+        ...
+
+    def read_disk(self, path: str, length: int, position: int) -> Buffer:
+        """As ``read`` of a file that is opened for it, but what the disk has, for bytes that are
+        durable: a copy in the page cache says nothing about the disk.  It may come from there where
+        the file system knows no other way."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -194,6 +203,22 @@ class RealLock:
             os.close(descriptor)
 
 
+def _read_blocks(path: str, blocks: memoryview, position: int) -> int:
+    """Fill ``blocks`` from a file's disk; how many bytes there were, less than all only at its end.
+    Raises ``OSError``; ``EINVAL`` when it cannot be read so."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT)
+    try:
+        count = 0
+        while count < len(blocks) and count % _BLOCK_BYTES == 0:
+            part = os.preadv(descriptor, [blocks[count:]], position + count)
+            if not part:
+                break
+            count += part
+        return count
+    finally:
+        os.close(descriptor)
+
+
 class RealFilesystem:
     """The operating system's.  Symbolic links are not followed for files: a data directory holds
     its own data."""
@@ -229,6 +254,24 @@ class RealFilesystem:
 
     def open(self, path: str) -> RealFile:
         return RealFile(path, os.open(path, self._FLAGS))
+
+    def read_disk(self, path: str, length: int, position: int) -> Buffer:
+        if length <= 0:
+            return b""
+        begin = position // _BLOCK_BYTES * _BLOCK_BYTES
+        end = -(-(position + length) // _BLOCK_BYTES) * _BLOCK_BYTES
+        blocks = memoryview(mmap.mmap(-1, end - begin))  # memory that begins with a page
+        try:
+            count = _read_blocks(path, blocks, begin)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            file = self.open(path)  # a file system that has no such reads
+            try:
+                return file.read(length, position)
+            finally:
+                file.close()
+        return blocks[position - begin:min(count, position - begin + length)]
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)

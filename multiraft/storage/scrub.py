@@ -2,11 +2,13 @@
 
 Contract.  ``Scrubber.next_plan`` gives one piece after the other, ``done`` takes it back and names
 the entries that turned out to be damaged; after the last piece it begins again.  Plans run on any
-thread, one at a time, and hold the interpreter only between pieces of a few hundred microseconds.
+thread, one at a time, and reading and checking hold no interpreter.
 
 Theory.  The chain of entry checksums and each batch's own cover every byte that was ever given to
-the lane (docs/storage-format.md), so reading them is proof.  What the index does not point to any
-more (dropped suffixes, damaged entries that have a copy) is passed over.
+the lane (docs/storage-format.md), so reading them is proof; of the disk, because it is the disk
+that is read: the page cache has an intact copy of many a place whose sector is not
+(docs/decisions/0046).  What the index does not point to any more (dropped suffixes, damaged entries
+that have a copy) is passed over.
 """
 
 from __future__ import annotations
@@ -16,13 +18,11 @@ from typing import NamedTuple
 
 from multiraft import _layout, core
 from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.lane import Segment
-from multiraft.storage.plans import read_exactly
 from multiraft.storage.store import Store
 
-#: Read and checked at a time: what it costs the loop is one such piece's time without the
-#: interpreter's lock.
+#: Read and checked at a time: a write waits for so much of the disk at most.
 PIECE_BYTES = 256 << 10
 #: A piece that holds the beginning of an entry only is read again with this length.
 LARGE_PIECE_BYTES = _layout.ENTRY_BYTES_MAX + _layout.ENTRY_ALIGNMENT
@@ -60,38 +60,37 @@ class ScrubPlan:
     def execute(self) -> None:
         """Blocking.  Raises ``OSError``."""
         for length in (PIECE_BYTES, LARGE_PIECE_BYTES):
-            data = read_exactly(self._filesystem, self.segment.path,
-                                self.position - self.segment.start,
-                                min(length, self.limit - self.position))
+            data = self._filesystem.read_disk(self.segment.path,
+                                              min(length, self.limit - self.position),
+                                              self.position - self.segment.start)
             self.bytes += len(data)
             if self._check(data, len(data) < length):
                 return
         self._skip(data)
 
-    def _check(self, data: bytes, is_last: bool) -> bool:
+    def _check(self, data: Buffer, is_last: bool) -> bool:
         """Check a piece; False when it is too short to tell."""
         prev_crc = self.prev_crc
         if prev_crc is None and len(data) >= _layout.ENTRY_HEADER_BYTES:
             prev_crc = _U32.unpack_from(data, _layout.ENTRY_PREV_CRC_AT)[0]
-        scan = core.scan_entries(data, 0, prev_crc or 0)
-        for found in scan.entries:
-            if not found.payload_intact:
-                begin = self.position + found.at
-                self.suspects.append(Suspect(begin, begin + found.length, "payload"))
-        if not scan.entries:
+        checked = core.check_entries(data, 0, prev_crc or 0)
+        for at, length in checked.damaged:
+            begin = self.position + at
+            self.suspects.append(Suspect(begin, begin + length, "payload"))
+        if not checked.count:
             return False
-        self.end = min(self.position + scan.stopped_at, self.limit)
-        self.prev_crc = scan.last_crc
-        self.durable = max(self.durable, scan.entries[-1].durable)
+        self.end = min(self.position + checked.stopped_at, self.limit)
+        self.prev_crc = checked.last_crc
+        self.durable = max(self.durable, checked.last_durable)
         if is_last and self.end < self.limit:
-            self._suspect(data, scan.stopped_at, scan.reason)
+            self._suspect(data, checked.stopped_at, checked.reason)
         return True
 
-    def _skip(self, data: bytes) -> None:
+    def _skip(self, data: Buffer) -> None:
         """The first entry of the piece is damaged."""
         self._suspect(data, 0, "entry")
 
-    def _suspect(self, data: bytes, at: int, why: str) -> None:
+    def _suspect(self, data: Buffer, at: int, why: str) -> None:
         """Go on at the next entry behind a damaged one that can have been written where it is
         (as ``segment_index``): what a misdirected write left is none."""
         found = core.find_entry(data, at + _layout.ENTRY_ALIGNMENT)

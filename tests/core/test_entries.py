@@ -237,6 +237,7 @@ def test_entries_of_another_chain_are_not_accepted(twin):
     scan = twin.scan_entries(lane, 0, SEED)
     assert (len(scan.entries), scan.reason) == (3, "chain")
     assert twin.scan_entries(lane, 0, SEED + 1) == ([], 0, "chain", SEED + 1)
+    assert twin.check_entries(lane, 0, SEED + 1) == (0, [], 0, "chain", SEED + 1, 0)
 
 
 def test_a_damaged_data_payload_is_reported_and_the_chain_goes_on(twin):
@@ -247,6 +248,10 @@ def test_a_damaged_data_payload_is_reported_and_the_chain_goes_on(twin):
     assert scan.reason == "end"
     unverified = twin.scan_entries(lane, 0, SEED, verify_payload=False)
     assert [entry.payload_intact for entry in unverified.entries] == [True] * 3
+    damaged = scan.entries[1]
+    assert twin.check_entries(lane, 0, SEED) == (
+        3, [(damaged.at, damaged.length)], scan.stopped_at, "end", scan.last_crc,
+        scan.entries[2].durable)
 
 
 def test_a_damaged_length_or_command_stops_the_scan(twin):
@@ -285,3 +290,5 @@ def test_a_negative_place_is_refused(twin, at):
         twin.find_entry(b"", at)
     with pytest.raises(ValueError, match="is negative"):
         twin.scan_entries(b"", at, 0)
+    with pytest.raises(ValueError, match="is negative"):
+        twin.check_entries(b"", at, 0)

@@ -35,6 +35,7 @@ def work(lane: bytes, broken: bytes) -> None:
     buffers, *_ = _core.frame_entries([entry], 0, 0)
     _core.parse_entries(b"".join(buffers))
     _core.scan_entries(lane, 0, 0)
+    _core.check_entries(lane, 0, 0)
     _core.find_entry(lane, 1)
     _core.unset_memory(1 << 20)
     for function in (_core.check_batch, _core.parse_entries, _core.split_batches):
@@ -88,6 +89,7 @@ def test_no_view_of_an_input_is_kept():
     entries, damaged = _core.parse_entries(data), bytearray(100)
     del entries
     _core.scan_entries(data, 0, 0)
+    _core.check_entries(data, 0, 0)
     _core.find_entry(data, 0)
     for function in (_core.check_batch, _core.verify_batch, _core.split_batches,
                      _core.parse_entries, _core.batch_header):

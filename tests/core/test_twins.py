@@ -324,6 +324,10 @@ def test_frames_agree_and_come_back(framed, prev_crc, durable):
     scan = agree("scan_entries", lane, 0, prev_crc)
     assert [entry.at for entry in scan.entries] == starts
     assert scan[1:] == (total, "end", last_crc)
+    checked = agree("check_entries", lane, 0, prev_crc)
+    assert checked == (len(framed), [(entry.at, entry.length) for entry in scan.entries
+                                     if not entry.payload_intact],
+                       total, "end", last_crc, durable if framed else 0)
     for entry, scanned in zip(framed, scan.entries, strict=True):
         assert scanned[2:9] == (entry.kind, entry.group, entry.incarnation, entry.term,
                                 entry.index, entry.partition, entry.base_offset)
@@ -341,6 +345,7 @@ def agree_on_lane(lane, at: int, prev_crc: int):
     agree("parse_entries", memoryview(lane)[at:])
     agree("scan_entries", lane, at, prev_crc)
     agree("scan_entries", lane, at, prev_crc, False)
+    agree("check_entries", lane, at, prev_crc)
     agree("find_entry", lane, at)
 
 

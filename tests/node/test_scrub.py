@@ -13,6 +13,7 @@ from multiraft.wire.errors import Code
 from multiraft.wire.messages import NodeStatus
 from multiraft.wire.nodes import REQUESTS, ScrubNode
 from multiraft.wire.schema import Malformed
+from node import scrub as node_scrub
 from node.scrub import STATE_FILE, Scrub
 from tests.node.harness import Client, in_trio, serving, until
 from tests.storage.world import VOTERS, Rounds, data_entry, open_entry, open_store, write
@@ -65,7 +66,8 @@ async def test_a_pass_finds_damage_and_says_when_it_ended(tmp_path):
 
 
 @in_trio
-async def test_it_waits_for_a_busy_disk(tmp_path):
+async def test_it_waits_for_a_busy_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_scrub, "PATIENCE_S", 60.0)
     disk = BusyDisk()
     scrub = Scrub(filled(tmp_path / "data"), disk, None, tmp_path, FAST)
     async with trio.open_nursery() as nursery:
@@ -74,6 +76,15 @@ async def test_it_waits_for_a_busy_disk(tmp_path):
         assert scrub.bytes == 0
         disk.busy = False
         await until(lambda: scrub.completed_ms)
+        nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_disk_that_is_never_idle_is_scrubbed_too(tmp_path):
+    scrub = Scrub(filled(tmp_path / "data"), BusyDisk(), None, tmp_path, FAST)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(scrub.run)
+        await until(lambda: scrub.passes)
         nursery.cancel_scope.cancel()
 
 

@@ -13,10 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from multiraft import _layout
-from multiraft.storage.errors import CorruptPlace
 from multiraft.storage.repairer import Ask, Extend, Repairer
 from multiraft.storage.scrub import Scrubber
-from multiraft.types import Configuration, Entry, EntryKind, HardState
+from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, Disk
 from tests.storage.test_lost_drop import PARTITION, Status, follow_on
 from tests.storage.world import VOTERS, Rounds, checkpoint, open_store, seal, write
@@ -159,7 +158,7 @@ class Life:
 
     def stale_follows(self, group: int) -> None:
         """Another member takes the leader's log as it is now, and hears no more of it."""
-        member, log = self.members[group], self.stale._logs[group]
+        member = self.members[group]
         Rounds(self.stale).run(write(group, *member.true, drop_from=1,
                                      hard_state=HardState(member.term, 2)))
 

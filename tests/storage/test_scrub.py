@@ -6,9 +6,10 @@ import random
 
 from multiraft.storage import scrub
 from multiraft.storage.errors import CorruptRange
+from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.scrub import Scrubber
 from tests.storage.damage import DIRECTORY, long_lane, segments
-from tests.storage.world import open_store
+from tests.storage.world import VOTERS, Rounds, data_entry, open_entry, open_store, write
 
 
 def scrub_all(store) -> set[tuple[int, int]]:
@@ -38,6 +39,32 @@ def test_an_intact_lane_is_read_to_its_end():
         assert scrubber.done(plan) == []
     assert scrubber.bytes >= sum(segment.end - segment.start - 64
                                  for segment in store._lane.segments)
+
+
+class RottenDisk(RealFilesystem):
+    """Its page cache still has what the disk had."""
+
+    def __init__(self, at: int):
+        self.at = at
+
+    def read_disk(self, path: str, length: int, position: int) -> bytearray:
+        data = bytearray(super().read_disk(path, length, position))
+        if path.endswith(f"{0:020d}.segment") and position <= self.at < position + len(data):
+            data[self.at - position] ^= 1
+        return data
+
+
+def test_it_is_the_disk_that_is_read(tmp_path):
+    filesystem = RottenDisk(at=-1)
+    store = open_store(filesystem, str(tmp_path / "data"))
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    for index in range(1, 10):
+        rounds.run(write(1, open_entry(1, 1, 1, 100) if index == 1 else
+                         data_entry(1, index, 1, 100, index - 2, [b"%d" % index * 150])))
+    assert scrub_all(store) == set()
+    filesystem.at = store._logs[1].index.position(7) + 100
+    assert readable(store, 7) and scrub_all(store) == {(1, 7)}
 
 
 def test_it_finds_exactly_what_cannot_be_read(monkeypatch):

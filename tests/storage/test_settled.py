@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -278,7 +280,7 @@ def test_what_was_compacted_before_it_was_confirmed_is_in_question_at_every_star
     for _ in range(2):
         store = open_store(disk.filesystem, DIRECTORY)
         assert store._logs[1].questioned == {3}
-        repairer = Repairer(1, store, Compacted(4), lambda staged: put(store, staged))
+        repairer = Repairer(1, store, Compacted(4), partial(put, store))
         repairer.step(1)
         assert not store._logs[1].missing
         if repairer.groups:  # it is in doubt, the first time
