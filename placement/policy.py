@@ -69,7 +69,7 @@ class Policy(NamedTuple):
     bands: tuple[Band, ...] = BANDS
     disk_cap_permille: int = 900  # of a node's disk: never planned above it
     moves_max: int = 10_000
-    switches_max: int = 5_000  # of these; the heaviest partitions first
+    switches_max: int = 5_000  # of these; the worst groups shed first
     in_per_node_max: int = 2  # replicas a node receives at once
     out_per_node_max: int = 2  # replicas a leader's node sends at once
     at_once_max: int = 50  # replica changes of the cluster at once

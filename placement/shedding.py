@@ -91,6 +91,25 @@ def relieving(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
                        if item not in chosen)]
 
 
+def by_urgency(items: Iterable[Item], above: int) -> list[tuple[int, Item]]:
+    """Each item that leaves a bin, the largest first, with how far the bin is above a level until
+    it has left, or 0: when not all may leave, those that are first over all bins pull the highest
+    bins down with the fewest items.  ``above`` is what the bin is above it with all of them.
+    O(items log items)."""
+    found = []
+    for item in sorted(items, key=by_load):
+        found.append((max(0, above), item))
+        above -= item.load
+    return found
+
+
+def urgent_first(found: tuple[int, Item]) -> tuple[int, int, int]:
+    """The order of what ``by_urgency`` gives, of all bins together: down to the level whoever is
+    highest goes on, then the largest items, ties by id."""
+    urgency, item = found
+    return (-urgency, *by_load(item))
+
+
 class _Bin:
     """Items in the order of ``by_load``, by their places; of those that may be shed at all,
     ``first`` to ``end``.  Only what is asked for is looked at: a bin may be millions of rows."""
@@ -114,14 +133,16 @@ class _Bin:
             place += 1
         return chosen, excess
 
-    def smallest_of_at_least(self, load: int, taken: Collection[int]) -> int | None:
-        """The place of the smallest item of at least ``load`` that is not taken; of equal ones that
-        of the smallest id."""
+    def smallest_of_at_least(self, load: int, taken: Collection[int],
+                             after: int = -1) -> int | None:
+        """The place of the smallest item of at least ``load`` that is not taken and comes ``after``
+        a place; of equal ones that of the smallest id."""
         items = self.items
-        place = bisect_left(items, -load + 1, self.first, self.end, key=_descending) - 1
-        while place in taken:
+        first = max(self.first, after + 1)
+        place = bisect_left(items, -load + 1, first, self.end, key=_descending) - 1
+        while place >= first and place in taken:
             place -= 1
-        if place < self.first:
+        if place < first:
             return None
         place = bisect_left(items, -items[place].load, self.first, place, key=_descending)
         while place in taken:
@@ -158,7 +179,7 @@ class _Bin:
             best: tuple[tuple[int, int], int, int] | None = None
             for place in taken if surplus else ():
                 item = self.items[place]
-                other = self.smallest_of_at_least(max(1, item.load - surplus), taken)
+                other = self.smallest_of_at_least(max(1, item.load - surplus), taken, place)
                 if other is None or self.items[other].load >= item.load:
                     continue
                 gain = (item.load - self.items[other].load, -item.id)

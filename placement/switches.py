@@ -12,8 +12,9 @@ then leaders, which depend on both.  None of the later ones changes what an earl
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Collection
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -35,9 +36,18 @@ from placement.plan import (
     Skipped,
     Why,
 )
-from placement.policy import GROUP_INGRESS, Band, Policy
-from placement.shares import group_shares
-from placement.shedding import Item, assign, by_load, fitting_cap, shed, too_large
+from placement.policy import GROUP_INGRESS, PERMILLE, Band, Policy
+from placement.shares import PPM, group_shares
+from placement.shedding import (
+    Item,
+    assign,
+    by_load,
+    by_urgency,
+    fitting_cap,
+    shed,
+    too_large,
+    urgent_first,
+)
 from placement.state import State
 
 #: Skewed loads take two or three rounds; each exchange is one.
@@ -60,7 +70,11 @@ class Switches(NamedTuple):
 
 
 class _Pool:
-    """The groups as bins and their partitions as items, while the state changes."""
+    """The groups as bins and their partitions as items, while the state changes.
+
+    ``level`` is what the worst group has to come down to: the band above the bound of any placement
+    (``shares``), and no target is higher.  While one group is above it, relieving those below makes
+    the worst no better."""
 
     def __init__(self, state: State, policy: Policy, band: Band):
         self.state = state
@@ -80,6 +94,8 @@ class _Pool:
         """Shares, rooms and items as they are now.  O(partitions log partitions)."""
         self.groups, self.shares = group_shares(self.state, self.band)
         self.high = dict(zip(self.groups, self.shares.high, strict=True))
+        worst = self.shares.total * self.shares.bound_ppm * (PERMILLE + self.band.permille)
+        self.level = max(worst // (max(1, self.shares.weight) * PPM * PERMILLE), *self.shares.high)
         self.items: dict[int, list[Item]] = {group: [] for group in self.groups}
         where = self.state.where
         for item in self.movable:
@@ -92,6 +108,10 @@ class _Pool:
     def excess(self, group: int) -> int:
         """Load above the target; 0 below it."""
         return max(0, self.state.ingress[group] - self.high[group])
+
+    def urgency(self, group: int) -> int:
+        """Load above ``level``; 0 below it."""
+        return max(0, self.state.ingress[group] - self.level)
 
     def overloaded(self) -> list[int]:
         """Groups above their target, fullest first."""
@@ -133,12 +153,23 @@ class _Pool:
         """A group's load in millionths of the mean."""
         return self.shares.ppm(self.state.ingress[group], 1)
 
+    @property
+    def is_full(self) -> bool:
+        """Is it known that the plan is cut, and no switch is left?  Then nothing that takes one
+        need be looked for."""
+        return self.cut and self.switched >= self.policy.switches_max
+
     def may_switch(self, count: int) -> bool:
         """Do the plan and the table of exceptions have room for so many more?"""
         fits = (self.switched + count <= self.policy.switches_max
                 and self.exceptions + count <= self.policy.exceptions_max)
         self.cut = self.cut or self.switched + count > self.policy.switches_max
         return fits
+
+    def may_leave(self, items: Iterable[Item]) -> bool:
+        """``may_switch`` those of them that have not been switched."""
+        return self.may_switch(sum(self.state.where[item.id] == self.rows[item.id].group
+                                   for item in items))
 
     def move(self, item: Item, to_group: int) -> bool:
         """Switch a partition; False when the table of exceptions, or the plan, is full."""
@@ -154,7 +185,8 @@ class _Pool:
             self.exceptions += not row.links
         before = self.ppm(from_group)
         self.state.switch(item.id, row.ingress, row.read, to_group)
-        self.items[from_group].remove(item)
+        items = self.items[from_group]
+        del items[bisect_left(items, by_load(item), key=by_load)]
         insort(self.items[to_group], item, key=by_load)
         self.why.setdefault(item.id, Why(OVERLOAD, GROUP_INGRESS, from_group, before,
                                          self.ppm(from_group)))
@@ -187,12 +219,15 @@ def balance_groups(state: State, policy: Policy) -> Switches:
 
 class Relief(NamedTuple):
     """What would relieve the groups that are above their targets, for whoever knows all their
-    partitions: how much each has to shed, of items of at most ``cap``; and how much groups with
-    room would have to pass on so that ``large`` ones, which fit nowhere, get in."""
+    partitions: how much each has to shed, of items of at most ``cap``; how much of that is
+    ``urgent``, when a plan may not have all switches that it takes (``shedding.by_urgency``); and
+    how much groups with room would have to pass on so that large ones, which fit nowhere, get in.
+    """
 
     excess: dict[int, int]
     passed_on: dict[int, int]
     cap: int
+    urgent: dict[int, int]
 
 
 def relief(state: State, policy: Policy) -> Relief:
@@ -203,7 +238,7 @@ def relief(state: State, policy: Policy) -> Relief:
     """
     band = policy.band(GROUP_INGRESS)
     if band is None or not any(group for group in state.groups):
-        return Relief({}, {}, 0)
+        return Relief({}, {}, 0, {})
     pool = _Pool(state, policy, band)
     rooms = pool.rooms()
     excess = {group: pool.excess(group) for group in pool.overloaded() if not pool.closed[group]}
@@ -213,7 +248,8 @@ def relief(state: State, policy: Policy) -> Relief:
     roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))
     passed_on = {group: load - rooms[group]
                  for load, group in zip(large, roomiest, strict=False)}
-    return Relief(excess, passed_on, fitting_cap(rooms.values()))
+    urgent = {group: above for group in excess if (above := pool.urgency(group))}
+    return Relief(excess, passed_on, fitting_cap(rooms.values()), urgent)
 
 
 def _large_first(pool: _Pool) -> bool:
@@ -236,15 +272,33 @@ def _large_first(pool: _Pool) -> bool:
 
 
 def _shed_round(pool: _Pool) -> bool:
-    """Shed every overloaded group's excess and place it.  Did anything move?"""
+    """Shed every overloaded group's excess and place it.  Did anything move?
+
+    When that takes more switches than there may be, the groups that make the cluster's worst one
+    shed first, down to a level at which the switches suffice; when they are at the bound of what
+    any plan can do, the largest partitions of all groups follow.
+    """
     rooms = pool.rooms()
     cap = fitting_cap(rooms.values())
-    leaving = [item for group in pool.groups if pool.excess(group)
-               for item in shed(pool.items[group], pool.excess(group), cap)]
+    leaving = {group: shed(pool.items[group], pool.excess(group), cap)
+               for group in pool.groups if pool.excess(group)}
+    placed = assign(chain.from_iterable(leaving.values()), rooms)
+    if not pool.may_leave(item for item, _ in placed):
+        placed = _most_urgent(pool, leaving, rooms) or placed
     moved = False
-    for item, group in assign(leaving, rooms):
+    for item, group in placed:
         moved = pool.move(item, group) or moved
     return moved
+
+
+def _most_urgent(pool: _Pool, leaving: dict[int, list[Item]],
+                 rooms: dict[int, int]) -> list[tuple[Item, int]]:
+    """What ``assign`` makes of as many items as may be switched, in the order of their urgency."""
+    ranked = sorted((found for group, items in leaving.items()
+                     for found in by_urgency(items, pool.urgency(group))), key=urgent_first)
+    rank = {item: place for place, (_, item)
+            in enumerate(ranked[:pool.policy.switches_max - pool.switched])}
+    return sorted(assign(rank, rooms), key=lambda placed: rank[placed[0]])
 
 
 def _make_room(pool: _Pool) -> bool:
@@ -267,6 +321,8 @@ def _make_room(pool: _Pool) -> bool:
 def _displace(pool: _Pool, item: Item, target: int, awaiting: Collection[int] = ()) -> bool:
     """Put a partition into a group, if what is too much there then fits elsewhere, but not into
     groups that are ``awaiting`` others.  A giant stands alone."""
+    if pool.is_full:
+        return False
     rooms = pool.rooms()
     if target not in rooms:
         return False
@@ -314,6 +370,8 @@ def _descend(pool: _Pool) -> bool:
 def _exchange(pool: _Pool) -> bool:
     """A partition of an overloaded group against a smaller one of a group with room, where that
     makes things better: few large partitions leave no other way.  Did anything move?"""
+    if pool.is_full:
+        return False
     rooms = pool.rooms()
     roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))[:EXCHANGE_GROUPS]
     for group in pool.overloaded():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
 import numpy as np
@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 
 from placement.cluster import BYTES_MAX, RATE_MAX
 from placement.policy import Policy
-from placement.shedding import Item, relieving
+from placement.shedding import Item, by_urgency, relieving
 from placement.switches import SKIPPED_PER_GROUP, Relief
 from spark import gates, schema, tables
 from spark.tables import Head, Ranges
@@ -33,7 +33,9 @@ LIMITS = {"ingress": RATE_MAX, "read": RATE_MAX, "bytes": BYTES_MAX, "incarnatio
 #: Rows that cannot be, of which one is told.
 WORST_MAX = 3
 
-_SHED_SCHEMA = "incarnation bigint, load bigint"
+#: What ``scan`` gives of each partition.
+SHED_COLUMNS = ["incarnation", "load", "urgency"]
+_SHED_SCHEMA = ", ".join(f"{name} bigint" for name in SHED_COLUMNS)
 
 
 def partitions(session: SparkSession, directory: str, head: Head) -> DataFrame:
@@ -118,7 +120,7 @@ def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int
               most: int) -> list[int]:
     """Incarnations of what relieves the groups that ``wanted`` names: of each group what it sheds
     beside what is ``known``, and its largest partitions, which are told of when they stay.  At most
-    ``most``, the heaviest.  One pass."""
+    ``most``, in the order of ``placement.shedding.urgent_first``.  One pass."""
     excess = {**wanted.passed_on, **wanted.excess}
     if not excess:
         return []
@@ -129,32 +131,34 @@ def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int
     together = inside.repartition(sf.col("group"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # that this pandas is too new
-        found = together.mapInArrow(scan(excess, wanted.cap, known), _SHED_SCHEMA)
-    heaviest = found.orderBy(sf.desc("load"), "incarnation").limit(most).toArrow()
-    return sorted(set(heaviest.column("incarnation").to_pylist()))
+        found = together.mapInArrow(scan(wanted, known), _SHED_SCHEMA)
+    first = found.orderBy(sf.desc("urgency"), sf.desc("load"), "incarnation").limit(most).toArrow()
+    return sorted(set(first.column("incarnation").to_pylist()))
 
 
 Batches = Iterable[pa.RecordBatch]
 
 
-def scan(excess: Mapping[int, int], cap: int,
-         known: Set[int]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def scan(wanted: Relief, known: Set[int]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """What runs in the workers: over all rows of some groups, in any order.  They stay columns, a
     few dozen bytes each; those that are looked at become items."""
     listed = np.array(sorted(known), np.int64)
+    excess = {**wanted.passed_on, **wanted.excess}
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         for group, loads, ids, may_move in _groups(batches):
             fresh = ~np.isin(ids, listed)
             told = _Rows(loads[fresh][:SKIPPED_PER_GROUP], ids[fresh][:SKIPPED_PER_GROUP])
-            inside = fresh & may_move & (loads <= cap)
-            items = _Rows(loads[inside], ids[inside])
-            leaving = {*relieving(items, excess[group], cap), *told}
-            if not leaving:
+            inside = fresh & may_move & (loads <= wanted.cap)
+            leaving = relieving(_Rows(loads[inside], ids[inside]), excess[group], wanted.cap)
+            urgencies = {item: urgency for urgency, item
+                         in by_urgency(leaving, wanted.urgent.get(group, 0))}
+            found = {**dict.fromkeys(told, 0), **urgencies}
+            if not found:
                 continue
-            shed, incarnations = zip(*sorted(leaving), strict=True)
-            yield pa.record_batch({"incarnation": pa.array(incarnations, pa.int64()),
-                                   "load": pa.array(shed, pa.int64())})
+            rows = [(item.id, item.load, urgency) for item, urgency in sorted(found.items())]
+            yield pa.record_batch([pa.array(column, pa.int64())
+                                   for column in zip(*rows, strict=True)], SHED_COLUMNS)
 
     return run
 

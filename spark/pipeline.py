@@ -162,7 +162,7 @@ class Pipeline:
                 self._system.delete_dir(f"{self._path}/{STAGING}/batch={number}")
         for end in self._numbers(PERIODS, ""):
             if end < self._oldest_ms():
-                self._system.delete_dir(f"{self._path}/{PERIODS}/{end}")
+                _remove_period(self._system, f"{self._path}/{PERIODS}/{end}")
 
     def _whole(self) -> list[int]:
         return _whole(self._system, self._path)
@@ -183,6 +183,13 @@ def _numbers(system: fs.FileSystem, path: str, prefix: str) -> list[int]:
     names = [info.base_name for info in found if info.type == fs.FileType.Directory]
     return sorted(int(name.removeprefix(prefix)) for name in names
                   if name.startswith(prefix) and name.removeprefix(prefix).isdigit())
+
+
+def _remove_period(system: fs.FileSystem, path: str) -> None:
+    """The head first: what is half removed is no period any more."""
+    if _exists(system, f"{path}/{schema.SNAPSHOT}.parquet"):
+        system.delete_file(f"{path}/{schema.SNAPSHOT}.parquet")
+    system.delete_dir(path)
 
 
 def _exists(system: fs.FileSystem, path: str) -> bool:
@@ -221,7 +228,7 @@ def _claim(system: fs.FileSystem, path: str, directory: str, cluster_id: str,
            period_ms: int) -> None:
     ours = {"format": PIPELINE_FORMAT, "cluster_id": cluster_id, "period_ms": period_ms}
     if not _exists(system, f"{path}/{HEAD}"):
-        with system.open_output_stream(f"{path}/{HEAD}") as file:
+        with tables.written(system, f"{path}/{HEAD}") as file:
             file.write(json.dumps(ours).encode())
         return
     theirs = _head(system, path, directory)

@@ -33,6 +33,8 @@ PACKAGES = ("pyspark", "pyarrow", "pandas")
 DRIVER_MEMORY = "2g"
 #: Of one machine: 200, as Spark has it, are mostly empty there.
 LOCAL_SHUFFLES = 8
+#: A plan takes seconds: translating code twice costs more of them than the better code gives back.
+LOCAL_JAVA = "-XX:TieredStopAtLevel=1"
 #: Our packages that workers import.
 SHIPPED = ("placement", "spark")
 
@@ -101,9 +103,8 @@ def started(master: str | None) -> Iterator[SparkSession]:
                     session.sparkContext.addPyFile(str(shipped(Path(directory))))
             yield session
     except (PySparkException, Py4JError) as error:
-        raise SparkFailed(f"Spark gave up: {sentence(error)}",
-                          f"{LOG_VARIABLE}=FILE keeps what Spark says of it; another --master may "
-                          f"have more memory.") from error
+        said = sentence(error)
+        raise SparkFailed(f"Spark gave up: {said}", advice(said)) from error
     finally:
         if theirs is None and session is not None:
             session.stop()
@@ -118,7 +119,8 @@ def _start(master: str) -> SparkSession:
                .config("spark.sql.session.timeZone", "UTC"))
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = (builder.config("spark.driver.host", "127.0.0.1")
+        builder = (builder.config("spark.driver.extraJavaOptions", LOCAL_JAVA)
+                   .config("spark.driver.host", "127.0.0.1")
                    .config("spark.driver.bindAddress", "127.0.0.1")
                    .config("spark.sql.shuffle.partitions", LOCAL_SHUFFLES))
     with _logged(), warnings.catch_warnings():
@@ -161,6 +163,15 @@ def sentence(error: Exception) -> str:
     raised = [line for line in lines if _RAISED.match(line)]
     said = raised[-1:] or [line for line in lines if line and not _NOISE.match(line)]
     return _CLASS.sub("", said[0]).removesuffix(".") + "." if said else f"{type(error).__name__}."
+
+
+def advice(said: str) -> str:
+    """What to do about a ``sentence``."""
+    if said.startswith("ModuleNotFoundError"):
+        return (f"Where tasks run, {', '.join(PACKAGES[1:])} and numpy are needed: PYSPARK_PYTHON "
+                f"names the Python there that has them, python3 of the path without it.")
+    return (f"{LOG_VARIABLE}=FILE keeps what Spark says of it; another --master may have more "
+            f"memory.")
 
 
 #: ``ValueError: no``, as Python's tracebacks end; what says nothing; a class of Java's.

@@ -11,9 +11,10 @@ bytes) is the last window's, rates are the greatest of all windows, since that i
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +111,8 @@ def write(snapshot: cluster.Snapshot, directory: str, window_ms: int,
 
 def write_tables(directory: str, head: Head,
                  rows: Mapping[str, list[dict[str, Any]] | pa.Table]) -> None:
-    """Write the tables; the head last, so that a directory without one is no snapshot yet."""
+    """Write the tables; the head last and in one step, so that a directory without one is no
+    snapshot yet, whenever the process is killed.  What an attempt before left is overwritten."""
     system, path = located(directory)
     try:
         system.create_dir(path)
@@ -121,11 +123,22 @@ def write_tables(directory: str, head: Head,
             found = rows[table] if table in rows else [head._asdict()]
             if not isinstance(found, pa.Table):
                 found = pa.Table.from_pylist(found, schema=schema.arrow_schema(table))
-            pq.write_table(found, f"{path}/{table}.parquet", filesystem=system,
-                           compression="zstd")
+            with written(system, f"{path}/{table}.parquet") as file:
+                pq.write_table(found, file, compression="zstd")
     except OSError as error:
         raise BadSnapshot(f"{directory} cannot be written: {error}.",
                           "Name a directory that may be created.") from error
+
+
+@contextlib.contextmanager
+def written(system: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
+    """A file that is there, whole, when the block has ended, and not before: under another name
+    until then.  Raises ``OSError``."""
+    folder, _, name = path.rpartition("/")
+    unfinished = f"{folder}/_{name}"  # Spark and Arrow look at no file whose name begins so
+    with system.open_output_stream(unfinished) as file:
+        yield file
+    system.move(unfinished, path)
 
 
 def _renamed(row: Any, **names: str) -> dict[str, Any]:

@@ -131,3 +131,14 @@ def test_workers_get_the_packages_that_they_import(tmp_path):
 
     names = zipfile.ZipFile(session.shipped(tmp_path)).namelist()
     assert {"placement/shedding.py", "spark/loads.py"} <= {*names}
+
+
+def test_a_package_that_workers_lack_is_named_with_the_python_that_needs_it():
+    """Seen on a cluster whose workers ran the python3 of the path."""
+    said = session.sentence(ValueError(
+        "An error occurred while calling o93.collectToPython.\n: org.apache.spark.SparkException: "
+        "Job aborted\nTraceback (most recent call last):\n"
+        "ModuleNotFoundError: No module named 'numpy'\n"))
+    assert said == "ModuleNotFoundError: No module named 'numpy'."
+    assert "PYSPARK_PYTHON" in session.advice(said)
+    assert session.LOG_VARIABLE in session.advice("OutOfMemoryError: Java heap space.")

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from placement.policy import DISK, Band
 from placement.shares import Bins, shares_of
-from placement.shedding import Item, assign, by_load, fitting_cap, relieving, shed, too_large
+from placement.shedding import (
+    Item,
+    assign,
+    by_load,
+    by_urgency,
+    fitting_cap,
+    relieving,
+    shed,
+    too_large,
+    urgent_first,
+)
 
 ITEMS = st.lists(st.integers(0, 60), max_size=9).map(
     lambda loads: sorted((Item(load, place) for place, load in enumerate(loads)), key=by_load))
@@ -45,6 +55,27 @@ def test_who_is_relieved_names_a_small_item_of_each_power_of_two_as_well(items, 
     assert found[:len(chosen)] == chosen
     smallest = {item.load.bit_length(): item for item in items if 0 < item.load <= cap}
     assert set(found) == {*chosen, *smallest.values()} and len(found) == len(set(found))
+
+
+@given(st.lists(st.lists(st.integers(0, 60), max_size=4), min_size=1, max_size=3),
+       st.integers(0, 8), st.integers(0, 60))
+@settings(max_examples=150)
+def test_no_other_choice_of_so_many_items_makes_the_worst_bin_lower(bins, most, level):
+    """But for a level, below which it does not matter."""
+    ids = itertools.count()
+    bins = [[Item(load, next(ids)) for load in loads] for loads in bins]
+
+    def worst(chosen):
+        return max(level, *(total(item for item in items if item not in chosen)
+                            for items in bins))
+
+    ranked = sorted((found for items in bins
+                     for found in by_urgency(items, total(items) - level)), key=urgent_first)
+    every = [item for items in bins for item in items]
+    best = min(worst(some) for some in itertools.combinations(every, min(most, len(every))))
+    assert worst([item for _, item in ranked[:most]]) == best
+    assert [item.load for urgency, item in ranked if not urgency] == sorted(
+        (item.load for urgency, item in ranked if not urgency), reverse=True)
 
 
 class Looked(list):

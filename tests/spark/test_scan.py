@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from placement.shedding import Item, by_load, relieving
-from placement.switches import SKIPPED_PER_GROUP
+from placement.shedding import Item, by_load, by_urgency, relieving
+from placement.switches import SKIPPED_PER_GROUP, Relief
 
 pa = pytest.importorskip("pyarrow")
 loads = pytest.importorskip("spark.loads")
@@ -17,8 +17,9 @@ GROUPS = {3: [(90, 1, True), (70, 2, False), (40, 3, True), (40, 4, True), (9, 5
               (2, 6, True), (0, 7, True)],
           4: [(500, 11, True)],
           9: [(60 - place, 20 + place, place % 3 > 0) for place in range(30)]}
-EXCESS = {3: 45, 4: 10, 9: 200}
-CAP, KNOWN = 85, frozenset({4, 21})
+WANTED = Relief({3: 45, 4: 10}, {9: 200}, 85, {3: 20})
+EXCESS = {**WANTED.excess, **WANTED.passed_on}
+KNOWN = frozenset({4, 21})
 
 
 def rows():
@@ -34,13 +35,18 @@ def test_what_a_group_sheds_does_not_depend_on_batches_and_their_order(size):
     whole = rows()
     batches = [whole.slice(start, size) for start in range(0, whole.num_rows, size)]
     random.Random(size).shuffle(batches)
-    found = list(loads.scan(EXCESS, CAP, KNOWN)([*batches, whole.slice(0, 0)]))
+    found = list(loads.scan(WANTED, KNOWN)([*batches, whole.slice(0, 0)]))
     wanted = []
     for group, of_group in GROUPS.items():
         fresh = [row for row in of_group if row[1] not in KNOWN]
         told = [Item(load, incarnation) for load, incarnation, _ in fresh[:SKIPPED_PER_GROUP]]
         items = sorted((Item(load, incarnation) for load, incarnation, may_move in fresh
-                        if may_move and load <= CAP), key=by_load)
-        wanted += sorted({*relieving(items, EXCESS[group], CAP), *told})
-    assert [Item(load, incarnation) for batch in found for incarnation, load
-            in zip(*(column.to_pylist() for column in batch.columns))] == wanted
+                        if may_move and load <= WANTED.cap), key=by_load)
+        leaving = relieving(items, EXCESS[group], WANTED.cap)
+        urgency = {item: urgent for urgent, item
+                   in by_urgency(leaving, WANTED.urgent.get(group, 0))}
+        wanted += [(item.id, item.load, urgency.get(item, 0))
+                   for item in sorted({*leaving, *told})]
+    assert [tuple(row[name] for name in loads.SHED_COLUMNS)
+            for batch in found for row in batch.to_pylist()] == wanted
+    assert sum(urgency > 0 for *_, urgency in wanted) == 1
