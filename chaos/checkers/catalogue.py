@@ -63,7 +63,9 @@ ROWS = (
         (reads.TakenBack, contents.ChangedAfterRead, logs.TakenFromLogs), (HISTORY, LOGS)),
     Row("A18", "divergent-logs", "two logs differ where they must be equal",
         (logs.DivergentLogs,), (LOGS,)),
-    Row("A19", "raft-invariants", "two leaders of a term; a term or a vote goes back",
+    Row("A19", "raft-invariants", "two leaders of a term; a term or a vote goes back (in a node's "
+        "trace, over a restart: a term in which it led, as one that it heard of is told before it "
+        "is on its disk)",
         (leaders.RoleTrace, logs.HardStates), (TRACE, LOGS)),
     Row("A20", "leader-completeness", "a leader of a higher term wrote over a committed entry",
         (logs.LeaderCompleteness,), (LOGS,)),

@@ -508,11 +508,12 @@ def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
 
 
 _PAIR = (plain.WHOLE, plain.WHOLE)
+_COPY = (*[plain.WHOLE] * 7, plain.MARK, plain.WHOLE, plain.MARK)
 #: Shapes of a group's run and of the whole file.
 _RUN = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
         plain.Optional((plain.WHOLE, plain.BYTES, plain.BYTES, [plain.WHOLE], [plain.WHOLE])),
         [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES, [_PAIR])],
-        plain.Optional(_PAIR), [(*[plain.WHOLE] * 7, plain.MARK)], plain.WHOLE, [_PAIR],
+        plain.Optional(_PAIR), [_COPY], plain.WHOLE, [_PAIR],
         plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
         plain.Optional((plain.WHOLE, plain.BYTES)), _PAIR)
 _FILE = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.MARK, plain.WHOLE, [_RUN])

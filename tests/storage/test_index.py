@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiraft.errors import Compacted
-from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage import segment_index
+from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
+from multiraft.storage.segment_index import GroupRun, SegmentIndex
 
 steps = st.lists(st.one_of(
     st.tuples(st.just("append"), st.integers(0, 2), st.integers(8, 900).map(lambda n: n * 8)),
@@ -181,3 +183,11 @@ def test_a_last_batch_that_is_disowned_leaves_no_hole_before_it():
     assert (len(index), index.end_offset) == (1, 2)
     index.append(2, 1, 8, 1)
     assert [index.batch(slot)[:2] for slot in range(2)] == [(0, 2), (2, 3)]
+
+
+def test_an_index_file_with_a_copy_is_read_back():
+    copy = Copy(5, 2, 640, 128, 320, 128, partition=7, base_offset=3, count=2, max_timestamp_ms=9)
+    of_no_batch = Copy(6, 2, 768, 88, 0, 0)
+    index = SegmentIndex(0, 1, 1024, 2, -1, 0, {1: GroupRun(1, 1, copies=[copy, of_no_batch])})
+    assert segment_index.decode("f", segment_index.encode(index)).runs[1].copies == [copy,
+                                                                                     of_no_batch]
