@@ -47,7 +47,6 @@ SETTLE_S = 1.2
 SETTLE_BYTES = 8 << 20
 
 
-
 class CatchUp(NamedTuple):
     """One return of a follower."""
 

@@ -3,9 +3,9 @@
 Contract.  One piece after the other, each read and checked by a thread; damage goes to ``Repairs``.
 The pace follows from what there is to read and how long it may take; while a write of records is
 under way the scrub waits, at most ``PATIENCE_S`` per piece: a disk that is never idle is scrubbed
-too.  Where it was is kept in a file, so
-that a node that restarts every day is scrubbed too.  ``begin`` is an operator who wants to know
-now: the pass begins anew at the lane's start and has the pace that was asked for until its end.
+too.  Where it was is kept in a file, so that a node that restarts every day is scrubbed too.
+``begin`` is an operator who wants to know now: the pass begins anew at the lane's start and has the
+pace that was asked for until its end.
 
 Invariants.  One piece is read at a time, whoever asked for it.  ``passes`` grows when everything
 between the lane's start and its end was read since the pass began, and only then: whoever notes it

@@ -131,7 +131,7 @@ class Client(AsyncPlans):
         return await self._run(self._operations.create_topic(name, partitions, replication_factor))
 
     async def delete_topic(self, name: str, incarnation: int = 0) -> None:
-        """Delete a topic with its records: of that incarnation, or the one of that name now."""
+        """Delete a topic: that incarnation; 0 = the present one.  Raises ``UnknownTopic``."""
         await self._run(self._operations.delete_topic(name, incarnation))
 
     async def list_topics(self) -> list[TopicSummary]:

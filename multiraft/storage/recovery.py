@@ -242,7 +242,7 @@ class _Recovery:
         only after all of that: a difference is never a torn tail.  ``reached``: where the last
         entry before ends; segments between that lost all theirs do not tell more."""
         first_mark = each.scan.index.first_durable
-        if first_mark < 0:
+        if first_mark < 0 or (previous is not None and first_mark == previous.scan.index.end):
             return []
         if previous is None:
             lane_start = self._checkpoint.lane_start
@@ -251,7 +251,7 @@ class _Recovery:
             return [Break(lane_start, "missing: the first segment starts later", -1, 0,
                           each.segment.start)]
         why = f"missing: the next segment continues from {first_mark}"
-        return [Break(reached, why, -1, 0, first_mark)] * (first_mark != previous.scan.index.end)
+        return [Break(reached, why, -1, 0, first_mark)]
 
     def _note_break(self, path: str, broken: Break) -> None:
         kind = "missing" if broken.reason.startswith("missing") else "entry"
@@ -493,8 +493,7 @@ class _Recovery:
         if first_gone < log.index.first_index or first_term < log.index.prev_term:
             return self._note_log(segment, log, f"index {index.first_index}, term {first_term} "
                                   f"where the log begins with index {log.index.first_index}")
-        last = log.index.last_index
-        if first_gone > last:  # nothing of ours; what lies between is lost, and may have copies
+        if first_gone > log.index.last_index:  # what lies between is lost, and may have copies
             first_gone = index.first_index
         self._drop(log, first_gone, tail_entries)  # if there is any, the record of that is lost
         last = log.index.last_index

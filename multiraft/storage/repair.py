@@ -122,8 +122,8 @@ class Repair:
         """Those of the (index, term) that this log does not hold, though it has not been
         compacted so far."""
         index = self._store._log(group).index
-        return [(at, term) for at, term in wanted if at > index.last_index
-                or term != ANY_COMMITTED and at >= index.first_index and not index.holds(at, term)]
+        return [(at, term) for at, term in wanted if at > index.last_index or (
+                term != ANY_COMMITTED and at >= index.first_index and not index.holds(at, term))]
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those of the (index, term) in whose place a state stands here."""

@@ -35,6 +35,16 @@ class Member:
         self.known = 0  # of that the follower knows
 
 
+def put_round(store, group: int, drop_from: int, entries: list[Entry], term: int) -> None:
+    """A round of one group, in a store and in its tail."""
+    tail = store.tails[group]
+    if drop_from and tail.last_index >= drop_from:
+        tail.truncate(drop_from)
+    for entry in entries:
+        tail.append(entry)
+    Rounds(store).run(write(group, *entries, drop_from=drop_from, hard_state=HardState(term, 2)))
+
+
 class Life:
     def __init__(self) -> None:
         self.disk = Disk()
@@ -112,13 +122,7 @@ class Life:
         member.mine = [*member.true]
 
     def write(self, group: int, drop_from: int, entries: list[Entry]) -> None:
-        tail = self.store.tails[group]
-        if drop_from and tail.last_index >= drop_from:
-            tail.truncate(drop_from)
-        for entry in entries:
-            tail.append(entry)
-        Rounds(self.store).run(write(group, *entries, drop_from=drop_from,
-                                     hard_state=HardState(self.members[group].term, 2)))
+        put_round(self.store, group, drop_from, entries, self.members[group].term)
         self.note()
 
     def note(self) -> None:
@@ -146,13 +150,7 @@ class Life:
         member = self.members[group]
         added = follow_on(member.true, member.term, count, group)
         member.true += added
-        tail = self.peer.tails[group]
-        if dropped_from and tail.last_index >= dropped_from:
-            tail.truncate(dropped_from)
-        for entry in added:
-            tail.append(entry)
-        Rounds(self.peer).run(write(group, *added, drop_from=dropped_from,
-                                    hard_state=HardState(member.term, 2)))
+        put_round(self.peer, group, dropped_from, added, member.term)
         if heard:
             self.sync(group)
 
