@@ -30,7 +30,7 @@ PROBE_BYTES_MAX = 64 << 10
 #: A stream that a throttle paces may have so many catch-up windows on the way: the throttle bounds
 #: its rate, and where an answer takes 0.2 s, because processors are busy, one window would, far
 #: below it.
-PACED_WINDOWS = 2
+PACED_WINDOWS = 4
 
 #: A member that does not know the group is asked again after this many ``retransmit_ms``; at first
 #: sooner: being asked is what has it create its replica.

@@ -31,6 +31,9 @@ END_S = 10.0
 #: How long the index of a full segment gives way after each piece of work, in seconds: several
 #: times what a piece takes, so that the loop has the interpreter when it wants it.
 GIVE_WAY_S = 0.002
+#: With more full segments than this waiting for their index it does not give way: they are made
+#: faster than so, and each of them is one that a start would have to read whole.
+SEALS_WAITING_MAX = 4
 #: One block, written to see whether the disk still answers.
 PROBE_BYTES = 512
 
@@ -68,7 +71,8 @@ class DiskWorker:
         self._flushing = 0  # lane position that a sync under way makes durable
         self._arrivals = arrivals
         self._store = store
-        self._upkeep = trio.Event()
+        self._prepare_due = trio.Event()
+        self._seal_due = trio.Event()
         self._never = threading.Event()  # waited for by who only wants to give way
         self._preparing = False
         self._ended = False
@@ -120,7 +124,7 @@ class DiskWorker:
         parts: list = []
         for staged in gathering:
             if not staged.native_ready:
-                self._upkeep.set()  # ``prepare`` creates it, then starts this write
+                self._prepare_due.set()  # ``prepare`` creates it, then starts this write
                 return
             parts += staged.parts
         self._in_flight, self._gathering = gathering, []
@@ -175,11 +179,10 @@ class DiskWorker:
                 self._last_token = self._token
 
     async def prepare(self) -> None:
-        """Task: creates segment files, ahead when it can, and the indexes of full segments, which
-        can wait: a write that needs a file goes first."""
+        """Task: creates segment files, ahead when it can; what waits for one is started then."""
         while True:
-            await self._upkeep.wait()
-            self._upkeep = trio.Event()
+            await self._prepare_due.wait()
+            self._prepare_due = trio.Event()
             self._preparing = True
             self._creating_since_ms = monotonic_ms()
             missing = next((staged for staged in self._gathering if not staged.native_ready), None)
@@ -188,18 +191,27 @@ class DiskWorker:
                     await self._create(missing)
                 elif (plan := self._store.prepare_plan()) is not None:
                     await self._unless_full(plan.execute)
-                self._preparing = False
-                self._creating_since_ms = None
-                self.start_next()
-                while not self._upkeep.is_set() and (seal := self._store.seal_plan()) is not None:
-                    if await self._unless_full(partial(seal.execute, self._give_way)):
-                        self._store.sealed(seal)
             except OSError as error:
                 raise DiskFailed(f"a segment could not be prepared: {error}") from error
+            self._preparing = False
+            self._creating_since_ms = None
+            self.start_next()
+
+    async def seal(self) -> None:
+        """Task: the indexes of full segments, which can wait."""
+        while True:
+            await self._seal_due.wait()
+            self._seal_due = trio.Event()
+            while (plan := self._store.seal_plan()) is not None:
+                try:
+                    if await self._unless_full(partial(plan.execute, self._give_way)):
+                        self._store.sealed(plan)
+                except OSError as error:
+                    raise DiskFailed(f"a full segment could not be indexed: {error}") from error
 
     def _give_way(self) -> None:
-        """In a thread that works for later: the loop first, unless it waits for this very task."""
-        if not (self._upkeep.is_set() or self._ended):
+        """In a thread that works for later: the loop first, unless too much waits already."""
+        if not self._ended and self._store.seals_waiting <= SEALS_WAITING_MAX:
             self._never.wait(GIVE_WAY_S)
 
     async def _create(self, staged) -> None:
@@ -272,8 +284,10 @@ class DiskWorker:
         due = False
         if done:
             due = self._on_durable(done)
-            if self._store.upkeep_due and not self._preparing:
-                self._upkeep.set()
+            if self._store.prepare_due and not self._preparing:
+                self._prepare_due.set()
+            if self._store.seals_waiting:
+                self._seal_due.set()
         self.start_next()
         return due
 

@@ -245,7 +245,7 @@ class Node:
                                self.arrivals, self.space,
                                config.storage.flush_interval_ms if self.relaxed else 0)
         self.peers = Peers(self.store, core, config.raft.frame_bytes_max, self.request_round,
-                           self._damaged)
+                           self._damaged, self.arrivals)
         self.bulk = Bulk(self.peers.dial, self._introduction("bulk"), config.raft.frame_bytes_max,
                          config.limits.bulk_bytes_per_second)
         #: Requests are asked on connections of their own: no copy of an image delays them.
@@ -373,7 +373,8 @@ class Node:
                              self.pool.run, self.registration.run, self.member_reports.run,
                              self.learners.run, self.deadlines.run, self.space.run,
                              self.making_way.run, self.scrub.run, self.sinks.run,
-                             self.repairs.run, self.disk.prepare, self.publishing.run):
+                             self.repairs.run, self.disk.prepare, self.disk.seal,
+                             self.publishing.run):
                     nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)

@@ -29,6 +29,7 @@ from multiraft.types import Entry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader
 from node import peer_codec
+from node.arrivals import Arrivals
 from node.dial import dial
 from node.errors import DiskFailed
 from node.handshake import NotAccepted, introduce
@@ -183,13 +184,15 @@ class PeerLink:
 class Peers:
     """All append connections of a node."""
 
-    def __init__(self, store, core, frame_bytes_max: int, request_round, damaged):
+    def __init__(self, store, core, frame_bytes_max: int, request_round, damaged,
+                 arrivals: Arrivals):
         self._links: dict[int, PeerLink] = {}
         self._store = store
         self._core = core
         self._frame_bytes_max = frame_bytes_max
         self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found what may not be
+        self._arrivals = arrivals
         self._waiting: dict[int, list] = {}
         self._collected = False  # something is in ``_waiting``
         self._cold: deque = deque()
@@ -290,6 +293,7 @@ class Peers:
             if len(self._cold) < COLD_APPENDS_MAX:
                 self._cold.append((peer, message))
                 self._cold_wanted.set()
+                self._arrivals.turn_due = True  # else it waits a linger, longer than its read takes
             return None, (), 0
         size = sum(map(len, buffers))
         return peer_codec.encode(message, size), buffers, size

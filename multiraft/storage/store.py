@@ -325,9 +325,14 @@ class Store:
     # ---- upkeep ----------------------------------------------------------------------------------
 
     @property
-    def upkeep_due(self) -> bool:
-        """Whether ``prepare_plan`` or ``seal_plan`` has something to do.  O(1)."""
-        return bool(self._sealed) or self._lane.next_is_due
+    def prepare_due(self) -> bool:
+        """Whether ``prepare_plan`` has something to do.  O(1)."""
+        return self._lane.next_is_due
+
+    @property
+    def seals_waiting(self) -> int:
+        """Segments for which ``seal_plan`` was not asked yet; any thread.  O(1)."""
+        return len(self._sealed)
 
     def prepare_plan(self) -> PreparePlan | None:
         """Creation of the next segment, once the active one is half full.  Execute it on the thread

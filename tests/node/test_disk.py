@@ -1,13 +1,15 @@
 """The disk worker on real files: order, group commit, and a disk that fails."""
 
+import contextlib
 import os
+import threading
 from types import SimpleNamespace
 
 import pytest
 import trio
 
 from node.arrivals import Arrivals
-from node.disk import DiskWorker
+from node.disk import SEALS_WAITING_MAX, DiskWorker
 from node.errors import DiskFailed
 from tests.node.harness import attend, in_trio, until
 
@@ -24,7 +26,7 @@ class Staged:
 
 
 def idle_store():
-    return SimpleNamespace(upkeep_due=False, begin=lambda staged: None,
+    return SimpleNamespace(prepare_due=False, seals_waiting=0, begin=lambda staged: None,
                            prepare_plan=lambda: None, seal_plan=lambda: None)
 
 
@@ -149,6 +151,90 @@ async def test_a_file_that_cannot_be_created_stops_the_node(world):
             world.write(late)
             await trio.sleep_forever()
     assert raised.group_contains(DiskFailed, match="No space")
+
+
+class Seal:
+    """An index to be made, which takes until ``over``, giving way all the time."""
+
+    def __init__(self):
+        self.begun, self.over, self.pauses = threading.Event(), threading.Event(), 0
+
+    def execute(self, pause):
+        self.begun.set()
+        while not self.over.is_set():
+            pause()
+            self.pauses += 1
+
+
+class SealingStore(SimpleNamespace):
+    """One with segments that wait for their index."""
+
+    def __init__(self, *plans):
+        super().__init__(**vars(idle_store()))
+        self.plans, self.done = list(plans), []
+        self.seal_plan = lambda: self.plans.pop(0) if self.plans else None
+        self.sealed = self.done.append
+
+    @property
+    def seals_waiting(self):
+        return len(self.plans)
+
+
+@contextlib.asynccontextmanager
+async def sealing(tmp_path, *plans):
+    """A world with such a store, after its first write."""
+    world = World(tmp_path)
+    world.disk._store = SealingStore(*plans)
+    with world.file:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(world.disk.run)
+            for task in (world.disk.prepare, world.disk.seal):
+                nursery.start_soon(task)
+            nursery.start_soon(attend, world.arrivals)
+            world.write(Staged(world.file, b"first", 0))
+            await until(lambda: plans[0].begun.is_set())
+            try:
+                yield world
+            finally:
+                for plan in plans:
+                    plan.over.set()
+            await until(lambda: len(world.disk._store.done) == len(plans))
+            nursery.cancel_scope.cancel()
+
+
+@in_trio
+async def test_a_file_that_is_needed_does_not_wait_for_the_index_of_another(tmp_path):
+    async with sealing(tmp_path, Seal()) as world:
+        world.write(late := Staged(world.file, b"late", 5, exists=False))
+        await until(lambda: [late] in world.done)
+        assert world.disk._store.done == []
+
+
+@in_trio
+async def test_an_index_gives_way_until_too_many_wait(tmp_path):
+    paused = []
+    one, *others = [Seal() for _ in range(SEALS_WAITING_MAX + 2)]
+    async with sealing(tmp_path, one, *others) as world:
+        world.disk._never = SimpleNamespace(wait=paused.append)
+        await until(lambda: one.pauses > 10)
+        assert not paused, f"{world.disk._store.seals_waiting} wait"
+        one.over.set()
+        await until(lambda: len(paused) > 10)
+        assert world.disk._store.seals_waiting == SEALS_WAITING_MAX
+
+
+@in_trio
+async def test_an_index_that_cannot_be_written_stops_the_node(tmp_path):
+    class Failing(Seal):
+        def execute(self, pause):
+            super().execute(pause)
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(ExceptionGroup) as raised:
+        async with sealing(tmp_path, plan := Failing()):
+            plan.over.set()
+            await trio.sleep_forever()
+    assert raised.group_contains(DiskFailed, match="indexed: .*Input/output")
 
 
 @in_trio

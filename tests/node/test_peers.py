@@ -124,8 +124,9 @@ class Sender:
                                          hello_of(1)._replace(cluster=cluster))
         self.answers: list[tuple[int, int]] = []  # (peer, code), 0 = welcome
         self.link = PeerLink(2, "127.0.0.1", port, introduction, bytes_max, self, silent_log())
+        self.arrivals = Arrivals()
         self.peers = Peers(self.store, self.core, FRAME_BYTES_MAX, lambda: None,
-                           self.damage.append)
+                           self.damage.append, self.arrivals)
         self.peers.add(self.link)
 
     def welcomed(self, peer):
@@ -209,7 +210,7 @@ async def test_peers_that_hear_the_same_get_the_same_frame_and_others_their_own(
     introduction = functools.partial(Introduction, Security(SecurityConfig(), CLUSTER),
                                      hello_of(1))
     judge = SimpleNamespace(welcomed=lambda peer: None, refused=None)
-    peers = Peers(store, core, FRAME_BYTES_MAX, lambda: None, None)
+    peers = Peers(store, core, FRAME_BYTES_MAX, lambda: None, None, Arrivals())
     for node, receiver in enumerate(receivers, 2):
         peers.add(PeerLink(node, "127.0.0.1", receiver.address.port, introduction, 64 << 20, judge,
                            silent_log()))
@@ -250,6 +251,14 @@ async def test_cold_entries_are_read_by_a_thread_and_follow(sender, receiver):
     assert receiver.core.stepped[0][1] == REPLY
     assert [one.index for one in receiver.core.stepped[1][1].entries] == [3, 4, 5]
     assert sender.store.read_by == ["thread"]
+
+
+@pair_test
+async def test_only_what_a_task_has_to_read_ends_the_loops_waiting_for_more(sender, receiver):
+    sender.say(Append(1, 1, 1, 9, 1, 11, 0), REPLY)
+    assert not sender.arrivals.turn_due
+    sender.say(Append(1, 1, 1, 2, 1, 5, 0))
+    assert sender.arrivals.turn_due
 
 
 @pair_test
