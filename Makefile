@@ -46,8 +46,9 @@ bench-moves: $(VENV)/.built-dev  ## a node joins under load, partitions switch, 
 bench-placement: $(VENV)/.built-dev  ## balance against movement, beside other ways of placing
 	$(PY) -m benchmarks.placement $(ARGS)
 
-bench-spark: java $(VENV)/.built-dev  ## topics read as tables, beside a reader that reads nothing
+bench-spark: java $(VENV)/.built-dev  ## topics read as tables, and plans of ten million partitions
 	$(PY) -m benchmarks.bench_spark $(ARGS)
+	$(PY) -m benchmarks.spark_planning $(PLANNING)
 
 wheels: $(VENV)/.built-dev  ## this tree and all it needs as wheels, for machines like this one
 	rm -rf build/dist build/wheels
