@@ -16,7 +16,7 @@ Five steps, repeated until none does anything:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
