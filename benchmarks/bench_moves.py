@@ -9,8 +9,9 @@ is appended all the time; a fourth node joins, ``multiraft rebalance plan`` make
 ``multiraft rebalance apply`` hands it over.  Judged: how far the worst node is from its share of
 bytes and of appends afterwards; appends that failed, and records that are missing, doubled or out
 of order when everything is read again; and the 99th percentile of appends while the plan is carried
-out beside that of the same appends before, with four nodes.  ``switches``: for how long a partition
-refuses appends when it is switched on an idle cluster.
+out beside that of the same appends before, with four nodes; what it is afterwards is told: where
+nodes share processors, four that have their shares take more of them than three.  ``switches``: for
+how long a partition refuses appends when it is switched on an idle cluster.
 
 Every repetition is by itself, and no further one is begun that would take the whole beyond its
 time; how many there were is printed.  Nothing is left behind: processes are ended by the pids that
@@ -107,8 +108,10 @@ class Moved(NamedTuple):
     leaders: tuple[int, ...]
     before_ms: float
     during_ms: float
+    after_ms: float  # four nodes with their shares, nothing is moved any more
     load_before_ms: float
     load_during_ms: float
+    load_after_ms: float
     failures: tuple[str, ...]
     damage: Damage
     moves: int
@@ -169,13 +172,15 @@ def _moved(asked: _Plans, client: blocking.Client, load: Appending, watched: App
     paused, moved_bytes = _carried_out(client, made.plan_id, scale.moved_s_max)
     end_s = time.monotonic()
     after = plan_input.collect(client, _now_ms(), False, scale.window_s).snapshot
+    after_s = time.monotonic()
+    time.sleep(scale.before_s)
+    over_s = time.monotonic()
     accounts = {LOAD: load.stop(), WATCHED: watched.stop()}
+    spans = ((since_s, before_s), (start_s, end_s), (after_s, over_s))
     return Moved(
         full / 1e6, scale.part, imbalance(after), leaders(after),
-        percentile_ms(accounts[WATCHED].taken, 0.99, since_s, before_s),
-        percentile_ms(accounts[WATCHED].taken, 0.99, start_s, end_s),
-        percentile_ms(accounts[LOAD].taken, 0.99, since_s, before_s),
-        percentile_ms(accounts[LOAD].taken, 0.99, start_s, end_s),
+        *(percentile_ms(accounts[WATCHED].taken, 0.99, *span) for span in spans),
+        *(percentile_ms(accounts[LOAD].taken, 0.99, *span) for span in spans),
         accounts[LOAD].failures + accounts[WATCHED].failures, _damage(client, accounts),
         len(made.moves), moved_bytes, end_s - start_s, paused)
 
@@ -358,9 +363,10 @@ def _said(moved: Moved) -> str:
     """One repetition in a line."""
     text = (f"throughput {moved.full_mb_per_s:.1f} MB/s, {moved.part:.0%} of it as load; "
             f"{moved.moves} moves, {moved.moved_bytes / 1e6:.0f} MB in {moved.seconds:.1f} s; p99 "
-            f"{moved.before_ms:.1f} -> {moved.during_ms:.1f} ms, batches "
-            f"{moved.load_before_ms:.1f} -> {moved.load_during_ms:.1f} ms; leaders "
-            f"{moved.leaders}; {moved.damage}, {len(moved.failures)} failed")
+            f"{moved.before_ms:.1f} -> {moved.during_ms:.1f}, {moved.after_ms:.1f} ms after it, "
+            f"batches {moved.load_before_ms:.1f} -> {moved.load_during_ms:.1f}, "
+            f"{moved.load_after_ms:.1f} ms; leaders {moved.leaders}; {moved.damage}, "
+            f"{len(moved.failures)} failed")
     return text + "".join(f"; {reason}" for reason in (*moved.failures[:3], *moved.paused))
 
 

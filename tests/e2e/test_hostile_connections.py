@@ -24,7 +24,7 @@ from multiraft.wire.messages import Fetch, FetchPart, Metadata, NodeStatus
 from tests.e2e import raw
 from tests.e2e import world as worlds
 from tests.e2e.canary import Canary
-from tests.e2e.world import POLL_S, World, wait_for
+from tests.e2e.world import POLL_S, World, await_line, wait_for
 
 MIB = 1 << 20
 #: What one stranger's address may hold, and all connections.
@@ -163,7 +163,7 @@ def test_a_frame_that_comes_byte_by_byte_is_cut_off(world):
                 session.socket.send(bytes([next(sent)]))
             time.sleep(POLL_S)
             assert time.monotonic() - began < 20, "it is served for ever"
-    assert any("a frame has been arriving" in line for line in world.log_lines(1))
+    await_line(world, 1, "a frame has been arriving")
 
 
 def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(world):
@@ -179,7 +179,7 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(world):
         assert not answers, "the long poll waits while the idle one is gone"
         poll.join()
         assert answers[0].results[0].high_watermark == 0
-    assert any("idle for" in line for line in world.log_lines(1))
+    await_line(world, 1, "idle for")
 
 
 def test_who_does_not_read_its_answers_is_closed_and_costs_bounded_memory(world):

@@ -15,7 +15,7 @@ from multiraft.wire.messages import Hello
 from node import peer_codec
 from tests.e2e.canary import Canary
 from tests.e2e.raw import Session
-from tests.e2e.world import World, wait_for
+from tests.e2e.world import World, await_line, wait_for
 
 LIAR, VICTIM = 3, 1
 TOPIC = "lies"
@@ -70,5 +70,5 @@ def test_what_no_correct_node_says_ends_that_connection_only(world, identity, vi
             liar.say(m.Append(group.group, 1, group.term, 0, 0, 0, 0))
             assert liar.closed_by_node()
     assert world.pid(VICTIM) == victim_pid
-    assert any("both lead" in line for line in world.log_lines(VICTIM))
+    await_line(world, VICTIM, "both lead")
     assert led_by_victim(world).term >= group.term

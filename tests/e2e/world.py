@@ -193,3 +193,10 @@ def run_node(config: Path, limit_s: float = WAIT_S) -> subprocess.CompletedProce
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(node_command(config), capture_output=True, text=True,
                           timeout=limit_s, env=environment)
+
+
+def await_line(world: World, node: int, text: str) -> None:
+    """Wait until a line of the node's log has ``text``: who sees a connection end may be quicker
+    than the log."""
+    wait_for(lambda: any(text in line for line in world.log_lines(node)),
+             f"node {node} logs {text!r}")
