@@ -39,7 +39,7 @@ class RaftConfig:
     append_bytes_max: int = 4 << 20
     #: The same two for what is committed already, of which a member that was away needs much: in
     #: pieces small enough to leave the appends of others their turn, and one on the way at a time,
-    #: which is 150 MB per second where an answer takes 1.5 ms with its sync (``make bench-node``).
+    #: which is 150 MB per second where an answer takes 1.7 ms with its sync (``make bench-node``).
     #: Where nodes are farther apart, more on the way is faster.
     catch_up_append_bytes: int = 256 << 10
     catch_up_window_bytes: int = 256 << 10

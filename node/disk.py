@@ -31,8 +31,8 @@ END_S = 10.0
 #: How long the index of a full segment gives way after each piece of work, in seconds: several
 #: times what a piece takes, so that the loop has the interpreter when it wants it.
 GIVE_WAY_S = 0.002
-#: With more full segments than this waiting for their index it does not give way: they are made
-#: faster than so, and each of them is one that a start would have to read whole.
+#: With more full segments than this waiting for their index, those that a start has left included,
+#: it does not give way: they are made faster than so, and the next start reads each of them whole.
 SEALS_WAITING_MAX = 4
 #: One block, written to see whether the disk still answers.
 PROBE_BYTES = 512

@@ -5,9 +5,12 @@ and only so that the sum of squared deviations from the band, over all nodes and
 becomes smaller with each move.  So it ends, it cannot go round in circles, and beginning again
 where it ended does nothing.  Hard rules are the ledger's.
 
-Five steps, repeated until none does anything:
+First in each round
 
     part       large replicas that have to leave a larger one, to where most room is
+
+and then four steps, repeated until none does anything:
+
     shed       the excess of each overloaded node, largest replicas first among those that fit
     fill       nodes below the band, which are new or were emptied (``placement.filling``)
     make room  large replicas that fit nowhere, where small ones can be passed on to others
@@ -63,8 +66,8 @@ def balance_replicas(ledger: Ledger) -> bool:
     for _ in range(ROUNDS_MAX):
         ledger.reckon()
         balance = Balance(ledger)
-        moved = False
-        while (_part(balance) or _shed(balance) or fill(balance) or _make_room(balance)
+        moved = _part(balance)
+        while (_shed(balance) or fill(balance) or _make_room(balance)
                or _descend(balance)):
             moved = True
         if not moved:

@@ -19,7 +19,7 @@ from placement.plan import COOL_DOWN, EXCLUDED, IN_CHANGE, NO_QUORUM, OVERLOAD, 
 from placement.policy import SCOPE_NODE
 from placement.shares import PPM
 from placement.shedding import Item, by_load, without_dust
-from placement.state import NOBODY, R_DISK
+from placement.state import NOBODY, R_DISK, R_INGRESS
 
 #: *Dust* stays: the smallest replicas of a node that together are less than this part of its share.
 #: Groups that hold nothing but their first entry relieve and fill nobody, and each of them is a
@@ -167,19 +167,20 @@ class Balance:
 
     def may_exchange(self, group: int, node: int, other: int, target: int) -> bool:
         """Hard rules of both moves, each judged with the room that the other one frees."""
-        state, ledger = self.state, self.ledger
+        state = self.state
         if not (self.spares(target, node, group, other)
                 and self.spares(node, target, other, group)):
             return False
         for one, two, source, goal in ((group, other, node, target), (other, group, target, node)):
-            freed = state.groups[two].bytes
-            if state.load[goal][R_DISK] + state.groups[one].bytes - freed \
-                    > state.nodes[goal].cap[R_DISK]:
+            if not state.nodes[goal].takes or one in state.held[goal]:
                 return False
+            for position, more in ((R_DISK, state.groups[one].bytes - state.groups[two].bytes),
+                                   (R_INGRESS, state.ingress[one] - state.ingress[two])):
+                if more > 0 and state.load[goal][position] + more > state.nodes[goal].cap[position]:
+                    return False
             if not state.rack_fits(one, goal, source, len(state.voters[one])):
                 return False
-        return ledger.may_take(group, target, node) and self.affords(
-            self.price(group, node, target) + self.price(other, target, node))
+        return self.affords(self.price(group, node, target) + self.price(other, target, node))
 
     def _undershoots(self, group: int, source: int) -> bool:
         """Would the node be below the band without the replica?  A plan for one node goes one way

@@ -11,17 +11,20 @@ from placement.deviations import Balance
 from placement.plan import NEW_NODE
 from placement.shedding import Item
 
-#: Nodes of which a replica is looked for that the plan moves anyhow.
+#: Nodes, the fullest first, whose newly placed replicas are offered for an exchange.
 TRADERS_MAX = 32
+
 
 def fill(balance: Balance) -> bool:
     """Bring nodes below the band up to it.  Did anything move?"""
     moved = False
     for position in balance.positions:
         shares = balance.ledger.shares[position]
-        newcomers = _newcomers(balance, position)
+        newcomers: dict[int, list[Item]] | None = None  # hardly ever is a node below the band
         for target in range(len(balance.takes)):
             while balance.takes[target] and balance.under(target, position):
+                if newcomers is None:
+                    newcomers = _newcomers(balance, position)
                 if _trade(balance, newcomers, target, position):
                     moved = True
                     continue
@@ -50,7 +53,8 @@ def _new_on(balance: Balance, node: int, position: int) -> list[Item]:
 def _trade(balance: Balance, newcomers: dict[int, list[Item]], target: int,
            position: int) -> bool:
     """Exchange replicas that are on their way anyhow, of which the target gets the larger one:
-    nothing is copied that was not."""
+    nothing is copied that was not.
+    O(pairs of such replicas of the target and ``TRADERS_MAX`` nodes)."""
     low = balance.ledger.shares[position].low
     missing = balance.under(target, position)
     others = sorted((node for node in newcomers if node != target
@@ -65,7 +69,8 @@ def _trade(balance: Balance, newcomers: dict[int, list[Item]], target: int,
                 if 0 < more <= spare:
                     found.append((more < missing, abs(more - missing), item.id, other.id, node))
     for _, _, group, other, node in sorted(found):
-        if group not in balance.state.held[target] and other not in balance.state.held[node] \
+        # What was pulled since ``newcomers`` was made is elsewhere.
+        if group in balance.state.held[node] and other in balance.state.held[target] \
                 and balance.may_exchange(group, node, other, target) \
                 and balance.exchange_gain(group, node, other, target) > 0:
             balance.move(group, node, target, position, NEW_NODE)

@@ -55,7 +55,8 @@ from placement.sequence import Reasons, Sequence, sequenced
 from placement.state import State
 from placement.switches import Switches, balance_groups
 
-#: Another way of planning is another version: plans of two versions need not agree.
+#: Another way of planning is another version, from the first release on: plans of two versions
+#: need not agree.
 PLANNER_VERSION = 1
 
 #: Non-moves in a plan; the most important ones come first.

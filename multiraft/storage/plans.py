@@ -133,7 +133,7 @@ class SealPlan:
         keeps a processor for some 30 ms, and an append of another node may want that one."""
         if pause is None:
             return read_exactly(self._filesystem, self.segment.path, 0, length)
-        data, position = core.unset_memory(length), 0
+        data, position = memoryview(core.unset_memory(length)), 0
         with closing(self._filesystem.open(self.segment.path)) as file:
             while position < length:
                 piece = file.read(min(SEAL_READ_BYTES, length - position), position)
@@ -142,7 +142,7 @@ class SealPlan:
                 data[position:position + len(piece)] = piece
                 position += len(piece)
                 pause()
-        return memoryview(data)[:position]
+        return data[:position]
 
 
 class Wanted(NamedTuple):

@@ -26,7 +26,7 @@ from multiraft.errors import CorruptEntry
 from multiraft.marks import Reincarnation, Tombstone, parse_reincarnation, parse_tombstone
 from multiraft.storage.envelope import read_envelope, write_envelope
 from multiraft.storage.errors import CorruptFile
-from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.lane import Segment, index_path
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
@@ -202,7 +202,7 @@ class SegmentScan:
 # ---- scanning ----------------------------------------------------------------------------------
 
 
-def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | None,
+def scan_segment(data: Buffer, start: int, seed: int | None, applied: Applied | None,
                  known_to: int = 0, pause: Callable[[], None] | None = None) -> SegmentScan:
     """Every intact entry of a segment, in order, across damaged places.
 
@@ -248,7 +248,7 @@ def scan_segment(data: bytes, start: int, seed: int | None, applied: Applied | N
 class _Scanner:
     """Gathers what the scan of one segment yields."""
 
-    def __init__(self, data: bytes, start: int, applied: Applied | None, known_to: int):
+    def __init__(self, data: Buffer, start: int, applied: Applied | None, known_to: int):
         self._known_to = known_to
         self._data = data
         self._view = memoryview(data)
@@ -480,7 +480,7 @@ def _is_copy(repair: core.ScannedEntry, found: core.ScannedEntry) -> bool:
             == (found.group, found.incarnation, found.term, found.index))
 
 
-def _all_zeros(data: bytes, at: int) -> bool:
+def _all_zeros(data: Buffer, at: int) -> bool:
     while at < len(data):
         piece = data[at:at + len(_ZEROS)]
         if piece != _ZEROS and any(piece):

@@ -111,7 +111,8 @@ def test_a_paced_stream_keeps_its_rate_and_then_catches_up():
 
 
 def test_a_paced_stream_has_four_windows_on_the_way_where_answers_are_slow():
-    """A window of 128 KiB and answers after 0.5 s are 256 KiB a second, whatever the throttle."""
+    """One window of 128 KiB and answers after 0.5 s would be 256 KiB a second, whatever the
+    throttle."""
     for paced, windows in ((False, 1), (True, 4)):
         cluster, leader, member = lagging()
         core = cluster.nodes[leader].core

@@ -32,8 +32,8 @@ def test_a_scan_that_gives_way_finds_the_same(monkeypatch):
 
 
 def test_a_segment_that_became_shorter_is_damaged_whether_its_scan_gives_way_or_not():
-    disk, _ = long_lane(with_checkpoint=False)
     for pause in (None, lambda: None):
+        disk, _ = long_lane(with_checkpoint=False)
         for path in [path for path in disk.files() if path.endswith(".index")]:
             disk.filesystem.remove(path)
         store = open_store(disk.filesystem, DIRECTORY)
@@ -44,4 +44,3 @@ def test_a_segment_that_became_shorter_is_damaged_whether_its_scan_gives_way_or_
         assert plan.damage.startswith("unreadable at")
         assert not disk.filesystem.exists(plan.segment.path.replace(".segment", ".index"))
         store.close()
-        disk, _ = long_lane(with_checkpoint=False)
