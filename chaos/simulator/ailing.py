@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from chaos.simulator.disk import PROBE, PROBE_FILE, DiskWorker
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.invariants import Violation
+from chaos.simulator.model import is_majority
 from chaos.simulator.trace import Trace
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptFile
@@ -181,10 +182,16 @@ class Ailing:
         self._filesystem.faults.directory_syncs_left = syncs
 
     def _is_spared(self) -> bool:
-        """Whether the page cache outlives a loss of power: relaxed, one node loses it at a time."""
+        """Whether the page cache outlives a loss of power: relaxed, one node loses it at a time,
+        and none that is a majority by itself (members change: a group may have one voter)."""
         if not self._world.parameters.spares_power:
             return False
-        return not all(other.is_up for other in self._world.nodes.values() if other is not self)
+        if not all(other.is_up for other in self._world.nodes.values() if other is not self):
+            return True
+        replicas = [replica for group in self._world.witness.groups.values()
+                    if (replica := group.replicas.get(self.node)) is not None]
+        return any(is_majority(configuration, [self.node]) for replica in replicas
+                   for configuration in (replica.configuration(), replica.group.configuration()))
 
     def disk_failed(self, error: OSError) -> None:
         """The process ends: what the page cache holds is anybody's guess, and it is kept or lost

@@ -38,6 +38,12 @@ def test_a_loss_of_power_takes_records_and_the_cluster_goes_on():
     assert losses > 10 and forgotten > 10
 
 
+def test_the_only_voter_of_a_group_is_spared():
+    """It is a majority by itself: what it acknowledged and did not sync would be gone for good."""
+    for seed in range(1, 4):
+        assert not world.run(dataclasses.replace(relaxed(seed), replication_factor=1)).failure
+
+
 def test_a_leader_that_does_not_believe_a_member_that_forgot_is_noticed():
     bug = Bug("forgetful-is-not-fed", "multiraft.replication", "_on_mismatch",
               "and group.host.config.members_may_forget:", "and False:", "", Seeds())
