@@ -1,9 +1,9 @@
 """Replicas from nodes that hold more than their share to nodes that hold less: bytes are copied.
 
 Contract.  ``balance_replicas`` moves only out of nodes above their target or into nodes below it,
-and only so that the sum of squared deviations from the band, over all nodes and balanced resources,
-becomes smaller with each move.  So it ends, it cannot go round in circles, and beginning again
-where it ended does nothing.  Hard rules are the ledger's.
+or exchanges replicas with one of these, and only so that the sum of squared deviations from the
+band, over all nodes and balanced resources, becomes smaller with each step.  So it ends, it cannot
+go round in circles, and beginning again where it ended does nothing.  Hard rules are the ledger's.
 
 First in each round
 
