@@ -204,7 +204,9 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def remove_node(self, node: int, timeout_s: float = UP_S) -> None:
         """``multiraft node remove``, then its process is ended.  Raises ``BackendError`` when the
-        cluster refuses because there are replicas left.  Its files stay."""
+        cluster refuses because there are replicas left, or when no answer came: then the removal
+        may have been decided, and the node is taken for removed once it ends saying so.  Its files
+        stay."""
 
     @abc.abstractmethod
     def command(self, *arguments: str, timeout_s: float = UP_S) -> str:

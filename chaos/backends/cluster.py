@@ -50,6 +50,8 @@ KILL_S = 30.0
 ANSWER_MS = 2_000
 #: How often nodes are asked how they are: each answer is a survey of all groups.
 ASK_S = 0.2
+#: What a node says, among other things, that is no member any more and ends.
+REMOVED_SAID = "was removed from the cluster for ever"
 
 
 class Cluster(Backend):
@@ -228,6 +230,9 @@ class Cluster(Backend):
         for node in self.nodes():
             if not host.holds(lambda node=node: self._says_ready(node) or self._has_ended(node),
                               deadline - time.monotonic(), ASK_S) or self._has_ended(node):
+                self._discover(node)
+                if self._life(node).removed:
+                    continue
                 raise BackendError(f"node {node} is not whole: {self._complaint(node)}")
 
     def _says_ready(self, node: int) -> bool:
@@ -255,6 +260,8 @@ class Cluster(Backend):
             if life.removed or (life.wanted and self._runner.alive(node)):
                 return
             self._discover(node)
+            if life.removed:
+                return
             if not host.holds(lambda: not self._runner.alive(node), timeout_s):
                 raise BackendError(f"node {node} was killed and still is in the kernel")
             life.log_start = life.log.stat().st_size
@@ -266,6 +273,9 @@ class Cluster(Backend):
             if not life.wanted:
                 return  # somebody else has ended it meanwhile
             if self._has_ended(node):
+                self._discover(node)
+                if life.removed:
+                    return
                 raise BackendError(f"node {node} ended at its start: {self._complaint(node)}")
             if time.monotonic() > deadline:
                 raise BackendError(f"node {node} is not up after {timeout_s:.0f} s: "
@@ -348,10 +358,15 @@ class Cluster(Backend):
 
     def _discover(self, node: int) -> None:
         """Notes that a node has ended by itself, once."""
+        life = self._life(node)
         with self._endings_lock:
-            if self._has_ended(node):
-                self._life(node).wanted = False
-                self._endings.append(Ending(node, self._runner.exit_status(node), False))
+            if not self._has_ended(node):
+                return
+            life.wanted = False
+            if life.leaving and REMOVED_SAID in self._complaint(node):
+                life.removed = True  # though whoever asked for it got no answer
+                return
+            self._endings.append(Ending(node, self._runner.exit_status(node), False))
 
     # -- members --------------------------------------------------------------------------------
 
@@ -372,9 +387,10 @@ class Cluster(Backend):
         return [other for other in self.nodes() if other != node]
 
     def remove_node(self, node: int, timeout_s: float = UP_S) -> None:
+        life = self._life(node)
+        life.leaving = True  # the node may end before the answer is here, or without one
         self.command("node", "remove", str(node), timeout_s=timeout_s,
                      servers=self.servers(*self._others(node)))
-        life = self._life(node)
         life.removed, life.wanted = True, False
         if not host.holds(lambda: not self._runner.alive(node), STOP_S):
             self.kill(node)

@@ -63,3 +63,5 @@ class Life:
     drift_ppm: int = 0
     log_start: int = 0
     removed: bool = False
+    #: Its removal was asked for: it may have been decided, whatever the answer was.
+    leaving: bool = False

@@ -117,6 +117,29 @@ def test_the_node_that_ends_by_itself_is_told_from_the_one_that_was_ended(whole)
     whole.start(2)
 
 
+def test_a_removal_of_which_no_answer_came_is_a_removal_once_the_node_says_so(whole, monkeypatch):
+    node, before = whole.add_node(), whole.endings()
+    command = whole.command
+
+    def unanswered(*arguments, **options):
+        command(*arguments, **options)
+        raise BackendError("no answer came")
+
+    monkeypatch.setattr(whole, "command", unanswered)
+    with pytest.raises(BackendError, match="no answer came"):
+        whole.remove_node(node)
+    whole.kill(node)  # whether it has heard of it or not
+    whole.heal_all()
+    whole.await_whole()
+
+    def gone() -> bool:
+        whole.endings()  # it looks for those that ended
+        return node not in whole.nodes()
+
+    assert host.holds(gone, WAIT_S) and not whole.is_running(node)
+    assert [ending for ending in whole.endings()[len(before):] if not ending.wanted] == []
+
+
 def test_what_is_collected_can_be_inspected(whole, tmp_path):
     assert whole.collect(tmp_path)[:3] == [1, 2, 3]
     said = host.run_python("admin_cli", "log", "inspect", "--verify", str(tmp_path / "1" / "data"))
