@@ -4,8 +4,9 @@
     make bench-moves ARGS=--quick                    a look, one to three
     make bench-moves ARGS="--only grow --repeat 1"   one part
 
-Contract.  ``grow``: three nodes, the throughput of the cluster is measured first, then half of it
-is appended all the time; a fourth node joins, ``multiraft rebalance plan`` makes a plan and
+Contract.  ``grow``: the throughput of three nodes is measured first, on a cluster of its own and
+for as long as what goes on in the background needs to show; half of it is then appended to another
+one all the time; a fourth node joins, ``multiraft rebalance plan`` makes a plan and
 ``multiraft rebalance apply`` hands it over.  Judged: how far the worst node is from its share of
 bytes and of appends afterwards; appends that failed, and records that are missing, doubled or out
 of order when everything is read again; and the 99th percentile of appends while the plan is carried
@@ -84,7 +85,8 @@ class Scale(NamedTuple):
     """How long is measured, in seconds, and how often."""
 
     groups: int
-    full_s: float  # the throughput, after ``settle_s``
+    warm_up_s: float
+    full_s: float  # the throughput, after that
     settle_s: float  # the cluster gets used to a load
     before_s: float  # latencies before the plan is made
     window_s: float  # rates of groups: each partition gets several batches within it
@@ -95,8 +97,8 @@ class Scale(NamedTuple):
     part: float = 0.5  # of the throughput is the load
 
 
-FULL = Scale(24, 2.0, 1.5, 10.0, 4.0, 240.0, 3, 100, 150.0)
-QUICK = Scale(12, 1.5, 0.5, 4.0, 2.0, 180.0, 1, 12, 20.0)
+FULL = Scale(24, 10.0, 20.0, 5.0, 10.0, 4.0, 240.0, 3, 100, 240.0)
+QUICK = Scale(12, 5.0, 10.0, 2.0, 4.0, 2.0, 180.0, 1, 12, 20.0)
 
 
 class Moved(NamedTuple):
@@ -104,6 +106,7 @@ class Moved(NamedTuple):
 
     full_mb_per_s: float
     part: float  # of it is the load
+    load_mb_per_s: tuple[float, float]  # what was taken of it before and during the move
     imbalance: dict[str, float]  # per cent by which the worst node is off its share
     leaders: tuple[int, ...]
     before_ms: float
@@ -133,56 +136,74 @@ def _cluster(directory: Path, groups: int) -> Iterator[DevCluster]:
 
 def grow(directory: Path, throttle: int, scale: Scale) -> Moved:
     """See the module's docstring."""
-    with _cluster(directory, scale.groups) as dev:
+    full = _throughput(directory, scale)
+    say(f"throughput {full / 1e6:.1f} MB/s for {scale.full_s:.0f} s; "
+        f"{scale.part:.0%} of it is the load of another cluster")
+    with _cluster(directory, scale.groups) as dev, \
+            _appending(dev, scale, int(full * scale.part)) as (load, watched):
+        say(f"node {dev.add(UP_S)} has joined")
         with blocking.Client(list(dev.addresses)) as client:
-            client.create_topic(LOAD, PARTITIONS)
-            client.create_topic(WATCHED, scale.groups)
-        with Appending(dev.addresses, LOAD, PARTITIONS) as load, \
-                Appending(dev.addresses, WATCHED, scale.groups, WATCHED_PER_S * RECORD_BYTES,
-                          single=True) as watched:
-            full = _throughput(load, scale)
-            load.set_rate(int(full * scale.part))
-            say(f"throughput {full / 1e6:.1f} MB/s; {scale.part:.0%} of it goes on, and node "
-                f"{dev.add(UP_S)} has joined")
-            with blocking.Client(list(dev.addresses)) as client:
-                return _moved(_Plans(directory, dev.addresses, throttle, scale), client, load,
-                              watched, full)
+            return _moved(_Plans(directory, dev.addresses, throttle, scale), client, load, watched,
+                          full)
 
 
-def _throughput(load: Appending, scale: Scale) -> float:
-    """Bytes per second that are acknowledged when the producer never waits."""
-    time.sleep(scale.settle_s)
-    before, start_s = load.acknowledged(), time.monotonic()
-    time.sleep(scale.full_s)
-    after, end_s = load.acknowledged(), time.monotonic()
-    return (after - before) * RECORD_BYTES / (end_s - start_s)
+@contextlib.contextmanager
+def _appending(dev: DevCluster, scale: Scale,
+               bytes_per_s: int) -> Iterator[tuple[Appending, Appending]]:
+    """The load, 0 = as fast as it is taken, and the single appends beside it."""
+    with blocking.Client(list(dev.addresses)) as client:
+        client.create_topic(LOAD, PARTITIONS)
+        client.create_topic(WATCHED, scale.groups)
+    with Appending(dev.addresses, LOAD, PARTITIONS, bytes_per_s) as load, \
+            Appending(dev.addresses, WATCHED, scale.groups, WATCHED_PER_S * RECORD_BYTES,
+                      single=True) as watched:
+        yield load, watched
+
+
+def _throughput(directory: Path, scale: Scale) -> float:
+    """Bytes per second that three nodes of their own acknowledge when the producer never waits,
+    once segments are filled, indexed and prepared all the time; nothing is left of them."""
+    with tempfile.TemporaryDirectory(dir=directory) as place, \
+            _cluster(Path(place), scale.groups) as dev, _appending(dev, scale, 0) as (load, _):
+        time.sleep(scale.warm_up_s)
+        before, start_s = load.acknowledged(), time.monotonic()
+        time.sleep(scale.full_s)
+        after, end_s = load.acknowledged(), time.monotonic()
+        return (after - before) * RECORD_BYTES / (end_s - start_s)
 
 
 def _moved(asked: _Plans, client: blocking.Client, load: Appending, watched: Appending,
            full: float) -> Moved:
     scale = asked.scale
     time.sleep(scale.settle_s)
-    since_s = time.monotonic()
+    since_s, since_count = time.monotonic(), load.acknowledged()
     time.sleep(scale.before_s)
-    before_s = time.monotonic()  # making a plan takes processor time, and is neither
+    before_s, before_count = time.monotonic(), load.acknowledged()
+    # Making a plan takes processor time, and is neither.
     made = asked.make()
     say(f"{len(made.moves)} moves, {made.bytes / 1e6:.0f} MB to copy")
-    start_s = time.monotonic()
+    start_s, start_count = time.monotonic(), load.acknowledged()
     asked.apply()
     paused, moved_bytes = _carried_out(client, made.plan_id, scale.moved_s_max)
-    end_s = time.monotonic()
+    end_s, end_count = time.monotonic(), load.acknowledged()
     after = plan_input.collect(client, _now_ms(), False, scale.window_s).snapshot
     after_s = time.monotonic()
     time.sleep(scale.before_s)
     over_s = time.monotonic()
     accounts = {LOAD: load.stop(), WATCHED: watched.stop()}
     spans = ((since_s, before_s), (start_s, end_s), (after_s, over_s))
+    taken = (_mb_per_s(before_count - since_count, before_s - since_s),
+             _mb_per_s(end_count - start_count, end_s - start_s))
     return Moved(
-        full / 1e6, scale.part, imbalance(after), leaders(after),
+        full / 1e6, scale.part, taken, imbalance(after), leaders(after),
         *(percentile_ms(accounts[WATCHED].taken, 0.99, *span) for span in spans),
         *(percentile_ms(accounts[LOAD].taken, 0.99, *span) for span in spans),
         accounts[LOAD].failures + accounts[WATCHED].failures, _damage(client, accounts),
         len(made.moves), moved_bytes, end_s - start_s, paused)
+
+
+def _mb_per_s(records: int, seconds: float) -> float:
+    return records * RECORD_BYTES / seconds / 1e6
 
 
 class _Plans:
@@ -361,7 +382,8 @@ def judged(seen: list[Moved]) -> list[Figure]:
 
 def _said(moved: Moved) -> str:
     """One repetition in a line."""
-    text = (f"throughput {moved.full_mb_per_s:.1f} MB/s, {moved.part:.0%} of it as load; "
+    text = (f"throughput {moved.full_mb_per_s:.1f} MB/s, {moved.part:.0%} of it as load "
+            f"({moved.load_mb_per_s[0]:.1f} and {moved.load_mb_per_s[1]:.1f} MB/s taken); "
             f"{moved.moves} moves, {moved.moved_bytes / 1e6:.0f} MB in {moved.seconds:.1f} s; p99 "
             f"{moved.before_ms:.1f} -> {moved.during_ms:.1f}, {moved.after_ms:.1f} ms after it, "
             f"batches {moved.load_before_ms:.1f} -> {moved.load_during_ms:.1f}, "
