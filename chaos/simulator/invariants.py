@@ -25,7 +25,7 @@ from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperati
 from multiraft import _layout, core
 from multiraft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
 from multiraft.store import GroupRestored
-from multiraft.types import Entry, EntryKind
+from multiraft.types import Entry, EntryKind, HardState
 
 #: A batch's first value begins within so many bytes of its records.
 FIRST_VALUE_BYTES = 48
@@ -109,7 +109,13 @@ class TermMonotonic(Invariant):
 
     def on_recover(self, replica: ReplicaModel, log: LogModel, restored: GroupRestored) -> None:
         known = [replica.durable_hard_state]
-        known += [write.hard_state for write in replica.pending if write.hard_state is not None]
+        for write in replica.pending:
+            if write.hard_state is not None:
+                known.append(write.hard_state)
+                # Entries stand before the hard state of their round, so a torn round may have left
+                # them alone; nobody has been told of its vote.
+                if write.hard_state.term in write.terms and write.hard_state.term in log.terms:
+                    known.append(HardState(write.hard_state.term, 0))
         self.require(restored.hard_state in known,
                      "{} restarts with hard state {}, its disk had {}", replica,
                      restored.hard_state, known)

@@ -131,6 +131,22 @@ def test_a_hard_state_forgotten_by_a_restart():
         history.recover(1)
 
 
+def test_a_torn_round_may_leave_the_entry_of_a_term_without_its_vote():
+    history = History().term(1)
+    entry = history.noop(1, 2)
+    history.stage(1, entry, hard_state=HardState(2, 2))
+    history.recover(1, entry, hard_state=HardState(2, 0))
+
+
+@pytest.mark.parametrize("staged", [HardState(2, 2), HardState(3, 2)])
+def test_a_vote_that_stood_alone_in_its_round_is_there_or_nothing_of_its_term_is(staged):
+    history = History().term(1)
+    entry = history.noop(1, 1)
+    history.write(1, entry).stage(1, hard_state=staged)
+    with broken("TermMonotonic"):
+        history.recover(1, entry, hard_state=HardState(staged.term, 0))
+
+
 def test_logs_that_differ_at_one_index_and_term():
     history = History().term(1).write(1, history_entry := History().data(1, 1, 0))
     assert history_entry.index == 1
