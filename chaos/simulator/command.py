@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from chaos.commit import commit_of
-from chaos.planted.bug import planted
 from chaos.planted.catalogue import BUGS
-from chaos.simulator import campaign, counters, world
+from chaos.simulator import campaign, counters
 from chaos.simulator.counting import Totals, why_not
 from chaos.simulator.parameters import FAULT_KINDS
 from chaos.simulator.shrink import shrink
@@ -89,10 +88,8 @@ def simulate(seed: int | None, seeds: int | None, minutes: float | None, first: 
 
 def _replay(seed: int, variant: Variant, trace: bool) -> Result:
     """One seed, with all that can be said about it."""
-    parameters = variant.parameters(seed)
-    click.echo("\n".join(parameters.describe()))
-    with planted(BUGS.get(variant.bug)):
-        result = world.run(parameters, click.echo if trace else None)
+    click.echo("\n".join(variant.parameters(seed).describe()))
+    result = campaign.run_one(seed, variant, click.echo if trace else None)
     totals = Totals()
     totals.add(result)
     click.echo(_line(result))

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from click.testing import CliRunner
 
+from chaos.checkers import Anomaly, Verdict
 from chaos.simulator import campaign, counters
 from chaos.simulator.command import simulate
 from chaos.simulator.counting import Totals, why_not
@@ -37,6 +38,24 @@ def test_a_seed_counts_or_says_why_not(fields, reason):
     assert why_not(result(**fields)) == reason
 
 
+def lost(_history):
+    return Verdict([Anomaly("A1", "lost", "records 4 and 5 of t/1 are gone")])
+
+
+def test_what_only_the_checkers_see_fails_a_seed(monkeypatch):
+    brief = Variant(groups=1, seconds=1)
+    assert campaign.run_one(3, brief).failure == ""
+    monkeypatch.setattr(campaign, "check", lost)
+    assert campaign.run_one(3, brief).failure == "A1 lost: records 4 and 5 of t/1 are gone"
+
+
+def test_the_checkers_are_not_asked_where_a_loss_was_promised(monkeypatch):
+    monkeypatch.setattr(campaign, "check", lost)
+    monkeypatch.setattr(campaign.world, "run", lambda parameters, _sink, _history: result(
+        parameters.seed, marks=Counter(("promised loss",))))
+    assert campaign.run_one(3, Variant()).failure == ""
+
+
 def test_the_summary_counts_only_those_that_count():
     totals = Totals()
     for one in (result(1), result(2, acked=10), result(3, failure="Violation: Sleep: ...")):
@@ -59,8 +78,8 @@ def test_a_variant_replaces_what_it_names_and_nothing_else():
 
 def test_the_replay_command_is_the_variant(monkeypatch):
     seen = {}
-    monkeypatch.setattr("chaos.simulator.command.world.run",
-                        lambda parameters, sink: seen.update(p=parameters) or result())
+    monkeypatch.setattr(campaign.world, "run", lambda parameters, _sink, _history: seen.update(
+        p=parameters) or result())
     variant = Variant(3, 8, 20, ("kill", "pause"), True)
     words = variant.replay(5).split()
     assert words[:3] == ["multiraft", "chaos", "sim"]
