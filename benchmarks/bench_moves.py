@@ -1,7 +1,7 @@
 """The figures of moving: a fourth node joins under load and gets its share; partitions switch.
 
-    make bench-moves                                 everything, six minutes or so
-    make bench-moves ARGS=--quick                    a look, one to three
+    make bench-moves                                 everything, ten minutes or so
+    make bench-moves ARGS=--quick                    a look, two to four
     make bench-moves ARGS="--only grow --repeat 1"   one part
 
 Contract.  ``grow``: the throughput of three nodes is measured first, on a cluster of its own and
