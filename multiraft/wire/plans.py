@@ -83,6 +83,11 @@ class PlannedMove(NamedTuple):
             return ()
         return tuple(node for node in self.old if node not in self.new)
 
+    @property
+    def receivers(self) -> tuple[int, ...]:
+        """Nodes that get a replica, or the group's leadership."""
+        return self.new if self.kind == LEADER_TRANSFER else self.joining
+
 
 class PlanLimits(NamedTuple):
     """How fast a plan is carried out.  ``throttle``: bytes per second that a node sends to, and

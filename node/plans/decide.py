@@ -119,7 +119,9 @@ def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
     stale = _stale(move, seen, first=record.attempt == 0 and not plan.waited)
     if _is_done(move, seen, world):
         return StepTo(move.seq, record.attempt, Phase.DONE, "it was so already")
-    return StepTo(move.seq, record.attempt, Phase.SKIPPED, stale) if stale else None
+    # To wait for the end of a drain would be to wait for ever: the plan has to come to an end.
+    why = stale or world.spared(move.receivers)
+    return StepTo(move.seq, record.attempt, Phase.SKIPPED, why) if why else None
 
 
 def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
@@ -156,7 +158,7 @@ def _ready(move: PlannedMove, world: World) -> tuple[int, str]:
     source = world.leaders[move.subject]
     if seen.is_open:
         return source, f"group {move.subject} is in the middle of a change of members"
-    for node in move.joining if move.kind == REPLICA_CHANGE else move.new:
+    for node in move.receivers:
         if not world.is_up(node):
             return source, f"node {node} is not up"
     if seen.transferee:
@@ -184,6 +186,9 @@ def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
                                      f"node {target} is no voter of group {move.subject}"))
     elif plan.state == CANCELLING:
         result.actions.append(StepTo(move.seq, record.attempt, Phase.CANCELLED, plan.reason))
+    elif world.spared(move.receivers) and not seen.transferee:
+        result.actions.append(StepTo(move.seq, record.attempt, Phase.SKIPPED,
+                                     world.spared(move.receivers)))
     elif world.waited_ms.get(move.seq, 0) > TRANSFER_PATIENCE_MS:
         again = record.attempt + 1
         why = f"node {target} did not take over in {TRANSFER_PATIENCE_MS / 1000:g} s"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from multiraft.wire.plans import DRAINING, LEADER_TRANSFER, REPLICA_CHANGE, PlanLimits, PlannedMove
+from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, PlanLimits, PlannedMove
 from node.plans.world import World
 
 #: A throttle is refused below this many hundredths of what is appended meanwhile to the groups that
@@ -45,12 +45,12 @@ def _fault(move: PlannedMove, world: World) -> str:
             return (f"it is in group {place.group} at epoch {place.epoch}, the plan was made for "
                     f"group {move.old[0] if move.old else 0} at epoch {move.guard}")
         return ""
-    for node in (*move.joining, *(move.new if move.kind == LEADER_TRANSFER else ())):
-        known = world.nodes.get(node)
-        if known is None:
+    for node in move.receivers:
+        if node not in world.nodes:
             return f"there is no node {node}"
-        if known.intent == DRAINING:
-            return f"node {node} is draining and takes nothing"
+    spared = world.spared(move.receivers)
+    if spared:
+        return spared
     seen = world.groups.get(move.subject)
     if seen is None:
         return ""  # nobody can say: ``unseen``

@@ -89,6 +89,8 @@ def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
                    f"{still_ms // 1000} s")
     if plan.state != RUNNING:
         return f"the plan is {plan.state}: {plan.reason}"
+    if any(world.is_draining(node) for node in move.joining):  # it would have to leave again
+        return _to(move, record, Phase.UNDOING, world.spared(move.joining))
     if lost:
         return f"{_nodes(lost)} not up"
     if missing:
@@ -155,6 +157,7 @@ def _successor(move: PlannedMove, world: World, seen: LookedGroup) -> int:
     if world.leaders[move.subject] not in move.leaving:
         return 0
     staying = [node for node in seen.voters if node in move.new and world.is_up(node)]
+    staying = [node for node in staying if not world.spared((node,))] or staying
     return move.leader if move.leader in staying else next(iter(staying), 0)
 
 
@@ -180,7 +183,7 @@ def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     elapsed_ms = world.waited_ms.get(move.seq, 0)
     leader = world.leaders[move.subject]
     if (move.leader not in (0, leader) and world.is_up(move.leader) and not seen.transferee
-            and elapsed_ms < HAND_OVER_MS):
+            and not world.spared((move.leader,)) and elapsed_ms < HAND_OVER_MS):
         return Transfer(move.seq, move.subject, leader, move.leader)
     kept = [node for node in seen.learners if node in move.leaving]
     if not kept or move.subject == METADATA_GROUP:  # every node is at least a learner of that

@@ -7,11 +7,15 @@ that it waits for an answer.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from multiraft.wire.plans import LookedGroup, LookedMember
+from multiraft.wire.plans import DRAINING, MAINTENANCE, LookedGroup, LookedMember
 
 UP = "up"
+
+#: What an operator wants of a node that is to get neither replicas nor leaders, in words.
+_SPARED = {DRAINING: "is draining", MAINTENANCE: "is in maintenance"}
 
 
 class SeenNode(NamedTuple):
@@ -56,6 +60,21 @@ class World(NamedTuple):
         """Whether a node is heard of."""
         found = self.nodes.get(node)
         return found is not None and found.state == UP
+
+    def is_draining(self, node: int) -> bool:
+        """Whether the operator wants a node to be empty."""
+        found = self.nodes.get(node)
+        return found is not None and found.intent == DRAINING
+
+    def spared(self, nodes: Iterable[int]) -> str:
+        """Why one of these is to get neither replicas nor leaders, and the way out; empty when all
+        may."""
+        for node in nodes:
+            found = self.nodes.get(node)
+            if found is not None and found.intent in _SPARED:
+                return (f"node {node} {_SPARED[found.intent]} and gets nothing until `multiraft "
+                        f"node undrain {node}`")
+        return ""
 
 
 def member_of(group: LookedGroup, node: int) -> LookedMember | None:

@@ -108,6 +108,7 @@ class Cluster:
         self.groups = groups
         self.up = set(range(1, nodes + 1))
         self.nodes = range(1, nodes + 1)
+        self.intents: dict[int, str] = {}  # what the operator wants of nodes
         self.partitions: dict[int, SeenPartition] = {}
         self.table = PlanTable()
         self.now_ms = 0
@@ -170,8 +171,8 @@ class Cluster:
                 leaders[group] = leader
             else:
                 unreachable[group] = f"group {group} has no leader"
-        nodes = {node: SeenNode(node, "up" if node in self.up else "down", ALIVE)
-                 for node in self.nodes}
+        nodes = {node: SeenNode(node, "up" if node in self.up else "down",
+                                self.intents.get(node, ALIVE)) for node in self.nodes}
         plan = self.table.active
         phases = {seq: (plan.records[seq].attempt, plan.records[seq].phase)
                   for seq in plan.under_way}

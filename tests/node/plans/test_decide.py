@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multiraft.wire.errors import Code
-from multiraft.wire.plans import CANCEL, PAUSE, RESUME, PlanLimits
+from multiraft.wire.plans import ALIVE, CANCEL, DRAINING, MAINTENANCE, PAUSE, RESUME, PlanLimits
 from node.plans import guards
 from node.plans.actions import Change, StepTo, Transfer
 from node.plans.decide import decide, subjects
@@ -176,6 +176,74 @@ def test_voters_are_not_exchanged_for_some_of_which_most_are_down():
     assert {*made.groups[1].voters} == {2, 3, 4}
 
 
+# ---- what the operator wants of nodes -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("intent, why", [
+    (DRAINING, "node 4 is draining"), (MAINTENANCE, "node 4 is in maintenance")])
+def test_a_node_that_is_drained_meanwhile_gets_nothing_of_what_has_not_begun(intent, why):
+    made = cluster()
+    made.groups[2].voters = made.groups[3].voters = (1, 2, 4)
+    made.apply(plan(change(1, new=(2, 3, 4)), transfer(2, new=4), switch(4, partition=104),
+                    change(3, old=(1, 2, 4), new=(2, 4, 5))))  # node 4 has that one, and keeps it
+    made.intents[4] = intent
+    made.finish()
+    records = made.table.plan.records
+    assert {seq: record.phase.name for seq, record in records.items()} == {
+        1: "SKIPPED", 2: "SKIPPED", 4: "DONE", 3: "DONE"}
+    for seq in (1, 2):
+        assert why in records[seq].reason and "`multiraft node undrain 4`" in records[seq].reason
+
+
+def test_what_a_drained_node_leads_already_is_done_and_not_skipped():
+    made = cluster()
+    made.groups[1].leader = 3
+    made.intents[3] = DRAINING
+    made.apply(plan(transfer(1, new=3)))
+    made.look(faults=False)
+    assert made.table.plan.records[1].phase is Phase.DONE
+
+
+def learning(made):
+    """Group 1 gives node 4 a replica, which has the half of it."""
+    made.apply(plan(change(1, new=(2, 3, 4))))
+    while made.groups[1].learners != (4,) or made.groups[1].is_open:
+        made.look(faults=False)
+    made.groups[1].match[4] = 0
+
+
+def test_a_copy_to_a_node_that_is_drained_meanwhile_is_undone():
+    made = cluster()
+    learning(made)
+    made.intents[4] = DRAINING
+    made.finish()
+    record = made.table.plan.records[1]
+    assert record.phase is Phase.SKIPPED and "node 4 is draining" in record.reason
+    assert (made.groups[1].voters, made.groups[1].learners) == ((1, 2, 3), ())
+
+
+def test_a_copy_to_a_node_whose_maintenance_begins_meanwhile_is_finished():
+    made = cluster()
+    learning(made)
+    made.intents[4] = MAINTENANCE
+    made.finish()
+    assert made.table.plan.records[1].phase is Phase.DONE
+
+
+def test_a_node_that_is_spared_meanwhile_is_not_asked_to_lead():
+    """Neither by a transfer that has begun, nor because a change of replicas was to end there."""
+    made = cluster()
+    made.groups[1].leader = made.groups[2].leader = 1
+    made.apply(plan(change(1, new=(2, 3, 4), leader=2), transfer(2, new=2)))
+    made.table.step(step(2, "TRANSFERRING"))
+    made.intents[2] = MAINTENANCE
+    found = decide(made.table.active, made.world(*subjects(made.table.active)))
+    assert "move 2 skipped" in [_line(action) for action in found.actions]
+    made.finish()
+    assert made.table.plan.records[1].phase is Phase.DONE
+    assert made.groups[1].leader in (3, 4)
+
+
 # ---- properties ---------------------------------------------------------------------------------
 
 
@@ -223,6 +291,21 @@ def test_a_repair_goes_first_wherever_the_other_plan_is(seed, when):
     if made.table.plan.plan_id == "fix":
         assert {*target.voters} == {1, 2, 5}
     made.check_ended()
+
+
+@given(st.integers(0, 1 << 30))
+@settings(max_examples=60, deadline=None)
+def test_whoever_is_drained_and_undrained_meanwhile_the_plan_comes_to_its_end(seed):
+    made = cluster(seed)
+    made.apply(plan(*MOVES))
+    for _ in range(made.rng.randrange(120)):
+        if made.rng.random() < 0.1:
+            made.intents[made.rng.randrange(1, 6)] = made.rng.choice((ALIVE, DRAINING,
+                                                                      MAINTENANCE))
+        made.look(faults=True)
+    made.finish()
+    made.check_ended()
+    assert made.table.plan.state == "done"
 
 
 @given(st.integers(0, 1 << 30))
@@ -280,6 +363,18 @@ def test_every_guard_is_compared_before_anything_begins(move, why):
     made.up.add(2)
     sound = (change(1), transfer(2, new=3), switch(3, partition=104))
     assert guards.faults(sound, observed(made, sound)) == []
+
+
+@pytest.mark.parametrize("move", [change(1, new=(2, 3, 4)), transfer(1, new=4)])
+@pytest.mark.parametrize("intent, why", [
+    (DRAINING, "node 4 is draining"), (MAINTENANCE, "node 4 is in maintenance")])
+def test_a_plan_that_gives_something_to_a_node_that_is_spared_is_stale(intent, why, move):
+    made = cluster()
+    if move.kind == transfer(1).kind:
+        made.groups[1].voters = (1, 2, 4)
+    assert guards.faults((move,), observed(made, (move,))) == []
+    made.intents[4] = intent
+    assert why in guards.faults((move,), observed(made, (move,)))[0]
 
 
 def test_the_floor_is_what_is_appended_to_the_groups_that_are_copied_at_once():
