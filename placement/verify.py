@@ -221,7 +221,14 @@ class _Known:
         if row is None or missing:
             yield Fault(UNKNOWN, move.move_id, f"group {move.group} or one of the nodes "
                         f"{missing!r:.80} is not there")
-        elif standing_of_group(move, row) != PENDING:
+            return
+        stands = standing_of_group(move, row)
+        if stands == DONE and isinstance(move, LeaderTransfer):
+            return  # leaders drift: this one went to where it shall be
+        if stands != PENDING and not row.leader:
+            yield Fault(CONF_CHANGED, move.move_id, f"group {move.group} has no leader now: what "
+                        f"its configuration is, nobody says")
+        elif stands != PENDING:
             yield Fault(CONF_CHANGED, move.move_id, f"group {move.group} has the configuration "
                         f"{row.conf_index} of incarnation {row.incarnation}; the plan expects "
                         f"{move.expect_conf_index} of {move.group_incarnation}")

@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, PlanLimits, PlannedMove
 from node.plans.world import World
+from placement import throttle
 
-#: A throttle is refused below this many hundredths of what is appended meanwhile to the groups that
-#: are copied at once: at 100 a replica would never catch up.
-FLOOR_PERCENT = 120
 #: Moves that a refusal names.
 NAMED_MAX = 3
 
@@ -56,6 +54,8 @@ def _fault(move: PlannedMove, world: World) -> str:
         return ""  # nobody can say: ``unseen``
     if seen.incarnation != move.incarnation:
         return f"it is in incarnation {seen.incarnation}, the plan was made for {move.incarnation}"
+    if move.kind == LEADER_TRANSFER and world.leaders.get(move.subject) == move.new[0]:
+        return ""  # leaders drift: nothing is left to do
     if seen.conf_index != move.guard:
         return (f"its members were changed at index {seen.conf_index}, the plan was made for index "
                 f"{move.guard}")
@@ -68,20 +68,9 @@ def _fault(move: PlannedMove, world: World) -> str:
 
 def floor(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
           leaders: Mapping[int, int]) -> int:
-    """Bytes per second below which some replica might never catch up: what is appended to the
-    busiest groups that may be copied at once, into one node or out of one.  ``rates``: appended
-    bytes per second by group.  O(moves log moves)."""
-    into: dict[int, list[int]] = {}
-    out: dict[int, list[int]] = {}
-    for move in moves:
-        rate = rates.get(move.subject, 0) if move.kind == REPLICA_CHANGE else 0
-        if not rate:
-            continue
-        for node in move.joining:
-            into.setdefault(node, []).append(rate)
-            out.setdefault(leaders.get(move.subject, 0), []).append(rate)
-    worst = 0
-    for streams, most in ((into, limits.in_per_node_max), (out, limits.out_per_node_max)):
-        for rates_there in streams.values():
-            worst = max(worst, sum(sorted(rates_there, reverse=True)[:most]))
-    return worst * FLOOR_PERCENT // 100
+    """Bytes per second below which some replica might never catch up (``placement.throttle``).
+    ``rates``: appended bytes per second by group.  O(moves log moves)."""
+    return throttle.least(
+        ((rates.get(move.subject, 0), leaders.get(move.subject, 0), move.joining)
+         for move in moves if move.kind == REPLICA_CHANGE),
+        limits.in_per_node_max, limits.out_per_node_max)

@@ -18,7 +18,6 @@ from multiraft.wire.errors import (
     LeaderUnknown,
     LimitExceeded,
     StalePlan,
-    TimedOut,
     exception_for,
 )
 from node.clock import wall_ms
@@ -61,7 +60,7 @@ class PlanRequests:
         return wire.PlanApplyReply(request.plan_id, state)
 
     async def _check(self, request: wire.PlanApply) -> None:
-        """Raises ``StalePlan``, ``LimitExceeded``, ``TimedOut``."""
+        """Raises ``StalePlan``, ``LimitExceeded``, ``LeaderUnknown``."""
         state = self._metadata_log.state
         if request.cluster_id != state.cluster_id.hex():
             raise StalePlan(f"the plan is for cluster {request.cluster_id:.40}, this is "
@@ -73,8 +72,8 @@ class PlanRequests:
             raise StalePlan(f"{'; '.join(found[:NAMED_MAX])}{more}. Make a new plan")
         missing = unseen(request.moves, world)
         if missing:
-            raise TimedOut(f"{len(missing)} moves cannot be compared with the cluster now: "
-                           f"{'; '.join(missing[:NAMED_MAX])}")
+            raise LeaderUnknown(f"{len(missing)} of {len(request.moves)} moves cannot be compared "
+                                f"with the cluster now: {'; '.join(missing[:NAMED_MAX])}")
         await self._check_throttle(request.moves, request.limits, world)
 
     async def _observe(self, moves: tuple[wire.PlannedMove, ...]) -> World:

@@ -125,6 +125,22 @@ def test_a_cluster_that_has_changed_makes_a_plan_stale(code, snapshot, now_ms):
     assert all(fault.text for fault in faults)
 
 
+@pytest.mark.parametrize("conf_index", [0, 5])
+def test_a_leader_that_is_already_where_it_shall_be_is_no_fault(conf_index):
+    drifted = SNAPSHOT._replace(groups=tuple(
+        row._replace(leader=TRANSFER.to_node, conf_index=row.conf_index + conf_index)
+        if row.id == TRANSFER.group else row for row in SNAPSHOT.groups))
+    assert drifted != SNAPSHOT and verify(PLAN, drifted, NOW_MS) == ()
+
+
+def test_a_group_without_a_leader_is_said_to_have_none():
+    silent = SNAPSHOT._replace(groups=tuple(
+        row._replace(leader=0, conf_index=0) if row.id == CHANGE.group else row
+        for row in SNAPSHOT.groups))
+    (fault,) = verify(PLAN, silent, NOW_MS)
+    assert fault.stale and "has no leader now" in fault.text
+
+
 def test_a_drained_node_that_is_gone_is_unknown():
     made = identify(PLAN._replace(options=Options(drain=(99,))))
     assert codes(made) == {"UNKNOWN"}

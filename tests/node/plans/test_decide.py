@@ -377,6 +377,14 @@ def test_a_plan_that_gives_something_to_a_node_that_is_spared_is_stale(intent, w
     assert why in guards.faults((move,), observed(made, (move,)))[0]
 
 
+def test_a_leader_that_is_already_where_it_shall_be_makes_no_plan_stale():
+    made, move = cluster(), transfer(1, new=2, guard=7)
+    assert made.groups[1].leader == 2
+    assert guards.faults((move,), observed(made, (move,))) == []
+    made.groups[1].leader = 1
+    assert "made for index 7" in guards.faults((move,), observed(made, (move,)))[0]
+
+
 def test_the_floor_is_what_is_appended_to_the_groups_that_are_copied_at_once():
     moves = tuple(change(seq, new=(2, 3, 4)) for seq in (1, 2, 3))
     rates = {1: 100, 2: 300, 3: 200}

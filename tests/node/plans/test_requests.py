@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from multiraft.wire import plans as wire
-from multiraft.wire.errors import InvalidRequest, LimitExceeded, StalePlan, TimedOut
+from multiraft.wire.errors import InvalidRequest, LeaderUnknown, LimitExceeded, StalePlan
 from node.plans import requests
 from node.plans.commands import ControlPlan
 from node.plans.requests import PlanRequests
@@ -92,7 +92,7 @@ def test_another_cluster_s_plan_is_not_looked_at():
 def test_a_plan_of_which_nothing_can_be_seen_waits():
     leader = Leader()
     leader.silent = True
-    with pytest.raises(TimedOut, match="cannot be compared"):
+    with pytest.raises(LeaderUnknown, match="cannot be compared"):
         leader.ask(asked(change(1)))
     assert not leader.proposed
 
