@@ -23,6 +23,10 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130  # Ctrl-C, the shells' 128 + SIGINT
 
 
+#: ``ExitCode.USAGE`` of commands that make plans: 2 says there that there was nothing to do.
+PLAN_USAGE = 64
+
+
 class CommandFailed(click.ClickException):
     """The command could not do what was asked.
 

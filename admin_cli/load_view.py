@@ -14,7 +14,7 @@ import click
 
 from admin_cli import plan_view
 from admin_cli.failures import CommandFailed
-from admin_cli.output import note, plural, print_table
+from admin_cli.output import note, plural, print_table, write_file
 from placement.plan import GroupOutcome, NodeOutcome, Plan
 from placement.policy import GROUP_INGRESS, NODE_RESOURCES
 
@@ -139,7 +139,4 @@ def write(made: Plan, path: Path) -> None:
                             "pip install 'multiraft[pictures]'")
     from admin_cli import plan_picture
 
-    try:
-        path.write_bytes(plan_picture.drawn(made, path.suffix[1:]))
-    except OSError as error:
-        raise CommandFailed(f"{path} cannot be written: {error.strerror}.") from error
+    write_file(path, plan_picture.drawn(made, path.suffix[1:]))

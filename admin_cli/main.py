@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
-from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.options import nearest, servers_option
 from admin_cli.packages import check_packages
 from admin_cli.session import Session
@@ -74,6 +74,8 @@ class HelpfulGroup(click.Group):
     """A group that answers an unknown command with the one that was meant."""
 
     elsewhere = ELSEWHERE_BELOW
+    #: Commands whose exit codes speak of plans; so does that of a word which is nearly one of them.
+    planned: tuple[str, ...] = ()
 
     def resolve_command(self, ctx: click.Context, args: list[str]):
         """click's, but for the error."""
@@ -87,7 +89,7 @@ class HelpfulGroup(click.Group):
             raise CommandFailed(
                 f"there is no command `{path} {name}`.",
                 f"Did you mean `{path} {ours}`?" if ours else f"See `{path} --help`.",
-                ExitCode.USAGE)
+                PLAN_USAGE if ours in self.planned else ExitCode.USAGE)
         return super().resolve_command(ctx, args)
 
 

@@ -40,6 +40,8 @@ PLANNED = ("drain", "undrain", "maintenance", "decommission")
 class NodeGroup(HelpfulGroup):
     """Our subcommands and those of the server's package."""
 
+    planned = PLANNED
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         server = self._server()
         return sorted({*super().list_commands(ctx), *PLANNED,

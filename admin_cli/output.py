@@ -8,8 +8,10 @@ JSON is one line when piped, so that one answer is one line for `jq`, `grep` and
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import click
 from rich import box
@@ -25,11 +27,34 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from admin_cli.failures import CommandFailed
+
 
 def console(err: bool = False) -> Console:
     """A console for the stream as it is *now* (tests and redirections replace ``sys.stdout``)."""
     stream = sys.stderr if err else sys.stdout
     return Console(file=stream, highlight=False)
+
+
+def check_file(path: Path | None) -> None:
+    """Raises ``CommandFailed`` for a file that cannot be written, before work is spent on what
+    shall be in it; nothing is created."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise CommandFailed(f"{path} cannot be written: there is no directory {path.parent}.",
+                            "Make it, or name another file.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise CommandFailed(f"{path} cannot be written: permission denied.",
+                            "Name a file that you may write.")
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Raises ``CommandFailed`` when the file cannot be written."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def print_json(value: object, one_line: bool = False) -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from admin_cli.failures import CommandFailed
 from multiraft.wire import plans as wire
 from placement import cluster
+from placement import throttle as throttles
 from placement.hashing import HASH_VERSION
 from placement.plan import LeaderTransfer, Move, Plan, ReplicaChange, TopicSwitch
 
@@ -232,6 +233,22 @@ def requested(made: Plan, throttle: int | None = None) -> wire.PlanApply:
                              policy.out_per_node_max, policy.at_once_max)
     return wire.PlanApply(made.plan_id, made.cluster_id, made.options.scope, made.expires_ms,
                           limits, tuple(map(_requested_move, made.moves)))
+
+
+def check_throttle(made: Plan, throttle: int | None, snapshot: cluster.Snapshot) -> None:
+    """Raises ``CommandFailed`` for a throttle at which the cluster would refuse the plan, as far as
+    loads measured just now can tell."""
+    limits = requested(made, throttle).limits
+    rows = {row.id: row for row in snapshot.groups}
+    least = throttles.least(
+        ((rows[move.group].ingress, rows[move.group].leader, move.joining)
+         for move in made.moves if isinstance(move, ReplicaChange)),
+        limits.in_per_node_max, limits.out_per_node_max)
+    if limits.throttle < least:
+        raise CommandFailed(
+            f"a throttle of {limits.throttle:,} bytes per second is too low: so much is appended "
+            f"to the groups that replicas would not catch up below {least:,}.",
+            f"Allow that with --throttle {least}, or make a plan with fewer moves per node.")
 
 
 def _requested_move(move: Move) -> wire.PlannedMove:

@@ -18,16 +18,17 @@ from typing import Any
 
 import click
 
-from admin_cli import connection, load_view, plan_engine, plan_input, plan_view
-from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli import connection, load_view, plan_engine, plan_input, plan_view, quantities
+from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import BytesPerSecond, json_option, servers_option
-from admin_cli.output import clear_screen, note, print_json
+from admin_cli.output import check_file, clear_screen, note, print_json, write_file
 from admin_cli.session import Session
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
 from placement import canonical
 from placement import plan as plans
+from placement.cluster import Snapshot
 from placement.errors import EditedPlan, PlacementError
 from placement.planner import make_plan
 from placement.policy import SCOPE_DRAIN, SCOPE_NODE, SCOPE_REPAIR, Options, Policy
@@ -49,7 +50,7 @@ class PlanExit(enum.IntEnum):
     INFEASIBLE = 3
     STALE = 4
     PAUSED = 5
-    USAGE = 64  # 2 is taken here
+    USAGE = PLAN_USAGE
 
 
 @contextlib.contextmanager
@@ -59,27 +60,19 @@ def _plan_exits() -> Iterator[None]:
         yield
     except CommandFailed as error:
         if not isinstance(error, PlanEnded):
-            error.exit_code = int(ExitCode.FAILED)
+            wrong = error.exit_code in (ExitCode.USAGE, PlanExit.USAGE)
+            error.exit_code = int(PlanExit.USAGE if wrong else ExitCode.FAILED)
         raise
     except click.UsageError as error:
         error.exit_code = int(PlanExit.USAGE)
         raise
 
 
-class RebalanceGroup(HelpfulGroup):
-    """Commands whose exit codes speak of plans."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """click's, but for the codes."""
-        with _plan_exits():
-            return super().invoke(ctx)
-
-
-class PlanCommand(click.Command):
-    """One such command in another group."""
+class _SpeaksOfPlans(click.Command):
+    """Has these exit codes, also where the command line is read."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
-        """click's, where the command line is read, but for the codes."""
+        """click's, but for the codes."""
         with _plan_exits():
             return super().make_context(*arguments, **settings)
 
@@ -87,6 +80,14 @@ class PlanCommand(click.Command):
         """click's, but for the codes."""
         with _plan_exits():
             return super().invoke(ctx)
+
+
+class RebalanceGroup(_SpeaksOfPlans, HelpfulGroup):
+    """Commands whose exit codes speak of plans."""
+
+
+class PlanCommand(_SpeaksOfPlans):
+    """One such command in another group."""
 
 
 class PlanEnded(CommandFailed):
@@ -170,13 +171,15 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
     options = options_of(scope, node, drain, budget, rate)
     asked = plan_engine.Asked(engine, master, snapshot, max_age, report, measure)
     asked.check()
+    for path in (output, picture):
+        check_file(path)
     if engine == plan_engine.SPARK:
         made = plan_engine.make(session, asked, read_policy(policy), options, window)
     else:
         with connection.open_session(session) as client:
             made = make(client, options, read_policy(policy), window, session)
     if output is not None:
-        output.write_bytes(plans.save(made))
+        write_file(output, plans.save(made))
     if as_json:
         print_json(plan_view.plan_json(made))
     else:
@@ -279,8 +282,9 @@ def verify(session: Session, path: Path) -> None:
     note(f"Plan {made.plan_id[:12]} may be carried out.")
 
 
-def check(client: Any, made: plans.Plan, session: Session) -> None:
-    """Raises ``PlanEnded`` for a plan that is stale, ``CommandFailed`` for one that is wrong."""
+def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
+    """The cluster as it is.  Raises ``PlanEnded`` for a plan that is stale, ``CommandFailed`` for
+    one that is wrong."""
     keep = {move.from_group for move in made.moves if isinstance(move, plans.TopicSwitch)}
     try:
         gathered = plan_input.collect(client, _now_ms(), made.options.scope == SCOPE_REPAIR,
@@ -289,7 +293,7 @@ def check(client: Any, made: plans.Plan, session: Session) -> None:
         raise CommandFailed(f"no plan can be compared with the cluster: {error}.") from error
     faults = find_faults(made, gathered.snapshot, _now_ms())
     if not faults:
-        return
+        return gathered.snapshot
     told = "\n".join(f"{fault.code} {fault.move_id}: {fault.text}" for fault in faults[:5])
     if all(fault.stale for fault in faults):
         raise PlanEnded(f"plan {made.plan_id[:12]} is stale:\n{told}",
@@ -326,9 +330,13 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
             if yes and wait:
                 finish(client, session, made.plan_id)
             return
-        check(client, made, session)
+        seen = check(client, made, session)
         if not yes:
+            plan_input.check_throttle(made, throttle, seen)
             plan_view.show_plan(made)
+            if throttle is not None:
+                note(f"With the throttle asked for it copies {quantities.size(throttle)}/s and "
+                     f"node at most, instead of {quantities.size(made.options.copy_rate)}/s.")
             note("Nothing was changed. To do it, say --yes.")
             return
         state = begin(client, made, throttle)
@@ -348,7 +356,8 @@ def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
 
 def finish(client: Any, session: Session, plan_id: str) -> None:
     """Until the plan is over.  Raises ``PlanEnded`` when it paused itself, ``CommandFailed`` when
-    moves failed."""
+    moves failed or it was cancelled.  That somebody else paused it is said once."""
+    was_paused = False
     while True:
         status = client.plan_request(wire.PlanStatus())
         if status.plan_id != plan_id and status.next_plan_id != plan_id:
@@ -358,12 +367,21 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
             if status.state in _OVER:
                 _judge(status)
                 return
-            if status.state == "paused":
+            is_paused = status.state == "paused"
+            if is_paused:
                 end_of_status(status)
+            if is_paused and not was_paused:
+                note(f"Plan {plan_id[:12]} is {status.reason}, and this waits until it goes on: "
+                     f"multiraft rebalance resume. To end it: multiraft rebalance cancel")
+            was_paused = is_paused
         session.pause(LOOK_S)
 
 
 def _judge(status: wire.PlanStatusReply) -> None:
+    if status.state == "cancelled":
+        raise CommandFailed(f"plan {status.plan_id[:12]} ended before it was through: "
+                            f"{status.reason}.", "`multiraft rebalance status` shows what it had "
+                            "moved by then. For the rest, plan again.")
     failed = dict(status.phases).get("failed", 0)
     if failed:
         raise CommandFailed(f"{failed} moves of plan {status.plan_id[:12]} failed.",

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from admin_cli import plan_input
+from admin_cli.failures import CommandFailed
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
 from placement import plan as plans
+from placement.cluster import NodeRow
+from placement.planner import make_plan
 from tests.admin_cli.fakes import FakeClient, FakeCluster
+from tests.placement.clusters import MIB, STRICT, grown, nodes
+from tests.placement.clusters import cluster as loaded
 
 LIMITS = wire.PlanLimits(50_000_000)
 IDLE = wire.PlanStatusReply("", "", "none", "", 0, 9, LIMITS, 0, 0, 0, 0, -1, (), (), (), "")
@@ -37,6 +42,8 @@ class PlanCluster(FakeCluster):
         self.intents: dict[int, str] = {}
         self.requests: list = []
         self.refusal: Exception | None = None
+        self.plan_refusal: Exception | None = None  # of plans alone
+        self.statuses: list = []  # that come before ``status``, one at a time
         self.conf_index = 7
         self.stays = ""  # what a plan is whatever it is told
         self.moved_ms = 0  # when a plan moved groups and partitions last
@@ -61,7 +68,7 @@ class PlanClient(FakeClient):
                 bytes(range(16)).hex(), 17, 4, 3, 5, 0,
                 tuple(wire.NodeIntent(*item) for item in cluster.intents.items()), (), (), active)
         if isinstance(request, wire.PlanStatus):
-            return cluster.status
+            return cluster.statuses.pop(0) if cluster.statuses else cluster.status
         if cluster.refusal is not None:
             raise cluster.refusal
         if isinstance(request, wire.SetNodeState):
@@ -71,6 +78,8 @@ class PlanClient(FakeClient):
             state = "running" if request.action == wire.RESUME else "paused"
             return wire.PlanControlReply("ab" * 32, cluster.stays or state)
         assert isinstance(request, wire.PlanApply)
+        if cluster.plan_refusal is not None:
+            raise cluster.plan_refusal
         return wire.PlanApplyReply(request.plan_id, "running")
 
     def group_loads(self, address, timeout_ms=0):
@@ -213,6 +222,77 @@ def test_another_plan_under_way_is_a_refusal(run, cluster, path):
     cluster.refusal = wire_errors.PlanActive("plan abab is running")
     done = run("rebalance", "apply", str(path), "--yes")
     assert done.exit_code == 1 and "plan abab is running" in done.output
+
+
+@pytest.mark.parametrize("first", ["cancelling", "cancelled"])
+def test_who_waits_for_a_plan_that_is_cancelled_is_told_and_it_is_no_success(run, cluster, path,
+                                                                             first):
+    plan_id = plans.load(path.read_bytes()).plan_id
+    over = BUSY._replace(plan_id=plan_id, state="cancelled", reason="cancelled by the operator",
+                         phases=(wire.PhaseCount("done", 1), wire.PhaseCount("cancelled", 2)))
+    cluster.statuses = [IDLE, over._replace(state=first)]
+    cluster.status = over
+    done = run("rebalance", "apply", str(path), "--yes", "--wait")
+    assert done.exit_code == 1 and "cancelled by the operator" in done.stderr, done.output
+    assert "rebalance status" in done.stderr
+
+
+def test_who_waits_is_told_once_that_somebody_has_paused_the_plan(run, cluster, path):
+    plan_id = plans.load(path.read_bytes()).plan_id
+    runs = BUSY._replace(plan_id=plan_id)
+    paused = runs._replace(state="paused", reason="paused by the operator")
+    cluster.statuses = [IDLE, runs, paused, paused, paused, runs]
+    cluster.status = runs._replace(state="done", phases=(wire.PhaseCount("done", 3),))
+    done = run("rebalance", "apply", str(path), "--yes", "--wait")
+    assert done.exit_code == 0 and not cluster.statuses, done.output
+    assert done.stderr.count("paused by the operator") == 1
+    assert "multiraft rebalance resume" in done.stderr
+
+
+def test_without_yes_the_throttle_asked_for_is_shown(run, cluster, path):
+    done = run("rebalance", "apply", str(path), "--throttle", "3MiB")
+    assert done.exit_code == 0 and "3.0 MiB/s" in done.stderr, done.output
+    assert "throttle" not in run("rebalance", "apply", str(path)).stderr
+    assert not applied(cluster)
+
+
+def test_without_yes_a_throttle_is_refused_at_which_replicas_would_not_catch_up():
+    before = grown(loaded(nodes(4, racks=2, disk_capacity=1 << 40), 8, [MIB] * 64),
+                   NodeRow(5, "r1", disk_capacity=1 << 40))
+    made = make_plan(before, STRICT)
+    copied = max(row.ingress for row in before.groups if row.id in {
+        move.group for move in made.moves if isinstance(move, plans.ReplicaChange)})
+    assert copied
+    with pytest.raises(CommandFailed, match="would not catch up below") as refused:
+        plan_input.check_throttle(made, copied, before)
+    least = int(refused.value.do.split("--throttle ")[1].split(",")[0])
+    assert least > copied
+    plan_input.check_throttle(made, least, before)
+    with pytest.raises(CommandFailed):
+        plan_input.check_throttle(made, least - 1, before)
+
+
+@pytest.mark.parametrize("option, name", [("--output", "plan.json"), ("--picture", "plan.svg")])
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(run, cluster, tmp_path,
+                                                                           option, name):
+    wanted = tmp_path / "nowhere" / name
+    done = run("rebalance", "plan", "--scope", "leaders", option, str(wanted))
+    assert done.exit_code == 1 and f"no directory {wanted.parent}" in done.stderr, done.output
+    assert (cluster.requests, cluster.looks) == ([], 0)
+
+
+def test_a_plan_that_cannot_be_kept_in_the_end_is_no_traceback(run, cluster, policy):
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
+               "0.2", "--output", "/dev/full")
+    assert done.exit_code == 1 and "/dev/full cannot be written: No space" in done.stderr
+
+
+def test_what_cannot_be_compared_now_is_not_called_a_cluster_that_is_silent(run, cluster, path):
+    cluster.refusal = wire_errors.LeaderUnknown(
+        "1 of 2 moves cannot be compared with the cluster now: leader:g1: group 1 has no leader")
+    done = run("rebalance", "apply", str(path), "--yes")
+    assert done.exit_code == 1 and done.stderr.startswith("Error: 1 of 2 moves cannot be compared")
+    assert "no answer" not in done.stderr and "multiraft cluster status" in done.stderr
 
 
 @pytest.mark.parametrize("spoil, why", [
@@ -394,3 +474,17 @@ def test_what_is_appended_to_a_group_is_shared_out_to_the_last_byte():
 def test_wrong_command_lines_of_the_node_commands_have_that_code_too(run, command):
     for words in ((), ("four",), ("3", "--unheard")):
         assert run("node", command, *words).exit_code == 64
+
+
+@pytest.mark.parametrize("words", [
+    ("rebalance",), ("rebalance", "--foo"), ("rebalance", "aply"), ("rebalance", "apply"),
+    ("group", "pool"), ("group", "pool", "--foo"), ("group", "pool", "gro"),
+    ("group", "pool", "grow"), ("node", "drian", "3"), ("placement", "whatif")])
+def test_2_never_means_a_wrong_command_line_where_it_means_that_nothing_is_to_do(run, words):
+    done = run(*words)
+    assert done.exit_code == 64, done.output
+
+
+def test_a_misspelt_command_of_the_others_has_their_code(run):
+    assert run("node", "lst").exit_code == 2
+    assert run("rebalance", "--help").exit_code == 0
