@@ -6,14 +6,16 @@ missing before anything is computed.  ``requested`` turns a plan into what is ca
 
 What it knows of loads: a group's bytes are its log's, its ingress what was appended to it within
 the window, and what was fetched of it from its leader is what it is read.  A partition's share of
-both is its share of the records that were appended.  A node that is down is dead only when the
+both is its share of the records that were appended.  Of a disk replicas may use what nothing else
+has: files of replicas that left, of learners that were undone and of deleted topics stay, because
+no segment is given back yet (``disk_for_replicas``).  A node that is down is dead only when the
 caller says so (``--scope repair``): a node that restarts is not.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ from placement import cluster
 from placement import throttle as throttles
 from placement.hashing import HASH_VERSION
 from placement.plan import LeaderTransfer, Move, Plan, ReplicaChange, TopicSwitch
+from placement.policy import PERMILLE, Policy
 
 #: A node that is up answers about its groups within this.
 LOADS_TIMEOUT_MS = 5_000
@@ -31,18 +34,22 @@ LATE_S = 3.0
 LOOK_S = 0.5
 #: To keep the partitions of all groups.
 EVERY_GROUP = range(1, 1 << 31)
+#: Plans fill a disk up to this, in thousandths; whoever carries them out pauses above it.
+DISK_CAP_PERMILLE = Policy().disk_cap_permille
 #: Rates are taken over this by default, in seconds: some batches of most producers.
 WINDOW_S = 2.0
 
 
 class Gathered(NamedTuple):
     """A snapshot, and what else was heard: the plan under way, nodes that are down, what the data
-    directories of the others have in bytes, and records per second of each partition."""
+    directories of the others have and what they could have, in bytes, and records per second of
+    each partition."""
 
     snapshot: cluster.Snapshot
     active_plan: str
     down: tuple[int, ...] = ()
     disk_used: Mapping[int, int] = MappingProxyType({})
+    disk_total: Mapping[int, int] = MappingProxyType({})
     records: Mapping[int, int] = MappingProxyType({})
 
     def _with(self, partitions: list[cluster.PartitionRow],
@@ -102,15 +109,49 @@ def _gathered(facts: wire.PlacementFactsReply, nodes: tuple, down: list[int],
               now_ms: int) -> Gathered:
     """All but the partitions."""
     intents = dict(facts.intents)
+    live = _live_bytes(groups.values())
     rows = tuple(cluster.NodeRow(
         row.node.id, row.node.rack, row.node.weight,
         cluster.DEAD if row.node.id in down else intents.get(row.node.id, cluster.ALIVE),
-        after[row.node.id].disk_total if row.node.id in after else 0) for row in nodes)
+        disk_for_replicas(after[row.node.id].disk_total, after[row.node.id].disk_used,
+                          live.get(row.node.id, 0)) if row.node.id in after else 0)
+        for row in nodes)
     return Gathered(cluster.checked(cluster.Snapshot(
         cluster.SNAPSHOT_FORMAT, facts.cluster_id, facts.metadata_version, now_ms, HASH_VERSION,
         facts.hash_seed, facts.pool_size, facts.replication_factor, facts.exceptions, rows,
         tuple(groups.values()), ())), facts.plan_id, tuple(down),
-        {node: told.disk_used for node, told in after.items()})
+        {node: told.disk_used for node, told in after.items()},
+        {node: told.disk_total for node, told in after.items()})
+
+
+def _live_bytes(groups: Iterable[cluster.GroupRow]) -> dict[int, int]:
+    """Node -> bytes of the groups that it votes in, which is what a plan counts as its load: what
+    has come of a learner's is none of it yet."""
+    live: dict[int, int] = {}
+    for row in groups:
+        for node in row.voters:
+            live[node] = live.get(node, 0) + row.bytes
+    return live
+
+
+def disk_for_replicas(total: int, used: int, live: int) -> int:
+    """What replicas may use of a disk of ``total`` bytes, of which the data directory has ``used``
+    and the replicas there account for ``live``; 0 = not known.
+
+    What else is in the directory is taken off in full, also of the part that plans may fill: the
+    disk is then never planned fuller than whoever carries the plan out lets it be.  It is no reason
+    to move replicas away, which would make no room: what is there may stay there.
+    """
+    if not total:
+        return 0
+    room = total - _up_to_cap(max(0, used - live))
+    # Never 0, also of the part that a policy lets plans fill: that is "not known".
+    return max(PERMILLE, min(total, max(room, _up_to_cap(live))))
+
+
+def _up_to_cap(size: int) -> int:
+    """The capacity of which these bytes are all that plans may fill."""
+    return -(-size * PERMILLE // DISK_CAP_PERMILLE)
 
 
 def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:

@@ -8,6 +8,7 @@ cluster but how it is.  Exit codes as of `multiraft rebalance`.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,15 +119,17 @@ def _imagine(client: Any, session: Session, change: Change, topics: tuple[str, .
     now_ms = time.time_ns() // 1_000_000
     switched = {group for rows in groups.values() for _, group in rows.values()}
     try:
-        before = plan_input.collect(client, now_ms, bool(change.lost), window_s, switched,
-                                    session.pause).snapshot
+        gathered = plan_input.collect(client, now_ms, bool(change.lost), window_s, switched,
+                                      session.pause)
     except PlacementError as error:
         raise CommandFailed(f"nothing can be said of the cluster: {error}.") from error
+    before = gathered.snapshot
     dead = [row.id for row in before.nodes if row.state == DEAD and row.id not in change.lost]
     if dead:
         raise CommandFailed(f"node {', '.join(map(str, dead))} is not up.", "Start it, or name it "
                             "with --lose too: what it holds counts as lost.")
-    change = change._replace(joins=tuple(_with_disk(row, before) for row in change.joins))
+    change = change._replace(joins=tuple(_with_disk(row, gathered.disk_total)
+                                          for row in change.joins))
     try:
         start = imagined(before, change)
         made = make_plan(start, policy, drained(change, Options()))
@@ -142,11 +145,11 @@ def _imagine(client: Any, session: Session, change: Change, topics: tuple[str, .
     return _Imagined(before, start, made, after, found)
 
 
-def _with_disk(row: NodeRow, before: Snapshot) -> NodeRow:
-    """A disk of which nothing is said is as large as the smallest there is."""
+def _with_disk(row: NodeRow, totals: Mapping[int, int]) -> NodeRow:
+    """A disk of which nothing is said is as large as the smallest there is, and empty."""
     if row.disk_capacity:
         return row
-    return row._replace(disk_capacity=min(node.disk_capacity for node in before.nodes))
+    return row._replace(disk_capacity=min(totals.values(), default=0))
 
 
 # ---- what is shown ------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def empty_full_disks(ledger: Ledger) -> None:
             ledger.infeasible.append(Infeasible(
                 CAPACITY, f"n{state.ids[node]}", f"node {state.ids[node]} stays {left} bytes above "
                 f"the cap of its disk: no other node has room for more of it",
-                "add a node or disk space, shorten retention, or delete topics"))
+                "add a node or disk space; deleting topics makes no room yet"))
 
 
 def _room_for(ledger: Ledger, group: int, leaving: int) -> int:

@@ -59,7 +59,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("weight", INT, "100 = ordinary"),
         Column("state", TEXT, "alive, draining, maintenance, dead"),
         Column("measured_ms", LONG, "when it answered, since 1970; 0 = it did not"),
-        Column("disk_capacity", LONG, "bytes; 0 = not known, as for all capacities"),
+        Column("disk_capacity", LONG, "bytes for replicas; 0 = not known, as for all capacities"),
         Column("ingress_capacity", LONG, "bytes per second"),
         Column("egress_capacity", LONG, "bytes per second"),
         Column("disk_used", LONG, "bytes of its data directory"),

@@ -154,7 +154,8 @@ def _check_coverage(groups: _Sums, sums: _Sums) -> None:
 
 
 def _nodes(told: Told, facts: Facts, span: Span, snapshot_id: int) -> list[dict]:
-    """One row per node and window; one that did not tell of a window was not measured in it."""
+    """One row per node and window; one that did not tell of a window was not measured in it.  What
+    replicas may use of a disk follows from where they are now, like the groups' bytes."""
     rows = []
     for begin in span.begins_ms:
         heard = {node: found[0] for node, found in present(told, begin).items()}
@@ -164,7 +165,7 @@ def _nodes(told: Told, facts: Facts, span: Span, snapshot_id: int) -> list[dict]
                 "snapshot_id": snapshot_id, "window_ms": begin, "node": row.id, "rack": row.rack,
                 "weight": row.weight, "state": row.state,
                 "measured_ms": begin + span.interval_ms if said else 0,
-                "disk_capacity": said.get("disk_capacity", row.disk_capacity),
+                "disk_capacity": row.disk_capacity or said.get("disk_capacity", 0),
                 "ingress_capacity": said.get("ingress_capacity", row.ingress_capacity),
                 "egress_capacity": said.get("egress_capacity", row.egress_capacity),
                 "disk_used": said.get("disk_used", 0),
