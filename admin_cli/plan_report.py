@@ -68,13 +68,9 @@ def _balance(plan: plans.Plan) -> str:
          "has to move", "gap"),
         [(row.resource, f"{row.band_permille / 10:g} %", plan_view.share(row.before_ppm),
           plan_view.share(row.after_ppm), plan_view.share(row.bound_ppm), row.bound,
-          f"{row.gap_ppm / 10_000:+.2f} %", plan_view.amount(row.resource, row.moved),
-          plan_view.amount(row.resource, row.moved_bound), _more(row.moved, row.moved_bound))
+          plan_view.gap(row), plan_view.amount(row.resource, row.moved),
+          plan_view.amount(row.resource, row.moved_bound), plan_view.moved_more(row))
          for row in plan.resources])
-
-
-def _more(moved: int, bound: int) -> str:
-    return f"{100 * (moved / bound - 1):+.2f} %" if bound else "-"
 
 
 def _totals(plan: plans.Plan) -> str:

@@ -13,7 +13,7 @@ import click
 from admin_cli import quantities
 from admin_cli.output import note, plural, print_table
 from multiraft.wire import plans as wire
-from placement.plan import Difference, Move, Plan, destination
+from placement.plan import Difference, Move, Plan, ResourceOutcome, destination
 from placement.policy import DISK, EGRESS, INGRESS, NODE_RESOURCES
 
 #: Moves that are shown unless all are asked for.
@@ -24,6 +24,16 @@ _RATES = (INGRESS, EGRESS, "group_ingress")
 def share(ppm: int) -> str:
     """A node's load as a part of its share: ``104.2 %``."""
     return f"{ppm / 10_000:.1f} %"
+
+
+def gap(row: ResourceOutcome) -> str:
+    """How far the worst bin is above the lower bound afterwards: ``+2.00 %``."""
+    return f"{row.gap_ppm / 10_000:+.2f} %"
+
+
+def moved_more(row: ResourceOutcome) -> str:
+    """How much more is moved than has to be; a dash when nothing has to."""
+    return f"{100 * (row.moved / row.moved_bound - 1):+.2f} %" if row.moved_bound else "-"
 
 
 def amount(resource: str, value: int) -> str:
@@ -52,9 +62,11 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
                f"{quantities.size(made.options.copy_rate)}/s and node")
     if made.resources:
         click.echo()
-        print_table(("resource", "worst before", "worst after", "bound", "moved"),
+        print_table(("resource", "worst before", "worst after", "bound", "gap", "moved",
+                     "has to move", "gap"),
                     [(row.resource, share(row.before_ppm), share(row.after_ppm),
-                      share(row.bound_ppm), amount(row.resource, row.moved))
+                      share(row.bound_ppm), gap(row), amount(row.resource, row.moved),
+                      amount(row.resource, row.moved_bound), moved_more(row))
                      for row in made.resources])
     if made.moves:
         click.echo()
@@ -64,6 +76,8 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
                       _why(move)) for move in shown])
         if len(shown) < len(made.moves):
             click.echo(f"... and {len(made.moves) - len(shown):,} more (--all shows them)")
+    if made.moves and not made.converged:
+        note("Cut short: plan again when it has been carried out.")
     for warning in made.warnings:
         note(f"Warning: {warning}")
     for left, count in Counter(row.reason for row in made.skipped).items():
@@ -85,7 +99,7 @@ def plan_json(made: Plan) -> dict[str, Any]:
     return {"plan_id": made.plan_id, "scope": made.options.scope, "moves": len(made.moves),
             "bytes": made.bytes, "estimated_ms": made.estimated_ms, "waves": made.waves,
             "converged": made.converged, "expires_ms": made.expires_ms,
-            "resources": [row._asdict() for row in made.resources],
+            "resources": [{**row._asdict(), "gap_ppm": row.gap_ppm} for row in made.resources],
             "infeasible": [row._asdict() for row in made.infeasible],
             "skipped": [row._asdict() for row in made.skipped],
             "warnings": list(made.warnings),

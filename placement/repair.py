@@ -188,6 +188,7 @@ def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
     if not draining:
         return []
     subject = " ".join(f"n{node.id}" for node in draining[:NAMED_MAX])
+    named = _named([node.id for node in draining])
     takes = [node for node in state.nodes if node.takes]
     voters = max((len(state.voters[group]) for group in state.groups), default=0)
     faults = []
@@ -195,20 +196,28 @@ def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
     racks_before = racks_after | {node.rack for node in draining if node.weight}
     if not takes or len([node for node in state.nodes if node.holds]) < voters:
         faults.append(Infeasible(
-            TOO_FEW_NODES, subject, f"{len(takes)} nodes would remain for groups with {voters} "
-            f"replicas", "add nodes before draining these"))
+            TOO_FEW_NODES, subject, f"without {named} {len(takes)} nodes would remain for groups "
+            f"with {voters} replicas", "add nodes before draining these"))
     elif not fewer_racks and len(racks_after) < min(voters, len(racks_before)):
         lost = sorted(state.racks[rack] for rack in racks_before - racks_after)
         faults.append(Infeasible(
-            LAST_RACK, subject, f"these are the last nodes of {', '.join(map(repr, lost))}: "
-            f"replicas stand in {min(voters, len(racks_before))} racks now and would stand in "
-            f"{len(racks_after)}", "add a node in another rack first, or ask for fewer racks"))
+            LAST_RACK, subject, f"with {named} the last of rack {', '.join(map(repr, lost))} "
+            f"would go: replicas stand in {min(voters, len(racks_before))} racks now and would "
+            f"stand in {len(racks_after)}", "add a node in another rack first"))
     room = sum(max(0, node.cap[R_DISK] - state.load[place][R_DISK])
                for place, node in enumerate(state.nodes) if node.takes)
     need = sum(state.load[place][R_DISK] for place, node in enumerate(state.nodes)
                if node.leaves and node.state != DEAD)
     if need > room:
         faults.append(Infeasible(
-            CAPACITY, subject, f"they hold {need} bytes and the other disks have room for {room} "
-            f"below the policy's cap", "add nodes or disk space before draining these"))
+            CAPACITY, subject, f"{named} {'hold' if len(draining) > 1 else 'holds'} {need} bytes "
+            f"and the other disks have room for {room} below the policy's cap",
+            "add nodes or disk space before draining these"))
     return faults
+
+
+def _named(nodes: list[int]) -> str:
+    """``node 3``, ``nodes 3, 6``; of many the first."""
+    said = f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes[:NAMED_MAX]))}"
+    more = len(nodes) - NAMED_MAX
+    return f"{said} and {more} more" if more > 0 else said

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from admin_cli import plan_input
+from admin_cli import plan_input, plan_view
 from admin_cli.failures import CommandFailed
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
@@ -161,6 +161,37 @@ def test_a_plan_is_made_and_changes_nothing(run, cluster, path):
     assert told["moves"] == len(made.moves) and told["plan_id"] == made.plan_id
     same = run("rebalance", "diff", str(path), str(path))
     assert "move the same to the same places" in same.output
+
+
+def test_a_plan_says_how_far_it_is_from_what_is_possible(run, path):
+    shown = run("rebalance", "show", str(path)).output
+    head = next(line for line in shown.splitlines() if line.startswith("resource"))
+    assert head.split("bound")[1].split() == ["gap", "moved", "has", "to", "move", "gap"]
+    rows = plans.load(path.read_bytes()).resources
+    row = next(row for row in rows if row.resource == "leaders")
+    line = next(line for line in shown.splitlines() if line.startswith("leaders"))
+    assert line.split()[-4:] == [str(row.moved), str(row.moved_bound),
+                                 *plan_view.moved_more(row).split()]
+    assert plan_view.gap(row) in line
+    told = json.loads(run("rebalance", "show", str(path), "--json").output)["resources"]
+    assert [each["gap_ppm"] for each in told] == [each.gap_ppm for each in rows]
+    assert "Cut short" not in shown
+
+
+def test_a_plan_that_was_cut_short_says_to_plan_again(run, tmp_path, policy):
+    told = json.loads(policy.read_text())
+    policy.write_text(json.dumps({**told, "moves_max": 1}))
+    done = run("rebalance", "plan", "--scope", "leaders", "--policy", str(policy), "--window",
+               "0.2")
+    assert done.exit_code == 0 and "Cut short: plan again" in done.output
+
+
+@pytest.mark.parametrize("moved, bound, said", [(102, 100, "+2.00 %"), (0, 0, "-"), (5, 0, "-"),
+                                                (75, 100, "-25.00 %")])
+def test_what_is_moved_is_compared_with_what_has_to_be(moved, bound, said):
+    row = plans.ResourceOutcome("disk", 50, 9, 2_000_000, 1_020_000, 1_000_000, "mean", 1_000_000,
+                                moved, bound)
+    assert (plan_view.moved_more(row), plan_view.gap(row)) == (said, "+2.00 %")
 
 
 def test_nothing_to_do_has_its_own_exit_code(run, cluster, policy):

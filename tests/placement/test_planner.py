@@ -128,7 +128,10 @@ def test_a_drained_node_is_empty_and_only_it_moves():
 def test_a_drain_that_cannot_be_done_is_refused_whole(before, drain, cause):
     made = make_plan(before, STRICT, Options("drain", drain=drain))
     assert made.is_empty and made.infeasible[0].cause == cause
+    named = f"node{'s' if len(drain) > 1 else ''} {', '.join(map(str, drain))} "
+    assert named in made.infeasible[0].text
     assert made.infeasible[0].text and made.infeasible[0].way_out
+    assert "fewer racks" not in made.infeasible[0].way_out, "no command has that"
 
 
 def test_a_last_rack_may_be_drained_when_asked_for():
