@@ -84,6 +84,8 @@ class Ending(NamedTuple):
     node: int
     status: int  # of the process; negative: the signal
     wanted: bool  # the backend ended it; otherwise the node ended by itself
+    #: Kinds of fault that had begun on this node's disk since its process started, or were on then.
+    disk_faults: frozenset[str] = frozenset()
 
 
 #: A table of node.toml: {"storage": {"durability": "relaxed"}}.

@@ -26,6 +26,8 @@ from chaos.backends import host, layout, ledger, probes, throttle
 from chaos.backends.backend import (
     CLIENTS,
     CLOCK,
+    FAILED_DISK,
+    HUNG_DISK,
     KINDS,
     POWER_LOSS,
     STOP_S,
@@ -265,6 +267,7 @@ class Cluster(Backend):
             if not host.holds(lambda: not self._runner.alive(node), timeout_s):
                 raise BackendError(f"node {node} was killed and still is in the kernel")
             life.log_start = life.log.stat().st_size
+            life.disk_faults.clear()
             self._runner.spawn(node)
             life.wanted, life.paused = True, False
             if life.throttle != (0, 0):
@@ -366,7 +369,8 @@ class Cluster(Backend):
             if life.leaving and REMOVED_SAID in self._complaint(node):
                 life.removed = True  # though whoever asked for it got no answer
                 return
-            self._endings.append(Ending(node, self._runner.exit_status(node), False))
+            self._endings.append(Ending(node, self._runner.exit_status(node), False,
+                                        life.disk_faults_so_far()))
 
     # -- members --------------------------------------------------------------------------------
 
@@ -438,6 +442,13 @@ class Cluster(Backend):
                                f"{self.left_out.get(POWER_LOSS, 'it is gone')}")
         return disk
 
+    def _begin(self, node: int, kind: str):
+        """The disk on which a fault is going to begin; noted before, since the node may end of it
+        at once."""
+        disk = self._disk(node)
+        self._life(node).disk_faults.add(kind)
+        return disk
+
     def power_loss(self, nodes: Collection[int]) -> None:
         with contextlib.ExitStack() as stack:
             for node in sorted(nodes):
@@ -447,7 +458,7 @@ class Cluster(Backend):
             for node in nodes:
                 self._runner.signal(node, signal.SIGSTOP)
             for node in nodes:
-                self._disk(node).shut_down()
+                self._begin(node, POWER_LOSS).shut_down()
             for node in nodes:
                 self._end(node, signal.SIGKILL)
                 self.thaw_disk(node)  # after the shutdown: what hung does not reach the disk
@@ -464,7 +475,7 @@ class Cluster(Backend):
         throttle.throttle(self._runner.pid(life.place.id), life.disk.device(), *life.throttle)
 
     def freeze_disk(self, node: int) -> None:
-        self._disk(node).freeze()
+        self._begin(node, HUNG_DISK).freeze()
 
     def thaw_disk(self, node: int) -> None:
         disk = self._life(node).disk
@@ -480,7 +491,7 @@ class Cluster(Backend):
             disk.free()
 
     def fail_disk(self, node: int) -> None:
-        self._disk(node).shut_down()
+        self._begin(node, FAILED_DISK).shut_down()
 
     def mend_disk(self, node: int) -> None:
         if self._disk(node).failed:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from chaos.backends.backend import FAILED_DISK, HUNG_DISK
 from chaos.backends.disk import LoopDisk
 from chaos.backends.layout import Place
 from chaos.backends.packets import NodePackets
@@ -65,3 +66,13 @@ class Life:
     removed: bool = False
     #: Its removal was asked for: it may have been decided, whatever the answer was.
     leaving: bool = False
+    #: Kinds of fault that have begun on its disk since its process started.
+    disk_faults: set[str] = field(default_factory=set)
+
+    def disk_faults_so_far(self) -> frozenset[str]:
+        """Those that this process has met: they began in its life, or are on."""
+        on = set()
+        if self.disk is not None:
+            on = {kind for kind, is_on in ((FAILED_DISK, self.disk.failed),
+                                           (HUNG_DISK, self.disk.frozen)) if is_on}
+        return frozenset(self.disk_faults | on)

@@ -244,7 +244,7 @@ def _node_table(backend: Backend) -> Callable[[], dict[int, str]]:
 
 async def _look_at_endings(backend: Backend, found: Conducted) -> None:
     """Before the nodes are told to stop: an end that nobody asked for is looked at now."""
-    anomalies, notes = judged(await blocking(backend.endings), found.faults, backend.log_path)
+    anomalies, notes = judged(await blocking(backend.endings), backend.log_path)
     found.anomalies += anomalies
     found.notes += notes
 

@@ -1,13 +1,14 @@
 """Nodes that ended by themselves: for a reason that a fault gave them, or because of a bug.
 
 Contract.  ``judged`` turns the endings of a backend into anomalies and notes.  A node ends by
-itself, with status 4, when its disk fails; every other end that nobody asked for is an anomaly: a
-broken invariant, memory that ran out, a configuration that it does not understand any more.
+itself, with status 4, when its disk fails, and is excused only by a fault of that disk which that
+process had met; every other end that nobody asked for is an anomaly: a broken invariant, memory
+that ran out, a configuration that it does not understand any more, an error that no fault caused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from chaos.backends.backend import FAILED_DISK, HUNG_DISK, POWER_LOSS, Ending
@@ -16,25 +17,24 @@ from chaos.checkers.verdict import Anomaly
 #: `python -m node` ends with this when a write or a sync fails.
 DISK_FAILED = 4
 #: Faults that make a write or a sync fail.
-EXCUSES = (FAILED_DISK, POWER_LOSS, HUNG_DISK)
+EXCUSES = frozenset((FAILED_DISK, POWER_LOSS, HUNG_DISK))
 #: The end of a node's log that an anomaly quotes.
 QUOTED_LINES, QUOTED_BYTES = 12, 16 << 10
 
 
-def judged(endings: Sequence[Ending], played: Collection[str], log_of,
-           ) -> tuple[list[Anomaly], list[str]]:
-    """Anomalies and notes.  ``played``: kinds of fault of the run; ``log_of(node)``: the path of
-    what it wrote."""
+def judged(endings: Sequence[Ending], log_of) -> tuple[list[Anomaly], list[str]]:
+    """Anomalies and notes.  ``log_of(node)``: the path of what it wrote."""
     anomalies, notes = [], []
     for ending in endings:
         if ending.wanted:
             continue
-        if ending.status == DISK_FAILED and any(kind in played for kind in EXCUSES):
+        if ending.status == DISK_FAILED and not ending.disk_faults.isdisjoint(EXCUSES):
             notes.append(f"node {ending.node} ended because its disk failed, as it must")
             continue
+        why = ", and nothing had been done to its disk" if ending.status == DISK_FAILED else ""
         anomalies.append(Anomaly(
-            "A0", "node-ended", f"node {ending.node} ended by itself with status {ending.status}; "
-            f"its log then:\n{tail(log_of(ending.node))}"))
+            "A0", "node-ended", f"node {ending.node} ended by itself with status {ending.status}"
+            f"{why}; its log then:\n{tail(log_of(ending.node))}"))
     return anomalies, notes
 
 

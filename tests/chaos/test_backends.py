@@ -14,7 +14,16 @@ import pytest
 
 from chaos.backends import choice, host, ledger, probes
 from chaos.backends import cluster as cluster_module
-from chaos.backends.backend import CLOCK, KINDS, BackendError, ClusterSpec, all_links
+from chaos.backends.backend import (
+    CLOCK,
+    FAILED_DISK,
+    HUNG_DISK,
+    KINDS,
+    BackendError,
+    ClusterSpec,
+    Ending,
+    all_links,
+)
 from chaos.backends.processes import ProcessBackend
 from chaos.nemeses import proofs
 
@@ -110,11 +119,31 @@ def test_the_node_that_ends_by_itself_is_told_from_the_one_that_was_ended(whole)
     before = len(whole.endings())
     os.kill(whole.pid(2), signal.SIGKILL)
     assert host.holds(lambda: len(whole.endings()) > before, WAIT_S)
-    assert whole.endings()[-1] == (2, -signal.SIGKILL, False)
+    assert whole.endings()[-1] == Ending(2, -signal.SIGKILL, False)
     whole.start(2)
     whole.kill(2)
-    assert whole.endings()[-1] == (2, -signal.SIGKILL, True)
+    assert whole.endings()[-1] == Ending(2, -signal.SIGKILL, True)
     whole.start(2)
+
+
+@needs_root
+def test_an_end_tells_which_faults_of_its_disk_the_process_had_met(whole):
+    def end_by_itself(node: int) -> Ending:
+        before = len(whole.endings())
+        os.kill(whole.pid(node), signal.SIGKILL)
+        assert host.holds(lambda: len(whole.endings()) > before, WAIT_S)
+        return whole.endings()[-1]
+
+    whole.freeze_disk(1)
+    whole.thaw_disk(1)
+    assert end_by_itself(2).disk_faults == frozenset()  # it was another node's disk
+    assert end_by_itself(1).disk_faults == {HUNG_DISK}  # it is over, and may have left something
+    whole.start(1)
+    assert end_by_itself(1).disk_faults == frozenset()  # another process
+    whole.fail_disk(1)
+    with pytest.raises(BackendError):
+        whole.start(1)
+    assert FAILED_DISK in whole.endings()[-1].disk_faults  # it was on before the process was
 
 
 def test_a_removal_of_which_no_answer_came_is_a_removal_once_the_node_says_so(whole, monkeypatch):
