@@ -450,6 +450,58 @@ def test_maintenance_is_shown_first_and_then_written_down(run, cluster):
     assert run("node", "drain", "9").exit_code == 1
 
 
+@pytest.mark.parametrize("refusal, code", [
+    (wire_errors.PlanActive("plan abab is running"), 1),
+    (wire_errors.LimitExceeded("a throttle of 1 bytes per second is too low"), 1),
+    (wire_errors.StalePlan("leader:g1: its members were changed"), 4)])
+@pytest.mark.parametrize("before", ["alive", "draining"])
+def test_a_node_whose_plan_is_refused_is_as_before(run, cluster, refusal, code, before):
+    cluster.intents, cluster.plan_refusal = {1: before}, refusal
+    done = run("node", "maintenance", "1", "--yes")
+    assert done.exit_code == code and str(refusal) in done.stderr, done.output
+    assert cluster.intents == {1: before} and f"node 1 is {before}, as before" in done.stderr
+    assert [request.state for request in cluster.requests
+            if isinstance(request, wire.SetNodeState)] == ["maintenance", before]
+
+
+@pytest.mark.parametrize("error", [
+    wire_errors.TimedOut("plan_apply: node 1: no answer"),
+    wire_errors.LeaderUnknown("1 of 2 moves cannot be compared with the cluster now"),
+    wire_errors.AmbiguousOutcome("the connection broke"), ConnectionResetError("reset")])
+def test_a_node_whose_plan_may_have_begun_stays_marked_and_it_is_said(run, cluster, error):
+    cluster.plan_refusal = error
+    done = run("node", "maintenance", "1", "--yes")
+    assert done.exit_code == 1 and cluster.intents == {1: "maintenance"}
+    assert "node 1 is marked as maintenance" in done.stderr.lower()
+    assert "`multiraft node undrain 1`" in done.stderr
+
+
+def test_maintenance_of_which_no_plan_can_be_made_is_not_written_down(run, cluster, monkeypatch):
+    listed = FakeClient.node_list
+    monkeypatch.setattr(PlanClient, "node_list", lambda self: listed(self)._replace(nodes=tuple(
+        row._replace(state="down") if row.node.id == 3 else row
+        for row in listed(self).nodes)), raising=False)
+    done = run("node", "maintenance", "1", "--yes")
+    assert done.exit_code == 1 and "node 3 is not up" in done.output and cluster.intents == {}
+
+
+def test_maintenance_of_a_node_that_leads_nothing_marks_it_once(run, cluster):
+    cluster.leaders = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2}
+    for code in (0, 2):
+        done = run("node", "maintenance", "3", "--yes")
+        assert done.exit_code == code and "leads nothing" in done.stderr, done.output
+        assert cluster.intents == {3: "maintenance"} and not applied(cluster)
+
+
+@pytest.mark.parametrize("state, told", [
+    ("running", True), ("paused", True), ("cancelling", False), ("done", False), ("none", False)])
+def test_to_undrain_says_of_a_plan_under_way_that_it_goes_on(run, cluster, state, told):
+    cluster.status = BUSY._replace(scope="drain", state=state)
+    done = run("node", "undrain", "3")
+    assert done.exit_code == 0 and cluster.intents == {3: "alive"}
+    assert ("multiraft rebalance cancel" in done.stderr) is told, done.stderr
+
+
 def test_loads_are_what_was_appended_in_the_window_and_partitions_share_by_records(cluster):
     """Two looks: group 1 grew by 3,000 bytes in a second, its partitions by one and two records."""
     looks = iter(range(100))
