@@ -58,7 +58,7 @@ class Band(NamedTuple):
 
 #: What a cluster has when nobody said anything.  Bands: 5 % for nodes; half as much again for
 #: groups, of which a node holds a hundred, so that one of them is never much of a node, and
-#: because each switched partition costs a chain until retention drops it.
+#: because each switched partition costs a link of its chain, which stays: nothing drops it yet.
 BANDS = (Band(DISK, 50, 1 << 30), Band(INGRESS, 50, 1 << 20), Band(EGRESS, 50, 1 << 20),
          Band(LEADERS, 100, 4), Band(GROUP_INGRESS, 500, 1 << 20))
 

@@ -425,7 +425,8 @@ _WORDS = {
     EXCLUDED: "the policy excludes it",
     COOL_DOWN: RESTS,
     COPIED: "it is compacted or kept without limit, and switching would copy it",
-    CHAIN_FULL: "its chain has as many links as are allowed; retention makes it shorter",
+    CHAIN_FULL: "its chain has as many links as are allowed; nothing makes it shorter, because "
+                "there is no retention yet",
     EXCEPTIONS_FULL: "the table of exceptions is full",
     IN_CHANGE: "the group's members are changing",
     NO_QUORUM: "the group has no majority",
