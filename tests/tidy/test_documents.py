@@ -52,6 +52,38 @@ def test_every_command_of_the_readme_is_understood(line, tmp_path, monkeypatch):
             pass  # understood: it only misses a cluster, which this machine may not have
 
 
+def paths(group: click.Group, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The commands below a group, each as the words that are typed."""
+    context = click.Context(group)
+    found: list[tuple[str, ...]] = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        found += (paths(command, (*before, name)) if isinstance(command, click.Group)
+                  else [(*before, name)])
+    return found
+
+
+def listed(page: str) -> list[list[str]]:
+    """Words of each line of the list of commands with which the page of the command begins, but for
+    what the line says of them."""
+    rows = [re.split(r" {2,}", line.strip()) for line in page.split("\n\n")[1].splitlines()]
+    return [" ".join(row[:2]).replace(",", "").split()[1:] for row in rows]
+
+
+def test_every_command_is_in_the_list_of_the_page_of_the_command():
+    """A line is a group and names of its commands: ``multiraft group pool show, pool grow``."""
+    lines = listed(tree.text("docs/cli.md"))
+    assert ["version"] in lines, "the list is not where this test looks for it"
+    missing = [" ".join(words) for words in paths(cli)
+               if not any(line[0] == words[0] and {*words} <= {*line} for line in lines)]
+    assert not missing, f"docs/cli.md, list of commands: {', '.join(missing)}"
+
+
+def test_the_page_of_the_command_lists_no_group_that_is_not_there():
+    known = {words[0] for words in paths(cli)}
+    assert {line[0] for line in listed(tree.text("docs/cli.md"))} <= known
+
+
 def test_the_first_screen_of_the_readme_has_the_two_commands():
     screen = "\n".join(tree.text("README.md").splitlines()[:40])
     assert "make demo" in screen
