@@ -119,7 +119,7 @@ def index_files(rng: random.Random, backend: Backend, node: int) -> Iterator[Fli
 
 
 def checkpoints(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
-    """One of the two that are kept, and the same one only once: anywhere in the older."""
+    """One of the two that are kept, and the same one only once: anywhere in the newer."""
     found = sorted(backend.data_directory(node).glob("checkpoint-" + "[0-9]" * 20))
     if len(found) >= 2:
         yield _in_file(rng, backend, node, found[-1])

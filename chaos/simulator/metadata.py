@@ -5,9 +5,10 @@ which goes into checkpoints and snapshots; ``Truth`` applies the committed ones 
 judges.  A partition of a topic is known to the rest of the simulator by ``FIRST + incarnation``, so
 that it is none of those that live as long as the run.
 
-Theory.  This module alone imports from ``node``, and only what is a function of state and command
-(docs/decisions/0026): what a topic's incarnations are, where its partitions go, and what a replica
-says that has not heard of a deletion yet are the product's own answers.
+Theory.  What comes from ``node`` here is a function of state and command (docs/decisions/0026);
+what drives switches and plans is in ``switching`` and ``planning``.  What a topic's incarnations
+are, where its partitions go, and what a replica says that has not heard of a deletion yet are the
+product's own answers.
 """
 
 from __future__ import annotations
