@@ -53,7 +53,9 @@ def frame(session, *records):
 
 
 def facts(*down):
-    nodes = tuple(cluster.NodeRow(node, f"r{node}", 100, cluster.ALIVE) for node in (1, 2))
+    """Of node 2 it is not known what replicas may use of its disk."""
+    nodes = tuple(cluster.NodeRow(node, f"r{node}", 100, cluster.ALIVE, disk)
+                  for node, disk in ((1, 1 << 39), (2, 0)))
     groups = tuple(cluster.GroupRow(group, 1, 1, (1, 2), 1) for group in (0, 1, 2))
     return Facts(cluster.Snapshot(1, CLUSTER, 7, BEGIN_MS, 1, 5, 2, 2, 0, nodes, groups, ()), down)
 
@@ -108,6 +110,7 @@ def test_a_snapshot_has_rates_of_each_window_and_counts_repeated_records_once(sp
     assert {row["group"]: row["ingress"] for row in read.groups} == {
         0: 0, 1: 3 * size // 60, 2: 4 * size // 60}
     assert [row["measured_ms"] for row in read.nodes] == [read.head.taken_ms] * 2
+    assert [row["disk_capacity"] for row in read.nodes] == [1 << 39, 1 << 40]
     found = planning.make(lambda: spark, directory, planning.Policy(), planning.Options(),
                           read.head.taken_ms, 1_000)
     assert {row.incarnation: row.ingress for row in found.snapshot.partitions} == {
