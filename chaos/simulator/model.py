@@ -109,7 +109,7 @@ class ReplicaModel:
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
                  "pending", "applied", "damaged", "buried", "durably_buried", "installing",
-                 "synced", "power_lost", "forgotten", "last_life")
+                 "synced", "power_lost", "forgotten", "last_life", "adopted")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -130,6 +130,8 @@ class ReplicaModel:
         self.power_lost = False
         self.forgotten: set[int] = set()  # chains
         self.damaged = False  # quarantined: whatever it led, it leads no more
+        #: (index, configuration) that it goes by, perhaps before that entry is staged.
+        self.adopted = (0, group.initial)
 
     def __repr__(self) -> str:
         return f"n{self.node} g{self.group.group}"
@@ -173,6 +175,7 @@ class ReplicaModel:
         self.hard_state = self.durable_hard_state = hard_state
         self.pending.clear()
         self.applied = applied
+        self.adopted = (0, self.group.initial)
         self.installing = 0
         self.synced, self.power_lost = log.last_index, False  # recovery writes all of it anew
         self.buried = self.durably_buried = False
@@ -275,9 +278,13 @@ class GroupModel:
 
     def configurations_from(self, replica: ReplicaModel, index: int) -> list[Configuration]:
         """Those under which ``index`` may have been committed in the replica's term: the one in
-        force there and those behind it in its log or in its leader's."""
+        force there and those behind it in its log or in its leader's.  A leader goes by the last
+        one of its log also while its disk is busy and the entry is not staged yet (paper 6: as soon
+        as it is in the log, committed or not)."""
         found = []
         leader = self.replicas.get(self.leaders.get(replica.hard_state[0], 0), replica)
+        if leader.adopted[0] >= index:
+            found.append(leader.adopted[1])
         for log in {id(replica.staged): replica.staged, id(leader.staged): leader.staged}.values():
             members = [(0, self.initial), *log.members]
             below = [at for at, (where, _) in enumerate(members) if where <= index]

@@ -459,6 +459,8 @@ class SimulatedNode(Acquainted, Ailing, Mending, Moving, Regrouping, Sending, St
                     raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
+            if event.kind == "membership":
+                self._witness.replica(self.node, event.group).adopted = event.fields[::-1]
             if event.kind == "wanted":
                 create_wanted(self._store, self._raft, self._witness, self._repairer, event)
                 self._repair_soon()

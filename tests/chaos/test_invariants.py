@@ -147,6 +147,28 @@ def test_a_vote_that_stood_alone_in_its_round_is_there_or_nothing_of_its_term_is
         history.recover(1, entry, hard_state=HardState(staged.term, 0))
 
 
+def committed_by_one_of_two(*adopted):
+    """n1 leads and has staged an entry that only n2 has on its disk, and says it is committed."""
+    history = History().term(2)
+    entry = history.noop(1, 2)
+    history.append(1, 2, 2)
+    history.stage(1, entry).write(2, entry)
+    if adopted:
+        history.witness.replica(1, 1).adopted = adopted
+    history.append(1, 2, 2, commit=1, last=1)
+
+
+@pytest.mark.parametrize("adopted", [(), (0, Configuration((2,))), (2, Configuration((1, 2)))])
+def test_what_no_configuration_of_the_leader_has_decided(adopted):
+    with broken("CommitIsDurable"):
+        committed_by_one_of_two(*adopted)
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_a_leader_goes_by_the_configuration_of_an_entry_that_is_not_staged_yet(index):
+    committed_by_one_of_two(index, Configuration((2,)))
+
+
 def test_logs_that_differ_at_one_index_and_term():
     history = History().term(1).write(1, history_entry := History().data(1, 1, 0))
     assert history_entry.index == 1
