@@ -68,7 +68,7 @@ class Acquainted:
         self.is_lost, self.is_registered, self.incarnation = True, False, incarnation
         faults = self._filesystem.faults
         self._filesystem = SimulatedFilesystem()
-        self._filesystem.faults.rng = faults.rng
+        self._filesystem.faults.rng, self._filesystem.faults.struck = faults.rng, faults.struck
 
     # ---- whom there is ---------------------------------------------------------------------
 

@@ -81,7 +81,8 @@ class Decay:
 
     def cause_eio_directory(self) -> None:
         """The sync of a directory fails: of the names that changed some are on the disk, and nobody
-        writes the others any more."""
+        writes the others any more.  Counted when it fails."""
+        self._world.faults["eio-directory"] -= 1
         node, syncs = self._node(), self._rng.randrange(1, DIRECTORY_SYNCS_MAX)
         self._say(node.node, f"sync {syncs} of a directory fails")
         node.arm_directory_error(syncs)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections import Counter
 
 SECTOR_BYTES = 512
 #: As good as endless.
@@ -24,7 +25,7 @@ class DiskFaults:
     """Of one disk, over all lives of its node."""
 
     __slots__ = ("capacity_bytes", "used_bytes", "writes_left", "syncs_left",
-                 "directory_syncs_left", "write_errors", "sync_errors", "refusals", "rng")
+                 "directory_syncs_left", "write_errors", "sync_errors", "refusals", "struck", "rng")
 
     def __init__(self) -> None:
         self.capacity_bytes = UNLIMITED_BYTES
@@ -37,6 +38,8 @@ class DiskFaults:
         self.write_errors = 0
         self.sync_errors = 0
         self.refusals = 0  # for lack of room
+        #: The same by kind of fault: what is prepared and never comes is none.
+        self.struck: Counter[str] = Counter()
         self.rng = random.Random(0)
 
     @property
@@ -59,6 +62,7 @@ class DiskFaults:
         if self.writes_left:
             return None
         self.write_errors += 1
+        self.struck["eio-write"] += 1
         return min(size, SECTOR_BYTES * self.rng.randrange(size // SECTOR_BYTES + 1))
 
     def sync_fails(self) -> bool:
@@ -66,16 +70,22 @@ class DiskFaults:
         if not self.syncs_left:
             return False
         self.syncs_left -= 1
-        self.sync_errors += not self.syncs_left
-        return not self.syncs_left
+        if self.syncs_left:
+            return False
+        self.sync_errors += 1
+        self.struck["eio-sync"] += 1
+        return True
 
     def directory_sync_fails(self) -> bool:
         """Whether this sync of a directory does."""
         if not self.directory_syncs_left:
             return False
         self.directory_syncs_left -= 1
-        self.sync_errors += not self.directory_syncs_left
-        return not self.directory_syncs_left
+        if self.directory_syncs_left:
+            return False
+        self.sync_errors += 1
+        self.struck["eio-directory"] += 1
+        return True
 
     def heal(self) -> None:
         """No error any more, and all the room there can be."""

@@ -2,7 +2,8 @@
 
 Contract.  ``start`` begins, ``stop`` ends and heals everything; what a fault does is one method
 named after it.  Faults overlap freely: safety holds whatever is broken, only liveness needs a
-quorum, and it is asked for after ``stop``.
+quorum, and it is asked for after ``stop``.  ``World.faults`` counts what was done: a strike that
+finds nothing to do is taken back, and what is only prepared is counted when it happens.
 
 Elsewhere.  Which kinds a seed plays with, how often and how long: parameters.py.  Loss, duplication
 and reordering of single frames: network.py.
@@ -73,7 +74,8 @@ class Nemesis(Decay, Lifetimes, Moves):
 
     def start(self) -> None:
         self._running = True
-        self._schedule()
+        if self._world.parameters.faults:
+            self._schedule()
 
     def stop(self) -> None:
         """No new faults; those that last are healed in the order in which they began."""
@@ -109,38 +111,52 @@ class Nemesis(Decay, Lifetimes, Moves):
     def _node(self) -> SimulatedNode:
         return self._world.nodes[self._rng.choice(sorted(self._world.nodes))]
 
+    def _not_done(self, kind: str) -> None:
+        """Takes a strike back."""
+        self._world.faults[kind] -= 1
+
     def _say(self, node: int, text: str) -> None:
         self._world.trace.line(node, -1, "fault", text)
 
     # ---- nodes -----------------------------------------------------------------------------
 
     def cause_power_loss(self) -> None:
-        self._crash(self._node(), power=True)
+        if not self._crash(self._node(), power=True):
+            self._not_done("power-loss")
 
     def cause_kill(self) -> None:
-        self._crash(self._node(), power=False)
+        if not self._crash(self._node(), power=False):
+            self._not_done("kill")
 
-    def _crash(self, node: SimulatedNode, power: bool) -> None:
-        if node.alive:
-            self._say(node.node, "power loss" if power else "kill")
-            node.crash(power)
-            self._lasting(node.start)
+    def _crash(self, node: SimulatedNode, power: bool) -> bool:
+        """Whether it was alive."""
+        if not node.alive:
+            return False
+        self._say(node.node, "power loss" if power else "kill")
+        node.crash(power)
+        self._lasting(node.start)
+        return True
 
     def cause_crash_in_write(self) -> None:
-        """The crash comes while the disk is at it."""
+        """The crash comes while the disk is at it.  Counted when it happens."""
+        self._not_done("crash-in-write")
         node, power = self._node(), self._rng.random() < 0.5
-        node.ambush(lambda: self._crash(node, power))
+        node.ambush(lambda: self._crash_in_write(node, power))
+
+    def _crash_in_write(self, node: SimulatedNode, power: bool) -> None:
+        self._world.faults["crash-in-write"] += self._crash(node, power)
 
     def cause_double_crash(self) -> None:
         """A crash during a write, and the power goes before much of the next life: what recovery
-        made of the first has to be on the disk."""
+        made of the first has to be on the disk.  Counted when it happens."""
+        self._not_done("double-crash")
         node, power = self._node(), self._rng.random() < 0.3
         node.ambush(lambda: self._crash_twice(node, power))
 
     def _crash_twice(self, node: SimulatedNode, power: bool) -> None:
         if not self._running:
             return
-        self._crash(node, power)
+        self._world.faults["double-crash"] += self._crash(node, power)
         self._world.queue.after(1000, self._if_running, node.start)
         second_us = 1000 + RECOVERY_US + self._rng.randrange(1, 3000)
         self._world.queue.after(second_us, self._if_running, node.crash, True)
@@ -160,6 +176,8 @@ class Nemesis(Decay, Lifetimes, Moves):
 
     def cause_cluster_power(self) -> None:
         self._say(0, "power loss everywhere")
+        if not any(node.alive for node in self._world.nodes.values()):
+            self._not_done("cluster-power")
         for _, node in sorted(self._world.nodes.items()):
             if node.alive:
                 node.crash(power=True)
@@ -167,19 +185,25 @@ class Nemesis(Decay, Lifetimes, Moves):
 
     def cause_pause(self) -> None:
         node = self._node()
-        if node.alive and not node.paused:
-            self._say(node.node, "pause")
-            node.pause()
-            self._lasting(node.resume)
+        if not node.alive or node.paused:
+            self._not_done("pause")
+            return
+        self._say(node.node, "pause")
+        node.pause()
+        self._lasting(node.resume)
+
+    @staticmethod
+    def _acts(node: SimulatedNode) -> bool:
+        """Whether it has recovered and goes on."""
+        return node.is_up and not node.paused
 
     def cause_bit_rot(self) -> None:
         """A bit of something durable changes; it is found by a scrub, or by a restart first."""
         node, atlas = self._node(), self._world.atlas
         atlas.refresh()
-        if not node.is_up or node.paused:
-            return
-        rot = atlas.choose(node.node, node.durable_places())
+        rot = atlas.choose(node.node, node.durable_places()) if self._acts(node) else None
         if rot is None:
+            self._not_done("bit-rot")
             return
         atlas.note(node.node, rot)
         self._say(node.node, f"rot of {rot.place} at {rot.byte}")
@@ -198,10 +222,9 @@ class Nemesis(Decay, Lifetimes, Moves):
         it, and what stood there is overwritten."""
         node, atlas = self._node(), self._world.atlas
         atlas.refresh()
-        if not node.is_up or node.paused:
-            return
-        write = atlas.misdirect(node.node, node.durable_places())
+        write = atlas.misdirect(node.node, node.durable_places()) if self._acts(node) else None
         if write is None:
+            self._not_done("misdirected")
             return
         atlas.note_lost(node.node)
         self._say(node.node, f"{write.place} went to {write.to_path} at {write.to}")
@@ -211,13 +234,15 @@ class Nemesis(Decay, Lifetimes, Moves):
     def cause_rot_beside(self) -> None:
         """An index file rots, which only spares work."""
         node = self._node()
-        files = node.index_files() if node.is_up and not node.paused else {}
-        if files:
-            path = self._rng.choice(sorted(files))
-            at = self._rng.randrange(len(files[path]))
-            self._say(node.node, f"rot of {path} at {at}")
-            node.rot(path, at, self._rng.randrange(8))
-            self._find_damage(node)
+        files = node.index_files() if self._acts(node) else {}
+        if not files:
+            self._not_done("rot-beside")
+            return
+        path = self._rng.choice(sorted(files))
+        at = self._rng.randrange(len(files[path]))
+        self._say(node.node, f"rot of {path} at {at}")
+        node.rot(path, at, self._rng.randrange(8))
+        self._find_damage(node)
 
     def cause_disk_slow(self) -> None:
         node = self._node()
@@ -233,11 +258,15 @@ class Nemesis(Decay, Lifetimes, Moves):
         self._lasting(node.release_disk)
 
     def cause_eio_write(self) -> None:
+        """Counted when the write fails (diskfaults.py)."""
+        self._not_done("eio-write")
         node, writes = self._node(), self._rng.randrange(1, ERROR_OPERATIONS_MAX)
         self._say(node.node, f"write {writes} fails")
         node.arm_write_error(writes)
 
     def cause_eio_sync(self) -> None:
+        """Counted when the sync fails."""
+        self._not_done("eio-sync")
         node, syncs = self._node(), self._rng.randrange(1, ERROR_OPERATIONS_MAX)
         self._say(node.node, f"sync {syncs} fails")
         node.arm_sync_error(syncs)
@@ -340,11 +369,14 @@ class Nemesis(Decay, Lifetimes, Moves):
                             + [(other, number) for other in others],
                             f"n{number} leads g{group} and is cut off")
                 return
+        self._not_done("isolate-leader")
 
     def cause_clog(self) -> None:
         """Swizzle-clog (FoundationDB): links become slow together and quick again one by one."""
         nodes = sorted(self._world.nodes)
         links = [(a, b) for a in nodes for b in nodes if a != b and self._rng.random() < 0.4]
+        if not links:
+            self._not_done("clog")
         self._say(0, f"clog {links}")
         self._world.network.clog(links, CLOG_US)
         for link in links:
@@ -353,6 +385,8 @@ class Nemesis(Decay, Lifetimes, Moves):
     def cause_disconnect(self) -> None:
         """A connection breaks and is made anew at once: what was under way may be lost."""
         a, b = self._rng.sample(sorted(self._world.nodes), 2)
+        if not (self._world.nodes[a].is_up or self._world.nodes[b].is_up):
+            self._not_done("disconnect")
         self._say(0, f"disconnect n{a} n{b}")
         for node, peer in ((a, b), (b, a)):
             self._world.nodes[node].reconnect(peer)
@@ -362,6 +396,8 @@ class Nemesis(Decay, Lifetimes, Moves):
     def cause_members(self) -> None:
         """Members come, vote, and go."""
         node = self._node()
+        if not self._leads(node):
+            self._not_done("members")
         if node.alive:
             node.change_some(self._rng)
 
@@ -369,6 +405,8 @@ class Nemesis(Decay, Lifetimes, Moves):
         """A voter is removed and added again as fast as its leader lets it, while what it said
         before is still on its way."""
         node, peer = self._rng.sample(sorted(self._world.nodes), 2)
+        if not self._leads(self._world.nodes[node]):
+            self._not_done("return")
         if self._world.nodes[node].alive:
             self._say(peer, f"removed and added again by n{node}")
             self._world.network.clog([(peer, node)], CLOG_US)
@@ -377,5 +415,11 @@ class Nemesis(Decay, Lifetimes, Moves):
 
     def cause_transfer(self) -> None:
         node = self._node()
+        if not self._leads(node):
+            self._not_done("transfer")
         if node.alive:
             node.transfer_some(self._rng)
+
+    def _leads(self, node: SimulatedNode) -> bool:
+        """Whether it leads a group, and so can hand over or change members."""
+        return self._acts(node) and bool(node.led_groups())

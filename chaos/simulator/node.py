@@ -96,6 +96,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Moving, Regrouping, Sending, St
         self._filesystem = SimulatedFilesystem()
         self._read_back = ReadBack()
         self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
+        self._filesystem.faults.struck = world.faults
         #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
         self._round_us = world.parameters.round_us
         self._life = 0

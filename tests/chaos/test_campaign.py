@@ -17,7 +17,7 @@ from chaos.simulator.shrink import shrink, way_of
 from chaos.simulator.variant import Variant
 from chaos.simulator.world import Result
 
-FIVE = Counter(("kill", "pause", "clog", "loss", "transfer"))
+FIVE = Counter(("kill", "pause", "clog", "bridge", "transfer"))
 
 
 def result(seed=1, **fields):
@@ -30,8 +30,11 @@ def result(seed=1, **fields):
     ({"simulated_ms": 299_999}, "299 simulated seconds of 300"),
     ({"acked": 1_999}, "1999 acknowledged appends of 2000"),
     ({"leader_changes": 2}, "2 leader changes of 3"),
-    ({"faults": Counter(("kill", "loss"))}, "2 kinds of fault of 5"),
+    ({"faults": Counter(("kill", "clog"))}, "2 kinds of fault of 5"),
     ({"faults": FIVE - Counter(("kill",))}, "4 kinds of fault of 5"),
+    ({"faults": Counter(("kill", "loss", "duplicate", "item-loss", "reorder", "snapshot-offered",
+                         "snapshot-installed", "wiped-refused"))}, "1 kinds of fault of 5"),
+    ({"faults": Counter({**FIVE, "kill": 0})}, "4 kinds of fault of 5"),
     ({"failure": "Violation: LogMatching: ..."}, "it failed"),
 ])
 def test_a_seed_counts_or_says_why_not(fields, reason):

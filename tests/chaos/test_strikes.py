@@ -1,0 +1,45 @@
+"""What is counted as a fault has been done."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from chaos.simulator.parameters import Parameters
+from chaos.simulator.world import World
+
+#: Kinds for which nodes that are down leave nothing to do.
+OF_LIVING_NODES = ("power-loss", "kill", "cluster-power", "crash-in-write", "double-crash", "pause",
+                   "bit-rot", "misdirected", "rot-beside", "eio-write", "eio-sync", "eio-directory",
+                   "isolate-leader", "disconnect", "members", "return", "transfer",
+                   "rot-checkpoint", "rot-header", "rot-identity", "mover-crash")
+
+
+@pytest.mark.parametrize("kind", OF_LIVING_NODES)
+def test_a_strike_that_finds_nothing_to_do_is_not_counted(kind):
+    running = World(dataclasses.replace(Parameters.draw(3, groups=2), faults=(kind,),
+                                        fault_interval_ms=100))
+    running.nemesis.start()  # and no node
+    running.run_for(2_000)
+    assert kind in running.faults  # it was tried
+    assert running.faults[kind] == 0
+
+
+def test_failed_writes_and_syncs_are_counted_when_they_fail():
+    running = World(dataclasses.replace(
+        Parameters.draw(3, groups=2), faults=("eio-write", "eio-sync", "eio-directory"),
+        fault_interval_ms=500, safety_ms=20_000))
+    running.run()
+    failed = [node._filesystem.faults for node in running.everyone.values()]
+    assert running.faults["eio-write"] == sum(one.write_errors for one in failed) > 0
+    assert (running.faults["eio-sync"] + running.faults["eio-directory"]
+            == sum(one.sync_errors for one in failed) > 0)
+
+
+def test_crashes_are_counted_when_they_happen():
+    running = World(dataclasses.replace(Parameters.draw(3, groups=2), faults=("crash-in-write",),
+                                        fault_interval_ms=500, safety_ms=20_000))
+    running.run()
+    assert running.faults["crash-in-write"] == sum(node.crashes for node
+                                                   in running.nodes.values()) > 0
