@@ -34,6 +34,20 @@ LOOK_S = 0.01
 #: Where it was is kept after this many bytes: a restart reads at most so much twice.
 KEEP_BYTES = 64 << 20
 DAY_S = 86_400
+#: The state of a lane that was never scrubbed.
+BEGIN = {"position": 0, "completed_ms": 0}
+#: A lane position and a time are i64 wherever they are told.
+VALUE_MAX = (1 << 63) - 1
+
+
+def parse_state(data: bytes) -> dict[str, int]:
+    """What ``STATE_FILE`` says; whatever is no such state means: begin anew."""
+    try:
+        kept = json.loads(data)
+        state = {name: int(kept[name]) for name in BEGIN}
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return dict(BEGIN)
+    return state if all(0 <= value <= VALUE_MAX for value in state.values()) else dict(BEGIN)
 
 
 class Scrub:
@@ -93,10 +107,9 @@ class Scrub:
     def _load(self) -> dict[str, int]:
         """A file that cannot be read means: begin anew."""
         try:
-            state = json.loads(self._path.read_text())
-            return {name: int(state[name]) for name in ("position", "completed_ms")}
-        except (OSError, ValueError, KeyError, TypeError):
-            return {"position": 0, "completed_ms": 0}
+            return parse_state(self._path.read_bytes())
+        except OSError:
+            return dict(BEGIN)
 
     def _keep(self) -> None:
         """Not synced: what is lost is read again."""

@@ -14,12 +14,14 @@ from multiraft import core, membership, messages
 from multiraft.client._compression import CODECS, compress
 from multiraft.digest import BUCKETS
 from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
+from multiraft.openings import open_payload, seal_payload
 from multiraft.storage import identity
 from multiraft.storage.lane import SegmentHeader
 from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
 from multiraft.storage.segment_index import encode, scan_segment
 from multiraft.tail import PartitionTail
-from multiraft.types import Configuration, HardState
+from multiraft.types import BatchInfo, Configuration, HardState
+from multiraft.windows import BATCHES_PER_WINDOW, carried, extended
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import Connection, RequestEvent, Role
 from multiraft.wire.frames import encode_frame
@@ -254,11 +256,21 @@ def entries() -> list[bytes]:
 
 
 def payloads() -> list[bytes]:
-    """A configuration, a tombstone, a reincarnation."""
+    """A configuration, a tombstone, a reincarnation, openings without and with a past, a seal."""
     left = Tombstone(HardState(3, 1), 9, 1)
     reborn = Reincarnation(2, VOTERS)
     return [membership.encode(Configuration((1, 2, 3), (4,), (1, 2))),
-            bytes(tombstone(1, 1, left).payload), bytes(reincarnation(1, 1, 5, reborn).payload)]
+            bytes(tombstone(1, 1, left).payload), bytes(reincarnation(1, 1, 5, reborn).payload),
+            open_payload(1), open_payload(3, 900, 7, 40, carried_windows()[0]), seal_payload(2)]
+
+
+def carried_windows() -> list[bytes]:
+    """Of two producers, one with all batches that are remembered, and of one."""
+    windows = {producer: functools.reduce(
+        lambda window, number: extended(window, BatchInfo(10, producer, 1, 10 * number, 0, 0),
+                                        10 * number, 5 + number), range(batches), None)
+        for producer, batches in ((7, 1), (8, BATCHES_PER_WINDOW))}
+    return [carried(windows), carried({7: windows[7]})]
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -299,6 +311,12 @@ def recoveries() -> list[bytes]:
     """Which file, where, and what."""
     return [bytes([number]) + at.to_bytes(2, "big") + b"\x00\xff\x01" * 3
             for number, at in ((0, 20), (1, 40), (2, 4096), (2, 4200), (3, 4300))]
+
+
+def scrub_states() -> list[bytes]:
+    """At the beginning, under way, after a pass."""
+    return [b'{"position": 0, "completed_ms": 0}', b'{"position": 1048576, "completed_ms": 0}',
+            b'{"position": 4096, "completed_ms": 1700000000000}', b'{"position": 1e999}']
 
 
 def identities() -> list[bytes]:

@@ -11,6 +11,7 @@ guided fuzzer, in ``make fuzz``.
 
 from __future__ import annotations
 
+import json
 import struct
 import tempfile
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from multiraft.client._compression import decompress
 from multiraft.errors import CodecError, CorruptEntry, MalformedHeader, MultiRaftError
 from multiraft.marks import parse_reincarnation, parse_tombstone
 from multiraft.messages import Append
+from multiraft.openings import open_payload, parse_open, parse_seal
 from multiraft.storage import identity, inspection
 from multiraft.storage.checkpoint import (
     CHECKPOINT_MAGIC,
@@ -38,6 +40,7 @@ from multiraft.storage.lane import SegmentHeader
 from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
 from multiraft.storage.segment_index import decode, encode, scan_segment
 from multiraft.storage.store import Store
+from multiraft.windows import carried, settled
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import (
     NEED_DATA,
@@ -52,6 +55,7 @@ from multiraft.wire.schema import Malformed
 from node import config, known_nodes, liveness, peer_codec, repair, snapshots
 from node.errors import BadConfig
 from node.metadata_commands import InvalidCommand, decode_command
+from node.scrub import parse_state
 from placement import PlacementError, canonical, cluster, plan
 from placement.errors import EditedPlan
 from placement.verify import verify
@@ -245,12 +249,27 @@ def entries(data: bytes) -> None:
 
 
 def payloads(data: bytes) -> None:
-    """What entries of the lane's own carry."""
-    for parse in (membership.decode, parse_reincarnation, lambda part: parse_tombstone(1, part)):
+    """What entries carry that are no data: what a node decodes of them before it trusts them."""
+    for parse in (membership.decode, parse_reincarnation, lambda part: parse_tombstone(1, part),
+                  parse_seal, opening):
         try:
             parse(data)
         except CorruptEntry:
             continue
+
+
+def opening(data: bytes) -> None:
+    """An opening, and the windows that it carries: what was accepted can be handed on."""
+    opened = parse_open(data)
+    windows = settled(opened.windows, 1)
+    assert settled(carried(windows), 1) == windows
+    assert parse_open(open_payload(*opened)) == opened
+
+
+def carried_windows(data: bytes) -> None:
+    """The windows alone, behind no header that has to fit."""
+    windows = settled(data, 1)
+    assert settled(carried(windows), 1) == windows
 
 
 def batch(data: bytes) -> None:
@@ -349,6 +368,12 @@ def signed(data: bytes) -> bytes:
         return data
 
 
+def scrub_state(data: bytes) -> None:
+    """How far the scrub was: any file is a state, and at worst the first one."""
+    state = parse_state(data)
+    assert parse_state(json.dumps(state).encode()) == state
+
+
 def recovery(data: bytes) -> None:
     """A whole data directory in which one place was overwritten: a start says what is wrong, or
     serves.  The first bytes say where, the rest what stands there."""
@@ -428,6 +453,7 @@ TARGETS: dict[str, Target] = {
     "command": Target(decode_command, (InvalidCommand,), seeds.commands),
     "entries": Target(entries, (CorruptEntry, ValueError), seeds.entries),
     "payloads": Target(payloads, (), seeds.payloads),
+    "carried-windows": Target(carried_windows, (CorruptEntry,), seeds.carried_windows),
     "batch": Target(batch, (), seeds.batches),
     "records": Target(fetched_records, (CodecError,), seeds.compressed_batches),
     "segment": Target(segment, (), seeds.segments),
@@ -436,6 +462,7 @@ TARGETS: dict[str, Target] = {
     "segment-index": Target(segment_index, (StorageError,), seeds.indexes),
     "identity": Target(identity_file, (StorageError,), seeds.identities),
     "known-nodes": Target(known_nodes_file, (StorageError,), seeds.identities),
+    "scrub-state": Target(scrub_state, (), seeds.scrub_states),
     "recovery": Target(recovery, (StorageError,), seeds.recoveries),
     "inspection": Target(inspected, (StorageError,), seeds.segments),
     "history": Target(history, (BadHistory,), seeds.histories),

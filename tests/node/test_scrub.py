@@ -164,7 +164,12 @@ def test_a_request_that_is_none_is_refused_by_its_fields(fields):
         REQUESTS["scrub_node"].read(fields)
 
 
-def test_a_state_that_cannot_be_read_begins_anew(tmp_path):
-    (tmp_path / STATE_FILE).write_text("{")
+@pytest.mark.parametrize("state", [
+    b"", b"{", b"[]", b"7", b"\xff", b"{}", b'{"position": null, "completed_ms": 1}',
+    b'{"position": 1e999, "completed_ms": 1}', b'{"position": NaN, "completed_ms": 1}',
+    b'{"position": -1, "completed_ms": 1}', b'{"position": 1, "completed_ms": 1%s}' % (b"0" * 30),
+    b"[" * 100_000])
+def test_a_state_that_cannot_be_read_begins_anew(tmp_path, state):
+    (tmp_path / STATE_FILE).write_bytes(state)
     scrub = Scrub(filled(tmp_path / "data"), IDLE, None, tmp_path, FAST)
     assert (scrub.position, scrub.completed_ms) == (0, 0)
