@@ -21,7 +21,7 @@ RATES = ("4MiB", "64MiB")
 
 
 class LeaderChurn(Loop):
-    """Leadership goes to a member at random, the one that is furthest behind among them."""
+    """Leadership goes to a voter at random, however far behind it is."""
 
     name, kind = "leader-churn", LEADERSHIP
 
