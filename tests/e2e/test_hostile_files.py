@@ -26,11 +26,14 @@ from tests.e2e.world import UP_S, World, node_command, wait_for
 EXIT_BAD_DIRECTORY = 3
 RSS_KB_MAX = 400 << 10
 TOPIC = "t"
+#: Records that fill a first segment: only a full one has an index.
+FILLING, VALUE_BYTES = 20, 900 << 10
 
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory) -> World:
-    """A cluster of one with records, a checkpoint and an index, which was stopped."""
+    """A cluster of one with records, a checkpoint, an index and a scrub's state, which was stopped.
+    """
     world = World(tmp_path_factory.mktemp("files") / "dev", 1, 2, 1)
     world.dev.up(UP_S)
     try:
@@ -38,9 +41,12 @@ def stopped(tmp_path_factory) -> World:
         assert world.leader_of(TOPIC) == 1
         with world.session(1) as session:
             incarnation = session.partition(TOPIC).incarnation
-            for number in range(20):
-                result = session.produce(incarnation, batch(b"record %d" % number))
-                assert result.code == Code.OK
+            for number in range(FILLING):
+                value = b"record %d" % number + bytes(VALUE_BYTES)
+                assert session.produce(incarnation, batch(value)).code == Code.OK
+        data = world.dev.directory / "node-1" / "data"
+        for pattern in ("lane-0/*.index", "scrub.json"):  # the others come with the stop
+            wait_for(lambda pattern=pattern: list(data.glob(pattern)), f"{pattern} is there", UP_S)
     finally:
         world.dev.down()
     return world
@@ -67,11 +73,17 @@ def forged(data: bytes) -> bytes:
     return json.dumps(signed).encode()
 
 
+def forged_scrub(data: bytes) -> bytes:
+    """A state that is JSON, without a CRC, and no number of bytes."""
+    return json.dumps(dict.fromkeys(json.loads(data), 7)).replace("7", "1e999").encode()
+
+
 DAMAGE = {"empty": lambda data: b"", "half": lambda data: data[:len(data) // 2],
           "flipped": flipped, "behind": lambda data: data + b"\xc2\x41\x9b" * 100}
 FILES = [("checkpoint-*", {**DAMAGE, "lying": lying}), ("lane-0/*.segment", DAMAGE),
          ("node.json", {**DAMAGE, "forged": forged}),
-         ("known_nodes.json", {**DAMAGE, "forged": forged})]
+         ("known_nodes.json", {**DAMAGE, "forged": forged}),
+         ("lane-0/*.index", DAMAGE), ("scrub.json", {**DAMAGE, "infinite": forged_scrub})]
 
 
 @pytest.mark.parametrize("pattern,how", [(pattern, how) for pattern, ways in FILES for how in ways])
@@ -90,7 +102,7 @@ def test_a_damaged_file_is_said_or_survived(stopped, tmp_path, pattern, how):
         assert rss_kb < RSS_KB_MAX
     finally:
         shutil.rmtree(data)
-        shutil.copytree(kept, data)
+        shutil.move(kept, data)
 
 
 def run_for_a_while(world: World) -> tuple[int, str, int]:
