@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+import click
+import pytest
+
+from admin_cli.main import cli
 from chaos.planted.catalogue import BUGS
 from chaos.simulator.parameters import FAULT_KINDS
 from tests.tidy import tree
@@ -38,7 +42,7 @@ def missing(scenario: str, cell: str) -> list[str]:
         elif name in kinds:
             known = name in (*FAULT_KINDS, *ODDS)
         elif name.startswith("multiraft "):
-            known = True
+            known = not refusal(name.split()[1:])
         elif name.endswith(".txt"):
             known = f"tests/consensus/testdata/{name}" in tree.files()
         else:
@@ -49,6 +53,24 @@ def missing(scenario: str, cell: str) -> list[str]:
         if not known:
             found.append(f"{scenario}: {name}")
     return found
+
+
+def refusal(words: list[str]) -> str:
+    """Why the command would refuse these words, its options and their values included; empty when
+    it would begin."""
+    command, context = cli, click.Context(cli)
+    try:
+        while isinstance(command, click.Group):
+            if not words:
+                return "a command is missing"
+            name, *words = words
+            command = command.get_command(context, name)
+            if command is None:
+                return f"there is no {name}"
+        command.make_context(name, list(words))
+    except click.ClickException as error:
+        return error.format_message()
+    return ""
 
 
 def test_every_scenario_has_its_row_in_order():
@@ -64,3 +86,14 @@ def test_a_row_names_a_test_or_says_what_it_waits_for():
     tree.complain("rows that prove nothing:", [
         scenario for scenario, cell in rows().items()
         if not QUOTED.search(cell) and "waits for" not in cell])
+
+
+@pytest.mark.parametrize("command,reason", [
+    ("chaos run --nemesis plan-churn", ""),
+    ("chaos run --nemesis nobody", "is not one of"),
+    ("chaos run --hours 3", "No such option"),
+    ("chaos walk", "there is no walk"),
+    ("chaos", "a command is missing")])
+def test_a_command_of_the_table_is_one_that_would_begin(command, reason):
+    found = refusal(command.split())
+    assert reason in found if reason else not found, found
