@@ -103,7 +103,9 @@ class Filesystem(Protocol):
         """Names in a directory, sorted."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """``OSError`` when nobody can say: what may not be looked at is not missing."""
+        ...
 
     def size(self, path: str) -> int: ...
 
@@ -244,7 +246,11 @@ class RealFilesystem:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def size(self, path: str) -> int:
         return os.stat(path, follow_symlinks=False).st_size

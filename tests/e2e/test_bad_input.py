@@ -6,7 +6,10 @@ it must never notice what its neighbours sent.
 
 from __future__ import annotations
 
+import os
+import shutil
 import struct
+import subprocess
 
 import cbor2
 import pytest
@@ -23,7 +26,7 @@ from multiraft.wire.messages import (
     Produce,
 )
 from tests.e2e import raw
-from tests.e2e.world import Session, run_node, wait_for
+from tests.e2e.world import WAIT_S, Session, node_command, run_node, wait_for
 
 SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
 TOPIC = "witness"
@@ -373,3 +376,38 @@ def test_a_data_directory_of_another_cluster_is_refused(world, stopped, tmp_path
     done = run_node(rewritten(world, tmp_path, stopped, own, "5" * len(own)))
     assert done.returncode == EXIT_WRONG_DIRECTORY, done.stdout + done.stderr
     assert "cluster" in done.stderr
+
+
+def test_a_link_to_a_data_directory_in_use_is_refused_like_the_directory(world, tmp_path):
+    link = tmp_path / "data"
+    link.symlink_to(world.dev.directory / "node-1" / "data")
+    done = run_node(rewritten(world, tmp_path, 1, str(link.readlink()), str(link)))
+    assert done.returncode == EXIT_WRONG_DIRECTORY, done.stdout + done.stderr
+    assert "held by process" in done.stderr
+
+
+def as_somebody_whom_permissions_bind() -> list[str]:
+    """Root without the capability to pass them over; anybody else as he is."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root needs setpriv (util-linux) to be bound by permissions")
+    return ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+
+
+@pytest.mark.parametrize(("mode", "action"), [(0o000, "start"), (0o000, "init"), (0o500, "start")])
+def test_a_data_directory_that_may_not_be_used_is_not_taken_for_a_lost_one(
+        world, stopped, mode, action):
+    data = world.dev.directory / f"node-{stopped}" / "data"
+    before = data.stat().st_mode
+    data.chmod(mode)
+    try:
+        done = subprocess.run(
+            [*as_somebody_whom_permissions_bind(), *node_command(world.config(stopped), action)],
+            capture_output=True, text=True, timeout=WAIT_S)
+    finally:
+        data.chmod(before)
+    assert done.returncode == EXIT_WRONG_DIRECTORY, done.stdout + done.stderr
+    assert "Permission denied" in done.stderr
+    assert "lost" not in done.stderr
+    assert "Traceback" not in done.stderr
