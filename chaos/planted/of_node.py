@@ -43,6 +43,17 @@ BUGS = (
         "a file's new name is lost with the power, though its contents were synced (ALICE, 2014)",
         Nodes(("tests/chaos/test_disk.py::"
                "test_what_was_put_in_place_is_there_after_a_power_loss",))),
+    Bug("failed-sync-is-passed-over", "node.disk", "DiskWorker.collect",
+        "if error:",
+        "if False:",
+        "a node goes on after a failed write or sync, and acknowledges it (PostgreSQL, 2018)",
+        Nodes(("tests/e2e/test_failed_sync.py::test_one_failed_sync_ends_the_node",))),
+    Bug("no-room-ends-the-node", "node.disk", "DiskWorker._unless_full",
+        "if self._space is None or not is_full(error):",
+        "if True:",
+        "no room for what could wait stops the node instead of its records",
+        Nodes(("tests/e2e/test_full_disk.py::"
+               "test_filling_up_under_load_loses_nothing_that_was_acknowledged",))),
     Bug("writes-not-synced", "node.disk", "DiskWorker.start_next",
         "sync or file is not last",
         "file is not last",
