@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from chaos.commit import commit_of
 from chaos.planted.catalogue import BUGS
 from chaos.simulator import campaign, counters
-from chaos.simulator.counting import Totals, why_not
+from chaos.simulator.counting import Totals, fault_kinds, why_not
 from chaos.simulator.parameters import FAULT_KINDS
 from chaos.simulator.shrink import shrink
 from chaos.simulator.variant import Variant
@@ -152,7 +152,7 @@ def _line(result: Result) -> str:
     verdict = "FAILED" if result.failure else "short" if why_not(result) else "ok"
     return (f"seed {result.seed:<8} {verdict:<6} {result.simulated_ms / 1000:7.1f} s  "
             f"{speed:5.0f} x  acked {result.acked:<6} leaders {result.leader_changes:<5} "
-            f"crashes {result.crashes:<4} faults {len(result.faults):<3} {result.digest}")
+            f"crashes {result.crashes:<4} faults {fault_kinds(result):<3} {result.digest}")
 
 
 def _report_failure(result: Result, variant: Variant, traced: bool) -> None:

@@ -19,16 +19,20 @@ LEADER_CHANGES_MIN = 3
 FAULT_KINDS_MIN = 5
 
 
+def fault_kinds(result: Result) -> int:
+    """Kinds of fault that the nemesis caused: frames that are lost by the odds of the network, and
+    what is counted beside faults, are none."""
+    return sum(result.faults[kind] > 0 for kind in FAULT_KINDS)
+
+
 def why_not(result: Result) -> str:
     """Why a seed does not count; empty when it does."""
     if result.failure:
         return "it failed"
-    # Frames that are lost by the odds of the network, and what is counted beside faults, are none.
-    kinds = sum(result.faults[kind] > 0 for kind in FAULT_KINDS)
     wanted = (("simulated seconds", result.simulated_ms // 1000, SIMULATED_MS_MIN // 1000),
               ("acknowledged appends", result.acked, ACKED_MIN),
               ("leader changes", result.leader_changes, LEADER_CHANGES_MIN),
-              ("kinds of fault", kinds, FAULT_KINDS_MIN))
+              ("kinds of fault", fault_kinds(result), FAULT_KINDS_MIN))
     return ", ".join(f"{found} {what} of {least}" for what, found, least in wanted
                      if found < least)
 
