@@ -13,7 +13,6 @@ from admin_cli.failures import CommandFailed
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
 from placement import plan as plans
-from placement import policy as policies
 from placement.cluster import NodeRow
 from placement.planner import make_plan
 from tests.admin_cli.fakes import FakeClient, FakeCluster
@@ -536,22 +535,6 @@ def test_a_disk_has_no_room_for_what_nothing_frees(cluster):
                          plan_input.places(PlanClient(cluster), 5, pause=lambda _s: None)):
             assert {row.disk_capacity for row in gathered.snapshot.nodes} == {capacity}
             assert gathered.disk_total == dict.fromkeys((1, 2, 3), disk[1])
-
-
-@pytest.mark.parametrize("used, live, may_receive", [
-    (500, 500, 400), (500, 100, 400), (899, 1, 1), (900, 500, 0), (990, 600, 0), (400, 500, 400),
-    (1000, 0, 1)])
-def test_plans_fill_a_disk_no_further_than_who_carries_them_out(used, live, may_receive):
-    """Nine tenths of it, whatever has the bytes; and nothing is moved away to make room that would
-    not become free."""
-    capacity = plan_input.disk_for_replicas(1_000_000, used * 1000, live * 1000)
-    cap = capacity * policies.Policy().disk_cap_permille // policies.PERMILLE
-    assert cap and cap >= live * 1000
-    assert round((cap - live * 1000) / 1000) == may_receive
-
-
-def test_a_disk_whose_replicas_alone_are_too_much_is_relieved():
-    assert plan_input.disk_for_replicas(1 << 30, 990 << 20, 950 << 20) == 1 << 30
 
 
 def test_what_a_plan_has_just_moved_is_left_alone_and_the_plan_says_so(run, cluster, tmp_path):
