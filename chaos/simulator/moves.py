@@ -154,11 +154,9 @@ class Moves:
         self._steps_left -= 1
         if not self._steps_left:
             effects = self._rng.randrange(1, EFFECTS_MAX)
-            self._world.faults["mover-crash"] += 1
             self._world.marks[f"dies at {what}"] += 1
             self._say(node.node, f"crash {effects} effects after {what}")
-            node.arm_crash(effects, self._rng.random() < 0.5)
-            self._lasting(node.start)
+            self._arm_crash(node, "mover-crash", effects, self._rng.random() < 0.5)
 
     def _command(self, payload: bytes) -> None:
         for _, node in sorted(self._world.nodes.items()):

@@ -159,19 +159,28 @@ class Nemesis(Decay, Lifetimes, Moves):
         self._world.faults["double-crash"] += self._crash(node, power)
         self._world.queue.after(1000, self._if_running, node.start)
         second_us = 1000 + RECOVERY_US + self._rng.randrange(1, 3000)
-        self._world.queue.after(second_us, self._if_running, node.crash, True)
+        self._world.queue.after(second_us, self._if_running, self._crash, node, True)
 
     def _if_running(self, action: Callable[..., None], *arguments: object) -> None:
         if self._running:
             action(*arguments)
 
     def cause_crash_midway(self) -> None:
-        """The crash comes between two effects of a round, or of the next recovery."""
+        """The crash comes between two effects of a round, or of the next recovery.  Counted when it
+        happens."""
+        self._not_done("crash-midway")
         node = self._node()
         effects = self._rng.randrange(1, MIDWAY_EFFECTS_MAX)
         power = self._rng.random() < 0.7
         self._say(node.node, f"crash after {effects} effects")
-        node.arm_crash(effects, power)
+        self._arm_crash(node, "crash-midway", effects, power)
+
+    def _arm_crash(self, node: SimulatedNode, kind: str, effects: int, power: bool) -> None:
+        """The node is started again some time after the crash, whenever that comes."""
+        node.arm_crash(effects, power, lambda: self._struck(node, kind))
+
+    def _struck(self, node: SimulatedNode, kind: str) -> None:
+        self._world.faults[kind] += 1
         self._lasting(node.start)
 
     def cause_cluster_power(self) -> None:

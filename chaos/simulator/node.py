@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from chaos.simulator.acquainted import Acquainted
 from chaos.simulator.ailing import Ailing, Clock
+from chaos.simulator.armed import Armed
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.invariants import Violation
@@ -65,7 +66,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
                            "removed", "wanted"})
 
 
-class SimulatedNode(Acquainted, Ailing, Mending, Moving, Regrouping, Sending, Stately):
+class SimulatedNode(Acquainted, Ailing, Armed, Mending, Moving, Regrouping, Sending, Stately):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -100,9 +101,7 @@ class SimulatedNode(Acquainted, Ailing, Mending, Moving, Regrouping, Sending, St
         #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
         self._round_us = world.parameters.round_us
         self._life = 0
-        self._effects_left = 0
-        self._crash_power = True
-        self._ambush: Callable[[], None] | None = None
+        self._nothing_prepared()
         self._missed: deque[tuple[Callable[..., None], tuple]] = deque()
         self._begin_life()
 
@@ -149,16 +148,9 @@ class SimulatedNode(Acquainted, Ailing, Mending, Moving, Regrouping, Sending, St
         try:
             callback(*arguments)
         except PowerLoss:
-            self.crash(self._crash_power)
+            self._strike()
         except UnreadableCommand as error:
             self.command_unreadable(error)
-
-    def _effect(self) -> None:
-        """A crash may come here."""
-        if self._effects_left:
-            self._effects_left -= 1
-            if not self._effects_left:
-                raise PowerLoss
 
     # ---- life and death --------------------------------------------------------------------
 
@@ -243,28 +235,6 @@ class SimulatedNode(Acquainted, Ailing, Mending, Moving, Regrouping, Sending, St
         self._begin_life()
         for peer in self._peers:
             self._world.everyone[peer].peer_down(self.node)
-
-    def arm_crash(self, effects: int, power: bool) -> None:
-        """Crash after this many effects, of this life or of the next recovery."""
-        self._effects_left = effects
-        self._crash_power = power
-
-    def ambush(self, act: Callable[[], None]) -> None:
-        """Do something while the next disk operation is under way."""
-        self._ambush = act
-
-    def disk_began(self, latency_us: int) -> None:
-        """A disk operation that will take so long."""
-        act, self._ambush = self._ambush, None
-        if act is not None:
-            self.after_disk(int(self._rng.random() * latency_us), act)
-
-    def disarm(self) -> None:
-        """No crash is prepared any more, and no error."""
-        self._ambush = None
-        self._effects_left = 0
-        self._filesystem.fuse = -1
-        self._filesystem.faults.heal()
 
     def pause(self) -> None:
         self.paused = True

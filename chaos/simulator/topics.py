@@ -268,9 +268,12 @@ class Topics:
                 in plan.records.items() if not record.has_ended]
         return f"{plan.plan_id} is {plan.state} ({plan.reason}): {', '.join(left)}"
 
+    def rest(self) -> None:
+        """Nothing is asked for any more."""
+        self._looking = False
+
     def settled(self, live: list[int]) -> None:
         """Every live node knows the living from the dead.  Raises ``Violation``."""
-        self._looking = False
         written = sum(batches.next_offset > 0 for group in self._world.witness.groups.values()
                       for partition, batches in group.partitions.items()
                       if partition >= metadata.FIRST)

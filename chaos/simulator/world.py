@@ -1,9 +1,11 @@
 """One run: a cluster, its clients and its nemesis, from a seed to a verdict.
 
 Contract.  ``run(parameters)`` is a function of its parameters.  Phases: *safety* (faults on, every
-invariant after every effect), *liveness* (everything healed, or all but a minority of nodes that
-stays down: within ``CONVERGE_MS`` every group must lead, commit an append and be equal on all its
-live replicas), *sleep* (with nothing to do no group has a timer and no peer frame is sent).
+invariant after every effect), *liveness* (a random quorum is healed, the rest stays ill, then
+everybody is healed; where damage needs all of them first, everybody is healed and then a minority
+falls ill: each time every group must lead, commit an append and be equal on all its replicas that
+are well, within ``CONVERGE_MS``), *sleep* (with nothing to do no group has a timer and no peer
+frame is sent).
 
 Theory.  Safety without liveness is kept by a cluster that does nothing; so a run ends with
 progress, as TigerBeetle's VOPR does.
@@ -20,9 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from chaos.simulator.events import EventQueue
+from chaos.simulator.healing import SILENT, Remainder
 from chaos.simulator.invariants import PromisedLoss, Violation
 from chaos.simulator.metadata import Extent
-from chaos.simulator.model import GroupModel, is_majority
+from chaos.simulator.model import GroupModel
 from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.network import Network
 from chaos.simulator.node import SimulatedNode
@@ -51,8 +54,6 @@ CHECK_MS = 5_000
 STEP_MS = 200
 #: Groups must have gone to sleep after this long without work, and stay asleep as long again.
 SLEEP_MS = 5_000
-#: Odds that a minority of nodes stays down in the liveness phase.
-MINORITY_DOWN = 0.3
 
 #: What a run can end with besides a broken invariant: every error that nobody expected.
 DEFECTS = (AssertionError, MultiRaftError, OSError, ArithmeticError, LookupError, TypeError,
@@ -111,6 +112,7 @@ class World:
         self.topics = Topics(self, self._rng("topics"))
         if TOPIC_KINDS & {*parameters.faults}:
             self.workload.topics = self.topics
+        self.remainder = Remainder(self, self._rng("liveness"))
         self._commands = self._rng("commands")
         self._command_count = 0
 
@@ -150,9 +152,33 @@ class World:
         if self.workload.topics is not None:
             self.topics.start()
         self._safety()
-        live = self.heal()
-        self.converge(live)
-        self.sleep(live)
+        self.heal()
+        self.converge(self.remainder.others)
+        if not self.remainder.nodes:
+            self._fall_ill()
+        if self.remainder.nodes:
+            if self.remainder.way in SILENT:
+                self.sleep(self.remainder.others)
+            self.remainder.lift()
+            self.converge(self.remainder.others)
+        self.topics.rest()
+        self.sleep(self.remainder.others)
+
+    def _fall_ill(self) -> None:
+        """A minority that was needed a while ago, for its copies or for its votes, may be ill as
+        soon as all damage is met and each group has all its voters."""
+        everybody, deadline_ms = self.remainder.others, self.queue.now_ms + CONVERGE_MS
+        self.remainder.restart_damaged()
+        self._until(deadline_ms, lambda: not self._broken(everybody),
+                    lambda: f"replicas that are not repaired: {self._broken(everybody)[:8]}")
+        self._until(deadline_ms, lambda: not self.remainder.fill_up(),
+                    lambda: f"groups that get no more voters: {self.remainder.fill_up()[:8]}")
+        self._until(deadline_ms, lambda: not self._unequal(everybody),
+                    lambda: f"new voters that do not catch up: {self._unequal(everybody)[:8]}")
+        self.remainder.choose()
+        if self.remainder.nodes:
+            self.remainder.apply()
+            self.converge(self.remainder.others)
 
     def _command_soon(self) -> None:
         """Commands for group 0 as long as there are faults."""
@@ -180,37 +206,21 @@ class World:
                 node.check()
 
     def heal(self) -> list[int]:
-        """End all faults; the nodes that live from now on."""
+        """End all faults but those of a minority, if there may be one; who is well from now on."""
         self.trace.line(0, -1, "phase", "heal")
         self.workload.stop()
         self.nemesis.stop()
         self.network.heal()
-        rng = self._rng("liveness")
-        down: list[int] = []
-        hangs = rng.random() < 0.5
-        # A damaged node may need each of the others: for its copies, or to be cleared.
-        self.atlas.refresh()
-        if rng.random() < MINORITY_DOWN and not self.atlas.damaged_nodes:
-            down = rng.sample(sorted(self.nodes), (self.parameters.replication_factor - 1) // 2)
-            if not self._can_do_without(down):
-                down = []
-        self.atlas.stay_down(down)
+        self.remainder.choose()
         for number, node in sorted(self.nodes.items()):
             node.disarm()
-            if number in down and hangs:  # its network stays up: it must not be in the way (S1)
+            if number not in self.remainder.nodes:
                 node.resume()
                 node.start()
-                node.hang_disk()
-            elif number in down:
-                node.resume()
-                if node.alive:
-                    node.crash(power=True)
-            else:
-                node.resume()
-                node.start()
+        self.remainder.apply()
         self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self._unidentified(),
                     lambda: f"nodes that nobody replaces: {self._unidentified()}")
-        return [node for node in sorted(self.nodes) if node not in down]
+        return self.remainder.others
 
     def _unidentified(self) -> list[int]:
         """Nodes in whose place another one comes when they start."""
@@ -308,17 +318,6 @@ class World:
             found += [f"n{node} g{number} members {members}" for node in live
                       if (number in self.nodes[node].groups) != (node in members)]
         return found
-
-    def _can_do_without(self, down: list[int]) -> bool:
-        """Whether each group has a majority without these nodes, whatever configuration of it is
-        still in a log."""
-        for group in self.witness.groups.values():
-            left = [node for node in self.nodes if node not in down]
-            seen = [group.configuration(), *[replica.configuration() for replica
-                                             in group.replicas.values() if not replica.buried]]
-            if not all(is_majority(configuration, left) for configuration in seen):
-                return False
-        return True
 
     def _until(self, deadline_ms: int, holds: Callable[[], bool],
                complaint: Callable[[], str]) -> None:
