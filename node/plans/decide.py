@@ -95,7 +95,8 @@ def _start_some(plan: ActivePlan, world: World, result: Next) -> None:
             obstacle = plan.obstacle(move, source)
             why = obstacle.error.text if obstacle is not None else ""
         if not why and source in started:
-            why = f"takes turns with others that node {source} sends"
+            others = f"others that node {source} sends" if source else "other switches"
+            why = f"takes turns with {others}, of which one begins at a time"
         if why:
             result.waits[seq] = why
             continue
