@@ -356,8 +356,9 @@ def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
 
 def finish(client: Any, session: Session, plan_id: str) -> None:
     """Until the plan is over.  Raises ``PlanEnded`` when it paused itself, ``CommandFailed`` when
-    moves failed or it was cancelled.  That somebody else paused it is said once."""
-    was_paused = False
+    moves failed or it was cancelled.  That somebody else paused it is said once, and so is a move
+    that waits for room: that may be for ever."""
+    was_paused = was_short = False
     while True:
         status = client.plan_request(wire.PlanStatus())
         if status.plan_id != plan_id and status.next_plan_id != plan_id:
@@ -374,6 +375,10 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
                 note(f"Plan {plan_id[:12]} is {status.reason}, and this waits until it goes on: "
                      f"multiraft rebalance resume. To end it: multiraft rebalance cancel")
             was_paused = is_paused
+            short = [row for row in status.moves if row.wait.startswith(wire.NO_ROOM)]
+            if short and not was_short:
+                note(f"{short[0].move_id} waits, and this with it. {short[0].wait}")
+            was_short = bool(short)
         session.pause(LOOK_S)
 
 

@@ -212,7 +212,8 @@ def _best_move(balance: Balance, node: int, targets: list[int], position: int) -
     best = (0, NOBODY, NOBODY)
     for item in balance.items(node, position):
         allowed = (target for target in targets if balance.ledger.may_take(item.id, target, node)
-                   and balance.affordable(item.id, node, target))
+                   and balance.affordable(item.id, node, target)
+                   and not balance.undershoots(item.id, node))
         for target, _ in zip(allowed, range(DESCENT_TARGETS), strict=False):
             gain = balance.gain(item.id, node, target)
             if gain > best[0] and balance.spares(target, node, item.id):

@@ -69,9 +69,15 @@ class Balance:
 
     def _only(self, node: int) -> None:
         """Restrict moves to those that relieve the node, or, when it is not above its target, to
-        those that fill it."""
+        those that fill it.  A plan goes one way to its end: when that has turned, it has come."""
         others = [False] * len(self.gives)
-        if any(self.over(node, position) for position in self.positions):
+        gives = any(self.over(node, position) for position in self.positions)
+        if self.ledger.gives is None:
+            self.ledger.gives = gives
+        self.ledger.turned = gives != self.ledger.gives
+        if self.ledger.turned:
+            self.gives = self.takes = others
+        elif gives:
             self.gives = [*others[:node], self.gives[node], *others[node + 1:]]
         else:
             self.takes = [*others[:node], self.takes[node], *others[node + 1:]]
@@ -149,7 +155,7 @@ class Balance:
                 and self.gain(group, source, target) > 0
                 and self.spares(target, source, group)
                 and self.affordable(group, source, target)
-                and not (self.one_node and self._undershoots(group, source)))
+                and not self.undershoots(group, source))
 
     def spares(self, target: int, source: int, group: int, other: int = NOBODY) -> bool:
         """Is the target in each resource below its target, or less full than the source was, with
@@ -182,11 +188,12 @@ class Balance:
                 return False
         return self.affords(self.price(group, node, target) + self.price(other, target, node))
 
-    def _undershoots(self, group: int, source: int) -> bool:
+    def undershoots(self, group: int, source: int) -> bool:
         """Would the node be below the band without the replica?  A plan for one node goes one way
-        only, so it must not overshoot."""
-        return any(self.state.load[source][position] - self.state.replica_load(group, position)
-                   < self.ledger.shares[position].low[source] for position in self.positions)
+        only, so it must not overshoot; any other may."""
+        return self.one_node and any(
+            self.state.load[source][position] - self.state.replica_load(group, position)
+            < self.ledger.shares[position].low[source] for position in self.positions)
 
     def affordable(self, group: int, source: int, target: int) -> bool:
         """Does the byte budget allow the move?"""

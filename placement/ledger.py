@@ -31,6 +31,8 @@ class Ledger:
         self.infeasible: list[Infeasible] = []
         self.spent_bytes = 0  # copied by balancing
         self.cut_by_budget = False
+        self.gives: bool | None = None  # of SCOPE_NODE: does its node give or take?
+        self.turned = False  # what gave would take now, or the other way round: another plan
         self.shares: dict[int, Shares] = {}
         self.reckon()
 

@@ -149,7 +149,8 @@ def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages
     reasons = Reasons(ledger.why, led, switches.why)
     return _Stages(state, outcome.Before(leader_before), reasons,
                    [*switches.skipped, *ledger.skipped], ledger.infeasible,
-                   complete and switches.complete and balanced and not ledger.cut_by_budget)
+                   complete and switches.complete and balanced
+                   and not (ledger.cut_by_budget or ledger.turned))
 
 
 def _replica_stages(ledger: Ledger, scope: str) -> bool:

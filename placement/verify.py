@@ -107,6 +107,7 @@ def verify(made: Plan, snapshot: Snapshot, now_ms: int,
     state = State(snapshot, policy, made.options.drain)
     for move in made.moves:
         faults += _rule_faults(made, state, known, policy, move)
+    faults += _way_faults(made)
     faults += _limit_faults(made, state, policy)
     if any(fault.code == BAD_VOTERS for fault in faults):
         return tuple(faults)  # what follows carries the moves out, in thought
@@ -380,9 +381,39 @@ def _change_faults(made: Plan, state: State, policy: Policy, move: ReplicaChange
         yield Fault(OUT_OF_SCOPE, move.move_id, "only leaders were asked for")
     if scope == SCOPE_DRAIN and not all(node.leaves for node in left):
         yield Fault(OUT_OF_SCOPE, move.move_id, "it leaves a node that is not drained")
-    if scope == SCOPE_NODE and move.joining != (made.options.node,) \
-            and move.leaving != (made.options.node,):
-        yield Fault(OUT_OF_SCOPE, move.move_id, f"it moves more than node {made.options.node}")
+    if scope == SCOPE_NODE:
+        yield from _one_node_faults(made.options.node, state, move)
+
+
+def _one_node_faults(only: int, state: State, move: ReplicaChange) -> Iterator[Fault]:
+    """One replica to or from the node that was asked for, and no leader that need not move."""
+    goes_in, goes_out = move.joining == (only,), move.leaving == (only,)
+    if not (goes_in and len(move.leaving) <= 1 or goes_out and len(move.joining) <= 1):
+        yield Fault(OUT_OF_SCOPE, move.move_id, f"it moves more than one replica to or from node "
+                    f"{only}")
+    leads, will_lead = move.from_leader, move.to_leader
+    stays = leads in move.new_voters and state.nodes[state.index[leads]].may_lead
+    if stays and will_lead not in (0, leads) and only not in (leads, will_lead):
+        yield Fault(OUT_OF_SCOPE, move.move_id, f"it moves the leader from node {leads} to node "
+                    f"{will_lead}, which does not concern node {only}")
+
+
+def _way_faults(made: Plan) -> Iterator[Fault]:
+    """A plan for one node takes replicas from it or brings some there: what it takes away to bring
+    other things back is copied for nothing.  Leaders, which copy nothing, go either way: a node
+    that leads few large groups may hand one over and get small ones."""
+    only = made.options.node
+    if made.options.scope != SCOPE_NODE:
+        return
+    changes = [move for move in made.moves
+               if isinstance(move, ReplicaChange) and only in (*move.joining, *move.leaving)]
+    for move in changes:
+        goes_in = only in move.joining
+        if goes_in != (only in changes[0].joining):
+            what = ("brings a replica to", "takes one from it") if goes_in else (
+                "takes a replica from", "brings one there")
+            yield Fault(OUT_OF_SCOPE, move.move_id, f"it {what[0]} node {only}, and "
+                        f"{changes[0].move_id} {what[1]}: a plan for one node goes one way")
 
 
 # ---- every prefix -------------------------------------------------------------------------------

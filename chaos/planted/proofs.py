@@ -163,7 +163,8 @@ def _anomalies(bug: Bug | None, seed: int, proof: Histories) -> set[str]:
 
 def dense(seed: int, proof: Seeds) -> Parameters:
     """Few groups, many faults and appends, tiny files, so that much happens to each of them."""
-    parameters = Parameters.draw(seed, None if proof.members else 3, 3, 15_000)
+    nodes = 4 if "plan" in proof.faults else 3  # with three a plan could move no replica
+    parameters = Parameters.draw(seed, None if proof.members else nodes, 3, 15_000)
     disk = parameters.disk
     parameters = dataclasses.replace(
         parameters, fault_interval_ms=INTERVALS_MS[seed % 3],

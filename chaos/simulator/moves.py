@@ -106,14 +106,15 @@ class Moves:
         voters = configuration.voters
         outside = [node for node in sorted(self._world.nodes) if node not in voters]
         others = [node for node in voters if node != status.leader]
-        if others and (rng.random() < 0.4 or not outside and len(voters) < 3):
+        factor = self._world.parameters.replication_factor
+        if others and (rng.random() < 0.4 or not outside and len(voters) <= factor):
             return self._move(seq, wire.LEADER_TRANSFER, status, (rng.choice(others),), 0)
         new = list(voters)
         if outside and rng.random() < 0.8:
             new[rng.randrange(len(new))] = outside.pop(rng.randrange(len(outside)))
-        if outside and len(new) < self._world.parameters.replication_factor:
+        if outside and len(new) < factor:
             new.append(outside[0])
-        if new == list(voters):
+        if new == list(voters):  # one too few, unless there was one too many: not to be begun
             new.pop(rng.randrange(len(new)))
         leader = rng.choice(new) if rng.random() < 0.5 else 0
         return self._move(seq, wire.REPLICA_CHANGE, status, tuple(new), leader)

@@ -37,6 +37,9 @@ CANCEL = "cancel"
 THROTTLE = "throttle"
 ACTIONS = (PAUSE, RESUME, CANCEL, THROTTLE)
 
+#: What a move waits for begins with this when a disk has no room for its replica.
+NO_ROOM = "NO_ROOM"
+
 ALIVE = "alive"
 DRAINING = "draining"
 MAINTENANCE = "maintenance"

@@ -15,8 +15,9 @@ anywhere, cost one look.
 from __future__ import annotations
 
 from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, LookedGroup, PlannedMove
-from node.plans import replicas
+from node.plans import replicas, room
 from node.plans.actions import Next, StepTo, Switch, Transfer
+from node.plans.guards import off_factor
 from node.plans.moves import ATTEMPTS_MAX, FIRST, Phase
 from node.plans.state import CANCELLING, RUNNING, ActivePlan, Record
 from node.plans.world import World
@@ -82,8 +83,10 @@ def _go_on(plan: ActivePlan, seq: int, world: World, result: Next) -> None:
 def _start_some(plan: ActivePlan, world: World, result: Next) -> None:
     """Start what may start.  Moves of the same turn come from different senders first: the
     candidates are taken round-robin by who sends.  One step per sender and look, because the state
-    machine counts the limits and each start changes them."""
+    machine counts the limits and each start changes them.  What one takes up of a disk is taken
+    off what the next ones may."""
     started: dict[int, None] = {}
+    coming = room.coming(plan, world)
     for seq in candidates(plan):
         move, record = plan.moves[seq], plan.records[seq]
         ended = _ended_before(plan, move, record, world)
@@ -94,12 +97,15 @@ def _start_some(plan: ActivePlan, world: World, result: Next) -> None:
         if not why:
             obstacle = plan.obstacle(move, source)
             why = obstacle.error.text if obstacle is not None else ""
+        why = why or room.shortage(move, world, coming)
         if not why and source in started:
-            why = f"takes turns with others that node {source} sends"
+            others = f"others that node {source} sends" if source else "other switches"
+            why = f"takes turns with {others}, of which one begins at a time"
         if why:
             result.waits[seq] = why
             continue
         started[source] = None
+        room.take(move, world, coming)
         result.actions.append(StepTo(seq, record.attempt, FIRST[move.kind], source=source))
 
 
@@ -107,7 +113,7 @@ def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
                   world: World) -> StepTo | None:
     """The step that ends a move which need not or must not begin; None = it may begin."""
     for seq in move.depends_on:
-        if plan.records[seq].phase in (Phase.FAILED, Phase.CANCELLED):
+        if plan.records[seq].phase in (Phase.SKIPPED, Phase.FAILED, Phase.CANCELLED):
             return StepTo(move.seq, record.attempt, Phase.SKIPPED,
                           f"needs {plan.moves[seq].move_id}, which is "
                           f"{plan.records[seq].phase.name.lower()}")
@@ -121,6 +127,8 @@ def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
         return StepTo(move.seq, record.attempt, Phase.DONE, "it was so already")
     # To wait for the end of a drain would be to wait for ever: the plan has to come to an end.
     why = stale or world.spared(move.receivers)
+    if not why and (off := off_factor(move, world)):
+        why = f"{off}. Make a new plan: `multiraft rebalance plan`"
     return StepTo(move.seq, record.attempt, Phase.SKIPPED, why) if why else None
 
 

@@ -46,9 +46,9 @@ def _fault(move: PlannedMove, world: World) -> str:
     for node in move.receivers:
         if node not in world.nodes:
             return f"there is no node {node}"
-    spared = world.spared(move.receivers)
-    if spared:
-        return spared
+    why = world.spared(move.receivers) or off_factor(move, world)
+    if why:
+        return why
     seen = world.groups.get(move.subject)
     if seen is None:
         return ""  # nobody can say: ``unseen``
@@ -64,6 +64,21 @@ def _fault(move: PlannedMove, world: World) -> str:
     if move.kind == LEADER_TRANSFER and move.new[0] not in seen.voters:
         return f"node {move.new[0]} is no voter of it"
     return ""
+
+
+def off_factor(move: PlannedMove, world: World) -> str:
+    """Why the number of voters that the move leads to is none that it may; empty when it is.
+
+    A move keeps the number, also of a group that has fewer or more than the replication factor: a
+    drain does not wait for a repair.  Or it brings the number nearer to the factor, as a repair
+    does.  What a change goes through on its way, learners and two sets of voters, is none of it.
+    It is asked here and not by the state machine, which takes again what it took once.
+    """
+    before, after, factor = len(move.old), len(move.new), world.replication_factor
+    if move.kind != REPLICA_CHANGE or min(before, factor) <= after <= max(before, factor):
+        return ""
+    return (f"group {move.subject} has {before} voters and would have {after}, the replication "
+            f"factor is {factor}: a move keeps the number, or brings it nearer to the factor")
 
 
 def floor(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],

@@ -59,7 +59,7 @@ class Observer:
         await self._tasks.together([partial(self._look_at, node, wanted, seen, leaders, unreachable)
                                     for node, wanted in by_leader.items()])
         return World(self._nodes(), seen, leaders, unreachable, self._partitions(partitions),
-                     await self._bare(), {}, {})
+                     await self._bare(), {}, {}, self._state.replication_factor)
 
     async def look_for(self, plan: ActivePlan, groups: Iterable[int],
                        partitions: Iterable[int]) -> World:
@@ -123,9 +123,8 @@ class Observer:
                 nodes[node] = SeenNode(node, state, intent)
                 continue
             reply = told[1]
-            permille = (reply.disk_used * 1000 // reply.disk_total if reply.disk_total else None)
-            nodes[node] = SeenNode(node, state, intent, permille, reply.disk_full, reply.damaged,
-                                   reply.commit_ms)
+            nodes[node] = SeenNode(node, state, intent, reply.disk_used, reply.disk_total,
+                                   reply.disk_full, reply.damaged, reply.commit_ms)
         return nodes
 
     def _partitions(self, partitions: Iterable[int]) -> dict[int, SeenPartition | None]:

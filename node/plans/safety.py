@@ -24,6 +24,7 @@ from collections.abc import Container
 
 from multiraft.wire.plans import PAUSE, RESUME
 from node.plans.moves import Phase
+from node.plans.room import DISK_CAP_PERMILLE
 from node.plans.state import PAUSED, REPAIR, RUNNING, SLOW_COMMITS, ActivePlan
 from node.plans.world import UP, World
 
@@ -35,8 +36,6 @@ LATE_MS = 2_000
 #: A plan that is paused because appends are slow, and they stay so, is paused for no longer, in
 #: milliseconds: some windows over which appends are judged.
 SLOW_PATIENCE_MS = 20_000
-#: A node that receives replicas is not filled above this, in thousandths of its disk.
-DISK_CAP_PERMILLE = 900
 #: Reasons that moves have when the node they leave is dead.
 REPAIR_DEAD = "REPAIR_DEAD"
 
@@ -127,7 +126,7 @@ def _full_disk(plan: ActivePlan, world: World) -> str:
     for node in world.nodes.values():
         if node.disk_full:
             return f"DISK_FULL: node {node.id} has no room left"
-        if node.id in receiving and (node.disk_permille or 0) > DISK_CAP_PERMILLE:
+        if node.id in receiving and node.disk_permille > DISK_CAP_PERMILLE:
             return (f"DISK_FULL: the disk of node {node.id} is filled to "
                     f"{node.disk_permille / 10:g} %, it may be {DISK_CAP_PERMILLE / 10:g} %")
     return ""

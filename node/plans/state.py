@@ -135,28 +135,51 @@ class ActivePlan:
             return refused(Code.STALE_PLAN, f"the plan is {self.state}")
         for seq in move.depends_on:
             if not self.records[seq].has_ended:
-                return refused(Code.STALE_PLAN, f"waits for {self.moves[seq].move_id}, whose room "
-                               f"it needs")
+                return refused(Code.STALE_PLAN, f"needs the room that {self.moves[seq].move_id} "
+                               f"frees, which is {self.records[seq].phase.name.lower()}: begins "
+                               f"when that is done and its old replica is removed")
+        if move.kind == REPLICA_CHANGE:
+            return self._copies_at_limit(move, source)
+        others = sum(self.moves[seq].kind != REPLICA_CHANGE for seq in self.under_way)
+        if others < self.limits.transfers_at_once_max:
+            return None
+        under_way = ("1 leader transfer or switch is" if others == 1 else
+                     f"{others} leader transfers and switches are")
+        which = "it" if others == 1 else "one of them"
+        return self._at_limit("transfers_at_once_max", others + 1, f"{under_way} under way",
+                              f"begins when {which} is through, which takes seconds")
+
+    def _copies_at_limit(self, move: PlannedMove, source: int) -> Result | None:
+        """Which limit of copies the move would exceed."""
         limits = self.limits
         into, out, copying = self.replicas_under_way()
-        if move.kind != REPLICA_CHANGE:
-            others = sum(self.moves[seq].kind != REPLICA_CHANGE for seq in self.under_way)
-            if others >= limits.transfers_at_once_max:
-                return over("transfers and switches at once", limits.transfers_at_once_max,
-                            others + 1)
-            return None
         if copying >= limits.at_once_max:
-            return over("replica changes at once", limits.at_once_max, copying + 1)
+            return self._copying("at_once_max", copying + 1,
+                                 f"{_counted(copying, 'replica change')} "
+                                 f"{'copies' if copying == 1 else 'copy'}")
         for node in move.joining:
             if into.get(node, 0) >= limits.in_per_node_max:
-                return over(f"replicas that node {node} receives at once", limits.in_per_node_max,
-                            into[node] + 1)
-        sent = out.get(source, 0)
+                return self._copying("in_per_node_max", into[node] + 1, f"node {node} receives "
+                                     f"{_counted(into[node], 'replica')}")
+        sent, more = out.get(source, 0), len(move.joining)
         # A change of several replicas is one stream each, and must not wait for ever.
-        if sent and sent + len(move.joining) > limits.out_per_node_max:
-            return over(f"replicas that node {source} sends at once", limits.out_per_node_max,
-                        sent + len(move.joining))
+        if sent and sent + more > limits.out_per_node_max:
+            what = f"node {source} sends {_counted(sent, 'replica')}"
+            return self._copying("out_per_node_max", sent + more, what if more == 1 else
+                                 f"{what}, this move is {more} more")
         return None
+
+    def _copying(self, name: str, value: int, what: str) -> Result:
+        return self._at_limit(name, value, what, "begins when one of them has caught up. For more "
+                              "at once cancel this plan, and make one by `multiraft rebalance plan "
+                              f"--policy` with a larger {name}")
+
+    def _at_limit(self, name: str, value: int, what: str, end: str) -> Result:
+        """A move waits for its turn, which is no error: what is under way, which limit that is,
+        what ends the wait.  ``value``: how many it would be with the move."""
+        limit = getattr(self.limits, name)
+        return refused(Code.LIMIT_EXCEEDED, f"{what}, and {name} of the plan is {limit}: {end}",
+                       limit, value)
 
 
 class PlanTable:
@@ -397,6 +420,10 @@ class PlanTable:
         assert begun == {*plan.under_way}, f"{begun} != {plan.under_way}"
         assert plan.state in (RUNNING, PAUSED) or not any(
             record.phase is Phase.PENDING for record in plan.records.values())
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _put_last(table: dict[int, int], key: int, value: int, count_max: int) -> None:

@@ -20,15 +20,22 @@ _SPARED = {DRAINING: "is draining", MAINTENANCE: "is in maintenance"}
 
 class SeenNode(NamedTuple):
     """A node.  ``state``: up, down or unknown, as the metadata leader's leases say; ``intent``:
-    what the operator wants of it.  Disk and latency are its own word, None while it gave none."""
+    what the operator wants of it.  Disk and latency are its own word: ``disk_used`` bytes are in
+    its data directory, of ``disk_total`` that could be, 0 while it gave none."""
 
     id: int
     state: str
     intent: str
-    disk_permille: int | None = None
+    disk_used: int = 0
+    disk_total: int = 0
     disk_full: bool = False
     damaged: int = 0  # replicas that are quarantined and vote
     commit_ms: int = -1
+
+    @property
+    def disk_permille(self) -> int:
+        """How full its disk is, in thousandths; 0 = not known."""
+        return self.disk_used * 1000 // self.disk_total if self.disk_total else 0
 
 
 class SeenPartition(NamedTuple):
@@ -45,7 +52,7 @@ class World(NamedTuple):
     of these only those whose leader answered; ``leaders``: group -> its leader, of all of those;
     ``unreachable``: groups whose leader is not known or did not answer, and why.  ``partitions``:
     those that were looked at, None = there is none any more.  ``bare``: groups whose voters that
-    are up are no majority."""
+    are up are no majority.  ``replication_factor``: the cluster's."""
 
     nodes: dict[int, SeenNode]
     groups: dict[int, LookedGroup]
@@ -55,6 +62,7 @@ class World(NamedTuple):
     bare: tuple[int, ...]
     waited_ms: dict[int, int]
     still_ms: dict[int, int]
+    replication_factor: int
 
     def is_up(self, node: int) -> bool:
         """Whether a node is heard of."""

@@ -281,6 +281,16 @@ def test_who_waits_is_told_once_that_somebody_has_paused_the_plan(run, cluster, 
     assert "multiraft rebalance resume" in done.stderr
 
 
+def test_who_waits_is_told_once_that_a_move_waits_for_room(run, cluster, path):
+    runs = BUSY._replace(plan_id=plans.load(path.read_bytes()).plan_id)
+    (move,) = runs.moves
+    short = runs._replace(moves=(move._replace(phase="pending", wait="NO_ROOM: node 4 has 9"),))
+    cluster.statuses = [IDLE, runs, short, short, runs]
+    cluster.status = runs._replace(state="done", phases=(wire.PhaseCount("done", 3),))
+    done = run("rebalance", "apply", str(path), "--yes", "--wait")
+    assert done.stderr.count("replicas:g7 waits") == done.stderr.count("NO_ROOM: node 4") == 1
+
+
 def test_without_yes_the_throttle_asked_for_is_shown(run, cluster, path):
     done = run("rebalance", "apply", str(path), "--throttle", "3MiB")
     assert done.exit_code == 0 and "3.0 MiB/s" in done.stderr, done.output

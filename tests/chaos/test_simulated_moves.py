@@ -83,7 +83,7 @@ def test_a_change_that_comes_once_more_later_changes_nothing(monkeypatch):
         return await once(self, request)
 
     monkeypatch.setattr(Planning, "_change", twice)
-    marks = summed(run_all(range(1, 3), "plan", "plan", nodes=5))
+    marks = summed(run_all(range(1, 6), "plan", "plan", nodes=5))
     assert marks["plan changes"] > 10
 
 

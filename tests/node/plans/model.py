@@ -109,6 +109,8 @@ class Cluster:
         self.up = set(range(1, nodes + 1))
         self.nodes = range(1, nodes + 1)
         self.intents: dict[int, str] = {}  # what the operator wants of nodes
+        self.disks: dict[int, tuple[int, int]] = {}  # node -> bytes used, of all that there are
+        self.replication_factor = 3
         self.partitions: dict[int, SeenPartition] = {}
         self.table = PlanTable()
         self.now_ms = 0
@@ -172,16 +174,18 @@ class Cluster:
             else:
                 unreachable[group] = f"group {group} has no leader"
         nodes = {node: SeenNode(node, "up" if node in self.up else "down",
-                                self.intents.get(node, ALIVE)) for node in self.nodes}
+                                self.intents.get(node, ALIVE), *self.disks.get(node, (0, 0)))
+                 for node in self.nodes}
         plan = self.table.active
         phases = {seq: (plan.records[seq].attempt, plan.records[seq].phase)
-                  for seq in plan.under_way}
+                  for seq in (plan.under_way if plan is not None else ())}
         self._since = {seq: self._since[seq] if seq in self._since
                        and self._since[seq][0] == phase else (phase, self.now_ms)
                        for seq, phase in phases.items()}
         waited = {seq: self.now_ms - since for seq, (_, since) in self._since.items()}
         known = {partition: self.partitions.get(partition) for partition in partitions}
-        return World(nodes, seen, leaders, unreachable, known, (), waited, {})
+        return World(nodes, seen, leaders, unreachable, known, (), waited, {},
+                     self.replication_factor)
 
     # ---- the end --------------------------------------------------------------------------------
 

@@ -27,15 +27,16 @@ def group(number, voters=(1, 2, 3), leader=1, last=2_000, **fields):
 
 
 def cluster(seed=1, nodes=5):
-    made = Cluster(seed, {number: group(number, leader=1 + number % 3) for number in range(1, 7)},
+    made = Cluster(seed, {number: group(number, leader=1 + number % 3) for number in range(1, 6)},
                    nodes)
+    made.groups[6] = group(6, voters=(1, 2))
     made.partitions[104] = SeenPartition(1, 1, 0, 0)
     return made
 
 
 MOVES = (change(1, new=(2, 3, 4), leader=4), change(2, new=(1, 4, 5)), transfer(3, old=1, new=3),
          switch(4, partition=104), change(5, new=(3, 4, 5), depends_on=(1,)),
-         change(6, old=(1, 2, 3), new=(1, 2, 3, 4)))
+         change(6, old=(1, 2), new=(1, 2, 4)))
 
 
 # ---- golden -------------------------------------------------------------------------------------
@@ -408,7 +409,7 @@ def test_streams_share_what_a_node_may_take_in_and_a_pause_stops_them():
 
 
 def world_of(*nodes, bare=()):
-    return World({node.id: node for node in nodes}, {}, {}, {}, {}, bare, {}, {})
+    return World({node.id: node for node in nodes}, {}, {}, {}, {}, bare, {}, {}, 3)
 
 
 @pytest.mark.parametrize("world, scope, code", [
@@ -417,9 +418,9 @@ def world_of(*nodes, bare=()):
     (world_of(SeenNode(1, "down", "alive")), REPAIR, ""),
     (world_of(SeenNode(1, "up", "alive", damaged=1)), "all", "UNDER_REPLICATED"),
     (world_of(SeenNode(1, "up", "alive"), bare=(3,)), REPAIR, "NO_QUORUM"),
-    (world_of(SeenNode(4, "up", "alive", 950)), "all", "DISK_FULL"),
-    (world_of(SeenNode(1, "up", "alive", 950)), "all", ""),  # it receives nothing
-    (world_of(SeenNode(1, "up", "alive", 10, True)), "all", "DISK_FULL"),
+    (world_of(SeenNode(4, "up", "alive", 950, 1000)), "all", "DISK_FULL"),
+    (world_of(SeenNode(1, "up", "alive", 950, 1000)), "all", ""),  # it receives nothing
+    (world_of(SeenNode(1, "up", "alive", 10, 1000, True)), "all", "DISK_FULL"),
     (world_of(SeenNode(1, "up", "alive", commit_ms=9_000)), "all", "SLOW_COMMITS")])
 def test_a_plan_pauses_for_each_reason_and_for_nothing_else(world, scope, code):
     active = ActivePlan("p", scope, 0, LIMITS, (change(1),))

@@ -73,7 +73,7 @@ class Cluster:
         size = self.appended * self.now_ms // 1000
         found = {} if self.silent else {group: LookedGroup(
             group, 1, 0, False, (1, 2, 3), (), (), 9, size, 0, ()) for group in groups}
-        return World(nodes, found, dict.fromkeys(found, 1), {}, {}, (), {}, {})
+        return World(nodes, found, dict.fromkeys(found, 1), {}, {}, (), {}, {}, 3)
 
     async def look_for(self, _plan, groups, partitions):
         return await self.look(groups, partitions)

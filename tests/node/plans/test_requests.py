@@ -46,7 +46,7 @@ class Leader:
             group, 1, 0, False, (1, 2, 3), (), (), 9, self.looks * APPENDED, 0, ())
             for group in groups}
         nodes = {node: SeenNode(node, "up", "alive") for node in range(1, 6)}
-        return World(nodes, found, dict.fromkeys(groups, 1), {}, {}, (), {}, {})
+        return World(nodes, found, dict.fromkeys(groups, 1), {}, {}, (), {}, {}, 3)
 
     def ask(self, request):
         return trio.run(self.requests.handlers[type(request)], request)

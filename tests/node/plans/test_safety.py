@@ -31,7 +31,7 @@ class Watched:
         while self.now_ms < until_ms:
             self.now_ms += LOOK_MS
             node = SeenNode(1, state, "alive", commit_ms=commit_ms)
-            due = self.watch.judge(self.table.plan, World({1: node}, {}, {}, {}, {}, (), {}, {}),
+            due = self.watch.judge(self.table.plan, World({1: node}, {}, {}, {}, {}, (), {}, {}, 3),
                                    self.now_ms)
             if due is not None:
                 self.told.append((self.now_ms, due[0]))

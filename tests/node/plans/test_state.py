@@ -183,7 +183,7 @@ def test_all_limits_count_together():
     moves = [change(seq, new=(2, 3, 10 + seq)) for seq in range(1, 6)]
     replica = Replica(plan(*moves), *(step(seq, "LEARNING", source=seq) for seq in range(1, 5)))
     result = replica(step(5, "LEARNING", source=5))
-    assert result.code == Code.LIMIT_EXCEEDED and "replica changes at once" in result.error.text
+    assert result.code == Code.LIMIT_EXCEEDED and "4 replica changes copy" in result.error.text
     others = Replica(plan(transfer(1), switch(2), transfer(3)), step(1, "TRANSFERRING"),
                      step(2, "SWITCHING"))
     assert others(step(3, "TRANSFERRING")).code == Code.LIMIT_EXCEEDED
