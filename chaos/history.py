@@ -35,7 +35,8 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
 ``fail`` and ``info`` carry ``error``, the name of its class, and ``text``.  ``final: true`` in an
 invocation marks the reads after everything has been healed, by fresh clients, from the start of
 the key to its end.  What a nemesis does stands in the same order: kind ``fault``, the kind of fault
-as name, ``on`` true or false, ``nodes`` and ``text``; what the run does, kind ``phase``.
+as name, ``on`` true or false, ``nodes`` and ``text``; what the run does, kind ``phase``.  A fault
+``NEMESIS`` is on as long as any fault may strike anybody: it excuses, and is none itself.
 
 On disk a history is one JSON array per line, in the order of the fields.
 """
@@ -54,6 +55,9 @@ KINDS = (INVOKE, OK, FAIL, INFO, FAULT, PHASE)
 CORRUPT = -1
 #: The value of an intact record that was made for another key or another run.
 FOREIGN = -2
+
+#: The fault that stands for all that a simulated nemesis may do.
+NEMESIS = "nemesis"
 
 #: Phases of a run, in order; ``HEAL`` ends the faults, ``FINAL`` begins the final reads.
 WARM_UP, FAULTS, HEAL, FINAL, END = "warm-up", "faults", "heal", "final", "end"

@@ -7,6 +7,7 @@ folder holds no history.  A run that was not checked, or broke off, is shown as 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import jinja2
 from chaos.checkers.verdict import Anomaly
 from chaos.history import FAIL, INFO, OK, Event
 from chaos.report import charts, series
-from chaos.report.words import count, duration, paragraph, replay
+from chaos.report.words import count, duration, is_simulated, paragraph, replay
+from chaos.run.findings import INVARIANT
 from chaos.run.parameters import Folder
 
 #: Operations whose lines are shown below their anomalies.
@@ -26,6 +28,8 @@ ANOMALIES_OPEN = 20
 #: A line of the history is as long as what was read; its ends are what is looked at.
 LINE_LETTERS_MAX = 600
 ERRORS_MAX = 25
+#: Lines of a trace that lead to a broken invariant.
+TRACE_LINES_MAX = 60
 
 
 class NoRun(Exception):
@@ -53,9 +57,12 @@ def contents(folder: Folder) -> dict[str, Any]:
     run = _json(folder.path / "run.json")
     verdict = _json(folder.verdict)
     found = series.read(folder.history)
+    known = {name for name, _ in found.phases}
+    found.phases += [phase for phase in run.get("phases", {}).items() if phase[0] not in known]
     outcome = verdict.get("outcome", "unchecked")
     return {
         "title": folder.path.resolve().name, "outcome": outcome,
+        "simulated": is_simulated(run),
         "paragraph": paragraph(run, verdict, found),
         "invalid": verdict.get("invalid", []), "notes": verdict.get("notes", []),
         "anomalies": list(_anomalies(folder, verdict)),
@@ -87,9 +94,17 @@ def _anomalies(folder: Folder, verdict: dict[str, Any]) -> Iterator[dict[str, An
     for anomaly in anomalies:
         events = sorted(event for operation in anomaly.operations
                         for event in lines.get(operation, []))
+        of_trace = anomaly.id == INVARIANT
         yield {"id": anomaly.id, "name": anomaly.name, "key": anomaly.key, "text": anomaly.text,
                "at": duration(anomaly.time_us / 1e6) if anomaly.time_us >= 0 else "end",
-               "lines": [_line(event) for event in events]}
+               "of": "trace" if of_trace else "history",
+               "lines": _trace_tail(folder) if of_trace else [_line(event) for event in events]}
+
+
+def _trace_tail(folder: Folder) -> list[str]:
+    """What led to where a simulated run broke."""
+    with folder.trace.open(encoding="utf-8") as file:
+        return [line.rstrip() for line in deque(file, TRACE_LINES_MAX)]
 
 
 def _line(event: Event) -> str:
@@ -125,14 +140,23 @@ def _errors(found: series.Series) -> Iterator[dict[str, str]]:
         yield {"name": name, "outcome": outcome, "error": error, "times": count(times)}
 
 
+def _value(value: Any) -> str:
+    """Of a parameter; some have parts."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value(part)}" for name, part in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _facts(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "began", run.get("began", "?")
     for name, value in run.get("parameters", {}).items():
         if name != "output" and value not in ("", [], None):
-            yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            yield name, _value(value)
     for name, words in (("acknowledged_during_faults", "acknowledged in the phase of faults"),
-                        ("leader_changes", "leader changes")):
+                        ("leader_changes", "leader changes"), ("crashes", "crashes of nodes")):
         if name in run:
             yield words, count(run[name])
+    if "digest" in run:
+        yield "digest", run["digest"]
     for name, value in {**run.get("versions", {}), **run.get("backend_versions", {})}.items():
         yield name, str(value)

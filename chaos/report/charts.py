@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from chaos.history import FAIL, INFO, OK
 from chaos.report.lanes import Lanes
-from chaos.report.series import OUTCOMES, Columns, Series
+from chaos.report.series import OUTCOMES, Columns, Fault, Series
 
 matplotlib.use("svg")
 
@@ -61,11 +61,15 @@ class Canvas:
         width = max(BUCKET_S_MIN, self.end_s / BUCKETS)
         return numpy.arange(0.0, self.end_s + width, width)
 
+    def seen_until_s(self, fault: Fault) -> float:
+        """Where a fault ends in a chart: one of a moment has some width."""
+        return max(fault.end_s, fault.begin_s + self.end_s / 800)
+
     def dress(self, axes: Axes, label: bool) -> None:
         """Shades, phases and the time axis."""
         for fault in self.series.faults:
-            axes.axvspan(fault.begin_s, fault.end_s, color=self.colour(fault.kind), alpha=0.16,
-                         linewidth=0)
+            axes.axvspan(fault.begin_s, self.seen_until_s(fault), color=self.colour(fault.kind),
+                         alpha=0.16, linewidth=0)
         for _, at_s in self.series.phases:
             axes.axvline(at_s, color="#52606d", linewidth=0.8, linestyle=(0, (4, 3)))
         if label:
@@ -74,7 +78,7 @@ class Canvas:
                               xytext=(3, 3 + 9 * line), textcoords="offset points", fontsize=8,
                               color="#52606d")
         axes.set_xlim(0, self.end_s)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
 
     @property
     def per_letter_s(self) -> float:
@@ -128,9 +132,9 @@ def faults(canvas: Canvas) -> str:
     per_letter_s = canvas.per_letter_s
     for fault in canvas.series.faults:
         row = kinds.index(fault.kind)
-        axes.barh(row, max(fault.end_s - fault.begin_s, canvas.end_s / 800), left=fault.begin_s,
+        axes.barh(row, canvas.seen_until_s(fault) - fault.begin_s, left=fault.begin_s,
                   height=0.72, color=canvas.colour(fault.kind), linewidth=0)
-        text = ranges(fault.nodes) or "all"
+        text = ranges(fault.nodes) or ("all" if fault.end_s > fault.begin_s else "")
         if fault.begin_s >= free_until[fault.kind]:
             axes.text(fault.begin_s + per_letter_s / 2, row, text, fontsize=8, va="center",
                       color="#111827", clip_on=True)
@@ -204,10 +208,11 @@ def rates(canvas: Canvas) -> str:
 
 
 def latency(canvas: Canvas) -> str:
-    """p50, p99 and maximum of what succeeded, on a logarithmic scale; "" when nothing but topics
-    was asked for: the run ended while they were created."""
+    """p50, p99 and maximum of what succeeded and took some time, on a logarithmic scale; "" when
+    nothing but topics was asked for: the run ended while they were created."""
+    columns = canvas.series.columns
     families = [(title, members) for title, members in families_of(canvas.series.names)
-                if title != "topics"]
+                if title != "topics" and latencies_ms(columns.where(members)).any()]
     if not families:
         return ""
     figure, charts = canvas.figure(0.5 + 1.6 * len(families), len(families))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy
 
-from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, read_history
+from chaos.history import FAIL, FAULT, INFO, INVOKE, NEMESIS, OK, PHASE, Event, read_history
 
 #: Outcomes, as numbers in ``Columns.outcome``.
 OUTCOMES = (OK, FAIL, INFO)
@@ -103,7 +103,7 @@ def read(path: Path) -> Series:
             reading.open[event.operation] = (reading.now_s, label_of(event))
         elif event.kind in OUTCOMES:
             _completed(reading, event)
-        elif event.kind == FAULT:
+        elif event.kind == FAULT and event.name != NEMESIS:
             _fault(reading, event)
         elif event.kind == PHASE:
             reading.phases.append((event.name, reading.now_s))
@@ -126,7 +126,7 @@ def _completed(reading: _Reading, event: Event) -> None:
         return  # a completion of nothing: the checkers complain of it
     reading.row(*asked, OUTCOMES.index(event.kind))
     if event.kind != OK:
-        reading.errors[asked[1], event.kind, event.data.get("error", "?")] += 1
+        reading.errors[asked[1], event.kind, event.data.get("error") or "?"] += 1
 
 
 def _fault(reading: _Reading, event: Event) -> None:

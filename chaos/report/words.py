@@ -9,6 +9,7 @@ import shlex
 from typing import Any
 
 from chaos.report.series import Series
+from chaos.run.parameters import SIMULATOR
 
 
 def count(number: int | float) -> str:
@@ -27,6 +28,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def is_simulated(run: dict[str, Any]) -> bool:
+    """Whether it is a seed's, by its ``run.json``."""
+    return run.get("parameters", {}).get("backend") == SIMULATOR
+
+
 def paragraph(run: dict[str, Any], verdict: dict[str, Any], found: Series) -> str:
     """The verdict."""
     parameters = run.get("parameters", {})
@@ -38,7 +44,7 @@ def paragraph(run: dict[str, Any], verdict: dict[str, Any], found: Series) -> st
     parts = [f"{count(len(found.columns.name))} operations in {found.duration_s:.0f} s against "
              f"{cluster}, with {faults}."]
     under_faults = verdict.get("checked", {}).get("acknowledged_under_faults")
-    if under_faults is not None:
+    if under_faults is not None and not is_simulated(run):  # there it is all but the last ones
         parts.append(f"{count(under_faults)} appends were acknowledged while a fault was on.")
     if "leader_changes" in run:
         parts.append(f"Leaders were seen to change {count(run['leader_changes'])} times.")
@@ -62,7 +68,9 @@ def _judgement(verdict: dict[str, Any]) -> str:
 
 
 def replay(run: dict[str, Any]) -> str:
-    """The command that asks for the same run."""
+    """The command that asks for the same run; a seed says its own."""
+    if "replay" in run:
+        return run["replay"]
     parameters = run.get("parameters", {})
     words = ["multiraft", "chaos", "run"]
     for name in ("backend", "nodes", "groups", "seconds", "seed", "control", "pace"):

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from chaos.checkers.verdict import ANOMALIES_LISTED_MAX, Anomaly, Verdict
 
+#: The id of an invariant of the simulator that broke, or of an error that nobody expected there.
+INVARIANT = "invariant"
+
 
 class BadFindings(Exception):
     """A file that says no findings."""

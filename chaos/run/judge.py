@@ -35,6 +35,8 @@ def judge(folder: Folder, found: OwnFindings) -> Verdict:
 def verdict_on(folder: Folder) -> Verdict:
     """The verdict on what is in the folder.  Raises ``BadHistory``, ``BadDump``,
     ``BadFindings``."""
+    if folder.facts.get("unjudged"):  # its findings say why
+        return _of_findings(folder)
     verdict = check(read_history(folder.history), limits_of(folder.facts),
                     replicas=load_all(folder.replicas), trace=who_led(folder))
     findings.read(folder.findings).tell(verdict)
@@ -53,8 +55,13 @@ def unfinished(folder: Folder, why: str) -> Verdict:
     found = findings.read(folder.findings)
     found.invalid.append(why)
     found.write(folder.findings)
+    return _of_findings(folder)
+
+
+def _of_findings(folder: Folder) -> Verdict:
+    """What the run saw by itself, and nothing else."""
     verdict = Verdict()
-    found.tell(verdict)
+    findings.read(folder.findings).tell(verdict)
     return verdict
 
 

@@ -15,6 +15,10 @@ The folder::
     crashes/NAME.txt   chaos.run.crashes, when a client crashed
     verdict.json       chaos.checkers.verdict
     report.html        chaos.report
+
+A seed of the simulator leaves ``run.json``, ``history.jsonl``, ``leadership.jsonl``,
+``findings.json``, ``verdict.json`` and ``report.html`` of the same kind, and ``trace.txt``
+(``chaos.simulator.folder``).
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ from chaos.commit import commit_of
 
 #: Every kind of fault that the backend can cause here.
 ALL = "all"
+#: The backend of a seed: nodes that are simulated.
+SIMULATOR = "simulator"
 #: Fault-free time in which all topics come to life.
 WARM_UP_S = 8.0
 #: Load goes on so long after everything was healed.
@@ -83,6 +89,11 @@ class Folder:
     def leadership(self) -> Path:
         """``leadership.jsonl``"""
         return self.path / "leadership.jsonl"
+
+    @property
+    def trace(self) -> Path:
+        """``trace.txt``, of a simulated run"""
+        return self.path / "trace.txt"
 
     @property
     def nodes(self) -> Path:

@@ -32,9 +32,11 @@ def fresh_seed() -> int:
     return secrets.randbelow(FRESH_BELOW)
 
 
-def run_one(seed: int, variant: Variant, sink: Callable[[str], None] | None = None) -> Result:
-    """One seed, in this process; ``sink`` gets every line of its trace."""
-    recording = Recording()
+def run_one(seed: int, variant: Variant, sink: Callable[[str], None] | None = None,
+            recording: Recording | None = None) -> Result:
+    """One seed, in this process; ``sink`` gets every line of its trace, ``recording``, which is
+    new, what its clients ask and are told."""
+    recording = Recording() if recording is None else recording
     with planted(BUGS.get(variant.bug)):
         result = world.run(variant.parameters(seed), sink, recording)
     # What relaxed durability may lose, clients miss.

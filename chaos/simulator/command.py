@@ -3,15 +3,18 @@
 Contract.  Exit code 0 when every seed holds, 1 when one does not.  A failing seed is printed with
 the end of its trace, the one command that replays it, and, when there was time for it, the smallest
 variant that still fails.  Results go to standard output, progress to standard error, and that only
-on a terminal.
+on a terminal.  Exit code 2, before anything runs, when ``--output`` cannot be had.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import click
 from rich.console import Console
@@ -63,22 +66,30 @@ def _faults(ctx: click.Context, parameter: click.Parameter,
 @click.option("--trace", is_flag=True, help="With --seed: print every transition.")
 @click.option("--shrink-seconds", type=float, default=SHRINK_SECONDS, show_default=True,
               help="Time to look for a smaller variant of a failing seed; 0 = do not.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="With --seed: leave the run and its page in DIR. Of many seeds: in DIR/SEED for "
+                   "each that failed and was reported; those that hold leave nothing.")
 @click.option("--record", is_flag=True, help="Append the sums to chaos/soak.jsonl.")
 @click.option("--counters", "show", is_flag=True, help="Print what was recorded, by commit.")
 def simulate(seed: int | None, seeds: int | None, minutes: float | None, first: int, fresh: bool,
              jobs: int | None, nodes: int | None, groups: int | None, seconds: int | None,
              only_faults: tuple[str, ...] | None, calm_network: bool, bug: str | None, trace: bool,
-             shrink_seconds: float, record: bool, show: bool) -> None:
+             shrink_seconds: float, output: Path | None, record: bool, show: bool) -> None:
     """Run the deterministic simulator: real consensus and storage in a simulated world."""
     if show:
         click.echo("\n".join(counters.table(counters.read())))
         return
+    if output is not None:
+        _prepare(output)
     variant = Variant(nodes, groups, seconds, only_faults, calm_network, bug)
     if seed is not None:
-        failures = [result for result in [_replay(seed, variant, trace)] if result.failure]
+        replayed = _replay(seed, variant, trace, output)
+        failures = [result for result in [replayed] if result.failure]
     else:
         failures = _run_many(variant, campaign.fresh_seed() if fresh else first, seeds, minutes,
                              jobs or os.cpu_count() or 1, record)
+        if output is not None:
+            _keep(failures, variant, output)
     for result in failures:
         _report_smaller(result, variant, 0.0 if trace else shrink_seconds)
     if failures:
@@ -86,16 +97,51 @@ def simulate(seed: int | None, seeds: int | None, minutes: float | None, first: 
         sys.exit(1)
 
 
-def _replay(seed: int, variant: Variant, trace: bool) -> Result:
+def _folders() -> ModuleType:
+    """What writes folders, imported when one is wanted: charts are not every seed's price."""
+    return importlib.import_module("chaos.simulator.folder")
+
+
+def _prepare(output: Path) -> None:
+    """Where folders go is refused before anything runs."""
+    try:
+        _folders().prepare(output)
+    except OSError as error:
+        raise click.BadParameter(f"{error}; name a folder that is new or empty, where files can be "
+                                 f"written", param_hint="--output") from error
+
+
+def _keep(failures: list[Result], variant: Variant, output: Path) -> None:
+    """A folder for each seed that failed, which is run again for that."""
+    for failed in failures:
+        click.echo(f"seed {failed.seed}: running it again for its folder", err=True)
+        kept = _folders().Kept(output / str(failed.seed), failed.seed, variant)
+        kept.run()
+        _write(kept)
+
+
+def _write(kept) -> None:
+    """The folder of a seed; one that cannot be written takes nothing else with it."""
+    try:
+        click.echo(f"seed {kept.result.seed}: {kept.write()}")
+    except OSError as error:
+        click.echo(f"seed {kept.result.seed}: the folder could not be written: {error}", err=True)
+
+
+def _replay(seed: int, variant: Variant, trace: bool, output: Path | None) -> Result:
     """One seed, with all that can be said about it."""
     click.echo("\n".join(variant.parameters(seed).describe()))
-    result = campaign.run_one(seed, variant, click.echo if trace else None)
+    also = click.echo if trace else None
+    kept = _folders().Kept(output, seed, variant) if output is not None else None
+    result = campaign.run_one(seed, variant, also) if kept is None else kept.run(also)
     totals = Totals()
     totals.add(result)
     click.echo(_line(result))
     if result.failure:
         _report_failure(result, variant, trace)
     click.echo("\n".join(totals.lines()))
+    if kept is not None:
+        _write(kept)
     return result
 
 

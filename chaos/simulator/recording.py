@@ -3,8 +3,9 @@ layers.
 
 Contract.  A ``Recording`` is given to a run, which tells it of every append, of its end, and of
 every read at the moment it is served.  ``events`` is the history: keys are ``t@N/0`` for partition
-N, values are numbers.  The reads that compare all nodes after healing are its final reads.  It
-changes nothing: a run has the same digest with it and without.
+N, values are numbers.  The reads that compare all nodes after healing are its final reads.  The
+run's nemesis is what ``nemesis`` makes, and is counted in ``faults``: there ``evidence.Evidence``
+looks on.  It changes nothing: a run has the same digest with it and without.
 
 Theory.  The invariants of the simulator see inside; the checkers see what a client of a real
 cluster sees.  A bug that both are shown must be found by both, or the checkers are blind.
@@ -12,10 +13,12 @@ cluster sees.  A bug that both are shown must be found by both, or the checkers 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from chaos.history import END, FAULT, FINAL, INVOKE, OK, PHASE, WARM_UP, Event, key_of
+from chaos.history import END, FAULT, FINAL, INVOKE, NEMESIS, OK, PHASE, WARM_UP, Event, key_of
 from chaos.simulator.events import EventQueue
+from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.operations import (
     ACKS_COMMIT,
     ACKS_LEADER,
@@ -34,7 +37,10 @@ FINAL_READER = 0
 class Recording:
     """See the module docstring."""
 
+    nemesis = Nemesis
+
     def __init__(self) -> None:
+        self.faults: Counter[str] = Counter()
         self.events: list[Event] = []
         self.queue: EventQueue | None = None  # whose clock counts; the world sets it
         self._operations = 0
@@ -53,7 +59,7 @@ class Recording:
 
     def _nemesis(self, on: bool) -> None:
         """One fault that touches all, for as long as the nemesis may play with any."""
-        self._add(FAULT, -1, -1, "nemesis", {"on": on, "nodes": [], "text": ""})
+        self._add(FAULT, -1, -1, NEMESIS, {"on": on, "nodes": [], "text": ""})
 
     # ---- appends ---------------------------------------------------------------------------
 
@@ -122,7 +128,8 @@ class Recording:
 
     def finish(self) -> list[Event]:
         """The history."""
-        self._phase(END)
+        if self.events[-1].name != END:
+            self._phase(END)
         return self.events
 
 

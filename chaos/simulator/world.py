@@ -26,7 +26,6 @@ from chaos.simulator.healing import SILENT, Remainder
 from chaos.simulator.invariants import PromisedLoss, Violation
 from chaos.simulator.metadata import Extent
 from chaos.simulator.model import GroupModel
-from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.network import Network
 from chaos.simulator.node import SimulatedNode
 from chaos.simulator.parameters import TOPIC_KINDS, Parameters
@@ -86,7 +85,7 @@ class World:
         self.parameters = parameters
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
-        self.faults: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter() if history is None else history.faults
         self.marks: Counter[str] = Counter()  # events of consensus and recovery, by kind
         self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
         voters = place_groups(parameters)
@@ -107,7 +106,7 @@ class World:
         self._introduce()
         self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
         self.wipes = Wipes(self, self._rng("wipes"))
-        self.nemesis = Nemesis(self, self._rng("nemesis"))
+        self.nemesis = (history or Recording).nemesis(self, self._rng("nemesis"))
         self.voters = voters
         self.topics = Topics(self, self._rng("topics"))
         if TOPIC_KINDS & {*parameters.faults}:
