@@ -22,7 +22,7 @@ class PrecommittedRead(Checker):
     id, name = "A5", "precommitted-read"
 
     def on_given(self, key: Key, given: Given) -> None:
-        for run in {staged.run.number: staged.run for staged in given.staged}.values():
+        for run in dict.fromkeys(staged.run for staged in given.staged):
             if run.commit_asked < 0:
                 self.found(f"a record of {run} is given, and nobody has asked to commit it", key,
                            (given.operation,), given.time_us)

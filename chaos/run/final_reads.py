@@ -88,8 +88,10 @@ async def read_partition(setting: Setting, leadership: Leadership, place: Place)
         owed = await read_replica(setting, place, part, parts)
         if owed:
             anomalies.append(_behind(setting, place, owed))
-    if end:
-        await (consume_committed if place.topic in setting.staged else consume)(setting, place, end)
+    if end and place.topic in setting.staged:
+        anomalies += await consume_committed(setting, place, end)
+    elif end:
+        await consume(setting, place, end)
     return anomalies
 
 
@@ -192,8 +194,9 @@ async def consume(setting: Setting, place: Place, end: int) -> None:
                 operation.ok(runs={place.key: runs})
 
 
-async def consume_committed(setting: Setting, place: Place, end: int) -> None:
-    """The same where sinks have staged, when no run is open any more."""
+async def consume_committed(setting: Setting, place: Place, end: int) -> list[Anomaly]:
+    """The same where sinks have staged, when no run is open any more: nothing stands in the way of
+    its end."""
     process = setting.recorder.process()
     async with setting.client() as client:
         with process.invoke("poll_committed", positions={place.key: 0}, final=True) as operation:
@@ -208,3 +211,7 @@ async def consume_committed(setting: Setting, place: Place, end: int) -> None:
                              reached={place.key: max(end, next_offset(runs, 0))})
             else:
                 operation.unknown("TooLate", f"up to {next_offset(runs, 0)} of {end}")
+    if operation.happened:
+        return []
+    return [_behind(setting, place, f"no reader of committed records comes to the end, {end}; "
+                    f"{operation.refusal or 'it still waits'}")]

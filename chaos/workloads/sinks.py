@@ -57,6 +57,9 @@ COMMITTED_SHARE, ABORTED_SHARE = 0.6, 0.12
 AGAIN, COMES_BACK, GOES_ON, DIES = 0.5, 0.4, 0.3, 0.15
 #: Runs that may come back.
 LEFT_MAX = 4
+#: Chance that a writer that died is followed by one with a new checkpoint, so with another sink: in
+#: the ledger each takes a bounded number of runs that became void, and of tasks that were repeated.
+NEW_CHECKPOINT = 0.1
 #: Chances that a reader is replaced by another one, and that this begins at the start.
 REPLACED, FROM_START = 0.05, 0.3
 UNAVAILABLE_MS = 8_000
@@ -130,7 +133,8 @@ class Writer:
 
     def __init__(self, setting: Setting, name: str, places: list[Place]):
         self.setting = setting
-        self.name = name
+        self.name = self.first_name = name
+        self.checkpoints = 1
         self.places = places
         self.rng = setting.rng()
         self.source = Source(setting.run, setting.recorder.next_producer(), self.rng)
@@ -142,6 +146,9 @@ class Writer:
     async def life(self) -> None:
         """Runs by one client, until it dies behind one of them."""
         self.known = set()
+        if self.rng.random() < NEW_CHECKPOINT:
+            self.checkpoints += 1
+            self.name, self.number = f"{self.first_name}.{self.checkpoints}", 0
         async with self.setting.client() as self.client:
             while True:
                 await trio.sleep(self.setting.pause_s(self.rng, RUNS_PER_SECOND))

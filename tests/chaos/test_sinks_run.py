@@ -58,7 +58,7 @@ async def used(setting: Setting, world: worlds.World, nodes: dict[int, str]) -> 
                 end = await certain_end(setting, place)
                 stored = Part(min(nodes), 0, end)
                 assert await read_replica(setting, place, stored, lambda part=stored: [part]) == ""
-                await consume_committed(setting, place, end)
+                assert await consume_committed(setting, place, end) == []
 
 
 def test_runs_are_seen_whole_or_not_at_all_while_the_leader_of_the_ledger_dies(tmp_path: Path):
