@@ -39,9 +39,6 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
     describe      invoke topic                     ok  incarnation (-1: there is no such topic),
                                                        epoch, groups [group of each partition]
 
-Clients repeat questions about runs by themselves, so a ``fail`` of one says something only when its
-error is ``StaleRun``, a ledger's answer.
-
 ``fail`` and ``info`` carry ``error``, the name of its class, and ``text``.  ``final: true`` in an
 invocation marks the reads after everything has been healed, by fresh clients, from the start of
 the key to its end.  What a nemesis does stands in the same order: kind ``fault``, the kind of fault

@@ -13,7 +13,7 @@ history, whenever it was found.  A run *is committed* when ``commit_run`` was ac
 - ``commit_run`` was refused as stale, and nobody had asked to commit a newer run: a ledger that has
   gone on to a later batch refuses what it has taken before, too.
 
-No other refusal says anything, because clients repeat these questions by themselves.
+Any other refusal says of its own question that it had no effect, and nothing of the run.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ COMMITTED = "committed"
 class Run:
     """One attempt of a sink at a batch."""
 
-    __slots__ = ("sink", "number", "batch", "nonce", "commit_asked", "committed_by", "void_by",
-                 "winners", "given", "_attempts")
+    __slots__ = ("sink", "number", "batch", "nonce", "commit_asked", "may_be_taken",
+                 "committed_by", "void_by", "winners", "given", "_attempts")
 
     def __init__(self, sink: int, number: int):
         self.sink = sink
@@ -39,6 +39,7 @@ class Run:
         self.batch = -1  # -1 = nobody said
         self.nonce = ""
         self.commit_asked = -1  # the first operation that asked for its commit
+        self.may_be_taken = 0  # questions for it that were not refused for certain
         self.committed_by = -1  # the operation that says so
         self.void_by = -1
         #: task -> attempt; None = nobody said, or in two ways
@@ -159,6 +160,8 @@ class Runs:
 
     def _commit(self, event: Event, asked: dict[str, Any]) -> None:
         run = self._run(asked["sink"], asked["run"])
+        refused = event.kind == FAIL and event.data.get("error") != STALE
+        run.may_be_taken += (event.kind == INVOKE) - refused
         if event.kind == INVOKE:
             winners = dict(map(tuple, asked["winners"]))
             if run.commit_asked < 0:
@@ -171,7 +174,7 @@ class Runs:
                                                   run.number)
         elif event.kind == OK:
             self._committed(run, event)
-        elif (event.kind == FAIL and event.data.get("error") == STALE
+        elif (event.kind == FAIL and not refused
               and self._asked_to_commit[run.sink] <= run.number):
             self._void(run, event.operation)
 

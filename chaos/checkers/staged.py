@@ -31,12 +31,16 @@ class PrecommittedRead(Checker):
 class AbortedRun(Checker):
     """A4 (G1a, part): a reader of committed records is given, at any time, a record of a run that
     is void for certain (``chaos.checkers.runs``), or of an attempt of a task beside the one that
-    the commit of its run names.  O(1) per run and attempt, at the end."""
+    the commit of its run names; or a run is committed, and every question for its commit had failed
+    for certain.  O(1) per run and attempt, at the end."""
 
     id, name = "A4", "aborted-read"
 
     def on_end(self, time_us: int) -> None:
         for run in self.ledger.runs:
+            if run.is_committed and run.commit_asked >= 0 and not run.may_be_taken:
+                self.found(f"{run} is committed, and whoever asked for that was refused for "
+                           f"certain", None, (run.commit_asked, run.committed_by))
             for (task, attempt), operation in run.given.items():
                 if run.void_by >= 0:
                     self.found(f"a record of {run} is given, which is void", None,

@@ -149,10 +149,37 @@ def test_a_record_of_a_run_that_was_replaced(line):
     assert line.ids() == {"A4", "A5"}
 
 
-def test_a_refusal_that_is_not_of_the_ledger_says_nothing(line):
+@pytest.mark.parametrize("known_by", ["reader", "ledger"])
+def test_a_commit_that_was_refused_for_certain_was_taken(line, known_by):
     commit = staged(line).commit(winners=BOTH)
     line.fail(commit, "NotLeader")
+    if known_by == "reader":
+        line.is_given([[0, [1, 2]]])
+    else:
+        line.hears_of(1)
+    line.stored([1, 2])
+    line.stored([3], key=OTHER)
+    assert line.ids() == {"A4"}
+
+
+@pytest.mark.parametrize("again", ["ok", "info", "never"])
+def test_a_refusal_of_one_question_says_nothing_of_another(line, again):
+    line.fail(staged(line).commit(winners=BOTH), "NotLeader")
+    commit = line.commit(winners=BOTH)
+    if again == "ok":
+        line.ok(commit)
+    elif again == "info":
+        line.info(commit)
     line.is_given([[0, [1, 2]]])
+    line.stored([1, 2])
+    line.stored([3], key=OTHER)
+    assert line.ids() == set()
+
+
+def test_a_refusal_that_is_not_of_the_ledger_does_not_make_a_run_void(line):
+    commit, _ = staged(line).commit(winners=BOTH), line.aborts(committed=True)
+    line.fail(line.commit(winners=BOTH), "NotLeader")
+    line.ok(commit)
     line.stored([1, 2])
     line.stored([3], key=OTHER)
     assert line.ids() == set()
