@@ -38,7 +38,6 @@ async def end_runs(setting: Setting) -> list[Anomaly]:
                     said = "; ".join(f"run {row.newest_run} of {row.name} is open" for row in left)
                     for row in left:
                         await abort(setting, client, row.sink, row.newest_run)
-                    continue
                 await trio.sleep(RETRY_S)
     return [Anomaly("A28", "run-stays-open", f"no run should be open {BOUND_S:.0f} s after it was "
                     f"given up; {said}", "", (), setting.recorder.now_us())]
