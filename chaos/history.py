@@ -20,11 +20,18 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
     append        invoke key, values, acks ("commit", "leader" or "none"), producer, epoch, sequence
                   (the last three: -1 without idempotence)
                   ok     offset (-1 with acks "none")
+                  when it is staged also: sink, run, task, attempt (numbers)
     read          invoke key, offset, mode ("committed" or "linearizable"), node (optional)
                   ok     runs, start, high_watermark, node
     assign        invoke positions {key: offset}: what ``poll`` goes on from
     poll          invoke keys
                   ok     runs {key: [run, ...]}
+    open_run      invoke sink (a name), batch, nonce, task, attempt_id, topics
+                  ok     sink (its number), run, state ("open" or "committed"), attempt
+    commit_run    invoke sink, run, batch, winners [[task, attempt], ...]     ok  -
+    abort_run     invoke sink, run                 ok  committed (whether it was, and stays so)
+    poll_committed  invoke positions {key: offset}: where it goes on, leaving out what is void
+                  ok     runs {key: [run, ...]}, reached {key: offset}
     offsets       invoke key, mode
                   ok     start, high_watermark
     create_topic  invoke topic, partitions         ok  incarnation

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from multiraft.client import NoNodeAnswered
 from multiraft.client.ranges import DataLost
 from multiraft.errors import ConfigError, MultiRaftError
-from multiraft.wire.errors import RequestError
+from multiraft.wire.errors import AmbiguousOutcome, RequestError
 
 
 class SourceError(Exception):
@@ -47,6 +47,10 @@ def explained(servers: Sequence[str]) -> Iterator[None]:
     except RequestError as error:
         raise SourceError(f"the cluster refused: {error}. Nothing was changed by that; run the "
                           "query again when the cause is gone.") from None
+    except AmbiguousOutcome as error:
+        raise SourceError(f"nobody knows what became of it: {error}. Start the query again: with "
+                          "mode=transactional or mode=idempotent nothing is doubled by that, with "
+                          "mode=at-least-once rows may be.") from None
     except MultiRaftError as error:
         raise SourceError(f"reading failed: {error}") from None
 

@@ -20,6 +20,7 @@ from chaos.checkers import (
     logs,
     reads,
     sends,
+    staged,
     topics,
 )
 from chaos.checkers.checker import LIMITS, Checker, Limits
@@ -32,7 +33,7 @@ from chaos.replicas import Dump
 
 CHECKERS: tuple[type[Checker], ...] = (
     *contents.CHECKERS, *reads.CHECKERS, *sends.CHECKERS, *consumers.CHECKERS,
-    *durability.CHECKERS, *topics.CHECKERS, *liveness.CHECKERS, *logs.CHECKERS,
+    *durability.CHECKERS, *staged.CHECKERS, *topics.CHECKERS, *liveness.CHECKERS, *logs.CHECKERS,
     *leaders.CHECKERS, Validity)
 
 

@@ -20,6 +20,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from chaos.checkers.runs import Runs
 from chaos.history import topic_of
 
 #: A slot of which nothing is known; values are at least -2 (``chaos.history``).
@@ -180,6 +181,7 @@ class Ledger:
         self._deletions: dict[str, tuple[int, int]] = {}  # topic's life -> count, confirmed at
         self.values = Values()
         self.appends = Appends()
+        self.runs = Runs(self.ask)
         self.repeated: dict[int, int] = {}  # append that was written down again -> the first one
         self._ones = bytes((1,)) * 4096
 
@@ -222,6 +224,8 @@ class Ledger:
             settle(value, home)
             home += 1
         key.sent += len(data["values"])
+        if "run" in data:
+            self.runs.stage(number, data)
         return number
 
     def _repeat(self, number: int, first: int) -> None:
@@ -332,6 +336,16 @@ class Ledger:
             if end > key.seen_end:
                 key.seen_end = end
         return end
+
+    def appends_of(self, runs: Sequence[Sequence]) -> Iterator[int]:
+        """The appends that runs of records are of, each as often as its records follow others."""
+        last = -1
+        for _, values in runs:
+            for value in values:
+                home = self.values.home(value) if value >= 0 else -1
+                if home >= 0 and home >> PLACE_BITS != last:
+                    last = home >> PLACE_BITS
+                    yield last
 
     def told_end(self, key: Key, high_watermark: int, final: bool, certain: bool) -> None:
         """A reader was shown where the committed records end."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from chaos.checkers.checker import HOOKS, Certain, Checker, Failure, Findings, Limits, Result
 from chaos.checkers.ledger import ACKED, FAILED, UNKNOWN, Ledger, Source
 from chaos.checkers.logs import GroupLogs
+from chaos.checkers.runs import Given
 from chaos.checkers.topics import life_of
 from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, BadHistory, Event
 from chaos.replicas import Dump
@@ -49,10 +50,14 @@ class Stream:
         self.operations = 0
         self.records_read = 0
         self._invoked = {"append": self._append_invoked, "read": self._read_invoked,
-                         "offsets": self._read_invoked}
+                         "offsets": self._read_invoked, "open_run": self._run_invoked,
+                         "commit_run": self._run_invoked, "abort_run": self._run_invoked}
         self._completed = {"append": self._append_completed, "read": self._read_completed,
                            "offsets": self._offsets_completed, "poll": self._poll_completed,
-                           "assign": self._assign_completed}
+                           "assign": self._assign_completed,
+                           "poll_committed": self._given, "open_run": self._run_completed,
+                           "commit_run": self._run_completed,
+                           "abort_run": self._run_completed}
 
     def event(self, event: Event) -> None:
         """The next event."""
@@ -178,6 +183,30 @@ class Stream:
                             asked.time_us, event.time_us)
             self._show(key, result, False)
             self._ask("on_polled", asked.process, key, result)
+
+    # ---- sinks -----------------------------------------------------------------------------
+
+    def _run_invoked(self, event: Event) -> _Open:
+        self.ledger.runs.take(event, event)
+        return _Open(event, -1, 0)
+
+    def _run_completed(self, event: Event, opened: _Open) -> None:
+        self.ledger.runs.take(event, opened.asked)
+
+    def _given(self, event: Event, opened: _Open) -> None:
+        if event.kind != OK:
+            return
+        asked = opened.asked.data
+        source = Source(event.operation, True, event.time_us)
+        for name, reached in event.data["reached"].items():
+            key, runs = self.ledger.key(name), event.data["runs"].get(name, ())
+            for base, values in runs:
+                self.ledger.shown(key, base, values, source, False)
+                self.records_read += len(values)
+            staged = self.ledger.runs.give(self.ledger.appends_of(runs), event.operation)
+            self._ask("on_given", key, Given(event.operation, runs, asked["positions"][name],
+                                             reached, staged, bool(asked.get("final")),
+                                             event.time_us))
 
     # ---- topics ----------------------------------------------------------------------------
 

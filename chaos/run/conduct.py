@@ -36,6 +36,7 @@ from chaos.run.leadership import Leadership
 from chaos.run.liveness import stuck_groups
 from chaos.run.machine import Machine
 from chaos.run.open_plans import end_plan
+from chaos.run.open_runs import end_runs
 from chaos.run.parameters import (
     ALL,
     RECOVERY_S,
@@ -219,9 +220,14 @@ async def _or_anomaly(stage: Stage, when: str, action: Callable[..., Any], *argu
 
 
 async def _without_load(stage: Stage) -> None:
-    """Final reads."""
+    """Final reads; what a run has staged that nobody decides would stand in their way."""
     stage.phase(FINAL)
+    await stage.crashes.survive("ending open runs", _end_runs, stage)
     await stage.crashes.survive("final reads", _read_everything, stage)
+
+
+async def _end_runs(stage: Stage) -> None:
+    stage.found.anomalies += await end_runs(stage.setting)
 
 
 async def _read_everything(stage: Stage) -> None:

@@ -2,7 +2,8 @@
 
 Contract.  ``read_everything`` finds out which topics exist, asks the leader of each partition where
 it certainly ends, and reads it from the log start to that end on each node that has a replica,
-through connections that did nothing before; then once through the product's consumer.  A node that
+through connections that did nothing before; then once through the product's consumer: where sinks
+stage, as a reader of committed records, which leaves out what is void.  A node that
 has a replica of some of the groups that a partition was in is asked for its part, as long as it has
 it: what a nemesis began to move may still be moving.  All of it is in the history, marked
 ``final``.  A replica that does not come so far in ``CATCH_UP_S`` is an anomaly: nothing is broken
@@ -87,7 +88,9 @@ async def read_partition(setting: Setting, leadership: Leadership, place: Place)
         owed = await read_replica(setting, place, part, parts)
         if owed:
             anomalies.append(_behind(setting, place, owed))
-    if end:
+    if end and place.topic in setting.staged:
+        anomalies += await consume_committed(setting, place, end)
+    elif end:
         await consume(setting, place, end)
     return anomalies
 
@@ -189,3 +192,26 @@ async def consume(setting: Setting, place: Place, end: int) -> None:
                 operation.unknown("TooLate", f"{next_offset(runs, 0)} of {end} records")
             else:
                 operation.ok(runs={place.key: runs})
+
+
+async def consume_committed(setting: Setting, place: Place, end: int) -> list[Anomaly]:
+    """The same where sinks have staged, when no run is open any more: nothing stands in the way of
+    its end."""
+    process = setting.recorder.process()
+    async with setting.client() as client:
+        with process.invoke("poll_committed", positions={place.key: 0}, final=True) as operation:
+            runs, ended = [], False
+            with trio.move_on_after(CATCH_UP_S):
+                await client.catch_up()  # or a node that is behind may call a run open
+                async for batch in client.consume(place.topic, place.partition, 0, until_end=True):
+                    runs_of(setting.run, place.key, [batch], runs)
+                ended = True
+            if ended:
+                operation.ok(runs={place.key: runs},
+                             reached={place.key: max(end, next_offset(runs, 0))})
+            else:
+                operation.unknown("TooLate", f"up to {next_offset(runs, 0)} of {end}")
+    if operation.happened:
+        return []
+    return [_behind(setting, place, f"no reader of committed records comes to the end, {end}; "
+                    f"{operation.refusal or 'it still waits'}")]

@@ -8,7 +8,7 @@ the product's client, or of the harness, and ends this workload (``chaos.run.cra
 
 from __future__ import annotations
 
-from chaos.workloads import appends, churn, consumers, idempotent, reads
+from chaos.workloads import appends, churn, consumers, idempotent, reads, sinks
 from chaos.workloads.setting import Workload
 
 #: name -> (what does it, its line in the help)
@@ -17,5 +17,6 @@ WORKLOADS: dict[str, tuple[Workload, str]] = {
     "idempotent": (idempotent.run, "idempotent producers that pipeline, retry and replay"),
     "consumers": (consumers.run, "consumers with positions that are assigned anew"),
     "reads": (reads.run, "offsets read from any replica, linearizable ends, descriptions"),
+    "sinks": (sinks.run, "batches staged in runs, and readers of committed records"),
     "churn": (churn.run, "topics created, used, deleted and created again"),
 }

@@ -84,6 +84,7 @@ class Setting:
     seed: int
     pace: float = 1.0  # questions per second of everybody, as a factor
     leaders: dict[int, int] = field(default_factory=dict)  # group -> node, as seen last
+    staged: set[str] = field(default_factory=set)  # topics of which consumers leave records out
     seeds_given: int = 0
 
     def rng(self) -> random.Random:

@@ -24,6 +24,7 @@ from multiraft.wire.errors import (
     AmbiguousOutcome,
     Code,
     OffsetNotAvailable,
+    RequestError,
     TimedOut,
     UnknownTopic,
     exception_for,
@@ -333,9 +334,12 @@ class Operations(PlanOperations):
         return found
 
     def _ask(self, request: messages.Request, repeatable: bool = True,
-             address: str = "") -> Generator:
-        """One answer from any node (or ``address``), following hints to the right one."""
+             address: str = "", changes: bool = False) -> Generator:
+        """One answer from any node (or ``address``), following hints to the right one.
+        ``changes``: who has lost an answer and is put off until time is up does not know what it
+        did."""
         core, failures, hint, avoid, answered = self._core, 0, "", "", False
+        perhaps = False
         begun_ms = core.now_ms
         while True:
             target = address or hint or core.network.any_address(core.now_ms, avoid)
@@ -344,7 +348,15 @@ class Operations(PlanOperations):
                 if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
                     return outcome.reply
                 answered |= isinstance(outcome, ResponseEvent)
-                hint = self._judge(request, target, outcome, repeatable, begun_ms, answered)
+                perhaps |= changes and _may_have_happened(outcome)
+                try:
+                    hint = self._judge(request, target, outcome, repeatable, begun_ms, answered)
+                except RequestError as error:
+                    if perhaps and error.retriable:
+                        raise AmbiguousOutcome(
+                            f"{messages.OPS[type(request)]}: it may have happened, an answer was "
+                            f"lost; last: {error}. Ask again") from error
+                    raise
                 avoid = target if isinstance(outcome, Lost) else ""
             elif not answered and core.now_ms - begun_ms >= core.limits.unreachable_ms:
                 raise NoNodeAnswered(core.network.errors())
@@ -382,6 +394,13 @@ class Operations(PlanOperations):
         if not may_repeat or elapsed_ms >= OPERATION_TIMEOUT_MS:
             raise error
         return error.detail.leader_address
+
+
+def _may_have_happened(outcome: ResponseEvent | Lost) -> bool:
+    """Whether a request that was not acknowledged may have done what it asks for."""
+    if isinstance(outcome, Lost):
+        return outcome.sent
+    return not exception_for(outcome.code, outcome.error).definite
 
 
 def _by_partition(topic: TopicMetadata,

@@ -44,7 +44,7 @@ from multiraft.wire.sinks import (
 )
 
 __all__ = ["NONCE_BYTES", "CommittedRanges", "Run", "SinkRow", "abort_run", "commit_run",
-           "committed_ranges", "open_run", "sinks"]
+           "committed_ranges", "identity_of", "open_run", "sinks"]
 
 #: A plan that new runs overtake is made again so often; then it may end inside of a run, and its
 #: reader waits for that.

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 #: Checkers that find no anomaly.
 NO_ANOMALY = {ConsumerNotes, Validity}
 #: Ids of the catalogue that nothing looks for, each with its reason in its row.
-WITHOUT = {"A5", "A21", "A22", "A26"}
+WITHOUT = {"A21", "A22"}
 
 
 def test_every_checker_is_in_the_catalogue_and_runs():

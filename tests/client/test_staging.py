@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiraft import _layout as layout
-from multiraft.client import Record, _consumer, _runs, staging
+from multiraft.client import Record, _consumer, _operations, _runs, staging
 from multiraft.client.ranges import ConsumerSettings, Range, read_ranges
 from multiraft.core import BatchHeader
 from multiraft.wire import errors
@@ -118,6 +118,47 @@ def test_a_range_waits_for_a_run_and_then_says_which(cluster, run, monkeypatch):
         cluster.sinks.apply(staging.CommitRun(run.sink, run.number, 0))
         [(_, batch)] = read_ranges(client, whole)
         assert values_of([batch]) == [b"1"]
+
+
+@pytest.mark.parametrize("first", ["cut-after", Code.AMBIGUOUS])
+def test_who_lost_the_answer_to_a_commit_does_not_know_whatever_is_said_later(
+        client, cluster, run, monkeypatch, first):
+    """The batch may be committed: a refusal for the time being speaks of its own question alone."""
+    monkeypatch.setattr(_operations, "OPERATION_TIMEOUT_MS", 200)
+    asked: list = []
+
+    def script(node, event, connection):
+        if OPS[type(event.request)] != "commit_run":
+            return None
+        asked.append(event)
+        if len(asked) == 1 and first == "cut-after":
+            return first
+        code = first if len(asked) == 1 else Code.LEADER_UNKNOWN
+        return ResponseEvent(event.id, code=code, error=ErrorDetail("an election"))
+
+    cluster.script = script
+    said = "commit_run: it may have happened.*an election.*Ask again"
+    with pytest.raises(errors.AmbiguousOutcome, match=said):
+        ledger_only(client, run)
+    assert len(asked) > 1
+
+
+def test_a_commit_that_was_only_ever_refused_was_not_taken(client, cluster, run, monkeypatch):
+    monkeypatch.setattr(_operations, "OPERATION_TIMEOUT_MS", 200)
+    cluster.script = lambda node, event, connection: ResponseEvent(
+        event.id, code=Code.LEADER_UNKNOWN, error=ErrorDetail("an election")) if (
+        OPS[type(event.request)] == "commit_run") else None
+    with pytest.raises(errors.LeaderUnknown):
+        ledger_only(client, run)
+
+
+def test_what_the_ledger_says_is_the_answer_also_after_a_lost_one(client, cluster, run):
+    staging.open_run(client, "sink", 0, bytes([1]) * 16)
+    verdicts = iter(["cut"])
+    cluster.script = lambda node, event, connection: next(verdicts, None) if (
+        OPS[type(event.request)] == "commit_run") else None
+    with pytest.raises(errors.StaleRun):
+        ledger_only(client, run)
 
 
 def test_a_node_that_gives_no_answer_is_asked_again(client, cluster, run):

@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType  # noqa: E402
 
 from multiraft import core  # noqa: E402
 from multiraft.client.blocking import Client  # noqa: E402
+from multiraft.wire.errors import AmbiguousOutcome  # noqa: E402
 from pyspark_multiraft import writing  # noqa: E402
-from pyspark_multiraft.failures import OptionError, SourceError  # noqa: E402
+from pyspark_multiraft.failures import OptionError, SourceError, explained  # noqa: E402
 from pyspark_multiraft.options import parse_write  # noqa: E402
 
 ONCE = {"mode": "idempotent"}
@@ -172,3 +173,9 @@ def test_a_topic_that_is_not_there_and_a_row_too_large_are_explained(cluster):
         write(cluster, rows(1), topic="other")
     with pytest.raises(SourceError, match="a row cannot be a record: .*exceeds"):
         write(cluster, rows(1, size=2 << 20))
+
+
+def test_what_nobody_knows_is_not_called_refused():
+    with pytest.raises(SourceError, match="nobody knows .*: commit_run.* Start the query again"):
+        with explained(["n1:9092"]):
+            raise AmbiguousOutcome("commit_run: it may have happened")

@@ -1,0 +1,188 @@
+"""Records that count only with their run: readers of committed records get all of them, or none.
+
+Theory.  A run is one transaction, and its commit one entry of a log: no order has to be inferred,
+no cycle searched.  What is left of Adya's phenomena are questions about one run each: was it read
+before it was committed (G1b), though it never was (G1a), only in part (G-single, a fractured
+read), or together with another run of the same batch.  Where a record stands is known from its
+append and from final reads, which see everything that is stored; a pass of a reader says how far it
+went.
+"""
+
+from __future__ import annotations
+
+from chaos.checkers.checker import Checker
+from chaos.checkers.ledger import PLACE_BITS, Key
+from chaos.checkers.runs import Given, Run
+
+
+class PrecommittedRead(Checker):
+    """A5 (G1b): a reader of committed records is given a record of a run, and until then nobody had
+    asked to commit that run.  O(1) per append that is given."""
+
+    id, name = "A5", "precommitted-read"
+
+    def on_given(self, key: Key, given: Given) -> None:
+        for run in dict.fromkeys(staged.run for staged in given.staged):
+            if run.commit_asked < 0:
+                self.found(f"a record of {run} is given, and nobody has asked to commit it", key,
+                           (given.operation,), given.time_us)
+
+
+class AbortedRun(Checker):
+    """A4 (G1a, part): a reader of committed records is given, at any time, a record of a run that
+    is void for certain (``chaos.checkers.runs``), or of an attempt of a task beside the one that
+    the commit of its run names; or a run is committed, and every question for its commit had failed
+    for certain.  O(1) per run and attempt, at the end."""
+
+    id, name = "A4", "aborted-read"
+
+    def on_end(self, time_us: int) -> None:
+        for run in self.ledger.runs:
+            if run.is_committed and run.commit_asked >= 0 and not run.may_be_taken:
+                self.found(f"{run} is committed, and whoever asked for that was refused for "
+                           f"certain", None, (run.commit_asked, run.committed_by))
+            for (task, attempt), operation in run.given.items():
+                if run.void_by >= 0:
+                    self.found(f"a record of {run} is given, which is void", None,
+                               (operation, run.void_by))
+                elif run.is_beside(task, attempt):
+                    self.found(f"a record of {run} is given, of attempt {attempt} of task {task}; "
+                               f"attempt {run.winners[task]} is the one that counts", None,
+                               (operation, run.commit_asked))
+
+
+class GivenTwice(Checker):
+    """A2 (part): readers of committed records are given records of two runs of one batch of a sink,
+    or of two attempts of one task of a run; or one pass gives an offset that is not above the ones
+    before it, or is below the position that it goes on from.  O(1) per run of records; per run and
+    attempt, at the end."""
+
+    id, name = "A2", "duplicate"
+
+    def on_given(self, key: Key, given: Given) -> None:
+        at = given.asked
+        for base, values in given.runs:
+            if base < at:
+                self.found(f"a reader of committed records at offset {at} is given offset {base}",
+                           key, (given.operation,), given.time_us)
+            at = base + len(values)
+
+    def on_end(self, time_us: int) -> None:
+        batches: dict[tuple[int, int], Run] = {}
+        for run in self.ledger.runs:
+            if not run.given:
+                continue
+            operation = next(iter(run.given.values()))
+            first = batches.setdefault((run.sink, run.batch), run)
+            if first is not run and run.batch >= 0:
+                self.found(f"records of {first} and of run {run.number} are given, both of batch "
+                           f"{run.batch}", None, (next(iter(first.given.values())), operation))
+            tasks = [task for task, _ in run.given]
+            for task in sorted({task for task in tasks if tasks.count(task) > 1}):
+                self.found(f"records of {tasks.count(task)} attempts of task {task} of {run} are "
+                           f"given", None, (operation,))
+
+
+class _PassedOver(Checker):
+    """What passes leave out although it counts."""
+
+    final = False
+
+    def __init__(self, *shared):
+        super().__init__(*shared)
+        self._left_out: dict[int, dict[tuple[int, int], int]] = {}  # key -> range -> operation
+
+    def on_given(self, key: Key, given: Given) -> None:
+        if given.final is not self.final:
+            return
+        left_out, at = self._left_out.setdefault(key.number, {}), given.asked
+        for base, values in given.runs:
+            if base > at:
+                left_out.setdefault((at, base), given.operation)
+            at = max(at, base + len(values))
+        if given.reached > at:
+            left_out.setdefault((at, given.reached), given.operation)
+
+    def on_end(self, time_us: int) -> None:
+        for number, ranges in self._left_out.items():
+            key, told = self.ledger.by_number[number], set()
+            for (begin, end), operation in sorted(ranges.items()):
+                for offset in range(begin, min(end, len(key.slots))):
+                    append = self._counts(key, offset)
+                    if append >= 0 and append not in told:
+                        told.add(append)
+                        self._say(key, offset, append, operation)
+
+    def _counts(self, key: Key, offset: int) -> int:
+        """The append of the record at an offset, when that has to be given; else -1."""
+        value = key.slots[offset]
+        home = self.ledger.values.home(value) if value >= 0 else -1
+        if home < 0:
+            return -1
+        append = home >> PLACE_BITS
+        staged = self.ledger.runs.staged(append)
+        if staged is None or (staged.run.is_committed
+                              and staged.run.counts(staged.task, staged.attempt)):
+            return append
+        return -1
+
+    def _say(self, key: Key, offset: int, append: int, operation: int) -> None:
+        staged = self.ledger.runs.staged(append)
+        whose = f"{staged.run}, which is committed" if staged else "nobody's run"
+        others = "" if staged is None or not staged.run.given else ", other records of it are given"
+        self.found(f"a reader of committed records goes past offset {offset} without its record, "
+                   f"of {whose}{others}", key,
+                   (self.ledger.appends.operation[append], operation))
+
+
+class FracturedRead(_PassedOver):
+    """A26 (G-single): a reader of committed records goes past a record of a run that is committed,
+    of the attempt that counts, and is not given it: who reads a part of a run and reads on gets the
+    rest.  Nor may it leave out a record that nobody staged.  A pass that stops before a record says
+    nothing of it.  O(offsets that were left out, once for each range), at the end."""
+
+    id, name = "A26", "cycles"
+
+
+class NotGivenInTheEnd(_PassedOver):
+    """A6 (part): the same of a final read of committed records, after all runs were decided, which
+    goes from the start of a key to its certain end.  O(offsets that were left out, once for each
+    range), at the end."""
+
+    id, name = "A6", "unseen"
+    final = True
+
+
+class DecidedTwice(Checker):
+    """A23 (part): a run is known as committed and as void; two runs of one batch of a sink are
+    known as committed; a run is said to be committed before anybody asked for it; one number is
+    that of two runs, or of two attempts.  O(1) per run."""
+
+    id, name = "A23", "idempotence"
+
+    def on_run_conflict(self, text: str, operation: int, time_us: int) -> None:
+        self.found(text, None, (operation,), time_us)
+
+    def on_end(self, time_us: int) -> None:
+        batches: dict[tuple[int, int], Run] = {}
+        for run in self.ledger.runs:
+            if run.committed_by < 0:
+                continue
+            if run.void_by >= 0:
+                self.found(f"{run} is said to be committed, and it is void", None,
+                           (run.committed_by, run.void_by))
+            first = batches.setdefault((run.sink, run.batch), run)
+            if first is not run and run.batch >= 0:
+                self.found(f"{first} and run {run.number} are both said to be committed, for batch "
+                           f"{run.batch}", None, (first.committed_by, run.committed_by))
+
+    def figures(self) -> dict[str, int]:
+        runs = list(self.ledger.runs)
+        if not runs:
+            return {}
+        return {"runs": len(runs), "runs_committed": sum(run.committed_by >= 0 for run in runs),
+                "runs_void": sum(run.void_by >= 0 for run in runs),
+                "runs_given": sum(bool(run.given) for run in runs)}
+
+
+CHECKERS = (PrecommittedRead, AbortedRun, GivenTwice, FracturedRead, NotGivenInTheEnd, DecidedTwice)

@@ -1,0 +1,54 @@
+"""Runs of sinks that their writers left open are given up, as an operator would.
+
+Contract.  ``end_runs`` gives up the open run of every sink, in the history, and returns when none
+is open; an anomaly when that takes longer than ``BOUND_S``.
+
+Theory.  Readers of committed records go no further than an open run, as promised, so nobody can ask
+of them that they see the end.  That a run can always be given up is a promise too.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from chaos.checkers.verdict import Anomaly
+from chaos.workloads.setting import Setting
+from chaos.workloads.sinks import abort
+from multiraft.client import Client
+from multiraft.errors import MultiRaftError
+from multiraft.wire.sinks import SinkList, SinkRow
+
+BOUND_S = 60.0
+RETRY_S = 0.2
+
+
+async def end_runs(setting: Setting) -> list[Anomaly]:
+    """See the module docstring."""
+    said = "nobody says whether there is one"
+    with trio.move_on_after(BOUND_S):
+        async with setting.client() as client:
+            while True:
+                try:
+                    left = await open_runs(client)
+                except MultiRaftError as error:
+                    said = f"{type(error).__name__}: {error}"
+                else:
+                    if not left:
+                        return []
+                    said = "; ".join(f"run {row.newest_run} of {row.name} is open" for row in left)
+                    for row in left:
+                        await abort(setting, client, row.sink, row.newest_run)
+                await trio.sleep(RETRY_S)
+    return [Anomaly("A28", "run-stays-open", f"no run should be open {BOUND_S:.0f} s after it was "
+                    f"given up; {said}", "", (), setting.recorder.now_us())]
+
+
+async def open_runs(client: Client) -> list[SinkRow]:
+    """Sinks with an open run, as a node says that knows all that was decided before."""
+    await client.catch_up()
+    rows, more = [], True
+    while more:
+        reply = await client.sink_request(SinkList(rows[-1].sink if rows else 0))
+        rows += reply.sinks
+        more = reply.more
+    return [row for row in rows if row.open_batch >= 0]

@@ -1,0 +1,358 @@
+"""Sinks whose batches become visible at once, and readers of committed records.
+
+Theory.  A writer does what Spark does: the tasks of a batch open a run, with a nonce in common, and
+stage records under it in several partitions; some tasks are run twice, and the commit names the
+attempts that count.  Then the run is committed, or aborted, or left, as by a writer that died: the
+same batch follows with another nonce, or a later one.  Runs that were left come back late, as tasks
+and drivers do that nobody has told: what they stage or commit then must change nothing.  An attempt
+whose append failed, or nobody knows, is no attempt that counts.  Who does not know whether a commit
+was taken asks again, or runs the batch again.
+
+The readers are the product's consumers, each client with all partitions of all topics, from where
+the one before it stood or from the start.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import trio
+
+from chaos.workloads import consumers
+from chaos.workloads.appends import is_known, jitter, send, settle
+from chaos.workloads.churn import create
+from chaos.workloads.recorder import Operation, Process
+from chaos.workloads.records import Source, next_offset, runs_of
+from chaos.workloads.setting import Place, Setting, places_of
+from multiraft.client import Client, Consumer
+from multiraft.client.staging import identity_of
+from multiraft.errors import MultiRaftError
+from multiraft.wire.sinks import (
+    COMMITTED,
+    NONCE_BYTES,
+    AbortRun,
+    CommitRun,
+    OpenRun,
+    OpenRunReply,
+    TopicEnds,
+    Winner,
+)
+
+SINKS, READERS = 2, 2
+#: Partitions of each topic that they stage in.
+TOPICS = {"staged-0": 3, "staged-1": 2}
+RUNS_PER_SECOND, POLLS_PER_SECOND = 2.5, 5.0
+TASKS_MAX, PLACES_PER_ATTEMPT_MAX = 3, 3
+#: A task is tried so often before its run is given up.
+ATTEMPTS_MAX = 4
+DELIVERY_TIMEOUT_MS = 4_000
+RETRY_S = 0.2
+#: Chances: a task is run twice, has an attempt that stages its records only later.
+TWICE, SLOW = 0.25, 0.15
+#: What becomes of a run whose tasks have ended: of all, committed, aborted; the rest is left.
+COMMITTED_SHARE, ABORTED_SHARE = 0.6, 0.12
+#: Chances: an unknown commit is asked for again, a run that was left comes back, a run that is left
+#: is followed by the next batch, a writer dies behind a run.
+AGAIN, COMES_BACK, GOES_ON, DIES = 0.5, 0.4, 0.3, 0.15
+#: Runs that may come back.
+LEFT_MAX = 4
+#: Chance that a writer that died is followed by one with a new checkpoint, so with another sink: in
+#: the ledger each takes a bounded number of runs that became void, and of tasks that were repeated.
+NEW_CHECKPOINT = 0.1
+#: Chances that a reader is replaced by another one, and that this begins at the start.
+REPLACED, FROM_START = 0.05, 0.3
+UNAVAILABLE_MS = 8_000
+
+
+async def run(setting: Setting) -> None:
+    """See ``chaos.workloads``."""
+    setting.staged |= set(TOPICS)
+    places = [place for name, count in TOPICS.items()
+              for place in await insist_on_topic(setting, name, count)]
+    async with trio.open_nursery() as nursery:
+        for number in range(SINKS):
+            nursery.start_soon(writing, setting, f"sink-{number}", places)
+        for _ in range(READERS):
+            nursery.start_soon(reading, setting, places)
+
+
+async def insist_on_topic(setting: Setting, name: str, partitions: int) -> list[Place]:
+    """The partitions of a topic, which is created or was, by a question without an answer."""
+    rng = setting.rng()
+    async with setting.client() as client:
+        while True:
+            places = await create(setting.recorder.process(), client, rng, name, partitions)
+            if places is not None:
+                return places
+            try:
+                return places_of(await client.topic_metadata(name))
+            except MultiRaftError:
+                await trio.sleep(jitter(rng, RETRY_S))
+
+
+# ---- writers ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Attempt:
+    """One attempt of a task, as the ledger numbered it."""
+
+    sink: int
+    run: int
+    task: int
+    number: int
+
+    @property
+    def said(self) -> dict[str, int]:
+        """How appends name it."""
+        return {"sink": self.sink, "run": self.run, "task": self.task, "attempt": self.number}
+
+
+@dataclass
+class Batch:
+    """One run of a batch, as its driver knows it."""
+
+    number: int
+    nonce: bytes
+    tasks: int
+    sink: int = 0
+    run: int = 0
+    is_over: bool = False  # it was committed before, so there is nothing to do
+    ended: dict[int, int] = field(default_factory=dict)  # task -> the attempt that counts
+    slow: list[Attempt] = field(default_factory=list)  # they stage later
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every task has ended well."""
+        return len(self.ended) == self.tasks
+
+
+class Writer:
+    """One sink, with the process that writes to it now."""
+
+    def __init__(self, setting: Setting, name: str, places: list[Place]):
+        self.setting = setting
+        self.name = self.first_name = name
+        self.checkpoints = 1
+        self.places = places
+        self.rng = setting.rng()
+        self.source = Source(setting.run, setting.recorder.next_producer(), self.rng)
+        self.number = 0  # of the next batch
+        self.left: list[Batch] = []
+        self.client: Client | None = None
+        self.known: set[str] = set()  # topics that the client knows
+
+    async def life(self) -> None:
+        """Runs by one client, until it dies behind one of them."""
+        self.known = set()
+        if self.rng.random() < NEW_CHECKPOINT:
+            self.checkpoints += 1
+            self.name, self.number = f"{self.first_name}.{self.checkpoints}", 0
+        async with self.setting.client() as self.client:
+            while True:
+                await trio.sleep(self.setting.pause_s(self.rng, RUNS_PER_SECOND))
+                await self.one_run()
+                if self.rng.random() < DIES:
+                    return
+
+    async def one_run(self) -> None:
+        """The next batch, or the last one again."""
+        rng = self.rng
+        batch = Batch(self.number, rng.randbytes(NONCE_BYTES), rng.randint(1, TASKS_MAX))
+        async with trio.open_nursery() as nursery:
+            for task in range(batch.tasks):
+                nursery.start_soon(self.task, batch, task)
+        if self.left and rng.random() < COMES_BACK:
+            await self.come_back(self.left.pop(rng.randrange(len(self.left))))
+        if batch.is_over:
+            self.number += 1
+        elif batch.run:
+            await self.decide(batch)
+
+    # ---- tasks ----
+
+    async def task(self, batch: Batch, task: int) -> None:
+        """Attempts of a task until as many as are wanted have ended well; one of them counts."""
+        rng = self.rng
+        wanted, well = 1 + (rng.random() < TWICE), []
+        for _ in range(ATTEMPTS_MAX):
+            attempt = await self.begin(batch, task)
+            if attempt is None:
+                return
+            if rng.random() < SLOW:
+                batch.slow.append(attempt)
+            elif await self.stage(attempt):
+                well.append(attempt.number)
+            if len(well) == wanted:
+                break
+        if well:
+            batch.ended[task] = rng.choice(well)
+
+    async def begin(self, batch: Batch, task: int) -> Attempt | None:
+        """Join the run, or begin it; None = there is nothing to stage, or nothing to stage in."""
+        request = OpenRun(self.name, batch.number, batch.nonce, (), task, self.rng.getrandbits(64))
+        process = self.setting.recorder.process()
+        reply = await self.open(process, request)
+        if reply is None:
+            return None
+        batch.sink, batch.run = reply.sink, reply.run
+        if reply.state == COMMITTED:
+            batch.is_over = True
+            return None
+        missing = {place.topic: place.topic_incarnation for place in self.places
+                   if place.topic_incarnation not in reply.topics}
+        for topic, incarnation in missing.items():
+            try:
+                ends = await self.client.list_offsets(topic)
+            except MultiRaftError:
+                return None
+            row = TopicEnds(incarnation, tuple(ends[at].end_offset for at in sorted(ends)))
+            said = await self.open(process, request._replace(topics=(row,)))
+            if said is None or said.state == COMMITTED:
+                return None
+        return Attempt(reply.sink, reply.run, task, reply.attempt)
+
+    async def open(self, process: Process, request: OpenRun) -> OpenRunReply | None:
+        """Ask the ledger for an attempt, or to note topics; None = refused, or nobody knows."""
+        said = {"sink": request.sink, "batch": request.batch, "nonce": request.nonce.hex(),
+                "task": request.task, "attempt_id": request.attempt_id,
+                "topics": [row.incarnation for row in request.topics]}
+        with process.invoke("open_run", **said) as operation:
+            reply: OpenRunReply = await self.client.sink_request(request)
+            operation.ok(sink=reply.sink, run=reply.run, state=reply.state, attempt=reply.attempt)
+            return reply
+        return None
+
+    async def stage(self, attempt: Attempt) -> bool:
+        """All appends of an attempt; whether all of them were acknowledged."""
+        rng, process = self.rng, self.setting.recorder.process()
+        chosen = rng.choices(self.places, k=rng.randint(1, PLACES_PER_ATTEMPT_MAX))
+        for place in chosen:
+            if not await is_known(self.client, self.known, place):
+                return False
+        identity = identity_of(attempt.sink, attempt.run, attempt.task, attempt.number)
+        async with self.client.producer(identity=identity, linger_ms=0,
+                                        delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
+            for place in chosen:
+                values, records = self.source.take(place)
+                operation = process.invoke("append", key=place.key, values=values, acks="commit",
+                                           producer=-1, epoch=-1, sequence=-1, **attempt.said)
+                await settle(self.setting, operation, place, len(values),
+                             send(self.client, producer, place, records))
+                if not operation.happened:
+                    return False
+        return True
+
+    # ---- drivers ----
+
+    async def decide(self, batch: Batch) -> None:
+        """Commit the run, abort it, or leave it."""
+        dice = self.rng.random()
+        if dice < COMMITTED_SHARE and batch.is_whole:
+            await self.commit(batch)
+        elif dice < COMMITTED_SHARE + ABORTED_SHARE:
+            await self.abort(batch)
+        else:
+            self.left = [*self.left, batch][-LEFT_MAX:]
+            self.number += self.rng.random() < GOES_ON
+            return
+        for attempt in batch.slow:
+            await self.stage(attempt)
+
+    async def commit(self, batch: Batch) -> None:
+        """Ask for it, perhaps again; who still does not know runs the batch again."""
+        operation = await self.ask_to_commit(batch)
+        while not operation.happened and self.rng.random() < AGAIN:
+            await trio.sleep(jitter(self.rng, RETRY_S))
+            operation = await self.ask_to_commit(batch)
+        self.number += operation.happened
+
+    async def ask_to_commit(self, batch: Batch) -> Operation:
+        """One question."""
+        process, winners = self.setting.recorder.process(), sorted(batch.ended.items())
+        with process.invoke("commit_run", sink=batch.sink, run=batch.run, batch=batch.number,
+                            winners=winners) as operation:
+            await self.client.sink_request(CommitRun(
+                batch.sink, batch.run, batch.number,
+                tuple(Winner(task, attempt) for task, attempt in winners if attempt)))
+            operation.ok()
+        return operation
+
+    async def abort(self, batch: Batch) -> None:
+        """Give the run up; a batch that was committed after all is over."""
+        if await abort(self.setting, self.client, batch.sink, batch.run):
+            self.number += 1
+
+    async def come_back(self, batch: Batch) -> None:
+        """A run that was left, late: its slow tasks, then its driver."""
+        for attempt in batch.slow:
+            await self.stage(attempt)
+        if batch.is_whole and self.rng.random() < COMMITTED_SHARE:
+            await self.ask_to_commit(batch)
+        else:
+            await abort(self.setting, self.client, batch.sink, batch.run)
+
+
+async def abort(setting: Setting, client: Client, sink: int, run: int) -> bool | None:
+    """Give a run up: whether it is committed; None = nobody said."""
+    process = setting.recorder.process()
+    with process.invoke("abort_run", sink=sink, run=run) as operation:
+        committed = (await client.sink_request(AbortRun(sink, run))).committed
+        operation.ok(committed=committed)
+        return committed
+    return None
+
+
+async def writing(setting: Setting, name: str, places: list[Place]) -> None:
+    """One sink: process after process."""
+    writer = Writer(setting, name, places)
+    while True:
+        await writer.life()
+
+
+# ---- readers ----------------------------------------------------------------------------------
+
+
+async def reading(setting: Setting, places: list[Place]) -> None:
+    """One reader after the other."""
+    rng = setting.rng()
+    positions = dict.fromkeys(places, 0)
+    while True:
+        process = setting.recorder.process()
+        async with setting.client() as client:
+            await read_on(setting, process, client, rng, positions)
+        if rng.random() < FROM_START:
+            positions = dict.fromkeys(places, 0)
+
+
+async def read_on(setting: Setting, process: Process, client: Client, rng: random.Random,
+                  positions: dict[Place, int]) -> None:
+    """Polls of one client, until it is replaced or fails.  ``positions`` follow."""
+    prefer = rng.choice(("leader", "nearest"))
+    readers = {place: client.consume(place.topic, place.partition, at, prefer=prefer,
+                                     unavailable_ms=UNAVAILABLE_MS, rack=rng.choice(("r1", "r2")))
+               for place, at in positions.items()}
+    try:
+        while await poll(setting, process, readers, positions) and rng.random() > REPLACED:
+            await trio.sleep(setting.pause_s(rng, POLLS_PER_SECOND))
+    finally:
+        for reader in readers.values():
+            reader.close()
+
+
+async def poll(setting: Setting, process: Process, readers: dict[Place, Consumer],
+               positions: dict[Place, int]) -> bool:
+    """One poll of all partitions; whether the reader can go on."""
+    asked = {place.key: at for place, at in positions.items()}
+    with process.invoke("poll_committed", positions=asked) as operation:
+        found: dict[str, list] = {}
+        reached = dict(asked)
+        for place, batches in (await consumers.take(readers)).items():
+            found[place.key] = runs_of(setting.run, place.key, batches)
+        for place, reader in readers.items():
+            stands_at = reader.position(place.partition)
+            reached[place.key] = positions[place] = max(
+                next_offset(found.get(place.key, []), positions[place]), stands_at or 0)
+        operation.ok(runs=found, reached=reached)
+    return operation.happened
