@@ -115,7 +115,7 @@ class Remainder:
     def lift(self) -> None:
         """They are well, too."""
         world = self._world
-        world.trace.line(0, -1, "phase", f"heal {self.nodes}")
+        world.trace.line(0, -1, "phase", f"{self.nodes} are well, too")
         world.network.unblock(self._links())
         world.atlas.stay_down(())
         for number in self.nodes:

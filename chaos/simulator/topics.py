@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from chaos.simulator import metadata
 from chaos.simulator.events import EventQueue
+from chaos.simulator.healing import Remainder
 from chaos.simulator.network import Network
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.state_group import StateTruth
@@ -53,6 +54,7 @@ class World(Protocol):
     faults: Counter[str]
     marks: Counter[str]
     nodes: dict[int, SimulatedNode]
+    remainder: Remainder
     truth: StateTruth
     witness: Witness
     voters: dict[int, tuple[int, ...]]
@@ -184,8 +186,8 @@ class Topics:
         if plan is None or world.network.faulty:
             return
         if not self._plan_end:
-            away = not all(each.alive and not each.disk_hangs for each in world.nodes.values())
-            self._plan_end = wire.CANCEL if away else self._rng.choice((wire.RESUME, wire.CANCEL))
+            self._plan_end = (wire.CANCEL if world.remainder.nodes
+                              else self._rng.choice((wire.RESUME, wire.CANCEL)))
         if self._plan_end == wire.CANCEL or (plan.state == "paused" and not plan.by_safety):
             node.command(metadata.control_plan(plan.plan_id, self._plan_end, 0,
                                                world.queue.now_ms))

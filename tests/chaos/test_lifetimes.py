@@ -45,6 +45,7 @@ def test_who_lives_on_is_known_when_a_node_cannot_start_any_more():
     running, lost, new = wiped_world()
     running.run_for(20_000)
     node = running.nodes[1]
+    running.atlas.note_lost(1)
     node.rot_identity(10, 3)
     node.crash(False)
     live = running.heal()

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from chaos.planted.bug import Bug, Seeds, planted
-from chaos.simulator import world
+from chaos.simulator import healing, world
 from chaos.simulator.ailing import Clock
 from chaos.simulator.events import EventQueue
 from chaos.simulator.filesystem import SimulatedFilesystem
@@ -350,3 +350,62 @@ def test_planted_bug_of_snapshots_is_caught(name):
             if world.run(compacting(seed)).failure:
                 return
     pytest.fail(f"{name} was not caught")
+
+
+# ---- armed crashes, and who is healed last ---------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["crash-midway", "double-crash"])
+def test_a_crash_that_comes_late_is_healed_after_it_came(kind):
+    """The end of such a strike was counted from when it was prepared: a node whose crash came later
+    stayed down for good."""
+    made = running(3, fault_duration_ms=1)
+    made.nemesis._running = True
+    for _ in range(20):
+        made.faults[kind] += 1  # a strike, which the kind takes back until it happens
+        getattr(made.nemesis, "cause_" + kind.replace("-", "_"))()
+        made.run_for(500)
+    assert made.faults[kind] >= 5
+    assert sum(node.crashes for node in made.nodes.values()) >= made.faults[kind]
+    made.run_for(1000)
+    assert all(node.is_up for node in made.nodes.values())
+    finish(made)
+
+
+def test_a_crash_that_does_not_come_is_not_counted():
+    made = running(3)
+    made.faults["crash-midway"] += 1
+    made.nemesis.cause_crash_midway()
+    assert made.faults["crash-midway"] == 0
+
+
+@pytest.mark.parametrize("way", healing.WAYS)
+def test_a_quorum_converges_beside_those_that_stay_ill(way, monkeypatch):
+    monkeypatch.setattr(healing, "WAYS", (way,))
+    made = running(3)
+    live = made.heal()
+    ill = made.remainder.nodes
+    assert len(ill) == 1 and made.remainder.way == way and len(live) == 2
+    made.converge(live)
+    node = made.nodes[ill[0]]
+    assert node.alive == (way != healing.OFF) and node.disk_hangs == (way == healing.HUNG)
+    assert made.network.is_blocked(ill[0], live[0]) == (way in (healing.CUT, healing.MUTE))
+    assert made.network.is_blocked(live[0], ill[0]) == (way in (healing.CUT, healing.DEAF))
+    made.remainder.lift()
+    made.converge(made.remainder.others)
+    assert len(made.remainder.others) == 3
+
+
+def test_groups_that_have_wandered_get_their_voters_back_before_somebody_falls_ill():
+    made = running(3)
+    for node in made.nodes.values():
+        for group in node.led_groups():
+            node.set_members(group, (1 + group % 3,), ())
+    made.run_for(3000)
+    assert any(len(group.configuration().voters) == 1 for group in made.witness.groups.values())
+    made.heal()
+    assert not made.remainder.nodes, "each node is needed by some group"
+    made.converge(made.remainder.others)
+    made._fall_ill()
+    assert len(made.remainder.nodes) == 1
+    assert all(len(group.configuration().voters) == 3 for group in made.witness.groups.values())
