@@ -156,7 +156,7 @@ class World:
         if not self.remainder.nodes:
             self._fall_ill()
         if self.remainder.nodes:
-            if self.remainder.way in SILENT:
+            if self.remainder.way in SILENT and not self.topics.plan(everybody=True):
                 self.sleep(self.remainder.others)
             self.remainder.lift()
             self.converge(self.remainder.others)

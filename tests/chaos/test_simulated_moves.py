@@ -185,3 +185,25 @@ def test_a_fibre_goes_on_when_what_it_waits_for_is_settled_and_never_inside_that
     while events:
         events.pop(0)()
     assert said[2:] == ["settled", error]
+
+
+def test_a_plan_that_is_cancelled_beside_ill_nodes_may_go_on_while_others_sleep():
+    """A move in its grace was taken for work without a reason."""
+    met = 0
+    for seed in (10, 15, 30, 34, 37):
+        running = World(dataclasses.replace(moving(5, "plan", "plan", *FAULTS, nodes=5),
+                                            replication_factor=3, seed=seed))
+        converge, asleep = running.converge, running.sleep
+
+        def converged(live, running=running, converge=converge):
+            nonlocal met
+            converge(live)
+            met += len(live) < len(running.nodes) and bool(running.topics.plan(everybody=True))
+
+        def sleep(live, running=running, asleep=asleep):
+            assert not running.topics.plan(everybody=True)
+            asleep(live)
+
+        running.converge, running.sleep = converged, sleep
+        running.run()
+    assert met, "no plan was under way any more"
