@@ -55,7 +55,7 @@ def readiness(life: Life, survey: Survey | None) -> Verdict:
         return Verdict(False, life.describe(), details)
     if survey is None:
         return Verdict(False, "the round loop does not answer", details)
-    details.update(groups=survey.groups, behind=survey.behind.count,
+    details.update(groups=survey.groups, behind=survey.behind.count, filling=survey.filling.count,
                    leaderless=survey.leaderless.count, quarantined=survey.quarantined.count,
                    lag_entries=survey.lag_entries)
     reason = _why_not_ready(survey)

@@ -192,7 +192,7 @@ class Node:
         self.roles = RoleChanges()
         self.arrivals = Arrivals()
         self.statistics = Statistics(self)
-        self.surveying = Surveying(core, store, config.http.lag_entries_max,
+        self.surveying = Surveying(core, store, self.metadata_log, config.http.lag_entries_max,
                                    lambda: measure_space(str(config.data_dir)))
         self.node_admin = NodeAdmin(core, self.metadata_log, self.known, config.node.id,
                                     lambda: self.scrub)

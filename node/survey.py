@@ -12,6 +12,9 @@ and durable here; a leader that has not committed in its own term.  A follower t
 how far it is behind from the first append its leader sends to its new life, so what is not behind
 really has what was committed.
 
+A replica that a plan is *filling*, and that does not vote yet, is not behind: nobody counts on it,
+and its copy is as slow as the plan's throttle, or stands still while the plan is paused.
+
 Which group is *under-replicated*, as its leader here sees it: a voter's node is not up, or cannot
 be fed, or lacks more than ``lag_entries_max`` entries.
 """
@@ -29,6 +32,7 @@ from multiraft.group import GroupStatus, Role
 from multiraft.membership import is_voter
 from node.clock import monotonic_ms
 from node.group_description import log_bytes
+from node.plans.pacing import filled_by
 
 #: Groups per turn: well below a millisecond.
 SLICE = 64
@@ -65,6 +69,7 @@ class Survey:
     groups: int = 0
     led: int = 0
     behind: Named = field(default_factory=Named)
+    filling: Named = field(default_factory=Named)
     leaderless: Named = field(default_factory=Named)
     quarantined: Named = field(default_factory=Named)
     #: Of the quarantined ones those that vote.
@@ -85,10 +90,11 @@ class Surveying:
     """Task on the loop.  ``space()`` blocks and returns (used, free, total) bytes of the data
     directory; None = nothing can be said."""
 
-    def __init__(self, core, store, lag_entries_max: int,
+    def __init__(self, core, store, metadata_log, lag_entries_max: int,
                  space: Callable[[], tuple[int, int, int]]):
         self._core = core
         self._store = store
+        self._metadata_log = metadata_log
         self._lag_entries_max = lag_entries_max
         self._space = space
         self._space_ms: int | None = None
@@ -133,10 +139,11 @@ class Surveying:
         """A survey of its own."""
         survey = Survey()
         groups = self._core.groups()
+        filled = filled_by(self._metadata_log.state.plans.active, self._core.node)
         for at in range(0, len(groups), SLICE):
             for group in groups[at:at + SLICE]:
                 try:
-                    self._look(survey, self._core.status(group))
+                    self._look(survey, self._core.status(group), group in filled)
                 except UnknownGroup:
                     continue  # removed meanwhile
             await trio.lowlevel.checkpoint()
@@ -146,7 +153,7 @@ class Surveying:
         self._last = survey
         return survey
 
-    def _look(self, survey: Survey, status: GroupStatus) -> None:
+    def _look(self, survey: Survey, status: GroupStatus, filled: bool) -> None:
         survey.groups += 1
         survey.log_bytes += log_bytes(self._store, status, status.first_index)
         if status.quarantined:
@@ -156,7 +163,9 @@ class Surveying:
             survey.leaderless.add(status.group)
         lag = self._lag(status)
         survey.lag_entries = max(survey.lag_entries, lag)
-        if self.is_behind(status, lag):
+        if filled and not is_voter(status.configuration, self._core.node):
+            survey.filling.add(status.group)
+        elif self.is_behind(status, lag):
             survey.behind.add(status.group)
         if status.role is Role.LEADER:
             survey.led += 1

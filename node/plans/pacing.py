@@ -36,6 +36,16 @@ def limits_of(plan: ActivePlan | None) -> Limits:
                          for group, node in streams})
 
 
+def filled_by(plan: ActivePlan | None, node: int) -> frozenset[int]:
+    """Groups of which the plan brings this node a replica that it has not made a voter yet: that is
+    written down as JOINT before it is asked for.  O(moves under way)."""
+    if plan is None:
+        return frozenset()
+    return frozenset(plan.moves[seq].subject for seq in plan.under_way
+                     if plan.records[seq].phase in (Phase.LEARNING, Phase.UNDOING)
+                     and node in plan.moves[seq].joining)
+
+
 class Pacing:
     """Tells consensus, when something changed."""
 

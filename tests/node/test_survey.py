@@ -4,12 +4,16 @@ import itertools
 import os
 from types import SimpleNamespace
 
+import pytest
 import trio
 
 from multiraft.errors import UnknownGroup
 from multiraft.group import GroupStatus, MemberStatus, Role
 from multiraft.types import Configuration
+from multiraft.wire.plans import REPLICA_CHANGE, PlanLimits, PlannedMove
 from node import survey as survey_module
+from node.plans.moves import Phase
+from node.plans.state import ActivePlan
 from node.survey import SLICE, Survey, Surveying, measure_space
 from tests.node.harness import Client, in_trio, serving
 
@@ -37,7 +41,8 @@ def member(node: int, match: int = 100, state: str = "replicate") -> MemberStatu
 class World:
     """A core whose groups are what a test says; an entry is 10 bytes."""
 
-    def __init__(self, *statuses: GroupStatus, down: tuple[int, ...] = ()):
+    def __init__(self, *statuses: GroupStatus, down: tuple[int, ...] = (),
+                 plan: ActivePlan | None = None):
         self.statuses = {one.group: one for one in statuses}
         self.space = (1, 2, 3)
         self.looked: list[int] = []
@@ -45,7 +50,8 @@ class World:
             node=1, groups=lambda: tuple(self.statuses), status=self.status,
             node_state=lambda node: "down" if node in down else "up")
         store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1))
-        self.surveying = Surveying(core, store, LAG_MAX, lambda: self.space)
+        metadata_log = SimpleNamespace(state=SimpleNamespace(plans=SimpleNamespace(active=plan)))
+        self.surveying = Surveying(core, store, metadata_log, LAG_MAX, lambda: self.space)
 
     def status(self, group: int) -> GroupStatus:
         self.looked.append(group)
@@ -62,6 +68,31 @@ def test_a_follower_that_has_what_its_leader_committed_is_not_behind():
     found = taken(status())
     assert (found.groups, found.behind.count, found.leaderless.count) == (1, 0, 0)
     assert found.lag_entries == 0
+
+
+def plan_that_moves(group: int, phase: Phase, new: tuple[int, ...]) -> ActivePlan:
+    """One move, of a group with the voters 2, 3 and 4."""
+    move = PlannedMove(1, REPLICA_CHANGE, group, 0, 1, (2, 3, 4), new, 0, 0, "OVERLOAD", ())
+    plan = ActivePlan("p", "all", 0, PlanLimits(1_000_000), (move,))
+    plan.records[1] = plan.records[1]._replace(phase=phase)
+    plan.under_way[1] = None
+    return plan
+
+
+LEARNER = Configuration((2, 3, 4), (1,))
+
+
+@pytest.mark.parametrize(("phase", "new", "configuration", "filling"), [
+    (Phase.LEARNING, (1, 2, 3), LEARNER, True),
+    (Phase.UNDOING, (1, 2, 3), LEARNER, True),
+    (Phase.JOINT, (1, 2, 3), LEARNER, False),  # it may vote already, and not know it
+    (Phase.LEARNING, (2, 3, 5), LEARNER, False),  # for another node
+    (Phase.LEARNING, (1, 2, 3), Configuration((1, 2, 3)), False),
+])
+def test_a_replica_that_a_plan_is_filling_is_not_behind(phase, new, configuration, filling):
+    lacking = status(commit_said=100 + 10 * LAG_MAX, configuration=configuration)
+    found = trio.run(World(lacking, plan=plan_that_moves(1, phase, new)).surveying.take)
+    assert (found.filling.groups, found.behind.groups) == (([1], []) if filling else ([], [1]))
 
 
 def test_a_follower_that_heard_no_leader_since_the_start_is_behind():
