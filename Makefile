@@ -6,8 +6,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
-# Test processes at a time.  Most tests wait for nodes and clocks: three keep two cores busy.
-JOBS ?= 3
+# Test processes at a time.  Most tests wait for nodes and clocks: four keep two cores busy.
+JOBS ?= 4
 
 # What the extension is made of; a change to any of these rebuilds it.
 SOURCES := setup.py pyproject.toml $(wildcard multiraft/*.pyx multiraft/*.pxd multiraft/*.h)

@@ -61,9 +61,6 @@ def _faults(ctx: click.Context, parameter: click.Parameter,
               help="The nemesis knows only these kinds of fault.")
 @click.option("--calm-network", is_flag=True,
               help="No loss, duplication or reordering of single frames.")
-@click.option("--ordinary", is_flag=True,
-              help="Every kind of fault, one in 5 s, with the product's default limits on an "
-                   "ordinary network and disk: speed is measured with it.")
 @click.option("--planted", "bug", type=click.Choice(sorted(BUGS)),
               help="Plant this bug: the seed should fail.")
 @click.option("--trace", is_flag=True, help="With --seed: print every transition.")
@@ -76,16 +73,15 @@ def _faults(ctx: click.Context, parameter: click.Parameter,
 @click.option("--counters", "show", is_flag=True, help="Print what was recorded, by commit.")
 def simulate(seed: int | None, seeds: int | None, minutes: float | None, first: int, fresh: bool,
              jobs: int | None, nodes: int | None, groups: int | None, seconds: int | None,
-             only_faults: tuple[str, ...] | None, calm_network: bool, ordinary: bool,
-             bug: str | None, trace: bool, shrink_seconds: float, output: Path | None,
-             record: bool, show: bool) -> None:
+             only_faults: tuple[str, ...] | None, calm_network: bool, bug: str | None, trace: bool,
+             shrink_seconds: float, output: Path | None, record: bool, show: bool) -> None:
     """Run the deterministic simulator: real consensus and storage in a simulated world."""
     if show:
         click.echo("\n".join(counters.table(counters.read())))
         return
     if output is not None:
         _prepare(output)
-    variant = Variant(nodes, groups, seconds, only_faults, calm_network, bug, ordinary)
+    variant = Variant(nodes, groups, seconds, only_faults, calm_network, bug)
     if seed is not None:
         replayed = _replay(seed, variant, trace, output)
         failures = [result for result in [replayed] if result.failure]

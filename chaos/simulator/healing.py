@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 OFF, HUNG, CUT, DEAF, MUTE = "off", "hung", "cut", "deaf", "mute"
 #: How those stay that are not healed yet.
 WAYS = (OFF, HUNG, CUT, DEAF, MUTE)
-#: Those beside which a quorum without work falls silent: nobody asks it for anything.
-SILENT = frozenset((OFF, HUNG, CUT))
+#: Those beside which a quorum without work falls silent.  Who is up and cut off is asked twice a
+#: second which groups it leads, by each node that had not heard it: per pair, not per group.
+SILENT = frozenset((OFF, HUNG))
 
 
 class Remainder:

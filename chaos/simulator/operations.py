@@ -27,6 +27,7 @@ class AppendOperation:
     floor: int  # highest acknowledged offset of the partition at invocation; -1 = none
     number: int = 0  # counts the batches of its producer and partition
     attempts: int = 0
+    asked: int = 0  # the node that was asked last
     refusals: int = 0
     base_offset: int = -1
     done: bool = False

@@ -3,7 +3,7 @@ layers.
 
 Contract.  A ``Recording`` is given to a run, which tells it of every append, of its end, and of
 every read at the moment it is served.  ``events`` is the history: keys are ``t@N/0`` for partition
-N, values are numbers.  The reads that compare all nodes after healing are its final reads.  The
+N, values are numbers.  The reads that compare all nodes when all are well are its final reads.  The
 run's nemesis is what ``nemesis`` makes, and is counted in ``faults``: there ``evidence.Evidence``
 looks on.  It changes nothing: a run has the same digest with it and without.
 
@@ -46,6 +46,7 @@ class Recording:
         self._operations = 0
         self._open: dict[AppendOperation, int] = {}
         self._final = False
+        self.settled = False  # everybody is well: what is read to compare nodes is final
         self._keys: dict[int, str] = {}  # of partitions of topics
         self._phase(WARM_UP)
         self._nemesis(True)
@@ -90,7 +91,7 @@ class Recording:
 
     def read(self, read: ReadOperation) -> None:
         """A node serves a read: asked and answered in one moment."""
-        final = read.reader == FINAL_READER
+        final = self.settled and read.reader == FINAL_READER
         if final and not self._final:
             self._final = True
             self._nemesis(False)

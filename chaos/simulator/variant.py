@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from chaos.simulator.ordinary import ordinary
 from chaos.simulator.parameters import Parameters
 
 #: Of nodes: fewer have no majority to lose.
@@ -28,14 +27,11 @@ class Variant(NamedTuple):
     faults: tuple[str, ...] | None = None  # the nemesis knows only these
     calm_network: bool = False  # no loss, duplication, reordering of single frames
     bug: str | None = None  # planted
-    ordinary: bool = False  # all kinds of fault at the product's limits, for measuring speed
 
     def parameters(self, seed: int) -> Parameters:
         """The seed's parameters, changed."""
         safety_ms = self.seconds * 1000 if self.seconds is not None else None
         drawn = Parameters.draw(seed, self.nodes, self.groups, safety_ms)
-        if self.ordinary:
-            drawn = ordinary(drawn)
         if self.faults is not None:
             drawn = dataclasses.replace(drawn, faults=self.faults)
         if self.calm_network:
@@ -50,8 +46,8 @@ class Variant(NamedTuple):
                    ("--only-faults", ",".join(self.faults) if self.faults is not None else None),
                    ("--planted", self.bug)]
         given = "".join(f" {name} {value}" for name, value in options if value is not None)
-        flags = " --ordinary" * self.ordinary + " --calm-network" * self.calm_network
-        return f"multiraft chaos sim --seed {seed}{given}{flags} --trace"
+        calm = " --calm-network" * self.calm_network
+        return f"multiraft chaos sim --seed {seed}{given}{calm} --trace"
 
     def smaller(self, seed: int, failed_after_ms: int) -> Iterator[Variant]:
         """Variants with less in them, those that save most first.  ``failed_after_ms``: simulated

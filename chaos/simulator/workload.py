@@ -340,11 +340,13 @@ class Workload:
             self._cluster.queue.after(self._parameters.timeout_ms * 1000, self._timed_out, attempts)
 
     def _node_for(self, append: AppendOperation, group: int) -> int:
-        """Whom to ask: who is said to lead, or anybody."""
+        """Whom to ask: who is said to lead, or anybody but who was asked last."""
         node = self._hints.get(group, 0)
         if not node or append.attempts % 3 == 2:
-            node = self._rng.choice(self._cluster.voters[group])
+            voters = self._cluster.voters[group]
+            node = self._rng.choice([each for each in voters if each != append.asked] or voters)
         append.attempts += 1
+        append.asked = node
         return node
 
     def _deliver(self, client: int, node: int, frame: tuple, once: bool = False) -> None:

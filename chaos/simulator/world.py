@@ -159,7 +159,9 @@ class World:
             if self.remainder.way in SILENT and not self.topics.plan(everybody=True):
                 self.sleep(self.remainder.others)
             self.remainder.lift()
-            self.converge(self.remainder.others)
+        if self.workload.history is not None:
+            self.workload.history.settled = True
+        self.converge(self.remainder.others)
         self.topics.rest()
         self.sleep(self.remainder.others)
 

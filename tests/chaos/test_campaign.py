@@ -12,11 +12,10 @@ from chaos.checkers import Anomaly, Verdict
 from chaos.simulator import campaign, counters
 from chaos.simulator.command import simulate
 from chaos.simulator.counting import Totals, why_not
-from chaos.simulator.parameters import FAULT_KINDS, Parameters
+from chaos.simulator.parameters import Parameters
 from chaos.simulator.shrink import shrink, way_of
 from chaos.simulator.variant import Variant
 from chaos.simulator.world import Result
-from multiraft.config import RaftConfig
 
 FIVE = Counter(("kill", "pause", "clog", "bridge", "transfer"))
 
@@ -80,22 +79,11 @@ def test_a_variant_replaces_what_it_names_and_nothing_else():
     assert changed.network.delay_spread_us == drawn.network.delay_spread_us
 
 
-def test_an_ordinary_world_has_every_kind_of_fault_at_the_limits_of_the_product():
-    drawn = Parameters.draw(11, 3, 64)
-    changed = Variant(3, 64, ordinary=True).parameters(11)
-    assert {*FAULT_KINDS} - {*changed.faults} == {"plan"}
-    defaults = RaftConfig()
-    assert all(getattr(changed.raft, name) == getattr(defaults, name)
-               for name in ("lease_ms", "append_bytes_max", "uncommitted_entries_max"))
-    assert changed.network.loss and changed.network.reorder and changed.network.item_loss
-    assert (changed.workload, changed.round_us) == (drawn.workload, drawn.round_us)
-
-
 def test_the_replay_command_is_the_variant(monkeypatch):
     seen = {}
     monkeypatch.setattr(campaign.world, "run", lambda parameters, _sink, _history: seen.update(
         p=parameters) or result())
-    variant = Variant(3, 8, 20, ("kill", "pause"), True, ordinary=True)
+    variant = Variant(3, 8, 20, ("kill", "pause"), True)
     words = variant.replay(5).split()
     assert words[:3] == ["multiraft", "chaos", "sim"]
     assert CliRunner().invoke(simulate, words[3:]).exit_code == 0

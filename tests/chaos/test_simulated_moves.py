@@ -190,7 +190,7 @@ def test_a_fibre_goes_on_when_what_it_waits_for_is_settled_and_never_inside_that
 def test_a_plan_that_is_cancelled_beside_ill_nodes_may_go_on_while_others_sleep():
     """A move in its grace was taken for work without a reason."""
     met = 0
-    for seed in (10, 15, 30, 34, 37):
+    for seed in range(1, 60):
         running = World(dataclasses.replace(moving(5, "plan", "plan", *FAULTS, nodes=5),
                                             replication_factor=3, seed=seed))
         converge, asleep = running.converge, running.sleep
@@ -206,4 +206,6 @@ def test_a_plan_that_is_cancelled_beside_ill_nodes_may_go_on_while_others_sleep(
 
         running.converge, running.sleep = converged, sleep
         running.run()
+        if met == 2:
+            break
     assert met, "no plan was under way any more"
