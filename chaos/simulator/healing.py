@@ -139,10 +139,7 @@ class Remainder:
     def _can_do_without(self, nodes: Iterable[int]) -> bool:
         """Whether each group has a majority without these nodes, whatever configuration of it is
         still in a log."""
-        for group in self._world.witness.groups.values():
-            left = [node for node in self._world.nodes if node not in nodes]
-            seen = [group.configuration(), *[replica.configuration() for replica
-                                             in group.replicas.values() if not replica.buried]]
-            if not all(is_majority(configuration, left) for configuration in seen):
-                return False
-        return True
+        left = [node for node in self._world.nodes if node not in nodes]
+        return all(is_majority(configuration, left)
+                   for group in self._world.witness.groups.values()
+                   for configuration in group.configurations())

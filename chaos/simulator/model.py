@@ -269,6 +269,11 @@ class GroupModel:
             self._configured += 1
         return self._configuration
 
+    def configurations(self) -> list[Configuration]:
+        """All by which somebody may go: the committed one, and that of each log.  O(replicas)."""
+        return [self.configuration(), *[replica.configuration() for replica
+                                        in self.replicas.values() if not replica.buried]]
+
     def configurations_at(self, index: int) -> list[Configuration]:
         """Those that a log has at ``index``: one, once it is committed; 0 = the first."""
         if not index:

@@ -174,10 +174,7 @@ class Atlas:
         """All that are in a log, or committed."""
         found = self._seen.get(group)
         if found is None:
-            model = self._groups[group]
-            found = self._seen[group] = [
-                model.configuration(), *[replica.configuration() for replica
-                                         in model.replicas.values() if not replica.buried]]
+            found = self._seen[group] = self._groups[group].configurations()
         return found
 
     def _lasting_members(self, group: int) -> set[int]:

@@ -149,9 +149,7 @@ class Wipes:
     def _is_nowhere(self, lost: int) -> bool:
         """Whether no log names it as a member."""
         for group in self._world.witness.groups.values():
-            seen = [group.configuration(), *[replica.configuration() for replica
-                                             in group.replicas.values() if not replica.buried]]
-            if any(lost in {*each.members(), *each.outgoing} for each in seen):
+            if any(lost in {*each.members(), *each.outgoing} for each in group.configurations()):
                 return False
         return True
 
