@@ -13,7 +13,9 @@ how far it is behind from the first append its leader sends to its new life, so 
 really has what was committed.
 
 A replica that a plan is *filling*, and that does not vote yet, is not behind: nobody counts on it,
-and its copy is as slow as the plan's throttle, or stands still while the plan is paused.
+and its copy is as slow as the plan's throttle, or stands still while the plan is paused.  The plan
+says so before it asks for the vote; so nothing is believed to be filling while metadata are lacking
+here that are known to be committed.
 
 Which group is *under-replicated*, as its leader here sees it: a voter's node is not up, or cannot
 be fed, or lacks more than ``lag_entries_max`` entries.
@@ -30,6 +32,7 @@ import trio
 from multiraft.errors import UnknownGroup
 from multiraft.group import GroupStatus, Role
 from multiraft.membership import is_voter
+from multiraft.types import METADATA_GROUP
 from node.clock import monotonic_ms
 from node.group_description import log_bytes
 from node.plans.pacing import filled_by
@@ -139,7 +142,7 @@ class Surveying:
         """A survey of its own."""
         survey = Survey()
         groups = self._core.groups()
-        filled = filled_by(self._metadata_log.state.plans.active, self._core.node)
+        filled = self._filled()
         for at in range(0, len(groups), SLICE):
             for group in groups[at:at + SLICE]:
                 try:
@@ -152,6 +155,18 @@ class Surveying:
         survey.taken_ms = monotonic_ms()
         self._last = survey
         return survey
+
+    def _filled(self) -> frozenset[int]:
+        """Groups that a plan is filling here; none while the metadata here may be of yesterday."""
+        filled = filled_by(self._metadata_log.state.plans.active, self._core.node)
+        if not filled:
+            return filled
+        try:
+            status = self._core.status(METADATA_GROUP)
+        except UnknownGroup:
+            return frozenset()
+        lag = self._lag(status)
+        return frozenset() if lag or self.is_behind(status, lag) else filled
 
     def _look(self, survey: Survey, status: GroupStatus, filled: bool) -> None:
         survey.groups += 1

@@ -9,7 +9,7 @@ import trio
 
 from multiraft.errors import UnknownGroup
 from multiraft.group import GroupStatus, MemberStatus, Role
-from multiraft.types import Configuration
+from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.plans import REPLICA_CHANGE, PlanLimits, PlannedMove
 from node import survey as survey_module
 from node.plans.moves import Phase
@@ -91,8 +91,19 @@ LEARNER = Configuration((2, 3, 4), (1,))
 ])
 def test_a_replica_that_a_plan_is_filling_is_not_behind(phase, new, configuration, filling):
     lacking = status(commit_said=100 + 10 * LAG_MAX, configuration=configuration)
-    found = trio.run(World(lacking, plan=plan_that_moves(1, phase, new)).surveying.take)
+    world = World(status(METADATA_GROUP), lacking, plan=plan_that_moves(1, phase, new))
+    found = trio.run(world.surveying.take)
     assert (found.filling.groups, found.behind.groups) == (([1], []) if filling else ([], [1]))
+
+
+@pytest.mark.parametrize("metadata", [
+    dict(commit_said=101),  # what is lacking may say that it votes by now
+    dict(commit_said=-1), dict(leader=0), dict(configuration=Configuration(()))])
+def test_what_a_plan_is_filling_is_believed_by_metadata_of_today_only(metadata):
+    world = World(status(METADATA_GROUP, **metadata), status(configuration=LEARNER, commit_said=-1),
+                  plan=plan_that_moves(1, Phase.LEARNING, (1, 2, 3)))
+    found = trio.run(world.surveying.take)
+    assert not found.filling.groups and 1 in found.behind.groups
 
 
 def test_a_follower_that_heard_no_leader_since_the_start_is_behind():
