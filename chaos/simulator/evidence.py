@@ -5,7 +5,8 @@ Contract.  An ``Evidence`` is given to one run in the place of a ``Recording``, 
 the sink of the run's trace.  Then ``lines`` are the trace, ``leadership`` rows of
 ``leadership.jsonl``, ``phases`` the run's, and ``events`` has a fault for whatever the nemesis
 counted, of the kinds that it knows; ``DOWN`` is a node that goes down without one, of what was
-prepared or done before.  A fault is over when the nemesis has healed it and the nodes that went
+prepared or done before; ``STAYS`` and the way are nodes that are ill while the rest converge.  A
+fault is over when the nemesis has healed it and the nodes that went
 down with it are up, or replaced; what does not last is a point.  Two of one kind at the same nodes
 are one while they overlap.  It changes nothing: a run has the same digest with it and without.
 
@@ -28,6 +29,7 @@ from multiraft.group import Role
 
 #: See the module docstring.
 DOWN = "down"
+STAYS = "stays"
 #: Lines of the trace that one fault is described with, at most.
 TEXT_LINES_MAX = 3
 #: Lines of the trace that say what a fault is, besides those of kind ``fault``: a disk that failed,
@@ -39,6 +41,9 @@ DISK_KINDS = ("eio-write", "eio-sync", "eio-directory")
 NOTICED_US = 20_000_000
 #: What the phases of the trace are for those who look at the run.
 PHASES = {"heal": "heal", "converged": "sleep"}
+#: What the trace says of nodes that are left ill, and of their end.
+LEFT_ILL = re.compile(r"all are well but \[(.+)\] (\w+)$")
+WELL_TOO = re.compile(r"\[.+\] are well, too$")
 #: Nodes in what is said of the network: by name, or as numbers of links and sides.
 NAMED, NUMBERED = re.compile(r"\bn(\d+)\b"), re.compile(r"\b(\d+)\b")
 
@@ -97,6 +102,7 @@ class Evidence(Recording):
         self._failed: list[tuple[int, str]] = []  # microsecond and kind, of disks, not noticed yet
         self._on: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._led: dict[int, tuple[int, int]] = {}  # group -> term, leader
+        self._ill: tuple[str, tuple[int, ...]] | None = None  # kind and nodes that are left ill
         self._lost: set[int] = set()  # nodes that lost their directory and are not replaced yet
         super().__init__()
         self.faults = Counted()
@@ -125,8 +131,18 @@ class Evidence(Recording):
             self._lead_no_more(node)
         elif kind == "start" and node not in self._lost or kind == "replaced":
             self._back(node)
-        elif kind == "phase" and text[0] in PHASES:
-            self.phases[PHASES[text[0]]] = self._now_us / 1e6
+        elif kind == "phase":
+            self._phase(text[0])
+
+    def _phase(self, text: str) -> None:
+        if text in PHASES:
+            self.phases[PHASES[text]] = self._now_us / 1e6
+        elif left := LEFT_ILL.match(text):
+            self._ill = f"{STAYS}-{left[2]}", tuple(map(int, NUMBERED.findall(left[1])))
+            self._fault(self._now_us, self._ill, True, text)
+        elif WELL_TOO.match(text) and self._ill is not None:
+            self._fault(self._now_us, self._ill, False, "")
+            self._ill = None
 
     def _counted(self, kind: str, change: int) -> None:
         if kind in DISK_KINDS and change > 0:

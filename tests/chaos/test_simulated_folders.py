@@ -20,7 +20,7 @@ from chaos.run.parameters import Folder
 from chaos.simulator import campaign
 from chaos.simulator.command import simulate
 from chaos.simulator.events import EventQueue
-from chaos.simulator.evidence import DOWN, Evidence
+from chaos.simulator.evidence import DOWN, STAYS, Evidence
 from chaos.simulator.folder import broken_off, findings_of
 from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.parameters import FAULT_KINDS
@@ -162,8 +162,12 @@ def test_looking_changes_nothing(seed: int):
     assert looked.digest == plain.digest
     assert (looked.failure, looked.faults, looked.marks) == (plain.failure, plain.faults,
                                                              plain.marks)
-    times = [event.time_us for event in evidence.finish()]
+    events = evidence.finish()
+    times = [event.time_us for event in events]
     assert times == sorted(times)
+    ill = [event.data["on"] for event in events if event.name.startswith(STAYS)]
+    left = sum("all are well but [" in line and "[]" not in line for line in evidence.lines)
+    assert left and ill == [True, False] * left
     led = {(group, term) for _, group, term, leader in evidence.leadership if leader}
     changes = len(led) - len({group for group, _ in led})
     assert abs(changes - looked.leader_changes) <= 1  # one may end in the moment of its election
@@ -236,6 +240,17 @@ def test_a_node_that_went_down_is_broken_until_it_is_up_or_replaced():
     story.said(1, -1, "start")
     assert story.faults() == [(1, "wipe", True, [2]), (3, "wipe", False, [2]),
                               (4, DOWN, True, [1]), (5, DOWN, False, [1])]
+
+
+def test_who_is_healed_last_is_ill_until_then():
+    story = Story()
+    for second, text in ((1, "heal"), (1, "all are well but [2, 3] deaf"), (3, "converged"),
+                         (4, "[2, 3] are well, too"), (5, "all are well but []")):
+        story.at(second)
+        story.said(0, -1, "phase", text)
+    assert story.faults() == [(1, f"{STAYS}-deaf", True, [2, 3]),
+                              (4, f"{STAYS}-deaf", False, [2, 3])]
+    assert story.evidence.phases == {"heal": 1, "sleep": 3}
 
 
 def test_what_is_taken_back_or_only_prepared_is_no_fault():
