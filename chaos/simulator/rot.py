@@ -7,7 +7,8 @@ newest write is what a crash may take, too (docs/decisions/0002).
 Theory.  TigerBeetle's fault atlas: faults are placed such that recovery is possible, and then it is
 required.  A damaged batch costs its node that one entry, so that every node may have some, each at
 another place (helix).  A damaged header may have been anybody's end or vote, so that its node
-counts as lost until it was cleared, and nothing else may be damaged meanwhile.
+counts as lost until it was cleared, and nothing else may be damaged meanwhile.  So may a damaged
+copy (docs/decisions/0009): it may be all that says that there ever was such an entry.
 
 Members.  Under every configuration that is in a log the others must be a majority without a voter
 that is damaged, and stay one: ``permits`` is asked before members change.  Then each majority of
@@ -24,7 +25,7 @@ from typing import NamedTuple, Protocol
 
 from chaos.simulator.model import GroupModel
 from multiraft import _layout, core
-from multiraft.types import Configuration, EntryKind
+from multiraft.types import LAST_INDEXED_KIND, Configuration, EntryKind
 
 _U32 = struct.Struct("<I")
 SECTOR_BYTES = 512
@@ -80,6 +81,22 @@ def durable_places(images: dict[str, bytes]) -> list[Place]:
                           Place(path, entry.at, entry.length, entry.kind, entry.group,
                                 entry.index, entry.term)))
     return [place for end, place in found if end <= durable]
+
+
+def copies_of(places: list[Place]) -> set[Place]:
+    """Those that are copies of damaged entries, or may be taken for one: behind a REPAIR record, or
+    where the log of their group does not go on."""
+    found: set[Place] = set()
+    ends: dict[int, int] = {}  # group -> highest index so far
+    before: Place | None = None
+    for place in places:
+        if place.kind <= LAST_INDEXED_KIND:
+            if (before is not None and before.kind == EntryKind.REPAIR
+                    or place.index <= ends.get(place.group, 0)):
+                found.add(place)
+            ends[place.group] = max(place.index, ends.get(place.group, 0))
+        before = place
+    return found
 
 
 class Atlas:
@@ -145,13 +162,15 @@ class Atlas:
         others = self.damaged_nodes - {node}
         if not places or self._lost not in (0, node):
             return None
+        copies = copies_of(places)
         if not others and self._rng.random() < 0.3 and self._can_do_without(node):
             place = self._rng.choice(places)
-            return Rot(place, place.at + self._rng.randrange(_layout.ENTRY_HEADER_BYTES), True)
+            sure = place.length if place in copies else _layout.ENTRY_HEADER_BYTES
+            return Rot(place, place.at + self._rng.randrange(sure), True)
         with_others = {group for group in self._groups if self._has_others(group, node)}
         batches = [place for place in places
                    if place.kind == EntryKind.DATA and place.group in with_others
-                   and self._is_elsewhere(node, place)]
+                   and place not in copies and self._is_elsewhere(node, place)]
         if not batches:
             return None
         place = self._rng.choice(batches)

@@ -172,6 +172,7 @@ class World:
         self.remainder.restart_damaged()
         self._until(deadline_ms, lambda: not self._broken(everybody),
                     lambda: f"replicas that are not repaired: {self._broken(everybody)[:8]}")
+        deadline_ms = self.queue.now_ms + CATCH_UP_MS
         self._until(deadline_ms, lambda: not self.remainder.fill_up(),
                     lambda: f"groups that get no more voters: {self.remainder.fill_up()[:8]}")
         self._until(deadline_ms, lambda: not self._unequal(everybody),
@@ -233,13 +234,15 @@ class World:
         deadline_ms = self.queue.now_ms + CONVERGE_MS
         self._until(deadline_ms, lambda: not self._broken(live),
                     lambda: f"replicas that are not repaired: {self._broken(live)[:8]}")
-        self._until(deadline_ms, lambda: self.wipes.is_done, self.wipes.describe)
+        self._until(deadline_ms + CATCH_UP_MS, lambda: self.wipes.is_done, self.wipes.describe)
+        # Whoever comes in a node's place needs all of its logs; what follows does not wait for it.
+        deadline_ms = max(deadline_ms, self.queue.now_ms + CONVERGE_MS)
         if self.workload.topics is not None:
             self._end_plan(live, deadline_ms + CATCH_UP_MS)
             self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self.topics.unsettled(live),
                         lambda: f"topics: {self.topics.unsettled(live)}")
             self.topics.settled(live)
-            # A plan may take its time, as its throttle is; what follows has the same as without.
+            # A plan may take its time as well, as its throttle is.
             deadline_ms = max(deadline_ms, self.queue.now_ms + CONVERGE_MS)
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"{self.workload.open_appends} appends are never acknowledged: "

@@ -5,6 +5,11 @@ Contract.  Captured on the loop, encoded and written by a thread, durable under 
 that is reported.  Records of groups that did not change since the last checkpoint are not encoded
 anew.
 
+Invariant.  Whatever stands in the place of a log (an installed snapshot: a record's ``since``) is
+known by two intact checkpoints before anybody is told of it, and again before a start is over: the
+lane does not have it, and what was acknowledged is not to depend on one file.  Where there is only
+one, it has a copy (``COPY``), which counts as the one before it.
+
 Theory.  A checkpoint may be ahead of the lane's durable end in hard states only (a term or vote
 that was staged): that is safe, because such a decision was made, only nobody has been told.  The
 position it names was durable when it was captured, so a lane that now ends below it has lost
@@ -20,9 +25,15 @@ import cbor2
 
 from multiraft import plain
 from multiraft.errors import CodecError
-from multiraft.storage.envelope import UNFINISHED, read_envelope, write_envelope
+from multiraft.storage.envelope import (
+    UNFINISHED,
+    read_envelope,
+    replace_file,
+    write_envelope,
+)
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.room import is_full
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, HardState
 
@@ -34,6 +45,10 @@ CHECKPOINT_PREFIX = "checkpoint-"
 
 #: Ending of a checkpoint that was found damaged and set aside.
 SET_ASIDE = ".corrupt"
+#: So many know of an installed snapshot.
+INSTALLED_KEPT = 2
+#: Ending of the second copy of a checkpoint: what the one of the same name held when it was made.
+COPY = ".copy"
 
 
 #: Shapes of a group's record: the fields of version 1, and all.
@@ -110,6 +125,10 @@ class Checkpoint:
     tails: dict[int, PartitionTail] = field(default_factory=dict)
     extra: object = None
 
+    def installed(self) -> dict[int, int]:
+        """group -> ``since``, of those whose log begins with a snapshot.  O(groups)."""
+        return {group: record.since for group, record in self.records.items() if record.since}
+
     def applied(self) -> dict[tuple[int, int], int]:
         """(group, incarnation) -> applied index."""
         return {(record.group, record.incarnation): self.tails[record.group].applied_index
@@ -119,8 +138,8 @@ class Checkpoint:
 class CheckpointPlan:
     """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next plan."""
 
-    __slots__ = ("position", "encoded", "size", "sync_first", "_filesystem", "_directory",
-                 "_lane_start", "_records", "_extra", "_kept")
+    __slots__ = ("position", "encoded", "size", "sync_first", "twice", "_filesystem",
+                 "_directory", "_lane_start", "_records", "_extra", "_kept")
 
     def __init__(self, filesystem: Filesystem, directory: str, position: int, lane_start: int,
                  records: dict[int, GroupRecord | bytes], extra: object, kept: int):
@@ -128,6 +147,7 @@ class CheckpointPlan:
         self.encoded: dict[int, bytes] = {}
         self.size = 0
         self.sync_first = ""  # a file whose entries it speaks of and that were not synced yet
+        self.twice = False  # the one before it does not know of a snapshot
         self._filesystem = filesystem
         self._directory = directory
         self._lane_start = lane_start
@@ -136,7 +156,8 @@ class CheckpointPlan:
         self._kept = kept
 
     def execute(self) -> None:
-        """Blocking.  Raises ``OSError``; then the name holds what it held."""
+        """Blocking.  Raises ``OSError``; then the name holds what it held, or what it shall hold
+        and has no copy yet."""
         if self.sync_first:
             file = self._filesystem.open(self.sync_first)
             try:
@@ -149,8 +170,9 @@ class CheckpointPlan:
         body = cbor2.dumps([self.position, self._lane_start, list(self.encoded.values()),
                             self._extra])
         name = checkpoint_name(self.position)
-        self.size = write_envelope(self._filesystem, self._directory, name, CHECKPOINT_MAGIC,
-                                   CHECKPOINT_VERSION, body)
+        for ending in ("", COPY) if self.twice else ("",):
+            self.size = write_envelope(self._filesystem, self._directory, name + ending,
+                                       CHECKPOINT_MAGIC, CHECKPOINT_VERSION, body)
         for name in checkpoint_names(self._filesystem, self._directory)[:-self._kept]:
             self._filesystem.remove(f"{self._directory}/{name}")
 
@@ -161,9 +183,10 @@ def checkpoint_name(position: int) -> str:
 
 
 def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
-    """Names of finished checkpoints, oldest first."""
-    return [name for name in filesystem.list(directory)
-            if name.startswith(CHECKPOINT_PREFIX) and not name.endswith((UNFINISHED, SET_ASIDE))]
+    """Names of finished checkpoints, oldest first, a copy before the one that it was made of."""
+    names = [name for name in filesystem.list(directory)
+             if name.startswith(CHECKPOINT_PREFIX) and not name.endswith((UNFINISHED, SET_ASIDE))]
+    return sorted(names, key=lambda name: (name.removesuffix(COPY), not name.endswith(COPY)))
 
 
 def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
@@ -186,10 +209,45 @@ def newest_checkpoint(filesystem: Filesystem,
     are set aside so that they do not count among those that are kept."""
     damaged: list[CorruptFile] = []
     for name in reversed(checkpoint_names(filesystem, directory)):
-        path = f"{directory}/{name}"
-        try:
-            return read_checkpoint(filesystem, path), damaged
-        except CorruptFile as error:
-            damaged.append(error)
-            filesystem.rename(path, path + SET_ASIDE)
+        found = _intact(filesystem, f"{directory}/{name}", damaged)
+        if found is not None:
+            damaged += _keep_two(filesystem, directory, name, found)
+            return found, damaged
     return Checkpoint(), damaged
+
+
+def _intact(filesystem: Filesystem, path: str, damaged: list[CorruptFile]) -> Checkpoint | None:
+    """Sets it aside when it is not, and adds it to ``damaged``."""
+    try:
+        return read_checkpoint(filesystem, path)
+    except CorruptFile as error:
+        damaged.append(error)
+        filesystem.rename(path, path + SET_ASIDE)
+        return None
+
+
+def _keep_two(filesystem: Filesystem, directory: str, name: str,
+              newest: Checkpoint) -> list[CorruptFile]:
+    """See the module's invariant; what was found damaged.  Without room for a copy there is none:
+    a node that is full has to start."""
+    damaged: list[CorruptFile] = []
+    installed = newest.installed()
+    if not installed:
+        return damaged
+    for other in checkpoint_names(filesystem, directory):
+        if other != name:
+            found = _intact(filesystem, f"{directory}/{other}", damaged)
+            if found is not None and found.installed() == installed:
+                return damaged
+    file = filesystem.open(f"{directory}/{name}")
+    try:
+        data = file.read(filesystem.size(f"{directory}/{name}"), 0)
+    finally:
+        file.close()
+    second = name.removesuffix(COPY) if name.endswith(COPY) else name + COPY
+    try:
+        replace_file(filesystem, directory, second, [data])
+    except OSError as error:
+        if not is_full(error):
+            raise
+    return damaged

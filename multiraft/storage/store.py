@@ -27,6 +27,7 @@ from multiraft.marks import parse_reincarnation, parse_tombstone
 from multiraft.ready import GroupWrite, Writes
 from multiraft.storage.cache import TailCache
 from multiraft.storage.checkpoint import (
+    INSTALLED_KEPT,
     CheckpointPlan,
     GroupRecord,
     checkpoint_names,
@@ -98,6 +99,7 @@ class Store:
         self._checkpoint_position = 0
         self._checkpoint_size = 0
         self._checkpoint_in_flight = False
+        self._installed = False  # a snapshot that no checkpoint knows of
 
     # ---- opening and closing ---------------------------------------------------------------------
 
@@ -197,6 +199,7 @@ class Store:
         log.restart(bounds, configuration_index, configuration, self._lane.cut_over())
         self.tails[group] = tail
         self.groups[group] = log.restored(tail.applied_index)
+        self._installed = True
 
     def is_removed(self, group: int) -> bool:
         """Whether a tombstone is all there is of the group here: only its leader can ask for a new
@@ -505,16 +508,20 @@ class Store:
         assert not self._checkpoint_in_flight, "one checkpoint at a time"
         self._checkpoint_in_flight = True
         records: dict[int, GroupRecord | bytes] = {}
+        kept = self.config.checkpoints_kept
         for group in sorted(self._logs):
             log = self._logs[group]
             if log.buried_at < self._lane.synced or not log.buried_at:
                 log.record_before = b""
+                if log.since:
+                    kept = max(kept, INSTALLED_KEPT)
                 records[group] = self._record(log, commits.get(group, 0))
             elif log.record_before:  # a tombstone that is not durable has not happened
                 records[group] = log.record_before
         lane_start = self._lane.segments[0].start if self._lane.segments else self._lane.position
         plan = CheckpointPlan(self._filesystem, self.directory, self._lane.synced, lane_start,
-                              records, extra, self.config.checkpoints_kept)
+                              records, extra, kept)
+        plan.twice = self._installed
         if self._lane.synced < self._lane.durable:
             # Where the last written bytes are: the newest segment may have no file yet, and those
             # before that are synced before another begins.
@@ -549,6 +556,7 @@ class Store:
     def checkpointed(self, plan: CheckpointPlan) -> None:
         """The plan was executed: the checkpoint is durable."""
         self._checkpoint_in_flight = False
+        self._installed &= not plan.twice
         self._checkpoint_position = plan.position
         self._checkpoint_size = plan.size
         for group, encoded in plan.encoded.items():

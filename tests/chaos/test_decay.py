@@ -12,6 +12,10 @@ from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import world
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.parameters import Parameters
+from chaos.simulator.rot import copies_of, durable_places
+from tests.storage.damage import DIRECTORY, Disk, flipped, small_lane
+from tests.storage.test_repair import copy_missing, entries_of
+from tests.storage.world import Rounds, noop_entry, open_store, write
 
 KINDS = ("rot-checkpoint", "rot-header", "rot-identity", "eio-directory")
 
@@ -78,3 +82,28 @@ def test_whoever_overlooks_a_rotten_checkpoint_is_noticed():
               "!= crc:", "!= crc and False:", "", Seeds())
     with planted(bug):
         assert any(world.run(decaying(seed)).failure for seed in range(1, 31))
+
+
+def test_a_copy_of_a_damaged_entry_is_told_from_what_it_stands_for():
+    """A damaged copy is damage of unknown ownership: only a node that all groups can do without may
+    have it.  Seed 790000000000."""
+    disk, _, _ = small_lane()
+    places = durable_places(segments(disk))
+    assert {(place.group, place.index) for place in copies_of(places)} == {(1, 4)}  # after a drop
+    healthy = open_store(disk.restored(disk.files()).filesystem, DIRECTORY)
+    peer_entries = {group: entries_of(healthy, group) for group in healthy.groups}
+    victim = next(place for place in places if (place.group, place.index) == (1, 3))
+    damaged = flipped(disk.read(victim.path), victim.at + victim.length - 1)
+    disk = disk.restored({**disk.files(), victim.path: damaged})
+    store = open_store(disk.filesystem, DIRECTORY)
+    copy_missing(store, peer_entries)
+    rounds = Rounds(store)
+    for index in (6, 7):  # an entry knows that those before its round are durable
+        rounds.run(write(1, noop_entry(1, index, 3)))
+    store.close()
+    copy, = [place for place in copies_of(durable_places(segments(disk))) if place.index == 3]
+    assert copy.path > victim.path
+
+
+def segments(disk: Disk) -> dict[str, bytes]:
+    return {path: data for path, data in disk.files().items() if path.endswith(".segment")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import random
 
 import pytest
@@ -11,10 +13,13 @@ from multiraft import marks
 from multiraft.errors import Compacted
 from multiraft.marks import Tombstone
 from multiraft.ready import GroupWrite
+from multiraft.storage import checkpoint as checkpoint_module
+from multiraft.storage.checkpoint import COPY, checkpoint_names
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (
+    SMALL,
     VOTERS,
     Rounds,
     checkpoint,
@@ -44,9 +49,9 @@ def state_at(index: int) -> PartitionTail:
     return tail
 
 
-def with_logs(filesystem) -> tuple:
+def with_logs(filesystem, **config) -> tuple:
     """A store whose group has entries 1..5 that a snapshot will replace, and another group."""
-    store = open_store(filesystem, DIRECTORY)
+    store = open_store(filesystem, DIRECTORY, dataclasses.replace(SMALL, **config))
     rounds = Rounds(store)
     for group in (GROUP, OTHER):
         store.create_group(group, 1, VOTERS)
@@ -155,6 +160,65 @@ def test_without_the_checkpoint_nothing_happened(simulated):
     store = open_store(simulated, DIRECTORY)
     assert store.groups[GROUP].bounds == LogBounds(1, 0, 5)
     check_other(store)
+
+
+def checkpoint_paths(filesystem) -> list[str]:
+    return [f"{DIRECTORY}/{name}" for name in checkpoint_names(filesystem, DIRECTORY)]
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+@pytest.mark.parametrize("later", [0, 1, 2], ids=["at-once", "a-later-one", "two-later-ones"])
+@pytest.mark.parametrize("which", [-1, 0], ids=["newest", "oldest"])
+def test_a_rotten_checkpoint_takes_no_installed_state_with_it(simulated, kept, later, which):
+    """The lane does not have it, and it may have been acknowledged.  Whichever rots is replaced by
+    the next start, so that another one may rot after it.  Seed 790000000048."""
+    store, rounds = with_logs(simulated, checkpoints_kept=kept)
+    checkpoint(store, extra="before")
+    install(store, 7)
+    for at in range(later):
+        rounds.run(write(OTHER, noop_entry(OTHER, 3 + at, 1), hard_state=HardState(1, 1)))
+        checkpoint(store, extra="state")
+    store.close()
+    for time in range(3):
+        path = checkpoint_paths(simulated)[which]
+        simulated.flip(path, 40 + time, 1)
+        store = open_store(simulated, DIRECTORY)
+        check_installed(store, 7)
+        assert [(found.kind, found.path) for found in store.damage] == [("checkpoint", path)]
+        store.close()
+
+
+def test_a_copy_gives_way_to_what_comes_later(simulated):
+    store, rounds = with_logs(simulated)
+    install(store, 7)
+    assert [path.endswith(COPY) for path in checkpoint_paths(simulated)] == [True, False]
+    for at in (3, 4):
+        rounds.run(write(OTHER, noop_entry(OTHER, at, 1), hard_state=HardState(1, 1)))
+        checkpoint(store, extra="state")
+    assert not any(path.endswith(COPY) for path in checkpoint_paths(simulated))
+    install(store, 9)
+    checkpoint(store, extra="newer, in the same place")
+    store.close()
+    assert open_store(simulated, DIRECTORY).extra == "newer, in the same place"
+
+
+def test_a_full_disk_starts_without_a_copy(simulated, monkeypatch):
+    store, _ = with_logs(simulated)
+    install(store, 7)
+    store.close()
+    simulated.flip(checkpoint_paths(simulated)[0], 40, 1)
+
+    def no_room(*_) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as full:
+        full.setattr(checkpoint_module, "replace_file", no_room)
+        store = open_store(simulated, DIRECTORY)
+    check_installed(store, 7)
+    assert len(checkpoint_paths(simulated)) == 1
+    store.close()
+    open_store(simulated, DIRECTORY).close()
+    assert len(checkpoint_paths(simulated)) == 2, "the next start finds room"
 
 
 def test_segments_and_their_index_files_from_before_are_passed_over(simulated):
