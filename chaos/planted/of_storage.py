@@ -83,4 +83,10 @@ BUGS = (
         Tests(("tests/storage/test_repair.py::test_copies_of_another_term_are_refused",
                "tests/storage/test_corruption.py::"
                "test_zeros_anywhere_in_a_lane_are_never_silent"))),
+    Bug("snapshot-is-known-once", "multiraft.storage.checkpoint", "CheckpointPlan.execute",
+        "if self.twice",
+        "if False",
+        "an installed snapshot is lost with one checkpoint that rots, and its node counts on",
+        Tests(("tests/storage/test_snapshot.py::"
+               "test_a_rotten_checkpoint_takes_no_installed_state_with_it",))),
 )
