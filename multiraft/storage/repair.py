@@ -303,11 +303,7 @@ class Repair:
         term, vote = log.hard_state
         # A start sees the holes above its checkpoint, the scrub all of them.
         found = len(self._store.recovered.holes)
-        holes = merged([*log.settled, *self._store.recovered.holes])
-        # What copies explain, too, as far as there is room: the REPAIR records may be lost later.
-        explained = merged([*holes, *((at, at + size) for at, size in
-                                      self._store.recovered.copied.items() if size)])
-        holes = tuple(explained if len(explained) <= HOLES_MAX else holes[-HOLES_MAX:])
+        holes = self._to_settle(merged([*log.settled, *self._store.recovered.holes]))
         placed = self._store._lane.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
@@ -315,6 +311,19 @@ class Repair:
                   payload=b"".join(HOLE_STRUCT.pack(*hole) for hole in holes))])
         return self._stage_records(placed.parts,
                                    lambda: self._lift(log, placed.positions[1], holes, found, then))
+
+    def _to_settle(self, holes: list[Place]) -> tuple[Place, ...]:
+        """What a lift names of places that are settled: what copies explain, too, since their
+        REPAIR records may be lost later, but only where there is room beside what nothing else
+        explains.  O(places + copies)."""
+        recovered = self._store.recovered
+        explained = merged([*holes, *((at, at + size) for at, size in recovered.copied.items()
+                                      if size)])
+        if len(explained) <= HOLES_MAX:
+            return tuple(explained)
+        bare = merged(part for place in holes for part in recovered.without_copy(*place))
+        room = max(0, HOLES_MAX - len(bare))
+        return tuple(merged([*bare[-HOLES_MAX:], *explained[len(explained) - room:]]))
 
     def _lift(self, log: GroupLog, position: int, holes: tuple[Place, ...], found: int,
               then: Callable[[], None]) -> None:

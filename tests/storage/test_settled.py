@@ -12,6 +12,7 @@ from multiraft.marks import Tombstone, tombstone
 from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace
 from multiraft.storage.places import merged, unknown
+from multiraft.storage.repair import HOLES_MAX
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.scrub import Scrubber
 from multiraft.store import LogBounds
@@ -80,6 +81,31 @@ def two_groups() -> tuple[Disk, object, Rounds, list]:
         rounds.run(write(1, entries[-1], hard_state=HardState(index, 1)),
                    write(2, hard_state=HardState(index, 2)))
     return disk, store, rounds, entries
+
+
+def test_what_copies_explain_never_takes_the_room_of_a_hole_in_a_lift():
+    """Seed 790000000483: after 64 places the oldest hole was left out, and every start from then on
+    doubted for it."""
+    disk, store, _, _ = two_groups()
+    disk.put(FIRST, flipped(disk.read(FIRST), 8))  # the segment's header
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    hole, = store.recovered.holes
+    copied = store.recovered.copied
+    copied.update((1000 * at, 100) for at in range(1, HOLES_MAX))
+    for group in (1, 2):
+        put(store, store.repair.stage_lift(group, lambda: None))
+        assert len(store._logs[group].settled) == HOLES_MAX
+    copied.update((1000 * at, 100) for at in range(HOLES_MAX, HOLES_MAX + 9))
+    store.repair.doubt_all(90_000, 90_064, "found by the scrub")
+    for group in (1, 2):
+        put(store, store.repair.stage_lift(group, lambda: None))
+        settled = store._logs[group].settled
+        assert unknown(*hole, settled) == unknown(90_000, 90_064, settled) == []
+        assert len(settled) <= HOLES_MAX
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert store.damage and not [*store.repair.quarantined_groups()]
 
 
 def end_of_group(how: str, store, rounds: Rounds) -> None:
