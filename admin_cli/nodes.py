@@ -175,7 +175,7 @@ def remove(session: Session, node_id: int, as_json: bool) -> None:
 @click.pass_obj
 def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bool,
           as_json: bool) -> None:
-    """Let NODE read and check everything on its disk now.
+    """Let NODE read and check all of its log on its disk now.
 
     It does so by itself within scrub_interval_days. What is damaged is taken out of service and
     got again from the other nodes. Returns at once; `node describe NODE` shows how far it is. Run
