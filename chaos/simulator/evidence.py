@@ -132,9 +132,9 @@ class Evidence(Recording):
         elif kind == "start" and node not in self._lost or kind == "replaced":
             self._back(node)
         elif kind == "phase":
-            self._phase(text[0])
+            self._reached(text[0])
 
-    def _phase(self, text: str) -> None:
+    def _reached(self, text: str) -> None:
         if text in PHASES:
             self.phases[PHASES[text]] = self._now_us / 1e6
         elif left := LEFT_ILL.match(text):
