@@ -253,6 +253,10 @@ class Link:
         return told
 
 
+#: What is known of an address that has neither answered nor failed.
+NOT_TRIED = "not tried yet"
+
+
 class _Place:
     """What is remembered of an address between two links."""
 
@@ -261,7 +265,7 @@ class _Place:
     def __init__(self):
         self.failures = 0
         self.retry_at_ms = 0
-        self.error = "not tried yet"
+        self.error = NOT_TRIED
 
 
 class Network:
@@ -308,7 +312,8 @@ class Network:
 
     def any_address(self, now_ms: int, avoid: str = "") -> str | None:
         """An address worth asking something that every node can answer: an open link that answers
-        and has little to do, else one that is not in its pause; None = all of them are."""
+        and has little to do, else one that is not in its pause, those that were never tried before
+        those that failed, and these in turn; None = all are in their pauses."""
         choices = [address for address in self.addresses() if address != avoid] or [avoid]
         silent = [address for address in choices
                   if (link := self._links.get(address)) and link.is_silent(now_ms)]
@@ -320,7 +325,15 @@ class Network:
             return self._rng.choice([address for address in welcome
                                      if self._links[address].load == least])
         ready = [address for address in choices if self._place(address).retry_at_ms <= now_ms]
+        if ready:
+            # By chance alone, the one that is up may not be tried for as long as patience lasts.
+            first = min(self._place(address).retry_at_ms for address in ready)
+            ready = [address for address in ready if self._place(address).retry_at_ms == first]
         return self._rng.choice(ready or silent) if ready or silent else None
+
+    def has_untried(self) -> bool:
+        """Whether there is an address that has neither answered nor failed yet."""
+        return any(self._place(address).error == NOT_TRIED for address in self.addresses())
 
     def addresses(self) -> list[str]:
         """Every address known: of the cluster's nodes, then those given at the start."""

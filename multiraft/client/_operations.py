@@ -349,16 +349,17 @@ class Operations(PlanOperations):
                     return outcome.reply
                 answered |= isinstance(outcome, ResponseEvent)
                 perhaps |= changes and _may_have_happened(outcome)
+                hopeless = not answered and self._is_hopeless(begun_ms, address)
                 try:
-                    hint = self._judge(request, target, outcome, repeatable, begun_ms, answered)
-                except RequestError as error:
-                    if perhaps and error.retriable:
+                    hint = self._judge(request, target, outcome, repeatable, begun_ms, hopeless)
+                except (RequestError, NoNodeAnswered) as error:
+                    if perhaps and (hopeless or error.retriable):
                         raise AmbiguousOutcome(
                             f"{messages.OPS[type(request)]}: it may have happened, an answer was "
                             f"lost; last: {error}. Ask again") from error
                     raise
                 avoid = target if isinstance(outcome, Lost) else ""
-            elif not answered and core.now_ms - begun_ms >= core.limits.unreachable_ms:
+            elif not answered and self._is_hopeless(begun_ms, address):
                 raise NoNodeAnswered(core.network.errors())
             failures += 1
             yield Pause(backoff_ms(core.limits, failures, core.rng))
@@ -375,8 +376,17 @@ class Operations(PlanOperations):
             raise exception_for(outcome.code, outcome.error)
         return outcome.reply
 
+    def _is_hopeless(self, begun_ms: int, address: str) -> bool:
+        """Whether what nobody has answered since ``begun_ms`` is given up: not while there is an
+        address that was never tried: one that swallows packets may take all the time."""
+        core = self._core
+        patience_ms = core.limits.unreachable_ms
+        if not address and core.network.has_untried():
+            patience_ms = max(patience_ms, OPERATION_TIMEOUT_MS)
+        return core.now_ms - begun_ms >= patience_ms
+
     def _judge(self, request, target: str, outcome: ResponseEvent | Lost, repeatable: bool,
-               begun_ms: int, answered: bool) -> str:
+               begun_ms: int, hopeless: bool) -> str:
         """Raises what ends the operation; else the address to ask next ("" = any)."""
         elapsed_ms = self._core.now_ms - begun_ms
         op = messages.OPS[type(request)]
@@ -384,7 +394,7 @@ class Operations(PlanOperations):
             if outcome.sent and not repeatable:
                 raise AmbiguousOutcome(f"{op}: {target} gave no answer ({outcome.why}); it may or "
                                        "may not have happened")
-            if not answered and elapsed_ms >= self._core.limits.unreachable_ms:
+            if hopeless:
                 raise NoNodeAnswered(self._core.network.errors())
             if elapsed_ms >= OPERATION_TIMEOUT_MS:
                 raise TimedOut(f"{op}: {target}: {outcome.why}")

@@ -123,6 +123,14 @@ def test_one_living_node_among_the_addresses_is_enough(driver, cluster):
         assert [topic.name for topic in client.list_topics()] == ["a"]
 
 
+def test_nobody_is_given_up_before_every_address_was_tried(driver, cluster):
+    cluster.add_topic("a")
+    addresses = [*(unused_address() for _ in range(7)), cluster.addresses[2]]
+    for _ in range(5):
+        with driver.client(addresses, limits=NetworkLimits(unreachable_ms=0)) as client:
+            assert [topic.name for topic in client.list_topics()] == ["a"]
+
+
 @pytest.mark.parametrize("server", ["localhost", "host:", ":1", "h:99999", "h:x", "", "h:١"])
 def test_an_address_that_is_none_is_a_config_error(driver, server):
     with pytest.raises(ConfigError):

@@ -19,7 +19,7 @@ from multiraft.wire import messages as m
 from multiraft.wire.connection import NEED_DATA, PAUSED, Connection, ResponseEvent, Role
 from multiraft.wire.messages import Hello, Welcome
 
-A, B = "10.0.0.1:1", "10.0.0.2:1"
+A, B, C = "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"
 CLUSTER = bytes(16)
 
 
@@ -105,6 +105,24 @@ def test_an_address_that_failed_has_a_pause_and_says_why():
     assert bench.network.any_address(1) is None
     assert bench.network.errors() == {A: "refused"}
     assert bench.network.any_address(bench.network.next_retry_ms()) == A
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_addresses_that_fail_are_tried_in_turn(seed):
+    """By chance alone, two dead nodes took all of a command's patience once in some hundred."""
+    bench = Bench((A, B, C))
+    bench.network._rng = random.Random(seed)
+    tried, now_ms = [], 0
+    for _ in range(9):
+        assert bench.network.has_untried() == (len(tried) < 3)
+        address = bench.network.any_address(now_ms, tried[-1] if tried else "")
+        bench.ask(address, now=now_ms)
+        (link,) = bench.network.take_changed()
+        bench.network.broken(link, "refused", now_ms)
+        bench.network.take_changed()
+        tried.append(address)
+        now_ms += bench.network.limits.retry_ms_max
+    assert {*tried[:3]} == {*tried[3:6]} == {*tried[6:]} == {A, B, C}
 
 
 def test_time_ends_a_request_that_is_not_connected():

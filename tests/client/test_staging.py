@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from multiraft import _layout as layout
 from multiraft.client import Record, _consumer, _operations, _runs, staging
+from multiraft.client._network import NetworkLimits
 from multiraft.client.ranges import ConsumerSettings, Range, read_ranges
 from multiraft.core import BatchHeader
 from multiraft.wire import errors
@@ -141,6 +142,15 @@ def test_who_lost_the_answer_to_a_commit_does_not_know_whatever_is_said_later(
     with pytest.raises(errors.AmbiguousOutcome, match=said):
         ledger_only(client, run)
     assert len(asked) > 1
+
+
+def test_who_lost_the_answer_to_a_commit_does_not_know_though_nobody_answers_then(
+        driver, cluster, run):
+    cluster.script = lambda node, event, connection: "cut-after" if (
+        OPS[type(event.request)] == "commit_run") else None
+    with driver.client(cluster.servers(), limits=NetworkLimits(unreachable_ms=0)) as client:
+        with pytest.raises(errors.AmbiguousOutcome, match="commit_run: it may have happened"):
+            ledger_only(client, run)
 
 
 def test_a_commit_that_was_only_ever_refused_was_not_taken(client, cluster, run, monkeypatch):
