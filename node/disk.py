@@ -41,13 +41,16 @@ PROBE_BYTES = 512
 def open_probe(directory: Path, space: Space) -> int:
     """The file whose one block is written when nothing else is.  It has its room before the disk is
     full, or takes it from the reserve: a probe that finds none would end the node.  Raises
-    ``OSError``."""
+    ``DiskFailed``, ``OSError``."""
     file_number = os.open(directory / "probe", os.O_CREAT | os.O_RDWR, 0o600)
     try:
         os.posix_fallocate(file_number, 0, PROBE_BYTES)
     except OSError as error:
-        if not is_full(error) or not space.exhausted():
+        if not is_full(error):
             raise
+        if not space.exhausted():
+            raise DiskFailed(f"{directory} has no room for {PROBE_BYTES} bytes, and no reserve: "
+                             f"free some space, then start the node again") from error
         os.posix_fallocate(file_number, 0, PROBE_BYTES)
     return file_number
 

@@ -127,7 +127,7 @@ class Node:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
         facts = setup.facts_of(RealFilesystem(), config)
-        self.space = Space(config.data_dir, config.storage.reserved_bytes, log)
+        self.space = Space(config.data_dir, config.storage.reserved_bytes, log, store)
         self.space.open()
         self.relaxed = config.storage.durability == RELAXED
         store.relaxed = self.relaxed

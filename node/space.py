@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from multiraft.storage.room import Room, is_full
+from multiraft.storage.room import Room, Unfilled, is_full
 
 __all__ = ["LOOK_S", "RESERVE_FILE", "ReserveFile", "Space", "free_bytes", "is_full"]
 
@@ -62,9 +62,9 @@ class Space(Room):
     """Of the disk that holds the data directory."""
 
     def __init__(self, directory: Path, reserved_bytes: int, log: logging.Logger,
-                 free: Callable[[Path], int] | None = None):
+                 unfilled: Unfilled, free: Callable[[Path], int] | None = None):
         super().__init__(ReserveFile(directory / RESERVE_FILE, reserved_bytes), reserved_bytes,
-                         lambda: (free or free_bytes)(directory))
+                         lambda: (free or free_bytes)(directory), unfilled)
         self._directory = directory
         self._log = log
 

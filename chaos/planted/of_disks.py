@@ -6,7 +6,7 @@ each says what it breaks and where it was seen.
 
 from __future__ import annotations
 
-from chaos.planted.bug import Bug, Seeds
+from chaos.planted.bug import Bug, Seeds, Tests
 
 BUGS = (
     Bug("failed-sync-counts", "chaos.simulator.disk", "DiskWorker._begin",
@@ -29,6 +29,12 @@ BUGS = (
         "if True:",
         "no room for a segment stops the node instead of its records",
         Seeds(faults=("disk-full", "disk-full", "kill"))),
+    Bug("full-again-without-blocks", "multiraft.storage.room", "Room._fill_files",
+        "missing = self._unfilled.missing_room()",
+        "missing = 0",
+        "a segment that was made on a full disk finds no room when the disk is full again",
+        Tests(("tests/storage/test_room.py::"
+               "test_a_file_without_its_blocks_is_given_them_before_records_are_taken",))),
     Bug("scrub-trusts-any-entry", "multiraft.storage.scrub", "ScrubPlan._suspect",
         "if self.durable <= mark",
         "if 0 <= mark",

@@ -237,8 +237,9 @@ class Ailing:
             self.identity_lost()
             return None
 
-    def _make_probe(self) -> None:
-        """The block that is written when nothing else is, with its room: it is never refused."""
+    def _make_probe(self) -> bool:
+        """The block that is written when nothing else is, with its room: it is never refused.
+        Whether there was a block for it; the process ends without."""
         exists = self._filesystem.exists(PROBE_FILE)
         file = self._filesystem.open(PROBE_FILE) if exists else self._filesystem.create(PROBE_FILE)
         try:
@@ -246,16 +247,19 @@ class Ailing:
         except OSError as error:
             if not is_full(error):
                 raise
-            self._room.exhausted()
+            if not self._room.exhausted():
+                self.disk_failed(error)
+                return False
             file.reserve(len(PROBE))
+        return True
 
     # ---- room ------------------------------------------------------------------------------
 
-    def _make_room(self) -> Room:
+    def _make_room(self, store: Store) -> Room:
         reserved_bytes = self._world.parameters.disk.reserved_bytes
         faults = self._filesystem.faults
         room = Room(SimulatedReserve(self._filesystem, reserved_bytes), reserved_bytes,
-                    lambda: faults.free_bytes)
+                    lambda: faults.free_bytes, store)
         room.look()
         return room
 

@@ -174,6 +174,9 @@ class SimulatedFile:
     def size(self) -> int:
         return len(self._open_inode().view)
 
+    def allocated(self) -> int:
+        return self._open_inode().blocks
+
     def reserve(self, size: int) -> None:
         self._filesystem.take(self._open_inode(), size, self.path)
 

@@ -186,8 +186,9 @@ class SimulatedNode(Acquainted, Ailing, Armed, Mending, Moving, Regrouping, Send
                 store.create_group(group, INCARNATION, Configuration(members))
         self._witness.absent(self.node, store.groups, self.rotten)
         self._filesystem.fuse = -1
-        self._room = self._make_room()
-        self._make_probe()
+        self._room = self._make_room(store)
+        if not self._make_probe():
+            return
         self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng,
                                 self._room)
         self._disk.factor = self._disk_factor

@@ -35,6 +35,8 @@ Buffer = bytes | bytearray | memoryview
 _KEEP_SIZE = 1
 _fallocate = ctypes.CDLL(None, use_errno=True).fallocate64
 _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+#: What ``st_blocks`` counts, whatever the file system's blocks are.
+_STAT_BLOCK_BYTES = 512
 #: Reads that pass the page cache by begin and end at multiples of this on any disk.
 _BLOCK_BYTES = 4096
 #: What ``RWF_NOWAIT`` says of bytes that are not in memory, and file systems that cannot tell.
@@ -69,6 +71,10 @@ class File(Protocol):
         ...
 
     def size(self) -> int: ...
+
+    def allocated(self) -> int:
+        """Bytes of the blocks that it has, reserved or written."""
+        ...
 
     def reserve(self, size: int) -> None:
         """Take blocks for the first ``size`` bytes, so that writing them cannot fail for lack of
@@ -173,6 +179,9 @@ class RealFile:
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
+
+    def allocated(self) -> int:
+        return os.fstat(self._descriptor).st_blocks * _STAT_BLOCK_BYTES
 
     def reserve(self, size: int) -> None:
         if _fallocate(self._descriptor, _KEEP_SIZE, 0, size) != 0:

@@ -71,7 +71,7 @@ class SegmentHeader(NamedTuple):
 class Segment:
     """One file of the lane.  ``file`` is open only while it is written."""
 
-    __slots__ = ("path", "start", "capacity", "seed", "end", "zeroed", "file")
+    __slots__ = ("path", "start", "capacity", "seed", "end", "zeroed", "file", "has_room")
 
     def __init__(self, path: str, start: int, capacity: int, seed: int):
         self.path = path
@@ -81,6 +81,7 @@ class Segment:
         self.end = start + _layout.SEGMENT_HEADER_BYTES  # lane position after the last entry
         self.zeroed = 0  # bytes of the file that are written or zero-filled
         self.file: File | None = None
+        self.has_room = False  # all blocks that it will need are its own, as far as is known
 
     def create(self, filesystem: Filesystem, header: SegmentHeader, reserve: bool = True) -> None:
         """Make the file exist durably, header included, and with all the room that it will need
@@ -100,7 +101,22 @@ class Segment:
             filesystem.remove(self.path)
             raise
         filesystem.sync_directory(self.path.rpartition("/")[0])
-        self.file = file
+        self.file, self.has_room = file, reserve
+
+    def missing_room(self) -> int:
+        """Bytes of its blocks that it has yet to be given: created when there was no room, or by
+        another process.  Raises ``OSError``."""
+        if self.has_room or self.file is None:
+            return 0
+        missing = max(0, self.capacity - self.file.allocated())
+        self.has_room = not missing
+        return missing
+
+    def take_room(self) -> None:
+        """Give it what is missing.  Raises ``OSError``; part of it may be taken then."""
+        if not self.has_room and self.file is not None:
+            self.file.reserve(self.capacity)
+            self.has_room = True
 
 
 class Part(NamedTuple):
@@ -239,6 +255,16 @@ class Lane:
         return self._active.start
 
     # ---- segments -------------------------------------------------------------------------------
+
+    def missing_room(self) -> int:
+        """Bytes that the segment that is written lacks; the next one is given all of its own when
+        it is created.  Raises ``OSError``."""
+        return self._active.missing_room() if self._active is not None else 0
+
+    def take_room(self) -> None:
+        """Give it what it lacks.  Raises ``OSError``."""
+        if self._active is not None:
+            self._active.take_room()
 
     def _roll(self) -> None:
         """Go on in the next segment, prepared or not."""

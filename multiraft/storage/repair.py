@@ -42,6 +42,7 @@ class Repair:
     def __init__(self, store: Store):
         self.entries_repaired = 0  # copies taken from peers since the start
         self._store = store
+        self._found_named: bool | None = None  # whether lifts of earlier lives name damage
 
     def damaged(self, group: int, index: int, why: str) -> bool:
         """A durable entry cannot be read, or not as it was written: it is missing from now on, and
@@ -64,8 +65,18 @@ class Repair:
 
     @property
     def knows_damage(self) -> bool:
-        """Whether there are damaged places in the lane, as far as this start has met them."""
-        return bool(self._store.recovered.holes or self._store.recovered.copied)
+        """Whether there are damaged places in the lane, as far as this start has met them or found
+        them named by lifts.  O(1), O(groups) the first time."""
+        if self._found_named is None:
+            self._found_named = bool(self._named())
+        recovered = self._store.recovered
+        return bool(recovered.holes or recovered.copied or self._found_named)
+
+    def _named(self) -> set[Place]:
+        """Damage that some group has settled.  A start does not meet all of it again: there are
+        index files in front of it.  O(groups * places)."""
+        # What begins where the lane does is how old a log is, and no damage.
+        return {place for log in self._store._logs.values() for place in log.settled if place[0]}
 
     def is_settled(self, begin: int, end: int) -> bool:
         """Whether damage at a place of the lane, entries of present logs apart, concerns no group
@@ -301,7 +312,7 @@ class Repair:
         """
         log = self._store._log(group)
         term, vote = log.hard_state
-        # A start sees the holes above its checkpoint, the scrub all of them.
+        # A start does not see the holes behind index files, the scrub all of them.
         found = len(self._store.recovered.holes)
         holes = self._to_settle(merged([*log.settled, *self._store.recovered.holes]))
         placed = self._store._lane.place_whole([
@@ -313,12 +324,12 @@ class Repair:
                                    lambda: self._lift(log, placed.positions[1], holes, found, then))
 
     def _to_settle(self, holes: list[Place]) -> tuple[Place, ...]:
-        """What a lift names of places that are settled: what copies explain, too, since their
-        REPAIR records may be lost later, but only where there is room beside what nothing else
-        explains.  O(places + copies)."""
+        """What a lift names of places that are settled: what other groups have settled and what
+        copies explain, too, since their REPAIR records may be lost later, but only where there is
+        room beside what nothing else explains.  O(places + copies)."""
         recovered = self._store.recovered
-        explained = merged([*holes, *((at, at + size) for at, size in recovered.copied.items()
-                                      if size)])
+        explained = merged([*holes, *self._named(), *((at, at + size) for at, size in
+                                                      recovered.copied.items() if size)])
         if len(explained) <= HOLES_MAX:
             return tuple(explained)
         bare = merged(part for place in holes for part in recovered.without_copy(*place))

@@ -8,7 +8,9 @@ goes on.  ``exhausted`` is told of a write that found no room, and says whether 
 Theory.  The reserve is given back to the filesystem when room runs out: what elections, hard
 states, membership, metadata and checkpoints write is small, and lives on it until somebody frees
 space.  Segments reserve their blocks when they are created, so that running out is met there,
-before anything was written, and not in the middle of a gathered write (docs/decisions/0010).
+before anything was written, and not in the middle of a gathered write (docs/decisions/0010).  One
+that is created while there is no room does without; it is given its blocks before the reserve is
+taken again, or the next time that the disk is full would be met by a write.
 """
 
 from __future__ import annotations
@@ -39,10 +41,23 @@ class Reserve(Protocol):
         ...
 
 
+class Unfilled(Protocol):
+    """Files that exist without the blocks that they will need: a ``Store``."""
+
+    def missing_room(self) -> int:
+        """Bytes."""
+        ...
+
+    def take_room(self) -> None:
+        """Give them their blocks.  Raises ``OSError``; part of them may be given then."""
+        ...
+
+
 class Room:
     """Of the disk that holds the data directory."""
 
-    def __init__(self, reserve: Reserve, reserved_bytes: int, free: Callable[[], int]):
+    def __init__(self, reserve: Reserve, reserved_bytes: int, free: Callable[[], int],
+                 unfilled: Unfilled):
         """``reserved_bytes``: 0 = no reserve, and nobody looks; ``free``: bytes that files may
         still take, the reserve not counted."""
         self.full = False
@@ -50,6 +65,7 @@ class Room:
         self._reserve = reserve
         self._reserved_bytes = reserved_bytes
         self._free = free
+        self._unfilled = unfilled
 
     @property
     def free(self) -> int:
@@ -70,20 +86,19 @@ class Room:
     def enough(self) -> int:
         """Records are taken again from so many free bytes on."""
         missing = 0 if self.reserved else self._reserved_bytes
-        return missing + 2 * self.low
+        return missing + 2 * self.low + self._unfilled.missing_room()
 
     def look(self) -> None:
         """Compare, and act."""
         if not self._reserved_bytes:
             return
         free = self.free
-        if self.full and free >= self.enough:
-            if self._take_reserve():
+        if self.full:
+            if free >= self.enough and self._fill_files(free) and self._take_reserve():
                 self.full = False
                 self.became_roomy(free)
-        elif not self.full and free < self.low:
-            self._fill(free)
-        elif not self.full and not self.reserved and not self._take_reserve():
+        elif (free < self.low or not self._fill_files(free)
+              or not self.reserved and not self._take_reserve()):
             self._fill(free)
 
     def exhausted(self) -> bool:
@@ -104,6 +119,21 @@ class Room:
         if not self.full:
             self.full = True
             self.became_full(free)
+
+    def _fill_files(self, free: int) -> bool:
+        """Whether files have their blocks now.  Not tried without room for all of them: what is
+        taken in part is gone for those who live on it."""
+        missing = self._unfilled.missing_room()
+        if missing > free:
+            return False
+        if missing:
+            try:
+                self._unfilled.take_room()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                return False
+        return True
 
     def _take_reserve(self) -> bool:
         return self.reserved >= self._reserved_bytes or self._reserve.take()

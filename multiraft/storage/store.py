@@ -345,6 +345,16 @@ class Store:
             return None
         return PreparePlan(self._filesystem, segment, self._lane.header_of(segment))
 
+    def missing_room(self) -> int:
+        """Bytes that the segment that is written lacks since it was created on a full disk.  Raises
+        ``OSError``.  O(1)."""
+        return self._lane.missing_room()
+
+    def take_room(self) -> None:
+        """Take them, beside whoever writes.  Raises ``OSError``, when there is no room for all of
+        them too; one system call that writes no data."""
+        self._lane.take_room()
+
     def seal_plan(self) -> SealPlan | None:
         """The index file of a segment that is full and durable.  Any thread; then ``sealed``."""
         return SealPlan(self._filesystem, self._sealed.pop(0)) if self._sealed else None

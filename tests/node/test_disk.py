@@ -1,6 +1,7 @@
 """The disk worker on real files: order, group commit, and a disk that fails."""
 
 import contextlib
+import errno
 import os
 import threading
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import pytest
 import trio
 
 from node.arrivals import Arrivals
-from node.disk import SEALS_WAITING_MAX, DiskWorker
+from node.disk import SEALS_WAITING_MAX, DiskWorker, open_probe
 from node.errors import DiskFailed
 from tests.node.harness import attend, in_trio, until
 
@@ -274,3 +275,20 @@ async def test_a_probe_writes_elsewhere_and_answers_nobody(world, tmp_path):
         assert os.fstat(probe).st_size == 512
     finally:
         os.close(probe)
+
+
+@pytest.mark.parametrize("reserve", [True, False])
+def test_a_start_without_room_for_the_probe_says_so(tmp_path, monkeypatch, reserve):
+    refusals = [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))] * (1 if reserve else 9)
+
+    def posix_fallocate(number: int, begin: int, size: int) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
+    space = SimpleNamespace(exhausted=lambda: reserve)
+    if reserve:
+        os.close(open_probe(tmp_path, space))
+    else:
+        with pytest.raises(DiskFailed, match="no room for 512 bytes.*free some space"):
+            open_probe(tmp_path, space)

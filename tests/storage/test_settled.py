@@ -221,6 +221,40 @@ def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(resta
     assert scrubbed(store) == []
 
 
+@pytest.mark.parametrize("group", [2, 3])
+@pytest.mark.parametrize("doubted", [False, True])
+def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, doubted):
+    """Seed 790000000640: damage behind an index file is known to the scrub alone, and to the lifts
+    of those that were there when it came by.  A replica that had been removed (2) came back in a
+    later life, and was in doubt when the scrub came by again: as the only voter for ever.  So with
+    a new one (3) of which no checkpoint says that it is."""
+    disk, store, rounds, _ = two_groups()
+    rounds.run(GroupWrite(2, 1, 0, (), None, tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
+    at = store._lane.position
+    while len(store._lane.segments) < 3:
+        rounds.run(write(1, hard_state=HardState(4, 1)))
+    seal(store)
+    checkpoint(store)
+    disk.filesystem.overwrite(FIRST, at, bytes(64))
+    found, = scrubbed(store)
+    settle_all(store, found)
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert not store.recovered.holes
+    store.create_group(group, 1, VOTERS)
+    if doubted:
+        store._logs[group].doubt("damage that an earlier start has met")
+        put(store, store.repair.stage_lift(group, lambda: None))
+    else:
+        Repairer(1, store, None, partial(put, store)).created(group)
+    Rounds(store).run(write(group, hard_state=HardState(9, 1)))
+    for _ in range(2):
+        assert [*store.repair.quarantined_groups()] == []
+        assert scrubbed(store) == []
+        store.close()
+        store = open_store(disk.filesystem, DIRECTORY)
+
+
 def test_damage_that_one_replica_has_not_settled_is_doubted_by_that_one_alone():
     disk, store, rounds, _ = two_groups()
     first, second = (store._logs[1].index.position(at) for at in (1, 2))
