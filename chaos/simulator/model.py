@@ -181,6 +181,14 @@ class ReplicaModel:
         self.buried = self.durably_buried = False
         self.last_life = LogModel()
 
+    def forget_unsynced(self, log: LogModel) -> None:
+        """Relaxed, and the power was lost at a disk that is damaged besides: records that were not
+        synced and that recovery did not find may be gone for that."""
+        entries = self.group.entries
+        self.forgotten.update(
+            chain for index, chain in enumerate(self.durable.chains[self.synced:], self.synced + 1)
+            if entries[chain].kind == EntryKind.DATA and not log.holds(index, chain))
+
     def restart_buried(self) -> None:
         """A new life finds the tombstone, and nothing else."""
         states = [self.durable_hard_state, *[write.hard_state for write in self.pending

@@ -113,6 +113,8 @@ class Witness:
                             f"{restored.bounds.last_index}, {log.last_index} entries can be read")
         if not damaged:
             self._ask("on_recover", replica, log, restored)
+        elif replica.power_lost:
+            replica.forget_unsynced(log)
         replica.restart(log, hard_state, restored.applied)
         replica.damaged = damaged
         return log

@@ -220,6 +220,24 @@ def test_a_damaged_entry_that_changed_the_members_still_counts():
     assert history.witness.replica(1, 1).configuration() == more
 
 
+def test_what_a_damaged_disk_had_not_synced_when_it_lost_its_power_is_forgotten():
+    """Seed 790000001300: an entry was rotten besides, and what the loss had taken was held against
+    the leader that lacked it."""
+    history = History().term(1)
+    entries = [history.opening(1, 1), *[history.data(index, 1, index - 2, value=b"%d" % index)
+                                        for index in (2, 3, 4)]]
+    history.write(1, *entries[:2])
+    history.witness.synced(1)
+    history.write(1, *entries[2:])
+    replica = history.witness.replica(1, 1)
+    lost = replica.durable.chains[3]
+    history.witness.power_lost(1)
+    restored = GroupRestored(LogBounds(1, 0, 3), ((1, 1),), HardState(1, 1), 0, 0,
+                             Configuration((1, 2, 3)))
+    history.witness.recovered(1, 1, restored, [entries[0], (2, 1), entries[2]], damaged=True)
+    assert replica.forgotten == {lost}, "nothing that is there, or was synced"
+
+
 def test_a_commit_of_an_old_term_by_counting():
     history = History().term(1)
     noop = history.noop(1, 1)
