@@ -36,7 +36,7 @@ class GroupLog:
     __slots__ = ("group", "incarnation", "configurations", "barred", "removed", "buried_at",
                  "group_incarnation", "record_before", "hard_state", "index", "partitions",
                  "cached", "commit", "quarantined", "missing", "unsure", "questioned", "doubtful",
-                 "lasting", "lifted", "settled", "since", "broken", "record_key", "record")
+                 "lasting", "lifted", "settled", "born", "since", "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
@@ -68,6 +68,7 @@ class GroupLog:
         #: (begin, end) of the lane: damage there concerns this group no more.  What is damaged
         #: later, elsewhere, does.
         self.settled: tuple[Place, ...] = ()
+        self.born = 0  # lane position at which it was created empty; 0 = by an earlier process
         self.since = 0  # lane position: segments that begin before it say nothing of this log
         self.broken = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below

@@ -68,15 +68,16 @@ class Repair:
         """Whether there are damaged places in the lane, as far as this start has met them or found
         them named by lifts.  O(1), O(groups) the first time."""
         if self._found_named is None:
-            self._found_named = bool(self._named())
+            self._found_named = bool(self._named(self._store._lane.position))
         recovered = self._store.recovered
         return bool(recovered.holes or recovered.copied or self._found_named)
 
-    def _named(self) -> set[Place]:
-        """Damage that some group has settled.  A start does not meet all of it again: there are
-        index files in front of it.  O(groups * places)."""
+    def _named(self, position: int) -> set[Place]:
+        """Damage before a place of the lane that some group has settled.  A start does not meet all
+        of it again: there are index files in front of it.  O(groups * places)."""
         # What begins where the lane does is how old a log is, and no damage.
-        return {place for log in self._store._logs.values() for place in log.settled if place[0]}
+        return {place for log in self._store._logs.values() for place in log.settled
+                if place[0] and place[1] <= position}
 
     def is_settled(self, begin: int, end: int) -> bool:
         """Whether damage at a place of the lane, entries of present logs apart, concerns no group
@@ -314,7 +315,9 @@ class Repair:
         term, vote = log.hard_state
         # A start does not see the holes behind index files, the scrub all of them.
         found = len(self._store.recovered.holes)
-        holes = self._to_settle(merged([*log.settled, *self._store.recovered.holes]))
+        # What others have settled is not for who was here before it: a drop may stand there.
+        holes = self._to_settle(merged([*log.settled, *self._store.recovered.holes]),
+                                self._named(log.born))
         placed = self._store._lane.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
@@ -323,13 +326,13 @@ class Repair:
         return self._stage_records(placed.parts,
                                    lambda: self._lift(log, placed.positions[1], holes, found, then))
 
-    def _to_settle(self, holes: list[Place]) -> tuple[Place, ...]:
-        """What a lift names of places that are settled: what other groups have settled and what
-        copies explain, too, since their REPAIR records may be lost later, but only where there is
-        room beside what nothing else explains.  O(places + copies)."""
+    def _to_settle(self, holes: list[Place], named: set[Place]) -> tuple[Place, ...]:
+        """What a lift names of places that are settled: what others have settled and what copies
+        explain, too, since their REPAIR records may be lost later, but only where there is room
+        beside what nothing else explains.  O(places + copies)."""
         recovered = self._store.recovered
-        explained = merged([*holes, *self._named(), *((at, at + size) for at, size in
-                                                      recovered.copied.items() if size)])
+        explained = merged([*holes, *named, *((at, at + size) for at, size
+                                              in recovered.copied.items() if size)])
         if len(explained) <= HOLES_MAX:
             return tuple(explained)
         bare = merged(part for place in holes for part in recovered.without_copy(*place))

@@ -177,12 +177,14 @@ class Store:
             if log is not None:
                 log.cached.clear()
             log = self._logs[group] = GroupLog(group, incarnation, configuration)
-            log.settled = ((0, self._lane.position),)  # what stands there was never its
+            log.born = self._lane.position
+            log.settled = ((0, log.born),)  # what stands there was never its
             if self._lane_damage:
                 log.doubt(self._lane_damage)
             self.tails[group] = PartitionTail(group)
         else:
-            log.removed = False
+            if log.removed:
+                log.removed, log.born = False, self._lane.position
             log.create_with(configuration)
         self.groups[group] = log.restored(self.tails[group].applied_index)
         return self.groups[group]

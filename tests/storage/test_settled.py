@@ -255,6 +255,29 @@ def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, dou
         store = open_store(disk.filesystem, DIRECTORY)
 
 
+def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cleared_of():
+    """What stood there may have dropped entries of it, which a later start without the index file
+    would bring back."""
+    disk, store, rounds, entries = two_groups()
+    at = store._lane.position
+    while len(store._lane.segments) < 3:
+        rounds.run(write(1, hard_state=HardState(4, 1)))
+    seal(store)
+    checkpoint(store)
+    disk.filesystem.overwrite(FIRST, at, bytes(64))
+    found, = scrubbed(store)
+    assert store.repair.doubt_all(found.begin, found.end, found.why) == [1, 2]
+    put(store, store.repair.stage_lift(2, lambda: None))
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert not [*store.repair.quarantined_groups()]
+    store.repair.damaged(1, 2, "found by the scrub")
+    put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
+    put(store, store.repair.stage_lift(1, lambda: None))
+    assert not [*store.repair.quarantined_groups()]
+    assert [(each.begin, each.end) for each in scrubbed(store)] == [(found.begin, found.end)]
+
+
 def test_damage_that_one_replica_has_not_settled_is_doubted_by_that_one_alone():
     disk, store, rounds, _ = two_groups()
     first, second = (store._logs[1].index.position(at) for at in (1, 2))
