@@ -59,7 +59,8 @@ class Room:
     def __init__(self, reserve: Reserve, reserved_bytes: int, free: Callable[[], int],
                  unfilled: Unfilled):
         """``reserved_bytes``: 0 = no reserve, and nobody looks; ``free``: bytes that files may
-        still take, the reserve not counted."""
+        still take, the reserve not counted; ``unfilled``: asked at each look, and given its
+        blocks before records are taken."""
         self.full = False
         self.refused = 0  # requests and appends that were not taken for lack of room
         self._reserve = reserve

@@ -62,6 +62,18 @@ def scrubbed(store) -> list:
     return found
 
 
+def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptPlace:
+    """A term of group 1 is damaged that starts know from an index file; as the scrub finds it."""
+    at = store._lane.position
+    while len(store._lane.segments) < 3:
+        rounds.run(write(1, hard_state=HardState(4, 1)))
+    seal(store)
+    checkpoint(store)
+    disk.filesystem.overwrite(FIRST, at, bytes(64))
+    found, = scrubbed(store)
+    return found
+
+
 def settle_all(store, error: CorruptPlace) -> None:
     """All groups doubt, and are cleared."""
     for group in store.repair.doubt_all(error.begin, error.end, error.why):
@@ -230,13 +242,7 @@ def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, dou
     a new one (3) of which no checkpoint says that it is."""
     disk, store, rounds, _ = two_groups()
     rounds.run(GroupWrite(2, 1, 0, (), None, tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
-    at = store._lane.position
-    while len(store._lane.segments) < 3:
-        rounds.run(write(1, hard_state=HardState(4, 1)))
-    seal(store)
-    checkpoint(store)
-    disk.filesystem.overwrite(FIRST, at, bytes(64))
-    found, = scrubbed(store)
+    found = damaged_behind_an_index(disk, store, rounds)
     settle_all(store, found)
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -259,13 +265,7 @@ def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cl
     """What stood there may have dropped entries of it, which a later start without the index file
     would bring back."""
     disk, store, rounds, entries = two_groups()
-    at = store._lane.position
-    while len(store._lane.segments) < 3:
-        rounds.run(write(1, hard_state=HardState(4, 1)))
-    seal(store)
-    checkpoint(store)
-    disk.filesystem.overwrite(FIRST, at, bytes(64))
-    found, = scrubbed(store)
+    found = damaged_behind_an_index(disk, store, rounds)
     assert store.repair.doubt_all(found.begin, found.end, found.why) == [1, 2]
     put(store, store.repair.stage_lift(2, lambda: None))
     store.close()
