@@ -18,16 +18,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from chaos.simulator.model import LogModel, chain_of
-from chaos.simulator.witness import Witness
+from chaos.simulator.witness import DamagedEntry, Witness
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.lane import Lane
 from multiraft.storage.store import Store
 from multiraft.types import Entry
 
-#: An entry, or (index, term) of one that is damaged; term 0 = all that is known is that it is
-#: committed.
-Found = Entry | tuple[int, int]
+Found = Entry | DamagedEntry
 
 #: Behind every lane position.
 _BEYOND = 1 << 62
@@ -92,7 +90,8 @@ class ReadBack:
             if damaged is not None:
                 if not rotten:
                     raise damaged
-                found.append((first, 0 if first in log.unsure else log.index.term(first)))
+                term = 0 if first in log.unsure else log.index.term(first)
+                found.append(DamagedEntry(first, term, first in log.questioned))
                 first += 1
         self.entries_read += len(found)
         return known, found

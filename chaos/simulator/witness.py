@@ -7,6 +7,7 @@ system under test does.  O(1) per effect for each invariant.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from chaos.simulator import extents
 from chaos.simulator.invariants import ALL, HOOKS, Invariant, OffsetsDense, Violation
@@ -16,6 +17,14 @@ from multiraft.messages import Append, GroupMessage, Message
 from multiraft.ready import Writes
 from multiraft.store import GroupRestored
 from multiraft.types import Entry, HardState
+
+
+class DamagedEntry(NamedTuple):
+    """An entry that a restarted node knows to have, and cannot read."""
+
+    index: int
+    term: int  # 0 = all that is known is that it is committed
+    in_question: bool  # may have been dropped: what is committed there, if anything is, replaces it
 
 
 class Witness:
@@ -89,10 +98,10 @@ class Witness:
                 group.replicas[node].power_lost = True
 
     def recovered(self, node: int, group: int, restored: GroupRestored,
-                  entries: Iterable[Entry | tuple[int, int]], damaged: bool = False,
+                  entries: Iterable[Entry | DamagedEntry], damaged: bool = False,
                   known: LogModel | None = None) -> LogModel:
         """A restart found this; ``entries`` are all that it can read behind ``known``, verified,
-        and (index, term) of those that it knows to be damaged.  What it found, as a log."""
+        and those that it knows to be damaged.  What it found, as a log."""
         replica = self.replica(node, group)
         first_index = restored.bounds.first_index
         if first_index - 1 > replica.group.commit:
@@ -100,10 +109,8 @@ class Witness:
                             f"compacted, {replica.group.commit} are committed")
         log = known if known is not None else replica.group.log_at(first_index - 1)
         for entry in entries:
-            if isinstance(entry, tuple):
-                index, term = entry  # term 0: it only knows that the entry is committed
-                chain = (replica.group.chain_at[entry] if term
-                         else replica.group.committed[index - 1])
+            if isinstance(entry, DamagedEntry):
+                chain = _chain_of_damaged(replica.group, entry)
                 log.append_known(chain, replica.group.entries[chain])
             else:
                 replica.group.entries.setdefault(log.append(entry), entry)
@@ -248,3 +255,10 @@ class Witness:
     def converged(self, live: list[int]) -> None:
         for group in self.groups.values():
             self._ask("on_converged", group, live)
+
+
+def _chain_of_damaged(group: GroupModel, entry: DamagedEntry) -> int:
+    """Of the entry that stands there, or will when the node has asked for it."""
+    if not entry.term or (entry.in_question and entry.index <= group.commit):
+        return group.committed[entry.index - 1]
+    return group.chain_at[entry.index, entry.term]

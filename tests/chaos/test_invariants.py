@@ -7,7 +7,7 @@ import pytest
 from chaos.simulator.invariants import ALL, HOOKS, Violation
 from chaos.simulator.model import NO_HARD_STATE, GroupModel
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
-from chaos.simulator.witness import Witness
+from chaos.simulator.witness import DamagedEntry, Witness
 from multiraft import core, marks, membership
 from multiraft.messages import Append, AppendReply, Status, VoteReply, VoteRequest
 from multiraft.openings import open_payload
@@ -216,7 +216,8 @@ def test_a_damaged_entry_that_changed_the_members_still_counts():
     change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=membership.encode(more))
     history.write(1, change, history.noop(2, 1))
     restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0, more)
-    history.witness.recovered(1, 1, restored, [(1, 1), history.noop(2, 1)], damaged=True)
+    history.witness.recovered(1, 1, restored, [DamagedEntry(1, 1, False), history.noop(2, 1)],
+                              damaged=True)
     assert history.witness.replica(1, 1).configuration() == more
 
 
@@ -234,8 +235,32 @@ def test_what_a_damaged_disk_had_not_synced_when_it_lost_its_power_is_forgotten(
     history.witness.power_lost(1)
     restored = GroupRestored(LogBounds(1, 0, 3), ((1, 1),), HardState(1, 1), 0, 0,
                              Configuration((1, 2, 3)))
-    history.witness.recovered(1, 1, restored, [entries[0], (2, 1), entries[2]], damaged=True)
+    found = [entries[0], DamagedEntry(2, 1, False), entries[2]]
+    history.witness.recovered(1, 1, restored, found, damaged=True)
     assert replica.forgotten == {lost}, "nothing that is there, or was synced"
+
+
+def restarted_with_a_lost_drop(committed):
+    """n3's own 1@1 was dropped for 1@2, of which ``committed`` are; the drop and 1@2 are lost."""
+    history = History().term(1)
+    history.write(3, history.noop(1, 1)).term(2)
+    entry = history.noop(1, 2)
+    history.write(1, entry).append(1, 2, 2).write(2, entry).append(1, 2, 2, commit=committed)
+    history.write(3, entry, drop_from=1)
+    restored = GroupRestored(LogBounds(1, 0, 1), ((1, 1),), HardState(2, 1), 0, 0,
+                             Configuration((1, 2, 3)))
+    history.witness.recovered(3, 1, restored, [DamagedEntry(1, 1, True)], damaged=True)
+    return history.witness.replica(3, 1).durable
+
+
+def test_what_is_committed_where_a_damaged_entry_is_in_question_stands_there():
+    """Seed 790000001597: the node asked for what is committed there, took that, and was said to
+    hold another log than the others."""
+    assert restarted_with_a_lost_drop(committed=1).terms[0] == 2
+
+
+def test_a_damaged_entry_in_question_where_nothing_is_committed_stands_there():
+    assert restarted_with_a_lost_drop(committed=0).terms[0] == 1
 
 
 def test_a_commit_of_an_old_term_by_counting():
