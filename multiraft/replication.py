@@ -271,9 +271,11 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     if reply.hint_index < member.match:
         group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
         return
-    index, _ = group.log.last_not_above(reply.hint_index, reply.hint_term)
-    if index > reply.hint_index:
-        snapshot.offer(group, member)  # where they may meet is compacted away here
+    index, term = group.log.last_not_above(reply.hint_index, reply.hint_term)
+    if index > reply.hint_index or term > reply.hint_term:
+        # Where they may meet is compacted away here: what stands before the log start is above the
+        # hint, or of a later term, so the member would say the same again, for ever.
+        snapshot.offer(group, member)
         return
     member.become_probe(index + 1)
     group.touch()
