@@ -267,6 +267,12 @@ class GroupModel:
             log.append_known(chain, self.entries[chain])
         return log
 
+    def follows(self, chain: int, log: LogModel) -> bool:
+        """Whether ``chain`` may come next: a committed one follows the committed log alone."""
+        index = log.last_index
+        return (index >= self.commit or chain != self.committed[index]
+                or log.holds(index, self.committed[index - 1] if index else 0))
+
     def configuration(self) -> Configuration:
         """Who counts, by what is committed.  Amortised O(1): what is committed stays so."""
         committed = self.committed

@@ -111,6 +111,8 @@ class Witness:
         for entry in entries:
             if isinstance(entry, DamagedEntry):
                 chain = _chain_of_damaged(replica.group, entry)
+                if not replica.group.follows(chain, log):
+                    log = replica.group.log_at(entry.index - 1)
                 log.append_known(chain, replica.group.entries[chain])
             else:
                 replica.group.entries.setdefault(log.append(entry), entry)
