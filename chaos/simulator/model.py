@@ -109,7 +109,7 @@ class ReplicaModel:
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
                  "pending", "applied", "damaged", "buried", "durably_buried", "installing",
-                 "synced", "power_lost", "forgotten", "last_life", "adopted")
+                 "synced", "power_lost", "forgotten", "lost", "last_life", "adopted")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -129,6 +129,8 @@ class ReplicaModel:
         self.synced = 0
         self.power_lost = False
         self.forgotten: set[int] = set()  # chains
+        #: Chains that were durable here until damage took them; until it is repaired.
+        self.lost: set[int] = set()
         self.damaged = False  # quarantined: whatever it led, it leads no more
         #: (index, configuration) that it goes by, perhaps before that entry is staged.
         self.adopted = (0, group.initial)
@@ -180,6 +182,16 @@ class ReplicaModel:
         self.synced, self.power_lost = log.last_index, False  # recovery writes all of it anew
         self.buried = self.durably_buried = False
         self.last_life = LogModel()
+
+    def lose(self, log: LogModel) -> None:
+        """Damage has left this of what was durable."""
+        self.lost.update(chain for index, chain in enumerate(self.durable.chains, 1)
+                         if not log.holds(index, chain))
+
+    def repaired(self) -> None:
+        """It is a replica like any other."""
+        self.damaged = False
+        self.lost.clear()
 
     def forget_unsynced(self, log: LogModel) -> None:
         """Relaxed, and the power was lost at a disk that is damaged besides: records that were not
@@ -312,9 +324,11 @@ class GroupModel:
 
     def durable_holders(self, index: int, chain: int) -> list[int]:
         """Nodes whose disk holds the log that ends with ``chain`` at ``index``, or held it before a
-        relaxed node's loss of power: what it said of it was true."""
+        relaxed node's loss of power, or before damage that is not repaired: what it said of it was
+        true, and may come late."""
         return [node for node, replica in self.replicas.items()
-                if replica.durable.holds(index, chain) or chain in replica.forgotten]
+                if replica.durable.holds(index, chain) or chain in replica.forgotten
+                or chain in replica.lost]
 
     def is_enough(self, replica: ReplicaModel, index: int, holders: Sequence[int]) -> bool:
         """Whether these are a majority under a configuration that may have decided."""

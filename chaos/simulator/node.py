@@ -424,7 +424,7 @@ class SimulatedNode(Acquainted, Ailing, Armed, Mending, Moving, Regrouping, Send
         for event in events:
             marks[event.kind] += 1
             if event.kind == "repaired":
-                self._witness.replica(self.node, event.group).damaged = False
+                self._witness.replica(self.node, event.group).repaired()
             elif event.kind == "quarantine":
                 self._witness.replica(self.node, event.group).damaged = True
                 if not self.rotten:

@@ -122,8 +122,11 @@ class Witness:
                             f"{restored.bounds.last_index}, {log.last_index} entries can be read")
         if not damaged:
             self._ask("on_recover", replica, log, restored)
-        elif replica.power_lost:
-            replica.forget_unsynced(log)
+            replica.repaired()
+        else:
+            if replica.power_lost:
+                replica.forget_unsynced(log)
+            replica.lose(log)
         replica.restart(log, hard_state, restored.applied)
         replica.damaged = damaged
         return log
@@ -184,6 +187,7 @@ class Witness:
             known = [replica.durably_buried, *[write.buried for write in replica.pending]]
             used = replica.durable.last_index or replica.durable_hard_state != (0, 0)
             if used and not any(known) and damaged:
+                replica.lose(LogModel())
                 replica.restart(LogModel(), replica.durable_hard_state, 0)
                 replica.damaged = True
                 continue

@@ -263,6 +263,31 @@ def test_a_damaged_entry_in_question_where_nothing_is_committed_stands_there():
     assert restarted_with_a_lost_drop(committed=0).terms[0] == 1
 
 
+def acknowledged_before_damage():
+    """n1 leads; n2 has acknowledged both entries, and damage has taken the second."""
+    history = History().term(1)
+    entries = history.noop(1, 1), history.noop(2, 1)
+    history.append(1, 2, 1).write(1, *entries).write(2, *entries)
+    history.acknowledge(2, 1, 1, match=2)
+    restored = GroupRestored(LogBounds(1, 0, 1), ((1, 1),), HardState(1, 1), 0, 0,
+                             Configuration((1, 2, 3)))
+    history.witness.recovered(2, 1, restored, entries[:1], damaged=True)
+    return history
+
+
+def test_an_acknowledgement_from_before_the_damage_may_come_late():
+    """It was true, and what rests on it stays (docs/decisions/0009): its leader may have been
+    stopped meanwhile."""
+    acknowledged_before_damage().append(1, 2, 1, commit=2, last=2)
+
+
+def test_what_damage_took_counts_no_more_once_it_is_repaired():
+    history = acknowledged_before_damage()
+    history.witness.replica(2, 1).repaired()
+    with broken("CommitIsDurable"):
+        history.append(1, 2, 1, commit=2, last=2)
+
+
 def test_a_commit_of_an_old_term_by_counting():
     history = History().term(1)
     noop = history.noop(1, 1)
