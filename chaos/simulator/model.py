@@ -201,11 +201,14 @@ class ReplicaModel:
             chain for index, chain in enumerate(self.durable.chains[self.synced:], self.synced + 1)
             if entries[chain].kind == EntryKind.DATA and not log.holds(index, chain))
 
-    def restart_buried(self) -> None:
+    def tombstones(self) -> list[HardState]:
+        """Of those that a restart may find: the durable one, and those in flight."""
+        return [self.durable_hard_state] * self.durably_buried + [
+            write.hard_state for write in self.pending if write.buried]
+
+    def restart_buried(self, hard_state: HardState) -> None:
         """A new life finds the tombstone, and nothing else."""
-        states = [self.durable_hard_state, *[write.hard_state for write in self.pending
-                                             if write.buried]]
-        self.restart(LogModel(), states[-1], 0)
+        self.restart(LogModel(), hard_state, 0)
         self.buried = self.durably_buried = True
 
     def configuration(self) -> Configuration:

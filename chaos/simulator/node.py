@@ -184,7 +184,8 @@ class SimulatedNode(Acquainted, Ailing, Armed, Mending, Moving, Regrouping, Send
         for group, members in self._voters.items():
             if not store.is_removed(group):
                 store.create_group(group, INCARNATION, Configuration(members))
-        self._witness.absent(self.node, store.groups, self.rotten)
+        tombstones = {group: log.hard_state for group, log in store._logs.items() if log.removed}
+        self._witness.absent(self.node, store.groups, tombstones, bool(store.damage))
         self._filesystem.fuse = -1
         self._room = self._make_room(store)
         if not self._make_probe():

@@ -6,7 +6,7 @@ system under test does.  O(1) per effect for each invariant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from chaos.simulator import extents
@@ -172,28 +172,36 @@ class Witness:
             raise Violation("LivesAreApart", f"{replica} is created with a log that ends at "
                             f"{restored.bounds.last_index}, the one before it at "
                             f"{replica.staged.last_index}")
-        if HardState(*restored.hard_state) != replica.hard_state and not replica.damaged:
+        if HardState(*restored.hard_state) != replica.hard_state:
             raise Violation("TermMonotonic", f"{replica} is created with hard state "
                             f"{restored.hard_state}, its tombstone had {replica.hard_state}")
         replica.applied = 0
+        replica.damaged = bool(restored.quarantined)
 
-    def absent(self, node: int, here: Iterable[int], damaged: bool) -> None:
-        """A restart found replicas of these groups only; ``damaged``: what else there was may be
-        what its disk has lost."""
+    def absent(self, node: int, here: Iterable[int], tombstones: Mapping[int, HardState],
+               damaged: bool) -> None:
+        """A restart found replicas of these groups only, and of some a tombstone with this hard
+        state; ``damaged``: what else there was may be what its disk has lost."""
         for number, group in self.groups.items():
             replica = group.replicas.get(node)
             if number in here or replica is None:
                 continue
-            known = [replica.durably_buried, *[write.buried for write in replica.pending]]
-            used = replica.durable.last_index or replica.durable_hard_state != (0, 0)
-            if used and not any(known) and damaged:
+            left, known = tombstones.get(number, NO_HARD_STATE), replica.tombstones()
+            if known and (left in known or damaged):
+                replica.restart_buried(left)
+                continue
+            used = replica.durable.last_index or replica.durable_hard_state != NO_HARD_STATE
+            if used and damaged:
                 replica.lose(LogModel())
-                replica.restart(LogModel(), replica.durable_hard_state, 0)
+                replica.restart(LogModel(), left, 0)
                 replica.damaged = True
                 continue
-            if used and not any(known):
+            if known:
+                raise Violation("TermMonotonic", f"{replica} was removed with hard state {known}, "
+                                f"its tombstone has {left}")
+            if used:
                 raise Violation("DurableSurvives", f"{replica} is gone, and nobody removed it")
-            replica.restart_buried()
+            replica.restart_buried(left)
 
     def wiped(self, node: int) -> None:
         """Its disk is gone for good.  What it held counts as held: it was, when it was said."""

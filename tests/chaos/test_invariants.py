@@ -320,6 +320,51 @@ def test_an_acknowledgement_of_another_log():
         history.acknowledge(2, 1, 2, match=1)
 
 
+def removed(node, term, history):
+    """The replica is removed in that term; not durable yet."""
+    mark = marks.tombstone(1, 1, marks.Tombstone(HardState(term, 1), 1, 1))
+    history.sequence += 1
+    removal = Writes(history.sequence, (GroupWrite(1, 1, 0, (), None, mark),))
+    history.witness.staged(node, removal)
+    return removal
+
+
+EMPTY = GroupRestored(LogBounds(1, 0, 0), (), HardState(1, 1), 0, 0, Configuration(()))
+
+
+def test_a_damaged_replica_that_was_removed_is_none_when_it_is_created_again():
+    """What it may do while it is damaged it may not do in its next life."""
+    history = committed_history()[0]
+    history.witness.replica(2, 1).damaged = True
+    history.witness.durable(2, removed(2, 1, history))
+    history.witness.created(2, 1, EMPTY)
+    history.write(2, *[history.witness.groups[1].entries[chain]
+                       for chain in history.witness.groups[1].committed])
+    history.witness.committed(2, 1, 1, 2)
+    with broken("LeaderAppendOnly"):
+        history.stage(2, drop_from=2)
+
+
+@pytest.mark.parametrize("term", [1, 3])
+def test_a_removal_that_a_crash_took_leaves_the_term_of_the_one_before(term):
+    """A replica came back in term 3 and was removed again, of which nothing reached the disk, or
+    all."""
+    history = History().term(1)
+    history.witness.durable(2, removed(2, 1, history))
+    history.witness.created(2, 1, EMPTY)
+    history.stage(2, hard_state=HardState(3, 1))
+    removed(2, 3, history)
+    history.witness.absent(2, {}, {1: HardState(term, 1)}, damaged=False)
+    history.witness.created(2, 1, EMPTY._replace(hard_state=HardState(term, 1)))
+
+
+def test_a_removal_that_forgot_its_term():
+    history = History().term(3)
+    history.witness.durable(2, removed(2, 3, history))
+    with broken("TermMonotonic"):
+        history.witness.absent(2, {}, {1: HardState(1, 1)}, damaged=False)
+
+
 def test_entries_applied_out_of_order():
     history, _, _ = committed_history()
     with broken("AppliedInOrder"):
