@@ -146,7 +146,7 @@ class ReplicaModel:
             left = marks.parse_tombstone(mark.index, mark.payload)
             write = write._replace(hard_state=left.hard_state)
             log.drop_from(1)
-            self.applied = 0
+            self.applied, self.adopted = 0, (0, self.group.initial)
         self.buried = buried
         if write.drop_from:
             log.drop_from(write.drop_from)
@@ -214,6 +214,12 @@ class ReplicaModel:
     def configuration(self) -> Configuration:
         """Who counts, by this replica's log."""
         return self.staged.members[-1][1] if self.staged.members else self.group.initial
+
+    def configurations(self) -> list[Configuration]:
+        """The one of its log, and one that it goes by while its disk has not been given it."""
+        index, adopted = self.adopted
+        is_ahead = index > (self.staged.members[-1][0] if self.staged.members else 0)
+        return [self.configuration(), adopted] if is_ahead else [self.configuration()]
 
 
 class BatchModel(NamedTuple):
@@ -299,9 +305,11 @@ class GroupModel:
         return self._configuration
 
     def configurations(self) -> list[Configuration]:
-        """All by which somebody may go: the committed one, and that of each log.  O(replicas)."""
-        return [self.configuration(), *[replica.configuration() for replica
-                                        in self.replicas.values() if not replica.buried]]
+        """All by which somebody may go: the committed one, and that of each log, on its way to the
+        disk or not.  O(replicas)."""
+        return [self.configuration(), *[each for replica in self.replicas.values()
+                                        if not replica.buried for each
+                                        in replica.configurations()]]
 
     def configurations_at(self, index: int) -> list[Configuration]:
         """Those that a log has at ``index``: one, once it is committed; 0 = the first."""

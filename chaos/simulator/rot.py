@@ -213,14 +213,14 @@ class Atlas:
                    for half in (configuration.voters, configuration.outgoing) if node in half)
 
     def _is_elsewhere(self, node: int, place: Place) -> bool:
-        """Whether another member's disk holds the committed entry, undamaged."""
+        """Whether another member's disk holds the committed entry, undamaged; now, not once."""
         group = self._groups[place.group]
         owner = self._entries.get((place.group, place.index), node)
         if owner != node or place.index > group.commit:
             return False
-        holders = group.durable_holders(place.index, group.committed[place.index - 1])
-        lasting = self._lasting_members(place.group)
-        return any(holder != node and holder in lasting for holder in holders)
+        chain, lasting = group.committed[place.index - 1], self._lasting_members(place.group)
+        return any(other != node and other in lasting and replica.durable.holds(place.index, chain)
+                   for other, replica in group.replicas.items())
 
     def note(self, node: int, rot: Rot) -> None:
         """It was damaged there."""

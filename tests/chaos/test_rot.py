@@ -1,0 +1,77 @@
+"""The simulator's rot leaves a good copy of everything, whoever decides about it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chaos.simulator.model import GroupModel
+from chaos.simulator.rot import Atlas, Place
+from multiraft.types import Configuration, Entry, EntryKind
+
+
+class Whole:
+    """A node without damage."""
+
+    is_settled = False
+
+    def __init__(self, node: int):
+        self.node = node
+
+
+def group_with(holders: tuple[int, ...]) -> GroupModel:
+    """Three voters; a batch is committed, and on the disks of ``holders``."""
+    group = GroupModel(1, (1, 2, 3))
+    entry = Entry(EntryKind.DATA, 1, 1, 1, 1, 101, 0, b"a batch")
+    for node in holders:
+        replica = group.replica(node)
+        chain = replica.staged.append(entry)
+        replica.durable = replica.staged.copy()
+        group.entries[chain] = entry
+    group.committed.append(chain)
+    return group
+
+
+def atlas_of(group: GroupModel) -> Atlas:
+    return Atlas(random.Random(1), {1: group}, [Whole(node) for node in (1, 2, 3)])
+
+
+def rots(group: GroupModel) -> bool:
+    """Whether the batch of n1 may ever be damaged, known as such."""
+    places = [Place("0.segment", 512, 512, EntryKind.DATA, 1, 1, 1)]
+    atlas = atlas_of(group)
+    atlas._can_do_without = lambda node: False  # no header
+    chosen = [atlas.choose(1, places) for _ in range(20)]
+    return any(chosen)
+
+
+def test_an_entry_rots_that_another_disk_has():
+    assert rots(group_with((1, 2)))
+    assert not rots(group_with((1,)))
+
+
+@pytest.mark.parametrize("how", ["forgotten", "lost"])
+def test_what_another_node_held_once_is_no_copy(how):
+    group = group_with((1, 2))
+    replica = group.replica(2)
+    getattr(replica, how).update(replica.durable.chains)
+    replica.durable.drop_from(1)
+    assert not rots(group)
+
+
+def test_a_voter_may_not_be_lost_where_a_leader_goes_by_two_that_are_not_staged_yet():
+    """Its disk hangs; nobody's log has the configuration by which it decides already."""
+    group = group_with((1, 2, 3))
+    assert atlas_of(group).may_lose(2)
+    group.replica(1).adopted = (2, Configuration((1, 2), (), (1, 2, 3)))
+    assert not atlas_of(group).may_lose(2)
+    assert atlas_of(group).may_lose(3)
+
+
+def test_what_a_replica_goes_by_is_what_is_staged_once_it_is():
+    group = group_with((1, 2, 3))
+    replica = group.replica(1)
+    replica.adopted = (1, Configuration((1, 2)))
+    replica.staged.members.append((1, Configuration((1, 2, 3))))
+    assert atlas_of(group).may_lose(2)
