@@ -158,23 +158,23 @@ class LeaderCompleteness(Invariant):
         group = replica.group
         index = group.committed_before_term(term)
         if index:
-            self._or_promised_loss(replica, index)
+            self._or_promised_loss(replica, term, index)
             self.require(replica.staged.holds(index, group.committed[index - 1]),
                          "{} leads term {} without the committed entry {} (its log ends at {})",
                          replica, term, index, replica.staged.last_index)
 
-
     @staticmethod
-    def _or_promised_loss(replica: ReplicaModel, index: int) -> None:
+    def _or_promised_loss(replica: ReplicaModel, term: int, index: int) -> None:
         """Raise ``PromisedLoss`` when each committed entry that the leader lacks was forgotten by a
-        relaxed node that lost its power."""
+        relaxed node that lost its power, and had not got it back in an earlier term."""
         committed, chains = replica.group.committed, replica.staged.chains
         common = min(index, len(chains))
         while common and chains[common - 1] != committed[common - 1]:
             common -= 1
         forgotten = [each.forgotten for each in replica.group.replicas.values() if each.forgotten]
         missing = committed[common:index]
-        if missing and all(any(chain in each for each in forgotten) for chain in missing):
+        if missing and all(any(each.get(chain, 0) >= term for each in forgotten)
+                           for chain in missing):
             raise PromisedLoss(f"{replica} leads without the last {len(missing)} of {index}")
 
 
@@ -296,7 +296,7 @@ class DurableSurvives(Invariant):
         kinds = {replica.group.entries[chain].kind for chain in gone}
         self.require(kinds == {EntryKind.DATA}, "{} lost more than records with its power: {}",
                      replica, kinds)
-        replica.forgotten.update(gone)
+        replica.forget(gone)
         return True
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from multiraft import marks, membership
@@ -23,6 +23,8 @@ from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 _IDENTITY = struct.Struct("<QQQBQq")  # chain before, term, index, kind, partition, base offset
 NO_HARD_STATE = HardState(0, 0)
+#: Above all terms.
+ANY_TERM = 1 << 63
 
 
 def chain_of(previous: int, entry: Entry) -> int:
@@ -125,10 +127,11 @@ class ReplicaModel:
         #: What was durable when it was removed, until it is a replica with entries again.
         self.last_life = LogModel()
         self.installing = 0  # index of the snapshot that a crash may have installed or not
-        #: Relaxed: entries that a power loss leaves; whether there was one; what such took.
+        #: Relaxed: entries that a power loss leaves; whether there was one; what such took, and the
+        #: term up to which this voter may have helped leaders that lack it: until it had it again.
         self.synced = 0
         self.power_lost = False
-        self.forgotten: set[int] = set()  # chains
+        self.forgotten: dict[int, int] = {}  # chain -> term
         #: Chains that were durable here until damage took them; until it is repaired.
         self.lost: set[int] = set()
         self.damaged = False  # quarantined: whatever it led, it leads no more
@@ -167,9 +170,18 @@ class ReplicaModel:
             if write.buried or write.chains:
                 self.last_life = self.durable.copy() if write.buried else LogModel()
             self.durable.put(write)
+            self._remember(write.chains)
             self.durably_buried = write.buried
             if write.hard_state is not None:
                 self.durable_hard_state = write.hard_state
+
+    def _remember(self, chains: tuple[int, ...]) -> None:
+        for chain in self.forgotten.keys() & chains if self.forgotten else ():
+            self.forgotten[chain] = min(self.forgotten[chain], self.hard_state.term)
+
+    def forget(self, chains: Iterable[int]) -> None:
+        """Relaxed: a loss of power took these."""
+        self.forgotten |= dict.fromkeys(chains, ANY_TERM)
 
     def restart(self, log: LogModel, hard_state: HardState, applied: int) -> None:
         """A new life begins with what recovery found."""
@@ -197,7 +209,7 @@ class ReplicaModel:
         """Relaxed, and the power was lost at a disk that is damaged besides: records that were not
         synced and that recovery did not find may be gone for that."""
         entries = self.group.entries
-        self.forgotten.update(
+        self.forget(
             chain for index, chain in enumerate(self.durable.chains[self.synced:], self.synced + 1)
             if entries[chain].kind == EntryKind.DATA and not log.holds(index, chain))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.invariants import ALL, HOOKS, Violation
+from chaos.simulator.invariants import ALL, HOOKS, PromisedLoss, Violation
 from chaos.simulator.model import NO_HARD_STATE, GroupModel
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from chaos.simulator.witness import DamagedEntry, Witness
@@ -237,7 +237,35 @@ def test_what_a_damaged_disk_had_not_synced_when_it_lost_its_power_is_forgotten(
                              Configuration((1, 2, 3)))
     found = [entries[0], DamagedEntry(2, 1, False), entries[2]]
     history.witness.recovered(1, 1, restored, found, damaged=True)
-    assert replica.forgotten == {lost}, "nothing that is there, or was synced"
+    assert {*replica.forgotten} == {lost}, "nothing that is there, or was synced"
+
+
+def led_by_who_lacks_what_was_forgotten(*, had_again_in: int = 0):
+    """n3 leads term 3 without a committed batch that a loss of power had taken from n2; which had
+    it again in the term that is given."""
+    history, opening, data = committed_history()
+    history.witness.replica(2, 1).synced = 1
+    history.witness.power_lost(2)
+    history.recover(2, opening, hard_state=HardState(1, 1))
+    if had_again_in:
+        history.term(had_again_in, 2).write(2, data)
+    history.term(3, 3, vote=3).write(3, opening).append(3, 1, 3)
+
+
+def test_what_a_loss_of_power_took_a_leader_may_lack():
+    with pytest.raises(PromisedLoss):
+        led_by_who_lacks_what_was_forgotten()
+
+
+def test_what_was_there_again_a_later_leader_may_not_lack():
+    with broken("LeaderCompleteness"):
+        led_by_who_lacks_what_was_forgotten(had_again_in=2)
+
+
+def test_a_vote_from_before_it_was_there_again_may_still_elect():
+    """It was on its way while another leader, of a later term, gave the voter what it lacked."""
+    with pytest.raises(PromisedLoss):
+        led_by_who_lacks_what_was_forgotten(had_again_in=4)
 
 
 def restarted_with_a_lost_drop(committed):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chaos.simulator.model import GroupModel
+from chaos.simulator.model import GroupModel, LogModel
 from chaos.simulator.rot import Atlas, Place
 from multiraft.types import Configuration, Entry, EntryKind
 
@@ -51,11 +51,14 @@ def test_an_entry_rots_that_another_disk_has():
     assert not rots(group_with((1,)))
 
 
-@pytest.mark.parametrize("how", ["forgotten", "lost"])
+@pytest.mark.parametrize("how", ["power", "damage"])
 def test_what_another_node_held_once_is_no_copy(how):
     group = group_with((1, 2))
     replica = group.replica(2)
-    getattr(replica, how).update(replica.durable.chains)
+    if how == "power":
+        replica.forget(replica.durable.chains)
+    else:
+        replica.lose(LogModel())
     replica.durable.drop_from(1)
     assert not rots(group)
 
