@@ -196,7 +196,9 @@ class ReplicaModel:
         self.last_life = LogModel()
 
     def lose(self, log: LogModel) -> None:
-        """Damage has left this of what was durable."""
+        """Damage has left this of what was durable, perhaps with the help of a loss of power."""
+        if self.power_lost:
+            self.forget_unsynced(log)
         self.lost.update(chain for index, chain in enumerate(self.durable.chains, 1)
                          if not log.holds(index, chain))
 

@@ -124,8 +124,6 @@ class Witness:
             self._ask("on_recover", replica, log, restored)
             replica.repaired()
         else:
-            if replica.power_lost:
-                replica.forget_unsynced(log)
             replica.lose(log)
         replica.restart(log, hard_state, restored.applied)
         replica.damaged = damaged

@@ -268,6 +268,15 @@ def test_a_vote_from_before_it_was_there_again_may_still_elect():
         led_by_who_lacks_what_was_forgotten(had_again_in=4)
 
 
+def test_what_a_loss_of_power_took_where_damage_took_the_rest_is_forgotten_too():
+    history = committed_history()[0]
+    replica = history.witness.replica(2, 1)
+    replica.synced, lost = 1, replica.durable.chains[1]
+    history.witness.power_lost(2)
+    history.witness.absent(2, {}, {}, damaged=True)
+    assert {*replica.forgotten} == {lost}
+
+
 def restarted_with_a_lost_drop(committed):
     """n3's own 1@1 was dropped for 1@2, of which ``committed`` are; the drop and 1@2 are lost."""
     history = History().term(1)
