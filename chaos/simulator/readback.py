@@ -57,7 +57,8 @@ class ReadBack:
         for group, restored in sorted(store.groups.items()):
             known, entries = self._read(store, group, rotten)
             damaged = bool(restored.quarantined)
-            log = witness.recovered(node, group, restored, entries, damaged, known)
+            log = witness.recovered(node, group, restored, entries, damaged, known,
+                                    _knows_its_damage(store._logs[group]))
             self._note(store, group, log, damaged)
 
     def _begin(self, lane: Lane, image: Callable[[str], bytes]) -> None:
@@ -153,6 +154,11 @@ def _readable(store: Store, group: int, first: int,
         except CorruptRange as error:
             return tuple(entries), error
     raise AssertionError(f"g{group} {first}..{last} is damaged, and none of it")
+
+
+def _knows_its_damage(log: GroupLog) -> bool:
+    """Whether all that is wrong is entries that cannot be read, and is known of each of them."""
+    return not (log.doubtful or log.lasting or log.unsure or log.questioned)
 
 
 def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:

@@ -99,9 +99,10 @@ class Witness:
 
     def recovered(self, node: int, group: int, restored: GroupRestored,
                   entries: Iterable[Entry | DamagedEntry], damaged: bool = False,
-                  known: LogModel | None = None) -> LogModel:
+                  known: LogModel | None = None, knows_its_damage: bool = False) -> LogModel:
         """A restart found this; ``entries`` are all that it can read behind ``known``, verified,
-        and those that it knows to be damaged.  What it found, as a log."""
+        and those that it knows to be damaged; ``knows_its_damage``: nothing else is wrong.  What it
+        found, as a log."""
         replica = self.replica(node, group)
         first_index = restored.bounds.first_index
         if first_index - 1 > replica.group.commit:
@@ -120,11 +121,12 @@ class Witness:
         if log.last_index != restored.bounds.last_index:
             raise Violation("LogHasNoHoles", f"{replica} says its log ends at "
                             f"{restored.bounds.last_index}, {log.last_index} entries can be read")
-        if not damaged:
+        if not damaged or knows_its_damage:
             self._ask("on_recover", replica, log, restored)
-            replica.repaired()
-        else:
+        if damaged:
             replica.lose(log)
+        else:
+            replica.repaired()
         replica.restart(log, hard_state, restored.applied)
         replica.damaged = damaged
         return log

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from chaos.simulator.invariants import ALL, HOOKS, PromisedLoss, Violation
@@ -275,6 +277,17 @@ def test_what_a_loss_of_power_took_where_damage_took_the_rest_is_forgotten_too()
     history.witness.power_lost(2)
     history.witness.absent(2, {}, {}, damaged=True)
     assert {*replica.forgotten} == {lost}
+
+
+@pytest.mark.parametrize("knows_its_damage", [False, True])
+def test_damage_that_is_known_excuses_nothing_else(knows_its_damage):
+    """One batch cannot be read, and the entry behind it is gone."""
+    history = committed_history()[0].write(2, History().noop(3, 1))
+    restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0,
+                             Configuration((1, 2, 3)))
+    found = [history.opening(1, 1), DamagedEntry(2, 1, False)]
+    with broken("DurableSurvives") if knows_its_damage else nullcontext():
+        history.witness.recovered(2, 1, restored, found, True, None, knows_its_damage)
 
 
 def restarted_with_a_lost_drop(committed):
