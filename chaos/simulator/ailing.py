@@ -106,6 +106,7 @@ class Ailing:
     disk_hangs: bool
     identity_is_rotten: bool
     identity_lost: Callable[[], None]
+    is_lost: bool
     later: Callable[..., None]
     request_round: Callable[[], None]
     crash: Callable[[bool], None]
@@ -208,11 +209,12 @@ class Ailing:
         self._restart_soon()
 
     def _restart_soon(self) -> None:
-        self._queue.after(self._rng.randrange(*RESTART_US), self._start_if_faulty)
+        self._queue.after(self._rng.randrange(*RESTART_US), self._start_again)
 
-    def _start_if_faulty(self) -> None:
-        """Whoever watches the process starts it again."""
-        if self.faulty:
+    def _start_again(self) -> None:
+        """Whoever watches the process does, also when the faults are over: what had failed by then
+        may be noticed later."""
+        if self.faulty or not (self.is_lost or self._world.remainder.keeps_off(self.node)):
             self.start()
 
     def _open_store(self, open_store: Callable[[], Store]) -> Store | None:

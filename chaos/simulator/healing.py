@@ -100,6 +100,10 @@ class Remainder:
         """Those that are well."""
         return [node for node in sorted(self._world.nodes) if node not in self.nodes]
 
+    def keeps_off(self, node: int) -> bool:
+        """Whether it is not to be started yet."""
+        return self.way == OFF and node in self.nodes
+
     def apply(self) -> None:
         """From now on they are as they were drawn."""
         for number in self.nodes:

@@ -379,6 +379,33 @@ def test_a_crash_that_does_not_come_is_not_counted():
     assert made.faults["crash-midway"] == 0
 
 
+def test_a_disk_that_had_failed_when_the_faults_ended_is_noticed_later_and_its_node_comes_back():
+    """It was started again only as long as there were faults, and was missed for good."""
+    made = running(3)
+    node = made.nodes[1]
+    node.arm_sync_error(1)
+    while not node._filesystem.faults.sync_errors:
+        made.run_for(1)
+    node.hang_disk()
+    made.heal()
+    node.release_disk()
+    made.run_for(5000)
+    assert node.crashes == 1 and node.is_up
+    finish(made)
+
+
+def test_who_stays_off_is_not_started_by_whoever_watches_it(monkeypatch):
+    monkeypatch.setattr(healing, "WAYS", (healing.OFF,))
+    made = running(3)
+    made.heal()
+    node = made.nodes[made.remainder.nodes[0]]
+    node._restart_soon()
+    made.run_for(5000)
+    assert not node.alive
+    made.remainder.lift()
+    assert node.alive
+
+
 @pytest.mark.parametrize("way", healing.WAYS)
 def test_a_quorum_converges_beside_those_that_stay_ill(way, monkeypatch):
     monkeypatch.setattr(healing, "WAYS", (way,))
