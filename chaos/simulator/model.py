@@ -229,6 +229,11 @@ class ReplicaModel:
         """Who counts, by this replica's log."""
         return self.staged.members[-1][1] if self.staged.members else self.group.initial
 
+    def adopt(self, configuration: Configuration, index: int) -> None:
+        """It goes by that of ``index`` from now on."""
+        self.adopted = index, configuration
+        self.group.seen.setdefault(index, set()).add(configuration)
+
     def configurations(self) -> list[Configuration]:
         """The one of its log, and one that it goes by while its disk has not been given it."""
         index, adopted = self.adopted
@@ -268,7 +273,8 @@ class GroupModel:
     """The truth about one group: who led, who voted, what is committed."""
 
     __slots__ = ("group", "initial", "replicas", "leaders", "votes", "chain_at", "entries",
-                 "committed", "commit_marks", "partitions", "_configured", "_configuration")
+                 "committed", "commit_marks", "partitions", "seen", "_configured",
+                 "_configuration")
 
     def __init__(self, group: int, voters: tuple[int, ...]):
         self.group = group
@@ -281,6 +287,7 @@ class GroupModel:
         self.committed: list[int] = []  # chains; place i holds index i + 1
         self.commit_marks: list[tuple[int, int]] = []  # (leader's term, index), both ascending
         self.partitions: dict[int, PartitionModel] = {}
+        self.seen: dict[int, set[Configuration]] = {}  # by index of the entry
         self._configuration = self.initial
         self._configured = 0  # entries up to which that is known
 
@@ -326,11 +333,11 @@ class GroupModel:
                                         in replica.configurations()]]
 
     def configurations_at(self, index: int) -> list[Configuration]:
-        """Those that a log has at ``index``: one, once it is committed; 0 = the first."""
+        """Those that anybody ever went by at ``index``: of one that was lost or dropped somebody
+        may have heard; 0 = the first."""
         if not index:
             return [self.initial]
-        return [configuration for replica in self.replicas.values()
-                for where, configuration in replica.staged.members if where == index]
+        return sorted(self.seen.get(index, ()))
 
     def configurations_from(self, replica: ReplicaModel, index: int) -> list[Configuration]:
         """Those under which ``index`` may have been committed in the replica's term: the one in

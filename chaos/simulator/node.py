@@ -433,7 +433,7 @@ class SimulatedNode(Acquainted, Ailing, Armed, Mending, Moving, Regrouping, Send
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
             if event.kind == "membership":
-                self._witness.replica(self.node, event.group).adopted = event.fields[::-1]
+                self._witness.replica(self.node, event.group).adopt(*event.fields)
             if event.kind == "wanted":
                 create_wanted(self._store, self._raft, self._witness, self._repairer, event)
                 self._repair_soon()

@@ -156,7 +156,7 @@ def committed_by_one_of_two(*adopted):
     history.append(1, 2, 2)
     history.stage(1, entry).write(2, entry)
     if adopted:
-        history.witness.replica(1, 1).adopted = adopted
+        history.witness.replica(1, 1).adopt(*reversed(adopted))
     history.append(1, 2, 2, commit=1, last=1)
 
 
@@ -169,6 +169,17 @@ def test_what_no_configuration_of_the_leader_has_decided(adopted):
 @pytest.mark.parametrize("index", [1, 2])
 def test_a_leader_goes_by_the_configuration_of_an_entry_that_is_not_staged_yet(index):
     committed_by_one_of_two(index, Configuration((2,)))
+
+
+def test_members_by_which_a_leader_went_were_seen_though_they_are_in_no_log():
+    """A plan's controller heard of them: they were not staged yet, or a crash took them."""
+    history, seen = History().term(1), Configuration((1, 2, 3), (4,))
+    replica = history.witness.replica(1, 1)
+    replica.adopt(seen, 1)
+    assert replica.group.configurations_at(1) == [seen]
+    history.recover(1, hard_state=HardState(1, 1))
+    assert replica.group.configurations_at(1) == [seen]
+    assert replica.group.configurations_at(2) == []
 
 
 def test_logs_that_differ_at_one_index_and_term():

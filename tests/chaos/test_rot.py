@@ -67,7 +67,7 @@ def test_a_voter_may_not_be_lost_where_a_leader_goes_by_two_that_are_not_staged_
     """Its disk hangs; nobody's log has the configuration by which it decides already."""
     group = group_with((1, 2, 3))
     assert atlas_of(group).may_lose(2)
-    group.replica(1).adopted = (2, Configuration((1, 2), (), (1, 2, 3)))
+    group.replica(1).adopt(Configuration((1, 2), (), (1, 2, 3)), 2)
     assert not atlas_of(group).may_lose(2)
     assert atlas_of(group).may_lose(3)
 
@@ -75,6 +75,6 @@ def test_a_voter_may_not_be_lost_where_a_leader_goes_by_two_that_are_not_staged_
 def test_what_a_replica_goes_by_is_what_is_staged_once_it_is():
     group = group_with((1, 2, 3))
     replica = group.replica(1)
-    replica.adopted = (1, Configuration((1, 2)))
+    replica.adopt(Configuration((1, 2)), 1)
     replica.staged.members.append((1, Configuration((1, 2, 3))))
     assert atlas_of(group).may_lose(2)
