@@ -194,7 +194,7 @@ class Witness:
             if used and damaged:
                 replica.lose(LogModel())
                 replica.restart(LogModel(), left, 0)
-                replica.damaged = True
+                replica.damaged = replica.buried = True  # nobody goes by what it was
                 continue
             if known:
                 raise Violation("TermMonotonic", f"{replica} was removed with hard state {known}, "

@@ -301,6 +301,23 @@ def test_damage_that_is_known_excuses_nothing_else(knows_its_damage):
         history.witness.recovered(2, 1, restored, found, True, None, knows_its_damage)
 
 
+def test_nobody_goes_by_the_first_members_where_damage_took_all_of_a_replica():
+    """As if it had to be asked who they were: a lost node that was among them was never replaced
+    for good, when this one had been removed from the group as well."""
+    history = History().term(1)
+    members = Configuration((2, 3))
+    joint = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1,
+                  payload=membership.encode(Configuration((2, 3), (), (1, 2, 3))))
+    final = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 2, payload=membership.encode(members))
+    for node in (1, 2, 3):
+        history.write(node, joint, final)
+    history.write(4, joint)  # a learner for a while
+    history.term(2, 2, 3, vote=2).write(2, last := history.noop(3, 2)).write(3, last)
+    history.append(2, 3, 2, commit=3, last=3)
+    history.witness.absent(4, {}, {}, damaged=True)
+    assert {*history.witness.groups[1].configurations()} == {members}
+
+
 def restarted_with_a_lost_drop(committed):
     """n3's own 1@1 was dropped for 1@2, of which ``committed`` are; the drop and 1@2 are lost."""
     history = History().term(1)
