@@ -47,12 +47,15 @@ class SimulatedReserve:
 
     @property
     def held_bytes(self) -> int:
-        """What it holds now."""
-        return self._bytes_wanted if self._filesystem.exists(RESERVE_FILE) else 0
+        """What it holds now: nothing when a loss of power has undone that it was removed."""
+        if not self._filesystem.exists(RESERVE_FILE):
+            return 0
+        return self._filesystem.open(RESERVE_FILE).allocated()
 
     def take(self) -> bool:
         """Take all of it, or nothing."""
-        file = self._filesystem.create(RESERVE_FILE)
+        exists = self._filesystem.exists(RESERVE_FILE)
+        file = (self._filesystem.open if exists else self._filesystem.create)(RESERVE_FILE)
         try:
             file.reserve(self._bytes_wanted)
         except OSError as error:

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import healing, world
-from chaos.simulator.ailing import Clock
+from chaos.simulator.ailing import RESERVE_FILE, Clock, SimulatedReserve
 from chaos.simulator.events import EventQueue
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.network import Network
@@ -92,6 +92,26 @@ def test_room_is_taken_by_files_and_given_back():
     filesystem.power_loss(random.Random(1))
     assert filesystem.list("/d") == ["g"]
     assert filesystem.faults.free_bytes == 0
+
+
+def test_a_reserve_that_a_loss_of_power_brings_back_holds_what_it_owns():
+    """Its room had been given away: a write that found none was said to end its node with the
+    reserve untouched."""
+    for seed in range(40):
+        filesystem = filesystem_with(b"")
+        filesystem.make_directory("/data")
+        reserve = SimulatedReserve(filesystem, 4096)
+        assert reserve.take() and reserve.held_bytes == 4096
+        filesystem.sync_directory("/data")
+        reserve.give_back()
+        filesystem.faults.capacity_bytes = filesystem.faults.used_bytes
+        filesystem.power_loss(random.Random(seed))
+        if filesystem.exists(RESERVE_FILE):
+            break
+    assert reserve.held_bytes == filesystem.faults.used_bytes == 0
+    assert not reserve.take() and not filesystem.exists(RESERVE_FILE)
+    filesystem.faults.heal()
+    assert reserve.take() and reserve.held_bytes == filesystem.faults.used_bytes == 4096
 
 
 def test_clock_runs_at_its_rate_and_never_back():
