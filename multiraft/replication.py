@@ -240,9 +240,11 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     if reply.match > log.last_index:
         group.emit("drop", member.node, f"acknowledges {reply.match} of {log.last_index}")
         return
-    if (member.doubt or reply.status) and not doubt.may_feed(group, member, reply):
+    doubted = member.doubt
+    if (doubted or reply.status) and not doubt.may_feed(group, member, reply):
         return
-    news = member.acknowledged(reply.match, group.host.now_ms)
+    # What a doubter had acknowledged counts when it is cleared: that alone may commit.
+    news = member.acknowledged(reply.match, group.host.now_ms) or member.doubt != doubted
     # Assigned, not maximised: after a restart the member knows less, and has to be told again.
     member.commit_known = reply.commit
     if member.state is not _REPLICATE:

@@ -212,3 +212,19 @@ def test_an_old_doubt_that_comes_late_holds_nobody_up():
     assert status(cluster, member).last_index == status(cluster, leader).last_index
     seen = next(seen for seen in status(cluster, leader).members if seen.node == member)
     assert seen.match == status(cluster, leader).last_index
+
+
+def test_what_waited_for_a_doubter_is_committed_when_it_is_cleared():
+    """It was fed up to the log's end before, so that its clearance is all that is news."""
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    lose_end(cluster, doubter, keep=2)
+    cluster.run(2000)
+    assert len(events(cluster, doubter, "cleared")) == 1
+    cluster.crash(other_than(cluster, leader, doubter))
+    last = cluster.propose(b"nobody else can commit it", node=leader).index
+    cluster.settle()
+    assert status(cluster, leader).commit == last - 1
+    cluster.nodes[doubter].core.repaired(GROUP)
+    cluster.run(400)
+    assert status(cluster, leader).commit == last
