@@ -445,7 +445,7 @@ class Group:
         if self.is_held():
             return
         self.quarantined = why
-        self.episode = 0
+        self.episode, self.cleared = 0, (0, 0, False)  # what was said of an earlier doubt is over
         self.emit("quarantine", why)
         self.ack_to = 0
         self.become_follower(self.term, 0 if self.role is Role.LEADER else self.leader,

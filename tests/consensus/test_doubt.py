@@ -228,3 +228,19 @@ def test_what_waited_for_a_doubter_is_committed_when_it_is_cleared():
     cluster.nodes[doubter].core.repaired(GROUP)
     cluster.run(400)
     assert status(cluster, leader).commit == last
+
+
+def test_a_later_doubt_needs_a_clearance_of_its_own():
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    lose_end(cluster, doubter, keep=2)
+    cluster.run(2000)
+    core = cluster.nodes[doubter].core
+    assert core.is_cleared(GROUP)
+    core.repaired(GROUP)
+    cluster.run(1000)
+    core.quarantine(GROUP, "found by the scrub")
+    assert not core.is_cleared(GROUP)
+    core.follow(GROUP)
+    cluster.run(1000)
+    assert core.is_cleared(GROUP)
