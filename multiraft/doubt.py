@@ -61,8 +61,9 @@ def speak_up(group: Group) -> None:
 
 
 def is_alone(group: Group) -> bool:
-    """Whether it knows nobody to whom it could state its doubt."""
-    return not group.leader and not group.cleared[2]
+    """Whether it knows nobody to whom it could state its doubt: a leader whose node is not believed
+    may be gone for good, and another one have removed this replica."""
+    return not group.trusts_leader() and not group.cleared[2]
 
 
 def may_accept(group: Group, sender: int) -> bool:

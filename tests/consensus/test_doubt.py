@@ -244,3 +244,21 @@ def test_a_later_doubt_needs_a_clearance_of_its_own():
     core.follow(GROUP)
     cluster.run(1000)
     assert core.is_cleared(GROUP)
+
+
+def test_a_doubter_that_was_removed_hears_of_it_though_its_leader_never_comes_back():
+    cluster, leader = established(nodes=5)
+    doubter = other_than(cluster, leader)
+    others = tuple(id_ for id_ in cluster.nodes if id_ not in (leader, doubter))
+    cluster.cut |= {link for id_ in others for link in ((doubter, id_), (id_, doubter))}
+    cluster.run(1000)
+    cluster.crash(leader)
+    cluster.run(5000)
+    assert status(cluster, doubter).leader == leader
+    cluster.nodes[cluster.leader()].core.change_members(GROUP, others, ())
+    cluster.run(3000)
+    cluster.nodes[doubter].core.quarantine(GROUP, "found by the scrub")
+    cluster.nodes[doubter].core.follow(GROUP)
+    cluster.cut.clear()
+    cluster.run(10_000)
+    assert GROUP not in cluster.nodes[doubter].core.groups()
