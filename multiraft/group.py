@@ -108,7 +108,7 @@ class Group:
         self.log_incarnation = incarnation
         self.tail = tail
         self.log = GroupLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
-        #: (index, configuration): the last one that is committed and those above, ascending.
+        #: (index, configuration): the last one that is applied and those above, ascending.
         self.configurations = [(restored.configuration_index, restored.configuration),
                                *restored.changes]
         #: The one in force: the last, committed or not (thesis 4.1).
@@ -374,7 +374,7 @@ class Group:
     def adopt(self, index: int, configuration: Configuration) -> None:
         """``configuration`` is in the log at ``index``: it counts from now on (thesis 4.1)."""
         kept = self.configurations
-        while len(kept) > 1 and kept[1][0] <= self.log.commit:
+        while len(kept) > 1 and kept[1][0] <= self.log.applied_index:
             del kept[0]
         kept.append((index, configuration))
         self._put_in_force()

@@ -407,3 +407,21 @@ def test_the_furthest_voter_takes_over_and_of_equals_the_preferred_one(voters, m
             solo.acknowledge(node, match)
     solo.core.transfer(GROUP, 0)
     assert solo.status.transferee == heir
+
+
+def test_a_snapshot_has_the_configuration_that_was_in_force_where_it_ends():
+    """Also where the disk is behind what the others have committed: joint, and left again."""
+    cluster = Cluster(nodes=5)
+    cluster.run(1500)
+    leader = cluster.leader()
+    node = cluster.nodes[leader]
+    before = node.core.status(1)
+    node.manual_disk = True
+    stays = tuple(id_ for id_ in cluster.nodes if id_ != leader % 5 + 1)
+    node.core.change_members(1, stays, ())
+    cluster.settle()
+    status = node.core.status(1)
+    assert status.commit > before.last_index and not status.configuration.outgoing
+    bounds, index, configuration = node.core.snapshot_point(1)
+    assert bounds.last_index == before.last_index
+    assert (index, configuration) == (before.configuration_index, before.configuration)
