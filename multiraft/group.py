@@ -210,8 +210,8 @@ class Group:
     def is_bystander(self) -> bool:
         """Whether this replica waits for a leader and cannot become one: it asks now and then what
         became of the group, because it may have been removed."""
-        return not self.quarantined and (
-            self.stranger() != 0 or self.is_barred()
+        return self.quarantined is not REMOVED and (
+            bool(self.quarantined) or self.stranger() != 0 or self.is_barred()
             or not membership.is_voter(self.configuration, self.host.node))
 
     def hard_state_is_durable(self) -> bool:

@@ -262,3 +262,19 @@ def test_a_doubter_that_was_removed_hears_of_it_though_its_leader_never_comes_ba
     cluster.cut.clear()
     cluster.run(10_000)
     assert GROUP not in cluster.nodes[doubter].core.groups()
+
+
+def test_a_held_replica_that_was_removed_meanwhile_is_told_so():
+    """Perhaps nobody is left who has what it lacks, or no repair helps it."""
+    cluster, leader = established()
+    held = other_than(cluster, leader)
+    others = tuple(id_ for id_ in cluster.nodes if id_ != held)
+    cluster.nodes[held].core.quarantine(GROUP, "entry 3 is damaged")
+    cluster.drain(held)
+    cluster.cut |= {link for id_ in others for link in ((held, id_), (id_, held))}
+    cluster.run(1000)
+    cluster.nodes[leader].core.change_members(GROUP, others, ())
+    cluster.run(3000)
+    cluster.cut.clear()
+    cluster.run(10_000)
+    assert GROUP not in cluster.nodes[held].core.groups()
