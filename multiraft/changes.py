@@ -173,13 +173,17 @@ def tombstone_of(group: Group) -> Entry:
                                group.incarnation))
 
 
-def reincarnate(group: Group, incarnation: int, configuration: Configuration) -> None:
+def reincarnate(group: Group, incarnation: int, configuration: Configuration,
+                barred: int = 0) -> None:
     """The group goes on from this replica's log in a new incarnation, with members that are named
-    and not elected.  Nothing that was said in the old one counts; the term goes on."""
+    and not elected.  Nothing that was said in the old one counts; the term goes on.  A replica that
+    is empty names nobody: it votes when its log has come to ``barred``, where a leader of the new
+    incarnation began, because configurations of the old one come before that."""
     assert incarnation > group.incarnation, f"{incarnation} after {group.incarnation}"
     group.become_follower(group.term + 1, 0, "recovered by force")
     group.incarnation = incarnation
-    group.barred = 0
-    group.mark = reincarnation(group.id, group.log_incarnation, group.log.last_index,
+    group.barred = 0 if configuration.voters else max(1, barred)
+    group.mark = reincarnation(group.id, group.log_incarnation,
+                               group.barred or group.log.last_index,
                                Reincarnation(incarnation, configuration))
     group.replace_configuration(configuration)

@@ -220,7 +220,7 @@ def event(node: int, value: Event) -> str:
     if value.kind == "membership":
         return f"{where} members {configuration(fields[0])} (at {fields[1]})"
     if value.kind == "wanted":
-        incarnation, sender, term = fields
+        incarnation, sender, term, _ = fields
         return f"{where} wanted by {node_name(sender)} incarnation={incarnation} term={term}"
     if value.kind == "transfer":
         return f"{where} transfer to {node_name(fields[0])} {fields[1]}"

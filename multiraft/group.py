@@ -123,8 +123,7 @@ class Group:
         self.hard_state_unstaged = False
         #: The write that has it; durable once ``host.written_sequence`` is there.
         self.hard_state_sequence = 0
-        self.role = Role.FOLLOWER
-        self.leader = 0
+        self.role, self.leader = Role.FOLLOWER, 0
         #: ``Support.credit`` of the leader when it was learned.
         self.leader_credit = 0
         #: When the leader was heard last, for followers that cannot lean on its lease.
@@ -195,9 +194,12 @@ class Group:
 
     def is_barred(self) -> bool:
         """Whether an earlier life of this replica was removed and its log has not come to where it
-        was added again: what it said and forgot could still be counted with."""
-        return self.barred > 0 and (self.configuration_index <= self.barred
-                                    or self.host.node not in self.configuration.members())
+        was added again: what it said and forgot could still be counted with.  In a later
+        incarnation it has to pass the configurations of the first (``changes.reincarnate``)."""
+        if not self.barred or self.host.node not in self.configuration.members():
+            return self.barred > 0
+        later = self.incarnation > self.log_incarnation
+        return (self.log.last_index + 1 if later else self.configuration_index) <= self.barred
 
     def stranger(self) -> int:
         """A node that is known to lead this group and is no voter as far as this replica knows:
@@ -434,8 +436,7 @@ class Group:
         nothing from now on, and the next ``ready`` lets it go."""
         self.barred = max(self.barred, index)
         self.quarantined = REMOVED
-        self.episode = 0
-        self.ack_to = 0
+        self.episode = self.ack_to = 0
         self.become_follower(self.term, 0, why)
         self.host.timers.cancel(self.id)
         self.host.going[self.id] = self
@@ -533,7 +534,6 @@ class Group:
     def has_write(self) -> bool:
         """Whether the next write contains something of this group."""
         return bool(self.log.unstaged or self.log.drop_from or self.hard_state_unstaged)
-
 
     def take_write(self, sequence: int) -> GroupWrite:
         """What goes into the write ``sequence``."""

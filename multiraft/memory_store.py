@@ -62,8 +62,9 @@ class GroupImage:
         else:
             new = marks.parse_reincarnation(mark.payload)
             self.group_incarnation, self.configuration = new
-            self.configuration_index = self.first_index + len(self.entries) - 1
-            self.barred = 0
+            named = bool(self.configuration.voters)
+            self.configuration_index = self.first_index + len(self.entries) - 1 if named else 0
+            self.barred = 0 if named else mark.index
 
     def changes(self) -> list[tuple[int, Configuration]]:
         """(index, configuration), the one before the first entry included."""

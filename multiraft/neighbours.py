@@ -144,8 +144,10 @@ class Neighbours:
                                            Status.UNKNOWN_GROUP, 0, 0, 0, 0, message.stamp))
             known = self._groups.get(message.group)
             if known is None or known.incarnation < message.incarnation:
+                at = (message.first_index - 1 if isinstance(message, SnapshotOffer)
+                      else message.prev_index)
                 self._host.events.append(Event(
-                    "wanted", message.group, (message.incarnation, sender, message.term)))
+                    "wanted", message.group, (message.incarnation, sender, message.term, at)))
         elif isinstance(message, VoteRequest):
             self._send(sender, VoteReply(message.group, message.incarnation, 0, False,
                                          message.pre))

@@ -56,7 +56,9 @@ class Repairing:
         """The replica has all of its log again, and the store has said so durably."""
         self._group(group).repaired()
 
-    def reincarnate(self, group: int, incarnation: int, configuration: Configuration) -> None:
+    def reincarnate(self, group: int, incarnation: int, configuration: Configuration,
+                    barred: int = 0) -> None:
         """Forced recovery: the group goes on from this log in a new ``incarnation``, with the
-        members that the operator named (changes.py)."""
-        changes.reincarnate(self._group(group), incarnation, configuration)
+        members that the operator named; or an empty replica joins that, with nobody named, and
+        votes for nobody before its log has come to ``barred`` (changes.py)."""
+        changes.reincarnate(self._group(group), incarnation, configuration, barred)

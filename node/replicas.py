@@ -72,8 +72,9 @@ class Replicas:
     def _add(self, group: int, restored) -> None:
         self._core.add_group(group, FIRST_GROUP_INCARNATION, restored, self._store.tails[group])
 
-    def wanted(self, group: int, incarnation: int, sender: int, term: int) -> None:
-        """``sender`` leads a group in which this node is a member, and has nothing of it."""
+    def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:
+        """``sender`` leads a group in which this node is a member, and has nothing of it; it would
+        begin at ``index``."""
         if not self.takes_part():
             return  # the others do not know its data directory yet: it may have been wiped
         if group > max(self._pool_size, self._metadata_log.state.last_group):
@@ -94,13 +95,13 @@ class Replicas:
                 return  # from before the replica was removed
         elif group in self._store.groups:
             return  # removed a moment ago, its tombstone is on its way
-        self._create(group, incarnation, sender)
+        self._create(group, incarnation, sender, index)
 
-    def _create(self, group: int, incarnation: int, sender: int) -> None:
+    def _create(self, group: int, incarnation: int, sender: int, index: int) -> None:
         restored = self._store.create_group(group, FIRST_GROUP_INCARNATION, NOBODY)
         self._add(group, restored)
         if incarnation > (restored.incarnation or FIRST_GROUP_INCARNATION):
-            self._core.reincarnate(group, incarnation, NOBODY)
+            self._core.reincarnate(group, incarnation, NOBODY, index)
         self.made(group)
         self.created += 1
         self._log.info("replica created", extra={"group": group, "leader": sender})

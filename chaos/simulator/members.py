@@ -104,7 +104,7 @@ def create_wanted(store: Store, raft: MultiRaft, witness: Witness, repairer: Rep
                   event: Event) -> None:
     """A leader has this node as a member, and there is no replica here: make an empty one, as the
     real node does (``node/replicas.py``)."""
-    group, (incarnation, _, term) = event.group, event.fields
+    group, (incarnation, _, term, _) = event.group, event.fields
     if incarnation != INCARNATION or group in raft.groups():
         return
     if store.is_removed(group):

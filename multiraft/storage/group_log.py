@@ -101,10 +101,12 @@ class GroupLog:
         self.settled = ((0, position),)
 
     def reincarnate(self, new: Reincarnation, index: int) -> None:
-        """The group goes on from this log, whose last index that is, in a new incarnation."""
+        """The group goes on from this log, whose last index that is, in a new incarnation; or, with
+        nobody named, the log is empty and its replica barred up to that index."""
         self.group_incarnation = new.incarnation
-        self.configurations = [(index, new.configuration)]
-        self.barred = 0
+        alone = bool(new.configuration.voters)  # else a replica that has nothing joins
+        self.configurations = [(index if alone else 0, new.configuration)]
+        self.barred = 0 if alone else index
 
     def bounds(self) -> LogBounds:
         return LogBounds(self.index.first_index, self.index.prev_term, self.index.last_index)

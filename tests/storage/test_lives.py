@@ -184,3 +184,19 @@ def test_a_log_goes_on_in_a_new_incarnation_of_its_group(disk, restarts, checkpo
     assert (restored.configuration_index, restored.configuration) == (2, alone)
     assert restored.changes == ((4, VOTERS),)
     assert restored.hard_state == HardState(5, 0)
+
+
+@ways
+def test_an_empty_replica_that_joins_a_later_incarnation_remembers_how_far_it_is_barred(
+        disk, restarts, checkpoints):
+    story = Story(disk, restarts, checkpoints)
+    nobody = Configuration(())
+    story.store.create_group(1, 1, nobody)
+    mark = marks.reincarnation(1, 1, 20, Reincarnation(7, nobody))
+    story.run(GroupWrite(1, 1, 0, (), HardState(5, 0), mark))
+    story.run(write(1, noop_entry(1, 1, 1), member_entry(2, VOTERS)))
+    story.restart()
+    restored = story.store.create_group(1, 1, VOTERS)
+    assert (restored.incarnation, restored.barred) == (7, 20)
+    assert (restored.configuration_index, restored.configuration) == (0, nobody)
+    assert restored.changes == ((2, VOTERS),)

@@ -1,0 +1,115 @@
+"""A group that goes on from one named replica, and what joins it (docs/decisions/0007)."""
+
+from __future__ import annotations
+
+from multiraft.config import RaftConfig
+from multiraft.tail_protocol import NullTail
+from multiraft.types import Configuration
+from tests.consensus.cluster import Cluster
+
+GROUP = 1
+NOBODY = Configuration(())
+
+#: One entry per append, so that a log can stop anywhere.
+ONE_BY_ONE = RaftConfig(append_bytes_max=1, peer_window_bytes=1, catch_up_append_bytes=1,
+                        catch_up_window_bytes=1)
+
+
+def status(cluster: Cluster, id_: int):
+    return cluster.nodes[id_].core.status(GROUP)
+
+
+def recovered() -> tuple[Cluster, int, tuple[int, int]]:
+    """(cluster, survivor, the others): all three are voters by an entry of the log, then the
+    survivor goes on alone in incarnation 2, and the others, back again, begin to learn there."""
+    cluster = Cluster(config=ONE_BY_ONE.validate())
+    cluster.run(2000)
+    survivor = cluster.leader()
+    core = cluster.nodes[survivor].core
+    others = tuple(id_ for id_ in cluster.nodes if id_ != survivor)
+    core.change_members(GROUP, (survivor, others[0]), (others[1],))
+    cluster.run(1000)
+    core.change_members(GROUP, (survivor, *others), ())
+    cluster.run(1000)
+    for id_ in others:
+        cluster.crash(id_)
+    cluster.run(1000)
+    core.reincarnate(GROUP, 2, Configuration((survivor,)))
+    cluster.run(2000)
+    for id_ in others:
+        cluster.start(id_)
+        cluster.nodes[id_].core.remove_group(GROUP)
+        cluster.drain(id_)
+    cluster.run(1000)
+    core.change_members(GROUP, (survivor,), others)
+    cluster.settle()
+    for id_ in others:
+        join(cluster, id_)
+    return cluster, survivor, others
+
+
+def join(cluster: Cluster, id_: int) -> None:
+    """What ``node/replicas.py`` does for a leader that wants a replica."""
+    node = cluster.nodes[id_]
+    wanted = next(event for event in node.events if event.kind == "wanted")
+    incarnation, _, _, at = wanted.fields
+    node.store.create_group(GROUP, 1, NOBODY)
+    node.core.add_group(GROUP, 1, node.store.created(GROUP), NullTail())
+    node.core.reincarnate(GROUP, incarnation, NOBODY, at)
+    cluster.drain(id_)
+
+
+def leaders(cluster: Cluster) -> list[int]:
+    return [id_ for id_ in cluster.nodes if status(cluster, id_).leader == id_]
+
+
+def learn_up_to(cluster: Cluster, configuration: Configuration) -> None:
+    """Let time pass until all others have come to this one, and cut each of them off then."""
+    survivor = cluster.leader()
+    others = {id_ for id_ in cluster.nodes if id_ != survivor}
+    left = set(others)
+    for _ in range(1000):
+        cluster.now_ms += 5
+        for id_, node in cluster.nodes.items():
+            node.core.tick(cluster.now_ms)
+            cluster.drain(id_)
+        cluster.exchange_liveness()
+        while link := next((link for link in cluster.wires if cluster.wires[link]), None):
+            cluster.deliver_one(*link)
+            left = {id_ for id_ in left if status(cluster, id_).configuration != configuration}
+            cluster.cut |= {each for id_ in others - left
+                            for each in ((survivor, id_), (id_, survivor))}
+        if not left:
+            return
+    raise AssertionError(f"nodes {left} never came there")
+
+
+def test_the_members_of_the_incarnation_before_elect_nobody_while_they_learn():
+    """Their logs name them as voters as long as they have not come to where the new incarnation
+    began: a second leader would go on from there, beside the survivor."""
+    cluster, survivor, others = recovered()
+    learn_up_to(cluster, Configuration((survivor, *others)))
+    cluster.run(10_000)
+    assert leaders(cluster) == [survivor]
+    cluster.cut.clear()
+    cluster.run(10_000)
+    assert {status(cluster, id_).last_index for id_ in cluster.nodes} == {
+        status(cluster, survivor).last_index}
+
+
+def test_those_who_have_learned_vote_for_who_makes_them_voters():
+    """Also before they have the entry that does: its leader may be the only one that has it."""
+    cluster, survivor, others = recovered()
+    cluster.run(10_000)
+    cluster.cut |= {(survivor, id_) for id_ in others}
+    cluster.nodes[survivor].core.change_members(GROUP, (survivor, *others), ())
+    cluster.settle()
+    cluster.crash(survivor)
+    cluster.cut.clear()
+    cluster.start(survivor)
+    cluster.run(10_000)
+    assert leaders(cluster) == [survivor]
+    assert status(cluster, survivor).configuration == Configuration((survivor, *others))
+    cluster.crash(survivor)
+    cluster.run(10_000)
+    assert [id_ for id_ in others if status(cluster, id_).leader == id_]
