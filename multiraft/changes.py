@@ -49,9 +49,17 @@ def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, .
     for node in voters:
         if node not in current.voters:
             _check_new_voter(group, node)
-    if not membership.supported(changed, group.host.support.holds):
-        raise MembershipError(f"too few of the voters {voters} of group {group.id} are reached")
+    if not membership.supported(changed, lambda node: _is_counted(group, node)):
+        raise MembershipError(f"too few of the voters {voters} of group {group.id} are reached and "
+                              f"whole")
     return _append(group, changed)
+
+
+def _is_counted(group: Group, node: int) -> bool:
+    """Whether a voter can help to commit the change, as far as this leader knows.  One that doubts
+    itself is cleared by what is committed without it: for ever by nothing if that needs it."""
+    member = group.progress.get(node)
+    return group.host.support.holds(node) and (member is None or member.is_whole)
 
 
 def is_open(group: Group) -> bool:

@@ -123,7 +123,12 @@ class Progress:
 
     def has_all(self, last_index: int, commit: int) -> bool:
         """Whether it acknowledged the whole log *and* knows the commit index."""
-        return self.match == last_index and self.commit_known == commit and not self.doubt
+        return self.match == last_index and self.commit_known == commit and self.is_whole
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is not damaged, as far as it said."""
+        return not self.doubt and self.state is not ProgressState.OUT
 
     def _check(self) -> None:
         assert self.match < self.next_index, f"match {self.match}, next {self.next_index}"

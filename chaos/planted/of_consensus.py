@@ -75,7 +75,7 @@ BUGS = (
         Tests(("tests/consensus/test_tail.py::test_high_watermark_follows_apply_and_not_append",)),
         Seeds((1,))),
     Bug("sleep-with-lagging-member", "multiraft.progress", "Progress.has_all",
-        "return self.match == last_index and self.commit_known == commit and not self.doubt",
+        "return self.match == last_index and self.commit_known == commit and self.is_whole",
         "return True",
         "a group falls asleep while a member lacks entries (TiKV #9022)",
         Scripts(("sleep/lagging_member_keeps_it_awake.txt",)), Seeds((17,))),

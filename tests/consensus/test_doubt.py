@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multiraft.config import RaftConfig
+from multiraft.errors import MembershipError
 from multiraft.messages import AppendReply, Cleared, Doubt, Status
 from multiraft.types import HardState
 from tests.consensus.cluster import Cluster
@@ -278,3 +279,29 @@ def test_a_held_replica_that_was_removed_meanwhile_is_told_so():
     cluster.cut.clear()
     cluster.run(10_000)
     assert GROUP not in cluster.nodes[held].core.groups()
+
+
+@pytest.mark.parametrize("doubts", [True, False])
+def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
+    """Of two voters one that doubts itself can never be cleared: nobody is left to do it."""
+    cluster, leader = established()
+    damaged = other_than(cluster, leader)
+    third = other_than(cluster, leader, damaged)
+    cluster.cut |= {(leader, third), (third, leader)}
+    if doubts:
+        lose_end(cluster, damaged, keep=2)
+    else:
+        cluster.nodes[damaged].core.quarantine(GROUP, "entry 3 is damaged")
+        cluster.drain(damaged)
+        cluster.propose(b"answered by a refusal", node=leader)
+    cluster.run(400)
+    core = cluster.nodes[leader].core
+    if core.is_leader(GROUP):
+        with pytest.raises(MembershipError):
+            core.change_members(GROUP, (leader, damaged), ())
+    cluster.cut.clear()
+    cluster.run(2000)
+    if not doubts:
+        cluster.nodes[damaged].core.follow(GROUP)
+    cluster.run(3000)
+    assert len(events(cluster, damaged, "cleared")) == 1
