@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from multiraft import doubt, membership
 from multiraft.group import Group, Role
-from multiraft.messages import TimeoutNow, VoteReply, VoteRequest
+from multiraft.messages import Status, TimeoutNow, VoteReply, VoteRequest
 from multiraft.quorum import Vote
 from multiraft.types import Entry, EntryKind
 
@@ -179,12 +179,12 @@ def _become_leader(group: Group) -> None:
 
 
 def furthest(group: Group) -> int:
-    """The voter that can take over soonest: reached, with room for records if any has, and with the
-    most entries; of equals the one that is preferred, so that a node's groups go to many nodes.  0
-    = nobody is reached.  O(members)."""
+    """The voter that can take over soonest: reached and whole, with room for records if any has,
+    and with the most entries; of equals the one that is preferred, so that a node's groups go to
+    many nodes.  0 = nobody is reached.  O(members)."""
     order = group.configuration.voters
     able = [member for member in group.progress.values()
-            if member.node in order and _is_reached(group, member.node)]
+            if member.node in order and _could_lead(group, member.node)]
     if not able:
         return 0
     full = group.host.support.full
@@ -193,19 +193,20 @@ def furthest(group: Group) -> int:
 
 
 def may_make_way(group: Group) -> bool:
-    """Whether records could be committed without the disk of this leader: a majority is reached and
-    has room.  Two majorities meet, so ``furthest`` is one that has room and all that is committed.
-    Without such a majority any leader could only let records wait, and it is better to refuse them
-    here, clearly; it also ends the wandering of a group among disks that fill up."""
+    """Whether records could be committed without the disk of this leader: a majority is reached,
+    whole and has room.  Two majorities meet, so ``furthest`` is one that has room and all that is
+    committed.  Without such a majority any leader could only let records wait, and it is better to
+    refuse them here, clearly; it also ends the wandering of a group among disks that fill up."""
     host = group.host
     return membership.supported(
         group.configuration, lambda node: (node != host.node and node not in host.support.full
-                                           and _is_reached(group, node)))
+                                           and _could_lead(group, node)))
 
 
-def _is_reached(group: Group, node: int) -> bool:
+def _could_lead(group: Group, node: int) -> bool:
     support = group.host.support
-    return node in support.held and node in support.connections
+    return (node in support.held and node in support.connections
+            and group.progress[node].is_whole)
 
 
 def transfer(group: Group, to: int) -> None:
@@ -235,8 +236,12 @@ def give_up_transfer(group: Group) -> None:
 
 def on_timeout_now(group: Group, sender: int, message: TimeoutNow) -> None:
     """The leader asks this replica to replace it at once."""
-    if message.term == group.term and group.leader == sender and group.may_campaign():
+    if message.term != group.term or group.leader != sender:
+        return
+    if group.may_campaign():
         campaign(group, transfer=True)
+    elif group.is_held():  # a leader that has nothing to send has not heard of it
+        group.reply_append(sender, Status.QUARANTINED)
 
 
 def resign(group: Group, why: str) -> None:
@@ -247,7 +252,7 @@ def resign(group: Group, why: str) -> None:
         return
     successors = [member for member in group.progress.values()
                   if membership.is_voter(group.configuration, member.node)
-                  and member.node in host.support.held and member.node in host.support.connections]
+                  and _could_lead(group, member.node)]
     if successors:
         best = max(successors, key=lambda member: (member.match, -member.node))
         group.send(best.node, TimeoutNow(group.id, group.incarnation, group.term))

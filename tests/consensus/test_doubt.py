@@ -305,3 +305,21 @@ def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
         cluster.nodes[damaged].core.follow(GROUP)
     cluster.run(3000)
     assert len(events(cluster, damaged, "cleared")) == 1
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_group_is_not_handed_to_who_is_damaged(follows):
+    """Its log may be as long as anybody's, and while nothing is appended its leader hears nothing
+    of it but that it does not take the group."""
+    cluster, leader = established()
+    core = cluster.nodes[leader].core
+    heir = next(id_ for id_ in status(cluster, leader).configuration.voters if id_ != leader)
+    cluster.nodes[heir].core.quarantine(GROUP, "entry 3 is damaged")
+    if follows:
+        cluster.nodes[heir].core.follow(GROUP)
+        cluster.run(1000)
+    for _ in range(2):
+        if core.is_leader(GROUP):
+            core.transfer(GROUP, 0)
+            cluster.run(2000)
+    assert cluster.leader() == other_than(cluster, leader, heir)
