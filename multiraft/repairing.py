@@ -27,10 +27,11 @@ class Repairing:
         doubt.begin(self._group(group))
 
     def may_forget(self, group: int, first_gone: int) -> bool:
-        """Whether nothing from ``first_gone`` on is known to be committed, or to be what the
-        present leader has."""
+        """Whether the log goes on at ``first_gone`` (the store's may do so until a drop is staged)
+        and nothing from there on is known to be committed, or to be what the present leader has."""
         found = self._group(group)
-        return found.is_held() and max(found.log.commit, found.verified) < first_gone
+        return (found.is_held()
+                and max(found.log.commit, found.verified) < first_gone <= found.log.last_index)
 
     def forget(self, group: int, first_gone: int) -> None:
         """A quarantined replica gives up its log from ``first_gone`` on, because its leader has

@@ -323,3 +323,17 @@ def test_a_group_is_not_handed_to_who_is_damaged(follows):
             core.transfer(GROUP, 0)
             cluster.run(2000)
     assert cluster.leader() == other_than(cluster, leader, heir)
+
+
+def test_what_is_forgotten_already_is_not_forgotten_twice():
+    """The store has it until its drop is staged, which waits while the disk hangs; whoever repairs
+    finds it missing there, and asks again."""
+    cluster, leader = established()
+    held = other_than(cluster, leader)
+    cluster.crash(held)
+    cluster.start(held)
+    core = cluster.nodes[held].core
+    core.quarantine(GROUP, "entry 3 is damaged")
+    assert core.may_forget(GROUP, 3)
+    core.forget(GROUP, 3)
+    assert not core.may_forget(GROUP, 3)
