@@ -177,10 +177,11 @@ class GroupLog:
 
     def reload_terms(self, term_runs: tuple[tuple[int, int], ...]) -> None:
         """The runs as storage has them, of the same entries; it may have kept some that are
-        compacted here."""
+        compacted here, or dropped by what is not staged yet."""
         if not self.unstaged:
-            self._run_starts = array("Q", [start for start, _ in term_runs])
-            self._run_terms = array("Q", [term for _, term in term_runs])
+            kept = [run for run in term_runs if run[0] <= self.last_index]
+            self._run_starts = array("Q", [start for start, _ in kept])
+            self._run_terms = array("Q", [term for _, term in kept])
             self._cut_runs()
             self.last_term = self._run_terms[-1] if self._run_terms else self.prev_term
 

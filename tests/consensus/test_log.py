@@ -159,3 +159,13 @@ def test_terms_from_storage_begin_where_the_log_does():
     log.reload_terms(((1, 1), (3, 2), (5, 5)))
     log._check()
     assert log.last_term == 5
+
+
+def test_terms_that_a_store_knows_better_end_where_the_log_does():
+    """The store has a dropped suffix until the drop is staged."""
+    log = GroupLog(LogBounds(1, 0, 6), ((1, 1), (5, 3)), 2, 2)
+    log.truncate(5)
+    log.reload_terms(((1, 1), (3, 2), (5, 3)))
+    log._check()
+    assert (log.last_index, log.last_term) == (4, 2)
+    assert log.term_runs() == ((1, 1), (3, 2))
