@@ -194,4 +194,4 @@ def reincarnate(group: Group, incarnation: int, configuration: Configuration,
     group.mark = reincarnation(group.id, group.log_incarnation,
                                group.barred or group.log.last_index,
                                Reincarnation(incarnation, configuration))
-    group.replace_configuration(configuration)
+    group.replace_configurations([(group.configuration_index, configuration)])

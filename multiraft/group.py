@@ -381,9 +381,9 @@ class Group:
         kept.append((index, configuration))
         self._put_in_force()
 
-    def replace_configuration(self, configuration: Configuration) -> None:
-        """Forced recovery: these are the members, whatever the log says."""
-        self.configurations = [(self.configuration_index, configuration)]
+    def replace_configurations(self, known: list[tuple[int, Configuration]]) -> None:
+        """Forced recovery, or a repair: this counts, whatever was read of the log before."""
+        self.configurations = known
         self._put_in_force()
 
     def _put_in_force(self) -> None:

@@ -6,6 +6,8 @@ Contract.  As ``MultiRaft``.  A quarantined replica is *held* (it takes nothing)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from multiraft import changes, doubt
 from multiraft.group import Group
 from multiraft.types import Configuration
@@ -44,6 +46,15 @@ class Repairing:
         found = self._group(group)
         if found.is_held():
             found.log.reload_terms(term_runs)
+
+    def members_known(self, group: int,
+                      configurations: Sequence[tuple[int, Configuration]]) -> None:
+        """The store knows better which configurations (index, value) are in the log of a replica
+        that takes no entries now: what was lost at its start may have been one."""
+        found = self._group(group)
+        known = [each for each in configurations if each[0] <= found.log.last_index]
+        if found.is_held() and found.mark is None and known != found.configurations:
+            found.replace_configurations(known)
 
     def is_following(self, group: int) -> bool:
         """Whether the replica is quarantined and follows."""

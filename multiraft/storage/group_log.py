@@ -6,6 +6,7 @@ the last one; older ones are cold and read from disk.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import NamedTuple
 
 from multiraft import _layout
@@ -90,6 +91,14 @@ class GroupLog:
         while len(kept) > 1 and kept[1][0] <= applied:
             del kept[0]
         return kept[0]
+
+    def learn(self, index: int, configuration: Configuration | None) -> None:
+        """What stands at an index above the applied state was lost, or in question, and is known
+        now: a configuration, or none."""
+        kept = [each for each in self.configurations if each[0] != index]
+        if configuration is not None:
+            kept.append((index, configuration))
+        self.configurations = sorted(kept, key=itemgetter(0))
 
     def bury(self, left: Tombstone, position: int) -> None:
         """A tombstone at that place of the lane: nothing before it is the log's any more."""

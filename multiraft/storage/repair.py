@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from multiraft import membership
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy, PartitionIndex
 from multiraft.storage.lane import Part
@@ -279,11 +280,14 @@ class Repair:
             if (entry.index != tail.last_index + 1 or entry.index > last_index
                     or not log.index.holds(entry.index, entry.term)):
                 return ""
-            why = tail.verify(entry)
+            is_change = entry.kind == EntryKind.MEMBERSHIP
+            why = tail.verify(entry) or (membership.fault(entry.payload) if is_change else "")
             if why:
                 log.quarantine_for_good(why)
                 return why
             tail.append(entry)
+            # A start could not read who the members are in what was missing.
+            log.learn(entry.index, membership.decode(entry.payload) if is_change else None)
         return ""
 
     def disown(self, group: int, index: int) -> None:

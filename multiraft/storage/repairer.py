@@ -229,9 +229,11 @@ class Repairer:
 
     def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
         """What ``Extend`` asked for was read."""
-        if self._store.repair.quarantined(group) is not None and group in self._core.groups():
+        log = self._store.repair.quarantined(group)
+        if log is not None and group in self._core.groups():
             last_index = self._core.status(group).last_index
             self._store.repair.extend_tail(group, entries, last_index)
+            self._core.members_known(group, log.configurations)
 
     def _wrote(self, group: int) -> None:
         self._writing.discard(group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from multiraft import membership
 from multiraft.log import GroupLog
 from multiraft.marks import Tombstone, tombstone
 from multiraft.ready import GroupWrite
@@ -13,7 +14,7 @@ from multiraft.storage.scrub import Scrubber
 from multiraft.storage.store import Store
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
-from multiraft.types import Configuration, Entry, HardState
+from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.damage import (
     DIRECTORY,
     FIRST,
@@ -199,6 +200,57 @@ def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(piec
     assert entries_of(again, 1) == originals
 
 
+def membership_entry(index: int, term: int, configuration: Configuration) -> Entry:
+    return Entry(EntryKind.MEMBERSHIP, 1, 1, term, index, payload=membership.encode(configuration))
+
+
+def repaired_members(disk: Disk, *given: Entry) -> Configuration:
+    """Those that a replica of three entries knows when a peer gave these."""
+    store = open_store(disk.filesystem, DIRECTORY)
+    core = Core({1: store.create_group(1, 1, VOTERS).configuration})
+    core.last_index, core.applied_index = 3, 2
+    repairer = Repairer(1, store, core, lambda staged: put(store, staged))
+    for _ in range(2):
+        wanted = store.repair.wanted(1, 9)
+        repairer.answered(Answer(1, 1, given, (), True, wanted=wanted))
+    repairer.tail_read(1, repairer.step(1).plan.execute())
+    assert core.status(1).configuration == store._logs[1].configuration
+    store.close()
+    return core.status(1).configuration
+
+
+def test_who_the_members_are_is_known_again_when_that_was_lost():
+    """A start cannot read it, and a replica that came back with the configuration before that would
+    count majorities of others."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds, others = Rounds(store), Configuration((1, 4, 5))
+    change = membership_entry(2, 1, others)
+    rounds.run(write(1, noop_entry(1, 1, 1), change, noop_entry(1, 3, 1)))
+    rounds.run(write(1, hard_state=HardState(2, 1)))
+    at = store._logs[1].index.position(2)
+    store.close()
+    disk.put(FIRST, flipped(disk.read(FIRST), at + 20))
+    assert repaired_members(disk, change) == others
+
+
+def test_a_change_of_members_that_was_dropped_is_forgotten_when_that_comes_to_light():
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    rounds.run(write(1, noop_entry(1, 1, 1), membership_entry(2, 1, Configuration((1, 4, 5)))))
+    begin = store._lane.position
+    rounds.run(write(1, noop_entry(1, 2, 2), drop_from=2))
+    end = store._lane.position
+    rounds.run(write(1, noop_entry(1, 3, 2)))
+    rounds.run(write(1, hard_state=HardState(2, 1)))
+    store.close()
+    disk.filesystem.overwrite(FIRST, begin, bytes(end - begin))
+    assert repaired_members(disk, noop_entry(1, 1, 1), noop_entry(1, 2, 2)) == VOTERS
+
+
 def test_a_lift_is_void_while_an_entry_is_missing():
     disk, _ = long_lane(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
@@ -342,6 +394,9 @@ class Core:
 
     def terms_known(self, group: int, runs) -> None:
         assert group in self._groups, f"group {group} is not here"
+
+    def members_known(self, group: int, configurations) -> None:
+        self._groups[group] = configurations[-1][1]
 
 
 def repaired_but_for_the_tail() -> tuple[Store, Core, Repairer]:

@@ -283,6 +283,9 @@ class Core:
     def terms_known(self, group: int, term_runs) -> None:
         """Nothing is kept here."""
 
+    def members_known(self, group: int, configurations) -> None:
+        """Nor here."""
+
     def is_following(self, group: int) -> bool:
         return group in self._following
 
