@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from multiraft import _layout, core
 from multiraft.storage.config import StorageConfig
-from multiraft.storage.errors import EntryTooLarge
+from multiraft.storage.errors import EntryTooLarge, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import Buffer, File, Filesystem
 from multiraft.types import Entry
 
@@ -66,6 +66,15 @@ class SegmentHeader(NamedTuple):
         if magic != _layout.SEGMENT_MAGIC or core.crc32c(memoryview(data)[:_CRC_AT]) != crc:
             return None
         return cls(version, lane, start, cluster, node, seed)
+
+    def require(self, own: SegmentHeader, path: str) -> None:
+        """Raises ``UnknownFormat`` or ``WrongIdentity`` when the file is none of ``own``'s."""
+        if self.version != own.version:
+            raise UnknownFormat(path, self.version, own.version)
+        if self.cluster != own.cluster:
+            raise WrongIdentity(path, "cluster", self.cluster.hex(), own.cluster.hex())
+        if self.node != own.node:
+            raise WrongIdentity(path, "node", self.node, own.node)
 
 
 class Segment:

@@ -45,7 +45,7 @@ from multiraft import _layout, membership
 from multiraft.errors import CorruptEntry
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
-from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat, WrongIdentity
+from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat
 from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
@@ -58,6 +58,7 @@ from multiraft.storage.segment_index import (
     GroupRun,
     SegmentIndex,
     SegmentScan,
+    living,
     read_index_file,
     scan_segment,
 )
@@ -170,13 +171,7 @@ class _Recovery:
         header = SegmentHeader.parse(data)
         if header is None or header.start != segment.start:
             return None
-        if header.version != self._header.version:
-            raise UnknownFormat(segment.path, header.version, self._header.version)
-        if header.cluster != self._header.cluster:
-            raise WrongIdentity(segment.path, "cluster", header.cluster.hex(),
-                                self._header.cluster.hex())
-        if header.node != self._header.node:
-            raise WrongIdentity(segment.path, "node", header.node, self._header.node)
+        header.require(self._header, segment.path)
         return header.seed
 
     def _usable_index(self, segment: Segment, size: int, file: File) -> SegmentIndex | None:
@@ -272,6 +267,9 @@ class _Recovery:
         self._result.cut_at = position
         self._result.cut_bytes = torn.size - kept + sum(each.size for each in behind)
         self._remove(behind)
+        # A replica whose tombstone is cut goes on.
+        self._applied = living(self._checkpoint.applied(), self._checkpoint.position,
+                               [each.scan.index for each in found[:at]])
         file = self._filesystem.open(torn.segment.path)
         try:
             file.truncate(kept)

@@ -199,6 +199,14 @@ class SegmentScan:
     stray: bool = False  # bytes other than zeros stand behind the last entry
 
 
+def living(applied: Applied, known_to: int, indexes: list[SegmentIndex]) -> Applied:
+    """What was applied up to ``known_to``, the checkpoint's lane position, and still counts behind
+    those segments: not where a replica's life ended in one of them."""
+    ended = {(run.group, run.incarnation) for index in indexes for run in index.runs.values()
+             if run.buried is not None and run.buried_at >= known_to}
+    return {key: upto for key, upto in applied.items() if key not in ended}
+
+
 # ---- scanning ----------------------------------------------------------------------------------
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from multiraft import core
-from multiraft.types import Entry, EntryKind
+from multiraft.marks import Tombstone, tombstone
+from multiraft.ready import GroupWrite
+from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import (
     DIRECTORY,
     FIRST,
@@ -195,3 +197,28 @@ def test_the_header_of_a_torn_entry_still_proves_what_was_durable_before_it():
     torn[model_position(disk, before_last - 1) + 20] ^= 1
     disk.put(FIRST, bytes(torn))
     assert judge(disk, model, before_last) == "quarantined"
+
+
+def test_a_replica_whose_tombstone_is_cut_off_goes_on():
+    """It was out for good: the start had taken its applied state for that of an earlier life when
+    it came by the tombstone, and read the log on top of it."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    rounds = Rounds(store)
+    logs = {group: [noop_entry(group, index, 1) for index in (1, 2, 3)] for group in (1, 2)}
+    for group, entries in logs.items():
+        store.create_group(group, 1, VOTERS)
+        for entry in entries:
+            store.tails[group].append(entry)
+        store.tails[group].apply(len(entries))
+        rounds.run(write(group, *entries, hard_state=HardState(1, 1)))
+    checkpoint(store, {1: 3, 2: 3})
+    torn = store._lane.position
+    left = tombstone(1, 1, Tombstone(HardState(1, 1), 3, 1))
+    rounds.run(write(2, noop_entry(2, 4, 1)), GroupWrite(1, 1, 0, (), None, left))
+    store.close()
+    disk.filesystem.overwrite(FIRST, torn, bytes(64))  # its page was not written, the next one was
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert store.recovered.cut_at == torn
+    assert store.groups[1].quarantined == ""
+    assert (store.groups[1].bounds.last_index, store.groups[1].applied) == (3, 3)
