@@ -409,6 +409,8 @@ class _Recovery:
         if run.lifted > log.lifted:
             log.lifted, log.settled = run.lifted, run.settled
             log.lift()
+        if run.given_up > log.lifted:
+            log.doubt("it gave up entries that it may have acknowledged")
         if run.cut_from:
             if run.cut_from <= log.index.last_index + 1:
                 log.broken = ""

@@ -32,7 +32,7 @@ from multiraft.storage.lane import Segment, index_path
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 
 _HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 _ALIGN = _layout.ENTRY_ALIGNMENT - 1
@@ -70,6 +70,10 @@ class Break(NamedTuple):
 #: ``index`` is the kind then.
 LATER_FORMAT = "later format"
 
+#: Payload of a SUFFIX_DROP by a replica in doubt: it may have acknowledged what it drops, and is in
+#: doubt until a LIFT, whoever starts next.  That of any other is empty.
+GIVEN_UP = b"\x01"
+
 #: Payload of a REPAIR entry: place and framed size of the damaged entry.
 REPAIR_STRUCT = struct.Struct("<QQ")
 
@@ -103,6 +107,7 @@ class GroupRun:
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
     lifted: int = 0  # lane position of the last LIFT
     settled: tuple[tuple[int, int], ...] = ()  # what it settled
+    given_up: int = 0  # lane position of the last SUFFIX_DROP in doubt
     buried: Tombstone | None = None  # the last one
     buried_at: int = 0  # its lane position
     removed: bool = False  # nothing of the group follows it
@@ -347,6 +352,8 @@ class _Scanner:
             self._append(run, found)
         elif kind == EntryKind.SUFFIX_DROP:
             run.drop(found.index)
+            if found.length > _HEADER_BYTES:
+                run.given_up = self._start + found.at
         elif kind == EntryKind.REPAIR:
             self._repair = found
             damaged = REPAIR_STRUCT.unpack_from(self._data, found.at + _HEADER_BYTES)
@@ -522,7 +529,7 @@ _RUN = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
         plain.Optional((plain.WHOLE, plain.BYTES, plain.BYTES, [plain.WHOLE], [plain.WHOLE])),
         [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES, [_PAIR])],
         plain.Optional(_PAIR), [_COPY], plain.WHOLE, [_PAIR],
-        plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
+        plain.WHOLE, plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
         plain.Optional((plain.WHOLE, plain.BYTES)), _PAIR)
 _FILE = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.MARK, plain.WHOLE, [_RUN])
 
@@ -552,7 +559,7 @@ def _pack_run(run: GroupRun) -> list:
             run.index.pack() if run.index is not None else None, partitions,
             list(run.hard_state) if run.hard_state is not None else None,
             list(map(list, run.copies)), run.lifted,
-            list(map(list, run.settled)), *_pack_marks(run)]
+            list(map(list, run.settled)), run.given_up, *_pack_marks(run)]
 
 
 def _pack_marks(run: GroupRun) -> list:
@@ -565,7 +572,7 @@ def _pack_marks(run: GroupRun) -> list:
 
 def _unpack_run(fields: list) -> GroupRun:
     (group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, settled,
-     *later) = fields
+     given_up, *later) = fields
     buried, buried_at, removed, reborn, reborn_at = later
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
     return GroupRun(group, incarnation, cut_from,
@@ -573,7 +580,7 @@ def _unpack_run(fields: list) -> GroupRun:
                     {partition.partition: partition for partition in unpacked},
                     HardState(*hard_state) if hard_state is not None else None,
                     copies=[Copy(*copy) for copy in copies], lifted=lifted,
-                    settled=tuple((begin, end) for begin, end in settled),
+                    settled=tuple((begin, end) for begin, end in settled), given_up=given_up,
                     buried=Tombstone(HardState(*buried[:2]), *buried[2:]) if buried else None,
                     buried_at=buried_at, removed=removed,
                     reborn=Reincarnation(reborn[0], membership.decode(reborn[1])) if reborn

@@ -53,6 +53,7 @@ from multiraft.storage.plans import (
 from multiraft.storage.recovered import Damage, Progress
 from multiraft.storage.recovery import recover
 from multiraft.storage.repair import Repair
+from multiraft.storage.segment_index import GIVEN_UP
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind
@@ -253,7 +254,7 @@ class Store:
             log = self._logs.get(write.group) or self._log(write.group)
             assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
             if write.drop_from or write.hard_state is not None or write.mark is not None:
-                _append_lane_entries(write, lane_entries)
+                _append_lane_entries(write, lane_entries, log)
             else:
                 lane_entries += write.entries
         placed = self._lane.place(lane_entries)
@@ -580,13 +581,14 @@ def _is_records_only(entries: list[Entry]) -> bool:
     return all(entry.kind == EntryKind.DATA for entry in entries)
 
 
-def _append_lane_entries(write: GroupWrite, entries: list[Entry]) -> None:
+def _append_lane_entries(write: GroupWrite, entries: list[Entry], log: GroupLog) -> None:
     """One group's part of a round as lane entries: mark, drop, entries, hard state."""
     if write.mark is not None:
         entries.append(write.mark)
     if write.drop_from:
+        gives_up = log.doubtful and write.drop_from <= log.index.last_index
         entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
-                             write.drop_from))
+                             write.drop_from, payload=GIVEN_UP if gives_up else b""))
     entries.extend(write.entries)
     if write.hard_state is not None:
         term, vote = write.hard_state

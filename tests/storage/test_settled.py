@@ -13,7 +13,7 @@ from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace
 from multiraft.storage.places import merged, unknown
 from multiraft.storage.repair import HOLES_MAX
-from multiraft.storage.repairer import Repairer
+from multiraft.storage.repairer import Answer, Repairer
 from multiraft.storage.scrub import Scrubber
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
@@ -393,3 +393,41 @@ class Compacted:
 
     def status(self, group: int) -> Compacted:
         return self
+
+    def quarantine(self, group: int, why: str) -> None:
+        """It votes no more."""
+
+    def may_forget(self, group: int, first_gone: int) -> bool:
+        return True
+
+    def forget(self, group: int, first_gone: int) -> None:
+        self.write(first_gone)
+
+
+@pytest.mark.parametrize("then", ["at once", "sealed", "checkpoint", "lifted"])
+def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
+    """Its leader has compacted what was damaged.  The entries behind that may be committed by its
+    own acknowledgement, and after a restart nothing else tells that it ever had them."""
+    disk, store, rounds, _ = two_groups()
+    rounds.run(write(1, hard_state=HardState(4, 1)), write(2, hard_state=HardState(4, 1)))
+    disk.put(FIRST, flipped(disk.read(FIRST), store._logs[1].index.position(2) + 20))
+    named, = scrubbed(store)
+    core = Compacted(1)
+    core.write = lambda first_gone: rounds.run(write(1, drop_from=first_gone))
+    repairer = Repairer(1, store, core, partial(put, store))
+    repairer.damaged(named)
+    repairer.answered(Answer(1, 1, (), (), True, store.repair.wanted(1, 8),
+                             store.repair.wanted(1, 8)))
+    assert store._logs[1].index.last_index == 1
+    if then == "checkpoint":
+        checkpoint(store)
+    elif then != "at once":
+        while len(store._lane.segments) < 3:
+            rounds.run(write(2, hard_state=HardState(9, 2)))
+        seal(store)
+    if then == "lifted":
+        put(store, store.repair.stage_lift(1, lambda: None))
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert [*store.repair.quarantined_groups()] == [1] * (then != "lifted")
+    assert store.groups[1].doubtful == (then != "lifted")
