@@ -158,7 +158,7 @@ class _Recovery:
                 if index is not None:
                     segment.end = index.end
                     self._result.indexed_segments += 1
-                    return _Found(segment, size, seed, SegmentScan(index, []))
+                    return _Found(segment, size, seed, SegmentScan(index, [], from_file=True))
             scan = self._scan(segment, seed, file, min(size, SEGMENT_BYTES_LIMIT))
         finally:
             file.close()
@@ -239,6 +239,8 @@ class _Recovery:
         first_mark = each.scan.index.first_durable
         if first_mark < 0 or (previous is not None and first_mark == previous.scan.index.end):
             return []
+        if previous is not None and previous.scan.from_file and first_mark > each.segment.start:
+            return []  # the first entry is lost, and that is all
         if previous is None:
             lane_start = self._checkpoint.lane_start
             if each.segment.start == lane_start:
@@ -249,9 +251,8 @@ class _Recovery:
         return [Break(reached, why, -1, 0, first_mark)]
 
     def _note_break(self, path: str, broken: Break) -> None:
-        kind = "missing" if broken.reason.startswith("missing") else "entry"
-        if broken.reason == "payload":
-            kind = "payload"
+        kind = broken.reason.partition(":")[0]
+        kind = kind if kind in ("missing", "payload") else "entry"
         why = f"unreadable below the durable mark: {broken.reason}"
         damage = Damage(kind, path, broken.position, broken.group, broken.index, why)
         self._found_damage.append((broken, damage))

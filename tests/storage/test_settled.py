@@ -215,6 +215,30 @@ def test_a_segments_lost_end_is_the_same_place_for_a_scrub_and_a_start():
     assert scrubbed(again) == []
 
 
+def test_the_damaged_first_entry_of_a_segment_is_that_entry_alone():
+    """The start after its repair doubted every replica for what might be missing between the two
+    segments.  The index file of the one before says that nothing is."""
+    disk, store, rounds, entries = two_groups()
+    while len(store._lane.segments) < 3:
+        entries.append(noop_entry(1, len(entries) + 1, 1))
+        rounds.run(write(1, entries[-1]))
+    rounds.run(write(2, hard_state=HardState(9, 2)))
+    assert seal(store) == 2
+    middle = store._lane.segments[1]
+    disk.put(middle.path, flipped(disk.read(middle.path), 64 + 20))
+    named, = scrubbed(store)
+    store.repair.damaged(named.group, named.index, named.why)
+    put(store, store.repair.stage_copies(1, [entries[named.index - 1]], lambda: None))
+    put(store, store.repair.stage_lift(1, lambda: None))
+    disk.filesystem.remove(middle.path.replace(".segment", ".index"))
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert store.recovered.scanned_segments == 2
+    assert [*store.repair.quarantined_groups()] == []
+    assert scrubbed(store) == []
+    assert store.read_plan(1, 1, len(entries)).execute() == tuple(entries)
+
+
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(restarts):
     disk, store, rounds, _ = two_groups()
