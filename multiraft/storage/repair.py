@@ -113,7 +113,8 @@ class Repair:
         """Groups of which nothing stood in the lane before they were created here, of which the
         next start could not tell: no lift says so.  O(groups)."""
         return [group for group, log in self._store._logs.items()
-                if log.settled and not log.lifted and not log.quarantined and not log.removed]
+                if log.settled and log.lifted <= log.born
+                and not log.quarantined and not log.removed]
 
     def quarantined(self, group: int) -> GroupLog | None:
         """The group's log when its replica is quarantined, for whoever repairs it; else None."""

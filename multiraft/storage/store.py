@@ -186,6 +186,7 @@ class Store:
         else:
             if log.removed:
                 log.removed, log.born = False, self._lane.position
+                log.settled = ((0, log.born),)  # nor what stands behind its tombstone
             log.create_with(configuration)
         self.groups[group] = log.restored(self.tails[group].applied_index)
         return self.groups[group]

@@ -285,6 +285,29 @@ def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, dou
         store = open_store(disk.filesystem, DIRECTORY)
 
 
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(restarts):
+    """As one that is new: as the only voter of its group it would be in doubt for ever."""
+    disk, store, rounds, _ = two_groups()
+    rounds.run(GroupWrite(2, 1, 0, (), None, tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
+    at = store._lane.position
+    for term in (4, 5):
+        rounds.run(write(1, hard_state=HardState(term, 1)))
+    disk.filesystem.overwrite(FIRST, at, bytes(64))
+    store.create_group(2, 1, VOTERS)
+    rounds.run(write(2, noop_entry(2, 1, 4), hard_state=HardState(4, 2)))
+    repairer = Repairer(1, store, Compacted(1), partial(put, store))
+    for found in scrubbed(store):
+        repairer.damaged(found)
+    assert repairer.groups == {1}
+    put(store, store.repair.stage_lift(1, lambda: None))
+    for _ in range(restarts):
+        store.close()
+        store = open_store(disk.filesystem, DIRECTORY)
+    assert [*store.repair.quarantined_groups()] == []
+    assert scrubbed(store) == []
+
+
 def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cleared_of():
     """What stood there may have dropped entries of it, which a later start without the index file
     would bring back."""
