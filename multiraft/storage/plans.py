@@ -149,6 +149,7 @@ class Wanted(NamedTuple):
     """One entry inside a span."""
 
     index: int
+    term: int
     at: int  # byte of the span
     size: int  # framed
 
@@ -162,19 +163,19 @@ class Span(NamedTuple):
     wanted: list[Wanted]
 
 
-def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int]],
+def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int, int]],
                gap_bytes_max: int) -> list[Span]:
-    """Reads for (index, lane position, size) in ascending order.  O(entries)."""
+    """Reads for (index, term, lane position, size) in ascending order.  O(entries)."""
     spans: list[Span] = []
     segment, end, start, wanted = None, -1, 0, []
-    for index, position, size in places:
+    for index, term, position, size in places:
         # A repaired entry stands elsewhere than its neighbours.
         if segment is None or not (0 <= position - end <= gap_bytes_max
                                    and position < segment.start + segment.capacity):
             if segment is not None:
                 spans.append(Span(segment.path, start - segment.start, end - start, wanted))
             segment, start, wanted = lane.segment_of(position), position, []
-        wanted.append(Wanted(index, position - start, size))
+        wanted.append(Wanted(index, term, position - start, size))
         end = position + size
     if segment is not None:
         spans.append(Span(segment.path, start - segment.start, end - start, wanted))
@@ -246,12 +247,12 @@ class ReadPlan:
     def _parsed(self, read: Sequence[Buffer]) -> tuple[Entry, ...]:
         entries: list[Entry] = []
         for span, data in zip(self.spans, map(memoryview, read), strict=True):
-            for index, at, size in span.wanted:
-                entries.append(self._parse(index, data[at:at + size]))
+            for index, term, at, size in span.wanted:
+                entries.append(self._parse(index, term, data[at:at + size]))
         entries += self.hot
         return tuple(entries)
 
-    def _parse(self, index: int, data: memoryview) -> Entry:
+    def _parse(self, index: int, term: int, data: memoryview) -> Entry:
         try:
             found = core.parse_entries(data)
         except CorruptEntry as error:
@@ -259,7 +260,9 @@ class ReadPlan:
         if len(found) != 1:
             raise CorruptRange(self.group, index, f"{len(found)} entries in its place")
         entry = found[0]
-        if (entry.group, entry.incarnation, entry.index) != (self.group, self.incarnation, index):
+        # One of another term was dropped, and its write went here.
+        if (entry.group, entry.incarnation, entry.index, entry.term) != (
+                self.group, self.incarnation, index, term):
             raise CorruptRange(self.group, index, f"{entry!r} is in its place")
         return entry
 

@@ -114,7 +114,8 @@ def _read_span(start: int, places: list[tuple[int, int, GroupRun, int]], file: F
 def _take(place: tuple[int, int, GroupRun, int], entry: Entry) -> bool:
     """Of a batch only its fields, because the bytes go."""
     _, _, run, index = place
-    if (entry.group, entry.incarnation, entry.index) != (run.group, run.incarnation, index):
+    if (entry.group, entry.incarnation, entry.index, entry.term) != (
+            run.group, run.incarnation, index, run.index.term(index)):
         return False
     if entry.kind == _DATA:
         entry = Entry(entry.kind, entry.group, entry.incarnation, entry.term, index,

@@ -414,7 +414,8 @@ class Store:
     def _read_plan(self, log: GroupLog, indexes, hot: tuple[Entry, ...] = ()) -> ReadPlan:
         if log.missing and (lost := next(filter(log.missing.__contains__, indexes), 0)):
             return ReadPlan(log.group, log.incarnation, [], self._filesystem, (), lost)
-        places = [(index, log.index.position(index), log.index.size(index)) for index in indexes]
+        at = log.index
+        places = [(each, at.term(each), at.position(each), at.size(each)) for each in indexes]
         spans = plan_spans(self._lane, places, self.config.read_gap_bytes_max)
         return ReadPlan(log.group, log.incarnation, spans, self._filesystem, hot)
 

@@ -19,6 +19,7 @@ from tests.storage.damage import (
     DIRECTORY,
     FIRST,
     LANE,
+    Disk,
     flips,
     judge,
     long_lane,
@@ -31,6 +32,7 @@ from tests.storage.world import (
     VOTERS,
     Rounds,
     checkpoint,
+    noop_entry,
     open_store,
     seal,
     write,
@@ -305,3 +307,32 @@ def test_hostile_files_end_in_a_typed_error_or_are_set_aside(body):
     broken = disk.restored({**files, f"{DIRECTORY}/node.json": body})
     with pytest.raises(StorageError):
         open_store(broken.filesystem, DIRECTORY)
+
+
+@pytest.mark.parametrize("by_a_start", [False, True])
+def test_an_entry_that_was_dropped_is_not_taken_for_the_one_in_whose_place_it_was_written(
+        by_a_start):
+    """A misdirected write: group and index are right, and so are the checksums."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    rounds.run(write(1, *[noop_entry(1, index, 1) for index in (1, 2)]))
+    stale = store._logs[1].index.position(2)
+    rounds.run(write(1, noop_entry(1, 2, 2), drop_from=2))
+    place = store._logs[1].index.position(2)
+    while len(store._lane.segments) < 2:
+        rounds.run(write(1, hard_state=HardState(2, 1)))
+    rounds.run(write(1, hard_state=HardState(2, 1)))
+    seal(store)
+    if not by_a_start:
+        store.close()
+        store = open_store(disk.filesystem, DIRECTORY)  # nothing is in memory
+    disk.filesystem.overwrite(FIRST, place, disk.read(FIRST)[stale:stale + 64])
+    if by_a_start:
+        store.close()
+        store = open_store(disk.filesystem, DIRECTORY)
+        assert store.groups[1].quarantined
+    else:
+        with pytest.raises(CorruptRange):
+            store.read_plan(1, 2, 2).execute()
