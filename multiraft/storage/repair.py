@@ -109,6 +109,12 @@ class Repair:
             log.doubt(why)
         return anew
 
+    def restate(self, group: int) -> None:
+        """Damage was found since the start, and nobody has taken the replica up yet: whoever does
+        is told of it."""
+        log, tail = self._store._log(group), self._store.tails[group]
+        self._store.groups[group] = log.restored(tail.applied_index)
+
     def settled_unwritten(self) -> list[int]:
         """Groups of which nothing stood in the lane before they were created here, of which the
         next start could not tell: no lift says so.  O(groups)."""

@@ -106,19 +106,28 @@ class Repairer:
         """An entry that was durable cannot be read: its replica is out until it is repaired.  Of a
         ``CorruptPlace`` nobody knows whose it was: all replicas here are in doubt."""
         if isinstance(error, CorruptPlace):
+            here = {*self._core.groups()}
             for group in self._store.repair.doubt_all(error.begin, error.end, error.why):
-                self._core.quarantine(group, error.why)
-                self.groups.add(group)
+                self._put_out(group, error.why, group in here)
             for group in self._store.repair.settled_unwritten():
                 self._submit(self._store.repair.stage_lift(group, _nothing))
             return
-        if error.index < self._core.status(error.group).first_index:
+        is_here = error.group in self._core.groups()
+        if is_here and error.index < self._core.status(error.group).first_index:
             # Compacted: neither the group nor a peer reads it again.
             self._write_needless(error.group, error.index)
             return
         if self._store.repair.damaged(error.group, error.index, error.why):
-            self._core.quarantine(error.group, str(error))
-            self.groups.add(error.group)
+            self._put_out(error.group, str(error), is_here)
+
+    def _put_out(self, group: int, why: str, is_here: bool) -> None:
+        """The replica may be one that recovery found and that is not taken up yet, or one that was
+        let go a moment ago."""
+        if is_here:
+            self._core.quarantine(group, why)
+        else:
+            self._store.repair.restate(group)
+        self.groups.add(group)
 
     def _write_needless(self, group: int, index: int) -> None:
         staged = self._store.repair.stage_needless(group, index)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from multiraft.config import RaftConfig
 from multiraft.marks import Tombstone, tombstone
+from multiraft.multiraft import MultiRaft
 from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace
 from multiraft.storage.places import merged, unknown
@@ -334,6 +337,30 @@ def test_damage_that_one_replica_has_not_settled_is_doubted_by_that_one_alone():
     put(store, store.repair.stage_lift(1, lambda: None))
     store._logs[2].lift()  # as if it had not known of the place
     assert store.repair.doubt_all(found.begin, found.end, found.why) == [2]
+
+
+@pytest.mark.parametrize("whose", ["an entry", "a term"])
+def test_damage_of_a_replica_that_is_not_taken_up_yet_is_told_to_who_takes_it_up(whose):
+    """A node takes its replicas up when the others know it, or when the metadata say who the
+    members are; meanwhile its lane is scrubbed."""
+    disk, store, _, _ = two_groups()
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    for group in (1, 2):
+        store.create_group(group, 1, VOTERS)
+    place = store._logs[1].index.position(2) + (64 if whose == "a term" else 0)
+    disk.filesystem.overwrite(FIRST, place, bytes(64))
+    core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
+    repairer = Repairer(1, store, core, partial(put, store))
+    for found in scrubbed(store):
+        repairer.damaged(found)
+    for group, restored in store.groups.items():
+        core.add_group(group, 1, restored, store.tails[group])
+    assert repairer.groups == {1, 2} if whose == "a term" else {1}
+    for group in repairer.groups:
+        assert core.status(group).quarantined
+        assert core.is_following(group) == (whose == "a term")
+        repairer.step(group)
 
 
 def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
