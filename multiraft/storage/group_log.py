@@ -210,6 +210,13 @@ class GroupLog:
         for partition in self.partitions.values():
             partition.disown(index)
 
+    def replaced(self, index: int, position: int) -> bool:
+        """Whether nobody needs what stood at a place of the lane under an index: it is compacted,
+        or another one was written behind it."""
+        kept = self.index
+        return index < kept.first_index or (index <= kept.last_index and index not in self.missing
+                                            and kept.position(index) > position)
+
     def repair(self, copy: Copy) -> bool:
         """Take the entry from its copy, if it is in the log at all; whether it is."""
         if copy.index in self.unsure and self.fits(copy.index, copy.term):

@@ -42,7 +42,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from multiraft import _layout, membership
-from multiraft.errors import CorruptEntry
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat
@@ -284,9 +283,8 @@ class _Recovery:
     def _remove_empty_end(self, found: list[_Found], durable: int) -> list[_Found]:
         """Segments that were created ahead, or not even that: without entries, and none missing."""
         kept = len(found)
-        while kept and found[kept - 1].scan.index.first_durable < 0:
-            if found[kept - 1].segment.start < durable:
-                break
+        while (kept and found[kept - 1].scan.index.first_durable < 0
+               and found[kept - 1].segment.start >= durable):
             kept -= 1
         self._remove(found[kept:])
         return found[:kept]
@@ -359,6 +357,8 @@ class _Recovery:
         for each in found:
             for run in each.scan.index.runs.values():
                 self._join_run(each.segment, run)
+        self._found_damage = [(at, damage) for at, damage in self._found_damage if at.copied < 0
+                              or not self._result.logs[at.copied].replaced(at.index, at.position)]
         holes = self._result.without_copies((at.position, max(at.position, at.end))
                                             for at, _ in self._found_damage if at.group < 0)
         for log in self._result.logs.values():
@@ -570,11 +570,10 @@ class _Recovery:
         for entry in self._tail_entries.get(log.group, ()):
             if (entry.kind == EntryKind.MEMBERSHIP
                     and log.configurations[-1][0] < entry.index <= log.index.last_index):
-                try:
-                    configuration = membership.decode(entry.payload)
-                except CorruptEntry as error:
-                    return log.quarantine_for_good(f"entry {entry.index}: {error}")
-                log.configurations.append((entry.index, configuration))
+                why = membership.fault(entry.payload)
+                if why:
+                    return log.quarantine_for_good(f"entry {entry.index}: {why}")
+                log.configurations.append((entry.index, membership.decode(entry.payload)))
 
     def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
         """Why the tail does not reach the log's end, or empty.  It stops before a missing entry and

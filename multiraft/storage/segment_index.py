@@ -64,6 +64,8 @@ class Break(NamedTuple):
     group: int  # of a damaged payload; -1 = unknown
     index: int
     end: int = 0  # lane position where it goes on; 0 = nobody knows
+    copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
+    # its entry: nobody's own as long as none of that index stands behind it
 
 
 #: Reason of a break that is no damage: an intact entry of a kind that this program does not know.
@@ -385,7 +387,8 @@ class _Scanner:
                    damaged_size: int) -> None:
         position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
         if not found.payload_intact:  # the log may not tell that it ever had such an entry
-            self._breaks.append(Break(position, "payload", -1, 0, position + size))
+            self._breaks.append(Break(position, "payload", -1, found.index, position + size,
+                                      found.group))
             return
         copy = Copy(found.index, found.term, position, size, damaged, damaged_size)
         entry = self._entry(found, found.index > self._applied_of(found))

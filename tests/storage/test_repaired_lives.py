@@ -355,6 +355,8 @@ TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
 @example([("append", 1, 1, False), ("commit", 1), ("roll", False), *TWO[1:],
           ("damage", [(1, 0)], True), ("flip", 0, False)])
 @example([*TWO, ("damage", [(1, 0)], True), ("flip", 0, False)])
+# What may have been a copy is replaced, and damaged then: the scrub has passed it over.
+@example([("lead", 1, 1, 2, True), ("damage", [(2, 0)], False), ("flip", 1, True)])
 # The record before a copy is lost: what stands there is no later entry.
 @example([("append", 1, 1, False), ("append", 1, 2, True), ("flip", 0, False),
           ("damage", [(3, 0)], True)])
