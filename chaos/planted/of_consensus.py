@@ -53,6 +53,12 @@ BUGS = (
         "",
         "a member whose log meets the leader's where that is compacted is asked for ever",
         Scripts(("snapshots/conflict_at_the_log_start.txt",))),
+    Bug("old-clearance-counts", "multiraft.group", "Group.quarantine",
+        "self.episode, self.cleared = 0, (0, 0, False)",
+        "self.episode = 0",
+        "what a leader said of one doubt clears the next one",
+        Tests(("tests/consensus/test_doubt.py"
+               "::test_a_later_doubt_needs_a_clearance_of_its_own",))),
     Bug("commit-uncapped", "multiraft.replication", "on_append",
         "min(append.commit, group.verified)",
         "min(append.commit, log.last_index)",
