@@ -16,11 +16,12 @@ may have gone on in another term by then.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from multiraft.storage.group_log import GroupLog
-from multiraft.storage.index import Copy
+from multiraft.storage.index import NOWHERE, Copy
 from multiraft.storage.places import Place
+from multiraft.types import Entry
 
 
 def question(log: GroupLog, holes: Sequence[tuple[int, list[Place]]], applied: int,
@@ -39,6 +40,9 @@ def question(log: GroupLog, holes: Sequence[tuple[int, list[Place]]], applied: i
     there.  O(holes * entries behind them).
     """
     doubted = max((begin for begin, places in holes if not log.has_settled(places)), default=-1)
+    for copy in copies.values():
+        if doubted < copy.position < log.lifted:
+            _disown_guess(log, copy)
     for begin, _ in holes:
         _question_before(log, begin, begin > doubted, applied, copies, first_places, given_up)
 
@@ -70,6 +74,22 @@ def _question_before(log: GroupLog, hole: int, settled: bool, applied: int,
         log.question(base)
     if at < log.index.last_index:
         log.question(at)
+
+
+def _disown_guess(log: GroupLog, copy: Copy) -> None:
+    """A lost entry has the term of those around it, and what stood behind it is perhaps gone by
+    now: the log that was lifted had no other one than the copy says."""
+    if contradicts(log, copy):
+        at = copy.index
+        while at <= log.index.last_index and log.index.position(at) == NOWHERE:
+            log.disown(at)
+            at += 1
+
+
+def newest(early: Iterable[tuple[Copy, Entry | None]]) -> list[tuple[Copy, Entry | None]]:
+    """Of each index the copy that was written last: what another one held was dropped before."""
+    by_place = sorted(early, key=lambda item: item[0].position)
+    return [item for _, item in sorted({item[0].index: item for item in by_place}.items())]
 
 
 def contradicts(log: GroupLog, copy: Copy) -> bool:

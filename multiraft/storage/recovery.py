@@ -49,7 +49,7 @@ from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.lane import SEGMENT_SUFFIX, Lane, Segment, SegmentHeader, index_path
-from multiraft.storage.lost_drops import contradicts, question
+from multiraft.storage.lost_drops import contradicts, newest, question
 from multiraft.storage.recovered import Damage, Progress, Recovered
 from multiraft.storage.segment_index import (
     LATER_FORMAT,
@@ -365,7 +365,7 @@ class _Recovery:
             applied = self._applied.get((log.group, log.incarnation), 0)
             if log.index.last_index < applied:
                 log.lose(applied + 1)
-            early = sorted(self._early.pop(log.group, ()), key=lambda item: item[0][:3:2])
+            early = newest(self._early.pop(log.group, ()))
             if early and log.index.last_index < early[-1][0].index and not log.broken:
                 log.lose(early[-1][0].index + 1)  # its end was damaged: the copies say where it is
             question(log, holes, applied, {copy.index: copy for copy, _ in early},

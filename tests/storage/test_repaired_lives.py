@@ -366,6 +366,9 @@ TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
 @example([("lead", 1, 1, 2, True), ("append", 2, 1, False), ("append", 1, 2, True),
           ("damage", [(10, 0)], False), ("damage", [(7, 0)], False), ("append", 2, 1, True),
           ("flip", 1, True)])  # and then it is damaged itself
+# What was dropped is lost, and so is the drop: what stood behind it tells its term until it goes.
+@example([("append", 1, 2, True), ("append", 1, 1, True), ("append", 1, 1, False),
+          ("lead", 1, 3, 1, True), ("damage", [(2, 0), (6, 0)], True)])
 # A scrub's place at the beginning of a segment is a start's, too.
 @example([("append", 1, 1, True), ("roll", False), ("damage", [(0, 0)], True)])
 # A group that was created behind the damage, and of which nothing said so on disk.
