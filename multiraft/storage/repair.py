@@ -101,10 +101,11 @@ class Repair:
         """Something was damaged that the present logs do not point to: a hard state or a drop, of
         whatever group.  All is in memory still, but the next start could not tell; so every group
         that has not settled it is doubtful until it was cleared, now that the others are well.
-        Which are quarantined anew."""
+        Which are to be put out, once more if they follow: what their leader said before does not
+        clear them of this."""
         unsettled = self._unsettled(begin, end)
         self._store.recovered.holes.append((begin, end))
-        anew = sorted(log.group for log in unsettled if not log.quarantined)
+        anew = sorted(log.group for log in unsettled if log.doubtful or not log.quarantined)
         for log in unsettled:
             log.doubt(why)
         return anew

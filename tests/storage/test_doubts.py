@@ -1,0 +1,36 @@
+"""What of a damaged replica is in doubt, and until when: nothing that a start finds in the lane, or
+a lift that came too early, may end a doubt or begin one for what is history."""
+
+from __future__ import annotations
+
+import random
+
+from multiraft.config import RaftConfig
+from multiraft.multiraft import MultiRaft
+from multiraft.storage.errors import CorruptPlace
+from multiraft.storage.repairer import Repairer
+from tests.storage.test_settled import put, two_groups
+from tests.storage.world import VOTERS
+
+
+def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_own():
+    """The second lift went by what the leader had said before the damage was found."""
+    _, store, _, entries = two_groups()
+    for entry in entries:
+        store.tails[1].append(entry)
+    at = store._logs[1].index.position(1) + 64
+    store.repair.doubt_all(at, at + 72, "found by the scrub")
+    core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
+    for group in (1, 2):
+        core.add_group(group, 1, store.create_group(group, 1, VOTERS), store.tails[group])
+    staged = []
+    repairer = Repairer(1, store, core, staged.append)
+    core._group(1).cleared = (3, 4, True)
+    assert repairer.step(1) is None
+    lift, = staged
+    repairer.damaged(CorruptPlace(at + 72, at + 144, "found by the scrub"))
+    put(store, lift)
+    assert store.repair.quarantined(1) is not None
+    assert repairer.step(1) is None
+    assert staged == [lift], "it was not cleared since"
+    assert core.is_following(1)
