@@ -409,7 +409,8 @@ class _Recovery:
         tail_entries = self._tail_entries.setdefault(run.group, [])
         if run.lifted > log.lifted:
             log.lifted, log.settled = run.lifted, run.settled
-            log.lift()
+            if not log.lasting:  # it was void: whoever contradicts its leader has to be removed
+                log.lift()
         if run.given_up > log.lifted:
             log.doubt("it gave up entries that it may have acknowledged")
         if run.cut_from:

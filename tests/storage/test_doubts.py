@@ -9,8 +9,9 @@ from multiraft.config import RaftConfig
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptPlace
 from multiraft.storage.repairer import Repairer
+from tests.storage.damage import DIRECTORY
 from tests.storage.test_settled import put, two_groups
-from tests.storage.world import VOTERS
+from tests.storage.world import VOTERS, checkpoint, open_store
 
 
 def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_own():
@@ -34,3 +35,16 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
     assert repairer.step(1) is None
     assert staged == [lift], "it was not cleared since"
     assert core.is_following(1)
+
+
+def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
+    disk, store, _, _ = two_groups()
+    store.repair.damaged(1, 2, "found by a read")
+    store.repair.forget_below(1, 3)
+    staged = store.repair.stage_lift(1, lambda: None)
+    store._logs[1].quarantine_for_good("its history cannot be")
+    checkpoint(store)
+    put(store, staged)
+    assert store.repair.quarantined(1).lasting
+    store.close()
+    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).lasting
