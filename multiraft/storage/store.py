@@ -229,11 +229,10 @@ class Store:
 
     def quarantine(self, group: int, why: str) -> None:
         """Remember that consensus put a replica out, across restarts from the next checkpoint on.
-        If no damage explains it, its log contradicts its leader's: no repair helps."""
+        If the store knows no reason, its log contradicts its leader's: no repair helps."""
         log = self._log(group)
-        if not log.missing and not log.doubtful:
+        if not log.quarantined:  # of damage it knows first
             log.quarantine_for_good(why)
-        log.quarantine(why)
 
     def _log(self, group: int) -> GroupLog:
         log = self._logs.get(group)

@@ -48,3 +48,12 @@ def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
     assert store.repair.quarantined(1).lasting
     store.close()
     assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).lasting
+
+
+def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradiction():
+    """What consensus puts out is told to the store a turn later."""
+    _, store, _, _ = two_groups()
+    store.repair.damaged(1, 2, "found by a read")
+    store.repair.forget_below(1, 3)
+    store.quarantine(1, "entry 2: found by a read")
+    assert not store.repair.quarantined(1).lasting
