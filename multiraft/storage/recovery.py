@@ -478,7 +478,7 @@ class _Recovery:
         """What was missing when the checkpoint was written still is, unless the lane has its copy
         or it was dropped.  An index file does not tell."""
         log = self._result.logs[record.group]
-        if log.incarnation != record.incarnation:
+        if (log.incarnation, log.buried_at) != (record.incarnation, record.buried_at):
             return
         for index, position in record.missing:
             in_log = log.index.first_index <= index <= log.index.last_index

@@ -6,12 +6,15 @@ from __future__ import annotations
 import random
 
 from multiraft.config import RaftConfig
+from multiraft.marks import Tombstone, tombstone
 from multiraft.multiraft import MultiRaft
+from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace
 from multiraft.storage.repairer import Repairer
-from tests.storage.damage import DIRECTORY
+from multiraft.types import HardState
+from tests.storage.damage import DIRECTORY, FIRST
 from tests.storage.test_settled import put, two_groups
-from tests.storage.world import VOTERS, checkpoint, open_store
+from tests.storage.world import VOTERS, checkpoint, noop_entry, open_store, write
 
 
 def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_own():
@@ -57,3 +60,21 @@ def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradi
     store.repair.forget_below(1, 3)
     store.quarantine(1, "entry 2: found by a read")
     assert not store.repair.quarantined(1).lasting
+
+
+def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
+    disk, store, rounds, _ = two_groups()
+    before = store._logs[1].index.position(2)
+    store.repair.damaged(1, 2, "found by a read")
+    store.repair.expect_clearance(1)
+    checkpoint(store)
+    rounds.run(GroupWrite(1, 1, 0, (), None, tombstone(1, 1, Tombstone(HardState(3, 2), 0, 1))))
+    store.create_group(1, 1, VOTERS)
+    for index in (1, 2, 3):
+        rounds.run(write(1, noop_entry(1, index, 4), hard_state=HardState(4, 2)))
+    rounds.run(write(2, hard_state=HardState(4, 2)))
+    disk.filesystem.overwrite(FIRST, store._logs[1].index.position(2), bytes(64))
+    store.close()
+    log = open_store(disk.filesystem, DIRECTORY)._logs[1]
+    assert before not in log.missing.values()
+    assert [*log.missing] == [2] and not log.questioned
