@@ -128,8 +128,8 @@ class _Recovery:
     def _segment_files(self) -> list[tuple[Segment, bool]]:
         """(segment, is it the last one) in lane order."""
         directory, suffix = self._lane.directory, SEGMENT_SUFFIX
-        names = self._filesystem.list(directory)
-        stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+        stems = [name.removesuffix(suffix) for name in self._filesystem.list(directory)
+                 if name.endswith(suffix)]
         starts = sorted(int(stem) for stem in stems if stem.isdecimal() and len(stem) == 20)
         files = []
         for ordinal, start in enumerate(starts):
@@ -207,6 +207,9 @@ class _Recovery:
         for each in found:
             for missing in self._missing_before(each, previous, reached):
                 self._note_break(each.segment.path, missing)
+                # Else what was lost is behind the ends that index files tell.
+                self._result.unindexed = [other for other in self._result.unindexed
+                                          if other.end < reached or other is each.segment]
             for broken in each.scan.breaks:
                 if broken.position >= durable:
                     return broken.position
@@ -323,8 +326,7 @@ class _Recovery:
             lane.resume([], start, 0, start, None)
             return
         last = found[-1]
-        index = last.scan.index
-        segment = last.segment
+        index, segment = last.scan.index, last.segment
         segment.capacity = max(segment.capacity, _aligned(index.end - segment.start))
         next_start = max(segment.start + segment.capacity, _aligned(durable), since)
         if (last.seed is None or last.scan.breaks or index.end < durable
@@ -343,13 +345,11 @@ class _Recovery:
         """Groups from the checkpoint, then every segment's part in lane order."""
         for record in self._checkpoint.records.values():
             log = GroupLog(record.group, record.incarnation, record.configuration)
-            log.hard_state = record.hard_state
+            log.hard_state, log.commit = record.hard_state, record.commit
             log.index = GroupIndex(record.first_index, record.prev_term)
-            log.commit = record.commit
-            log.quarantined = record.quarantined
+            log.quarantined, log.since = record.quarantined, record.since
             log.doubtful, log.lasting = record.doubtful, record.lasting
             log.lifted, log.settled = record.lifted, record.settled
-            log.since = record.since
             log.configurations = [(record.configuration_index, record.configuration)]
             log.barred, log.removed = record.barred, record.removed
             log.buried_at, log.group_incarnation = record.buried_at, record.group_incarnation

@@ -12,9 +12,9 @@ from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace
 from multiraft.storage.repairer import Repairer
 from multiraft.types import HardState
-from tests.storage.damage import DIRECTORY, FIRST
+from tests.storage.damage import DIRECTORY, FIRST, flipped
 from tests.storage.test_settled import put, two_groups
-from tests.storage.world import VOTERS, checkpoint, noop_entry, open_store, write
+from tests.storage.world import VOTERS, checkpoint, noop_entry, open_store, seal, write
 
 
 def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_own():
@@ -78,3 +78,31 @@ def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     log = open_store(disk.filesystem, DIRECTORY)._logs[1]
     assert before not in log.missing.values()
     assert [*log.missing] == [2] and not log.questioned
+
+
+def test_what_a_segment_lost_at_its_end_is_found_by_every_start_until_it_is_settled():
+    """The start that found it wrote an index file that ended there.  When the first entry of the
+    segment behind it rotted, too, the next start believed the file: the lift that followed settled
+    the second place alone, and the first was doubted once more when the file was gone."""
+    disk, store, rounds, _ = two_groups()
+    while len(store._lane.segments) < 3:
+        rounds.run(write(2, hard_state=HardState(9, 2)))
+    rounds.run(write(2, hard_state=HardState(9, 2)))
+    first, second, _ = store._lane.segments
+    disk.filesystem.overwrite(first.path, first.end - 144, bytes(144))
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert [*store.repair.quarantined_groups()] == [1, 2]
+    seal(store)
+    store.close()
+    disk.put(second.path, flipped(disk.read(second.path), 64 + 20))
+    disk.filesystem.remove(second.path.replace(".segment", ".index"))
+    store = open_store(disk.filesystem, DIRECTORY)
+    for group in (1, 2):
+        put(store, store.repair.stage_lift(group, lambda: None))
+    store.close()
+    for path in disk.files():
+        if path.endswith(".index"):
+            disk.filesystem.remove(path)
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert [*store.repair.quarantined_groups()] == []
