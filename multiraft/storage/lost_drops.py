@@ -21,6 +21,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy
 from multiraft.storage.places import Place
+from multiraft.storage.segment_index import Break, GroupRun, SegmentIndex
 from multiraft.types import Entry
 
 
@@ -90,6 +91,23 @@ def newest(early: Iterable[tuple[Copy, Entry | None]]) -> list[tuple[Copy, Entry
     """Of each index the copy that was written last: what another one held was dropped before."""
     by_place = sorted(early, key=lambda item: item[0].position)
     return [item for _, item in sorted({item[0].index: item for item in by_place}.items())]
+
+
+def is_history(log: GroupLog, copy: Break, indexes: Sequence[SegmentIndex]) -> bool:
+    """Whether the entry of a damaged copy was replaced, dropped or compacted since, or was of an
+    earlier life; ``indexes``: of all segments, in lane order.  O(segments)."""
+    behind = [run for index in indexes if index.end > copy.position
+              and (run := index.runs.get(copy.copied)) is not None]
+    return (not copy.index or copy.position < max(log.buried_at, log.since)
+            or log.replaced(copy.index, copy.position)
+            or any(run.incarnation > behind[0].incarnation or _drops(run, copy.index)
+                   for run in behind[1:]))
+
+
+def _drops(run: GroupRun, index: int) -> bool:
+    """Whether nothing of the segments before is left from that index on."""
+    begins = [run.cut_from, run.index.first_index if run.index is not None else 0]
+    return any(0 < first <= index for first in begins)
 
 
 def contradicts(log: GroupLog, copy: Copy) -> bool:

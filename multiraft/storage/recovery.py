@@ -49,7 +49,7 @@ from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.lane import SEGMENT_SUFFIX, Lane, Segment, SegmentHeader, index_path
-from multiraft.storage.lost_drops import contradicts, newest, question
+from multiraft.storage.lost_drops import contradicts, is_history, newest, question
 from multiraft.storage.recovered import Damage, Progress, Recovered
 from multiraft.storage.segment_index import (
     LATER_FORMAT,
@@ -136,8 +136,7 @@ class _Recovery:
             last = ordinal == len(starts) - 1
             capacity = (self._lane.capacity_of(ordinal) if last
                         else starts[ordinal + 1] - start)
-            path = f"{directory}/{start:020d}{suffix}"
-            files.append((Segment(path, start, capacity, 0), last))
+            files.append((Segment(f"{directory}/{start:020d}{suffix}", start, capacity, 0), last))
         return files
 
     def _examine(self, segment: Segment, last: bool) -> _Found:
@@ -357,8 +356,9 @@ class _Recovery:
         for each in found:
             for run in each.scan.index.runs.values():
                 self._join_run(each.segment, run)
+        indexes = [each.scan.index for each in found]
         self._found_damage = [(at, damage) for at, damage in self._found_damage if at.copied < 0
-                              or not self._result.logs[at.copied].replaced(at.index, at.position)]
+                              or not is_history(self._result.logs[at.copied], at, indexes)]
         holes = self._result.without_copies((at.position, max(at.position, at.end))
                                             for at, _ in self._found_damage if at.group < 0)
         for log in self._result.logs.values():

@@ -62,7 +62,7 @@ class Break(NamedTuple):
     position: int  # lane position
     reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
     group: int  # of a damaged payload; -1 = unknown
-    index: int
+    index: int  # 0 = it was dropped since
     end: int = 0  # lane position where it goes on; 0 = nobody knows
     copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
     # its entry: nobody's own as long as none of that index stands behind it
@@ -330,6 +330,7 @@ class _Scanner:
             run = self._runs[found.group] = GroupRun(found.group, found.incarnation, copies=copies)
             self._hard_states.pop(found.group, None)
             self._unmarked.pop(found.group, None)
+            self._void_breaks(found.group)
         return run if run.incarnation == found.incarnation else None
 
     def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
@@ -355,6 +356,7 @@ class _Scanner:
             self._append(run, found)
         elif kind == EntryKind.SUFFIX_DROP:
             run.drop(found.index)
+            self._void_breaks(found.group, found.index)
             if found.length > _HEADER_BYTES:
                 run.given_up = self._start + found.at
         elif kind == EntryKind.REPAIR:
@@ -399,6 +401,11 @@ class _Scanner:
         run.copies.append(copy)
         run.copied[copy.index] = entry
 
+    def _void_breaks(self, group: int, first_gone: int = 0) -> None:
+        """Damaged copies of what is dropped are as void as others."""
+        self._breaks = [each._replace(index=0) if each.copied == group
+                        and each.index >= first_gone else each for each in self._breaks]
+
     def _decide(self, run: GroupRun, unmarked: core.ScannedEntry,
                 then: core.ScannedEntry | None) -> None:
         """Whether what stood right behind an unreadable place is a part of the log where it stands:
@@ -417,6 +424,7 @@ class _Scanner:
             if found.kind == EntryKind.TOMBSTONE:
                 self._hard_states.pop(found.group, None)
                 run.bury(parse_tombstone(found.index, payload), position)
+                self._void_breaks(found.group)
                 if self._applied is not None and position >= self._known_to:
                     self._applied.pop((found.group, found.incarnation), None)
             else:

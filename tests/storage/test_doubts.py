@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from multiraft.config import RaftConfig
 from multiraft.marks import Tombstone, tombstone
 from multiraft.multiraft import MultiRaft
@@ -13,8 +15,16 @@ from multiraft.storage.errors import CorruptPlace
 from multiraft.storage.repairer import Repairer
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, FIRST, flipped
-from tests.storage.test_settled import put, two_groups
-from tests.storage.world import VOTERS, checkpoint, noop_entry, open_store, seal, write
+from tests.storage.test_settled import put, scrubbed, two_groups
+from tests.storage.world import (
+    VOTERS,
+    checkpoint,
+    data_entry,
+    noop_entry,
+    open_store,
+    seal,
+    write,
+)
 
 
 def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_own():
@@ -104,5 +114,35 @@ def test_what_a_segment_lost_at_its_end_is_found_by_every_start_until_it_is_sett
     for path in disk.files():
         if path.endswith(".index"):
             disk.filesystem.remove(path)
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert [*store.repair.quarantined_groups()] == []
+
+
+@pytest.mark.parametrize("then", ["dropped", "dropped in a later segment", "removed",
+                                  "removed in a later segment", "reborn"])
+def test_a_damaged_copy_of_what_was_dropped_is_history(then):
+    """The scrub passes it over, no log points to it.  The next start doubted every replica, as if
+    the copy were all that tells of an entry."""
+    disk, store, rounds, _ = two_groups()
+    batch = data_entry(1, 4, 3, 7, 0, [b"what is dropped"])
+    rounds.run(write(1, batch))
+    store.repair.damaged(1, 4, "found by a read")
+    put(store, store.repair.stage_copies(1, [batch], lambda: None))
+    put(store, store.repair.stage_lift(1, lambda: None))
+    copy = store._logs[1].index.position(4)
+    if then.endswith("later segment"):
+        store._lane.cut_over()
+    if then.startswith("dropped"):
+        rounds.run(write(1, drop_from=4))
+    elif then.startswith("removed"):
+        rounds.run(GroupWrite(1, 1, 0, (), None, tombstone(1, 1, Tombstone(HardState(3, 2), 0, 1))))
+    else:
+        store.create_group(1, 2, VOTERS)
+        rounds.run(write(1, noop_entry(1, 1, 4, 2), hard_state=HardState(4, 2), incarnation=2))
+    for _ in range(2):
+        rounds.run(write(2, hard_state=HardState(9, 2)))
+    disk.put(FIRST, flipped(disk.read(FIRST), copy + 64 + 70))
+    assert scrubbed(store) == []
+    store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == []
