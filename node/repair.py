@@ -99,7 +99,7 @@ class Repairs:
         try:
             frame = await self._bulk.ask(ask.peer, {
                 "op": OPERATION, "group": request.group, "incarnation": request.incarnation,
-                "wanted": list(map(list, request.wanted))})
+                "wanted": list(map(list, request.wanted)), "term": request.term})
             answer = _read_answer(request, frame.header, frame.payload)
         except (NoAnswer, Malformed) as error:
             self._log.info("repair not answered", extra={"group": request.group, "peer": ask.peer,
@@ -133,9 +133,10 @@ class Repairs:
 
 def _read_request(header: dict) -> Request:
     group, incarnation = header.get("group"), header.get("incarnation")
-    if type(group) is not int or type(incarnation) is not int:
-        raise Malformed("a repair request without group and incarnation")
-    return Request(group, incarnation, _places(header.get("wanted")))
+    term = header.get("term", 0)  # nodes of earlier builds do not say it
+    if not type(group) is type(incarnation) is type(term) is int:
+        raise Malformed("a repair request without group and incarnation, or with a wrong term")
+    return Request(group, incarnation, _places(header.get("wanted")), term)
 
 
 def _read_answer(request: Request, header: dict, payload: memoryview) -> Answer | None:

@@ -133,6 +133,10 @@ class Repair:
         log = self._store._logs.get(group)
         return log.incarnation if log is not None else 0
 
+    def term(self, group: int) -> int:
+        """That the replica is in."""
+        return self._store._log(group).hard_state.term
+
     def quarantined_groups(self) -> Iterator[int]:
         """Groups whose replica is quarantined, not those of which a tombstone is left.
         O(groups)."""

@@ -38,6 +38,7 @@ class Request(NamedTuple):
     group: int
     incarnation: int
     wanted: tuple[tuple[int, int], ...]  # (index, term)
+    term: int = 0  # that the asker is in: whoever led an earlier one may not know what is committed
 
 
 class Answer(NamedTuple):
@@ -47,7 +48,9 @@ class Answer(NamedTuple):
     incarnation: int
     entries: tuple[Entry, ...]
     absent: tuple[tuple[int, int], ...]
-    leads: bool  # it leads the group and has committed in its term: what it lacks is not committed
+    #: It leads the group in no earlier term than the asker's, and has committed in that: what it
+    #: lacks is not committed.
+    leads: bool
     compacted: tuple[tuple[int, int], ...] = ()  # what a state stands for there
     wanted: tuple[tuple[int, int], ...] = ()  # of the request: it may be an old one
 
@@ -171,7 +174,8 @@ class Repairer:
             return None
         turn = self._turn[group] = self._turn.get(group, 0) + 1
         wanted = self._store.repair.wanted(group, ENTRIES_PER_REQUEST)
-        return Ask(others[turn % len(others)], Request(group, log.incarnation, wanted))
+        request = Request(group, log.incarnation, wanted, log.hard_state.term)
+        return Ask(others[turn % len(others)], request)
 
     def answered(self, answer: Answer) -> None:
         """A peer answered; its entries are intact as far as their checksums say.  What is not
@@ -272,6 +276,6 @@ class Repairer:
         wanted = request.wanted[:ENTRIES_PER_REQUEST]
         plans = self._store.repair.copies_plan(group, wanted, ANSWER_BYTES_MAX)
         repair = self._store.repair
-        return plans, Answer(group, known, (), tuple(repair.absent(group, wanted)),
-                             self._core.is_settled(group), tuple(repair.compacted(group, wanted)),
-                             request.wanted)
+        leads = self._core.is_settled(group) and repair.term(group) >= request.term
+        return plans, Answer(group, known, (), tuple(repair.absent(group, wanted)), leads,
+                             tuple(repair.compacted(group, wanted)), request.wanted)

@@ -185,7 +185,8 @@ def liveness_headers() -> list[bytes]:
 def repair_frames() -> list[bytes]:
     """A request, and an answer with an entry."""
     payload = b"".join(map(bytes, core.frame_entries([noop_entry(1, 1, 1)], 0, 0)[0]))
-    return [with_length({"op": "repair", "group": 1, "incarnation": 1, "wanted": [[1, 1]]}),
+    return [with_length({"op": "repair", "group": 1, "incarnation": 1, "wanted": [[1, 1]],
+                         "term": 1}),
             with_length({"op": "repair", "known": True, "leads": True, "absent": [[2, 1]],
                          "compacted": [[1, 1]]},
                         payload)]

@@ -11,8 +11,8 @@ from multiraft.config import RaftConfig
 from multiraft.marks import Tombstone, tombstone
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import GroupWrite
-from multiraft.storage.errors import CorruptPlace
-from multiraft.storage.repairer import Repairer
+from multiraft.storage.errors import CorruptPlace, CorruptRange
+from multiraft.storage.repairer import Repairer, Request
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, FIRST, flipped
 from tests.storage.test_settled import put, scrubbed, two_groups
@@ -146,3 +146,32 @@ def test_a_damaged_copy_of_what_was_dropped_is_history(then):
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == []
+
+
+class Deposed:
+    """A core that leads, as far as it knows."""
+
+    def is_settled(self, group: int) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("asker", [2, 3, 4])
+def test_who_leads_an_earlier_term_does_not_know_what_was_never_committed(asker):
+    """It has not heard yet that it was deposed, and of what is committed since.  An asker that was
+    just started does not know it either, and gave that up with all that follows."""
+    _, store, rounds, _ = two_groups()
+    rounds.run(write(1, hard_state=HardState(3, 1)))
+    leader = Repairer(1, store, Deposed(), lambda staged: None)
+    plans, answer = leader.answer_plans(Request(1, 1, ((2, 1), (4, 2)), asker))
+    assert len(plans) == 1 and answer.absent == ((4, 2),)
+    assert answer.leads == (asker <= 3)
+
+
+def test_who_asks_for_lost_entries_says_in_which_term_it_is():
+    _, store, rounds, _ = two_groups()
+    rounds.run(write(1, hard_state=HardState(5, 1)))
+    core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
+    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
+    repairer = Repairer(1, store, core, lambda staged: None)
+    repairer.damaged(CorruptRange(1, 2, "found by a read"))
+    assert repairer.step(1).request == Request(1, 1, ((2, 1),), 5)

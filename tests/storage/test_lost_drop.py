@@ -168,7 +168,7 @@ def lived(changes: list[tuple[int, int]], checkpoint_after: int, applied: int) -
     peer_disk = Disk()
     peer = open_store(peer_disk.filesystem, DIRECTORY)
     peer.create_group(1, 1, VOTERS)
-    Rounds(peer).run(write(1, *true, hard_state=HardState(len(changes), 2)))
+    Rounds(peer).run(write(1, *true, hard_state=HardState(len(changes) + 1, 2)))
     for entry in true:
         peer.tails[1].append(entry)
     peer.tails[1].apply(len(true))
