@@ -11,7 +11,7 @@ import struct
 from multiraft import core
 from multiraft.storage.config import ENVELOPE_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownFormat
-from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.filesystem import Buffer, Filesystem
 
 #: magic, version, reserved, body length; a CRC32C of everything before it ends the file.
 _HEAD = struct.Struct("<8sIIQ")
@@ -54,6 +54,13 @@ def read_envelope(filesystem: Filesystem, path: str, magic: bytes, *versions: in
     if _HEAD.size + length + _CRC.size != size:
         raise CorruptFile(path, f"its body of {length} bytes does not fit its size {size}")
     return data[_HEAD.size:-_CRC.size]
+
+
+def is_whole(data: Buffer) -> bool:
+    """Whether a file's bytes are what was written, whatever it is."""
+    view = memoryview(data)
+    return (len(view) >= _HEAD.size + _CRC.size
+            and core.crc32c(view[:-_CRC.size]) == _CRC.unpack_from(view, len(view) - _CRC.size)[0])
 
 
 def replace_file(filesystem: Filesystem, directory: str, name: str, buffers: list) -> None:

@@ -20,6 +20,7 @@ from multiraft.storage.index import NOWHERE, Copy, PartitionIndex
 from multiraft.storage.lane import Part
 from multiraft.storage.places import Place, merged, unknown
 from multiraft.storage.plans import ReadPlan, StagedWrite
+from multiraft.storage.recovered import Damage
 from multiraft.storage.segment_index import HOLE_STRUCT, REPAIR_STRUCT
 from multiraft.types import Entry, EntryKind
 
@@ -32,6 +33,9 @@ ANY_COMMITTED = 0
 #: Damaged places of unknown ownership that one LIFT can settle, the newest of them; a lane with
 #: more has to be thrown away.
 HOLES_MAX = 64
+
+#: A lane position behind which every lane has grown enough for a checkpoint.
+_LONG_AGO = -(1 << 64)
 
 #: Read at once to move a tail on after a repair.
 TAIL_PLAN_BYTES = 4 << 20
@@ -109,6 +113,13 @@ class Repair:
         for log in unsettled:
             log.doubt(why)
         return anew
+
+    def checkpoint_damaged(self, path: str, why: str) -> None:
+        """Another one is due at once, and in two files: with the one before it damaged as well the
+        next start would know of no installed snapshot."""
+        store = self._store
+        store.damage.append(Damage("checkpoint", path, 0, -1, 0, why))
+        store._installed, store._checkpoint_position = True, _LONG_AGO
 
     def restate(self, group: int) -> None:
         """Damage was found since the start, and nobody has taken the replica up yet: whoever does

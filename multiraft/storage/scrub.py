@@ -1,4 +1,5 @@
-"""Reading all of the lane again, before somebody needs it: damage that nobody has asked for.
+"""Reading all of the lane and the checkpoints again, before somebody needs them: damage that nobody
+has asked for.
 
 Contract.  ``Scrubber.next_plan`` gives one piece after the other, ``done`` takes it back and names
 the entries that turned out to be damaged; after the last piece it begins again.  Plans run on any
@@ -8,7 +9,8 @@ Theory.  The chain of entry checksums and each batch's own cover every byte that
 the lane (docs/storage-format.md), so reading them is proof; of the disk, because it is the disk
 that is read: the page cache has an intact copy of many a place whose sector is not
 (docs/decisions/0046).  What the index does not point to any more (dropped suffixes, damaged entries
-that have a copy) is passed over.
+that have a copy) is passed over.  A checkpoint that is damaged is written anew while everything it
+says is in memory.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import struct
 from typing import NamedTuple
 
 from multiraft import _layout, core
+from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.envelope import is_whole
 from multiraft.storage.errors import CorruptPlace, CorruptRange
 from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.lane import Segment
@@ -105,6 +109,31 @@ class ScrubPlan:
         self.end, self.prev_crc = resumed, None
 
 
+class CheckpointsPlan:
+    """All checkpoints.  ``damaged`` and ``bytes`` are there once it was executed."""
+
+    __slots__ = ("bytes", "damaged", "_directory", "_filesystem")
+
+    def __init__(self, filesystem: Filesystem, directory: str):
+        self.bytes = 0
+        self.damaged: list[str] = []
+        self._directory = directory
+        self._filesystem = filesystem
+
+    def execute(self) -> None:
+        """Blocking.  Raises ``OSError``."""
+        for name in checkpoint_names(self._filesystem, self._directory):
+            path = f"{self._directory}/{name}"
+            try:
+                size = self._filesystem.size(path)
+                data = self._filesystem.read_disk(path, size, 0)
+            except FileNotFoundError:
+                continue  # a newer one was written meanwhile
+            self.bytes += len(data)
+            if not is_whole(data):
+                self.damaged.append(path)
+
+
 class Scrubber:
     """Goes over a store's lane, again and again."""
 
@@ -115,10 +144,11 @@ class Scrubber:
         self._store = store
         self._prev_crc: int | None = None
         self._durable = 0  # mark of the last entry
+        self._has_checkpoints = True  # still to be read in this pass
 
     def restart(self) -> None:
         """The next piece is the first one of the lane.  Not while a plan is out."""
-        self.position, self._prev_crc = 0, None
+        self.position, self._prev_crc, self._has_checkpoints = 0, None, True
 
     @property
     def scrubbed(self) -> int:
@@ -132,8 +162,11 @@ class Scrubber:
         lane = self._store._lane
         return lane.durable - (lane.segments[0].start if lane.segments else lane.durable)
 
-    def next_plan(self) -> ScrubPlan | None:
+    def next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
         """The next piece; None once at the end of each pass, and while there is nothing."""
+        if self._has_checkpoints:
+            self._has_checkpoints = False
+            return CheckpointsPlan(self._store._filesystem, self._store.directory)
         lane = self._store._lane
         for segment in lane.segments:
             limit = min(segment.end, lane.durable)
@@ -146,15 +179,20 @@ class Scrubber:
                              self._prev_crc, self._durable)
         self.passes += self.position > 0
         self.position = self._durable = 0
+        self._has_checkpoints = True
         return None
 
-    def done(self, plan: ScrubPlan) -> list[CorruptRange]:
+    def done(self, plan: ScrubPlan | CheckpointsPlan) -> list[CorruptRange]:
         """A plan was executed: the entries that it found damaged; ``CorruptPlace`` for what no log
         points to.  O(1), O(entries) of the whole store when there was something."""
+        self.bytes += plan.bytes
+        if isinstance(plan, CheckpointsPlan):
+            for path in plan.damaged:
+                self._store.repair.checkpoint_damaged(path, "found by the scrub")
+            return []
         self.position = max(plan.end, plan.position + 1)
         self._prev_crc = plan.prev_crc
         self._durable = plan.durable
-        self.bytes += plan.bytes
         return [error for suspect in plan.suspects for error in self._errors(suspect)]
 
     def _errors(self, suspect: Suspect) -> list[CorruptRange]:

@@ -100,7 +100,7 @@ class Store:
         self._checkpoint_position = 0
         self._checkpoint_size = 0
         self._checkpoint_in_flight = False
-        self._installed = False  # a snapshot that no checkpoint knows of
+        self._installed = False  # a snapshot that no checkpoint knows of, or one that rots alone
 
     # ---- opening and closing ---------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from multiraft.storage.checkpoint import COPY, checkpoint_names
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind, HardState
+from tests.storage.test_settled import scrubbed
 from tests.storage.world import (
     SMALL,
     VOTERS,
@@ -186,6 +187,26 @@ def test_a_rotten_checkpoint_takes_no_installed_state_with_it(simulated, kept, l
         check_installed(store, 7)
         assert [(found.kind, found.path) for found in store.damage] == [("checkpoint", path)]
         store.close()
+
+
+@pytest.mark.parametrize("which", [-1, 0], ids=["newest", "oldest"])
+def test_a_checkpoint_that_rots_is_written_anew_while_its_node_is_up(simulated, which):
+    """Both that know of a snapshot may rot between two starts, but not both between two scrubs."""
+    store, _ = with_logs(simulated)
+    checkpoint(store)
+    install(store, 7)
+    for time in range(3):
+        assert not store.checkpoint_due
+        simulated.flip(checkpoint_paths(simulated)[which], 40 + time, 1)
+        assert scrubbed(store) == []
+        assert [found.kind for found in store.damage] == ["checkpoint"] * (time + 1)
+        assert store.checkpoint_due
+        checkpoint(store, extra="state")
+        assert scrubbed(store) == []
+    store.close()
+    store = open_store(simulated, DIRECTORY)
+    check_installed(store, 7)
+    assert not store.damage and len(checkpoint_paths(simulated)) == 2
 
 
 def test_a_copy_gives_way_to_what_comes_later(simulated):
