@@ -50,7 +50,7 @@ class Life:
         self.disk = Disk()
         self.members = {group: Member(group) for group in GROUPS}
         self.written: list[tuple[str, int, int, int]] = []  # file, place in it, size, kind
-        self.seen = 0
+        self.seen = self.flips = 0
         self.hurt = False
         self.stale = self._peer()
         self.peer = self._peer()
@@ -212,7 +212,7 @@ class Life:
         self.restart()
 
     def flip(self, back: int, scrubbed: bool) -> None:
-        """One bit of a batch."""
+        """One more bit of a batch: none flips back."""
         self.note()
         batches = [item for item in self.written if item[3] == EntryKind.DATA]
         if not batches:
@@ -221,7 +221,9 @@ class Life:
                                  for group in GROUPS])
         path, at, size, _ = batches[-1 - back % len(batches)]
         data = self.disk.filesystem.open(path).read(size, at)
-        self.disk.filesystem.overwrite(path, at + size - 16, bytes([data[size - 16] ^ 4]))
+        place = size - 16 - self.flips % 12
+        self.flips += 1
+        self.disk.filesystem.overwrite(path, at + place, bytes([data[place] ^ 4]))
         self.note()
         self.hurt = True
         self.find(scrubbed)
