@@ -140,11 +140,6 @@ class _Recovery:
         return files
 
     def _examine(self, segment: Segment, last: bool) -> _Found:
-        found = self._read(segment, last)
-        self._progress.segments_done += 1
-        return found
-
-    def _read(self, segment: Segment, last: bool) -> _Found:
         """Load the index file of a sealed segment, or scan it."""
         size = self._filesystem.size(segment.path)
         file = self._filesystem.open(segment.path)
@@ -160,6 +155,7 @@ class _Recovery:
             scan = self._scan(segment, seed, file, min(size, SEGMENT_BYTES_LIMIT))
         finally:
             file.close()
+            self._progress.segments_done += 1
         if not last and not scan.breaks:
             self._result.unindexed.append(segment)
         return _Found(segment, size, seed, scan)
@@ -249,6 +245,8 @@ class _Recovery:
             return [Break(lane_start, "missing: the first segment starts later", -1, 0,
                           each.segment.start)]
         why = f"missing: the next segment continues from {first_mark}"
+        if first_mark > each.segment.start:  # of what is before that entry no more is known
+            first_mark = previous.scan.index.end + _layout.ENTRY_HEADER_BYTES
         return [Break(reached, why, -1, 0, first_mark)]
 
     def _note_break(self, path: str, broken: Break) -> None:

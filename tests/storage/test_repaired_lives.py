@@ -383,6 +383,12 @@ TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
           ("damage", [(25, 3)], False)])
 @example([("lead", 2, 0, 1, True), ("roll", False), ("lead", 1, 3, 2, True), ("roll", True),
           ("damage", [(18, 4)], False), ("append", 1, 3, True), ("damage", [(23, 2)], False)])
+# It lost its end, and then the first entry of the next one is lost, too.
+@example([("append", 1, 1, False), ("append", 1, 1, False), ("append", 1, 1, False),
+          ("append", 1, 1, False), ("append", 1, 3, False), ("lead", 1, 0, 1, True),
+          ("damage", [(0, 0), (3, 2)], True), ("damage", [(0, 0), (8, 2)], True),
+          ("lead", 1, 0, 3, True), ("damage", [(0, 0), (2, 0)], False),
+          ("damage", [(13, 0)], True)])
 def test_what_was_repaired_is_its_leaders_log_for_good(steps):
     life = Life()
     for what, *how in [*steps, ("restart",)]:
