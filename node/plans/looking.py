@@ -142,21 +142,21 @@ class Looking:
         state = self._metadata_log.state
         if not state.cluster_id:
             raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
-        found: list[int] = []
-        for group in request.groups:
+        found: list[tuple[int, int]] = []
+        for group in dict.fromkeys(request.groups):
             if self._core.is_leader(group):
-                found += [partition for partition in self._store.tails[group].partitions()
+                found += [(partition, group) for partition in self._store.tails[group].partitions()
                           if partition > request.after]
             await trio.lowlevel.checkpoint()
         found.sort()
         rows = []
-        for partition in found:
+        for partition, group in found:
             if len(rows) == wire.ROWS_MAX:
                 return wire.PartitionLoadsReply(tuple(rows), more=True)
             place = state.locate(partition)
-            if place is None or place.group not in request.groups:
+            if place is None or place.group != group:  # it went on elsewhere, perhaps not here
                 continue
-            applied = self._store.tails[place.group].applied(partition)
+            applied = self._store.tails[group].applied(partition)
             if applied is not None:
                 rows.append(wire.PartitionLoad(
                     partition, place.topic.name, place.partition, place.group, place.epoch,

@@ -1,0 +1,38 @@
+"""What a node tells of the loads of groups, whatever it is asked for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from multiraft.wire.plans import PartitionLoads
+from node.plans.looking import Looking
+from tests.node.harness import in_trio
+
+BEFORE, NOW, PARTITION = 1, 2, 70
+
+
+class Tail:
+    """Of a group through which the partition went, or in which it is."""
+
+    def partitions(self):
+        return iter((PARTITION,))
+
+    def applied(self, _partition):
+        return SimpleNamespace(next_offset=9)
+
+
+@pytest.mark.parametrize("here", [{BEFORE}, {BEFORE, NOW}])
+@in_trio
+async def test_a_partition_is_told_of_once_by_who_leads_its_group(here):
+    place = SimpleNamespace(group=NOW, topic=SimpleNamespace(name="t"), partition=0, epoch=2,
+                            chain=(0, 0))
+    state = SimpleNamespace(cluster_id=b"c", locate=lambda _partition: place,
+                            placed=SimpleNamespace(chains={}),
+                            plans=SimpleNamespace(switched={}))
+    looking = Looking(SimpleNamespace(is_leader=here.__contains__),
+                      SimpleNamespace(tails={group: Tail() for group in here}),
+                      SimpleNamespace(state=state), None, None, None, {}, None)
+    reply = await looking.partition_loads(PartitionLoads((BEFORE, NOW, BEFORE), 0))
+    assert [row.incarnation for row in reply.partitions] == [PARTITION] * (NOW in here)
