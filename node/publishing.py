@@ -194,6 +194,8 @@ class Publishing:
         """Move the log starts of the topic's partitions that are led here.  O(its partitions)."""
         node, state = self._node, self._node.metadata_log.state
         topic = state.topic(TOPIC)
+        if topic is None:
+            return  # deleted behind the last append
         for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
             place = state.locate(incarnation)
             if place is None or place.switch is not None or not node.core.is_leader(place.group):

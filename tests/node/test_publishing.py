@@ -15,6 +15,7 @@ from node.bulk import NoAnswer
 from node.config import BadConfig, MetricsConfig, parse
 from node.histogram import Histogram
 from node.load_counts import LoadCounts
+from node.metadata import DeleteTopic
 from node.publishing import OP, next_end
 from tests.node.harness import Client, batch, in_trio, make_node, one_node_table, running, until
 
@@ -121,6 +122,23 @@ async def test_what_is_older_than_the_retention_cannot_be_read_any_more(tmp_path
         topic = node.metadata_log.state.topic(load_records.TOPIC)
         below = await client.ask(Fetch((FetchPart(topic.incarnation + 1, 0, 1 << 20),)))
         assert below.reply.results[0].code == Code.OFFSET_OUT_OF_RANGE
+
+
+@in_trio
+async def test_a_topic_that_is_deleted_behind_an_append_is_made_anew(tmp_path):
+    async with publishing(tmp_path) as node:
+        publish, deleted = node.publishing._publish, []
+
+        async def then_gone(*args):
+            await publish(*args)
+            if not deleted:
+                topic = node.metadata_log.state.topic(load_records.TOPIC)
+                await node.metadata_log.propose(DeleteTopic(topic.name, topic.id))
+                deleted.append(topic.incarnation)
+
+        node.publishing._publish = then_gone
+        await until(lambda: node.publishing.published >= 2, "the window after it")
+        assert node.metadata_log.state.topic(load_records.TOPIC).incarnation not in deleted
 
 
 @in_trio
