@@ -183,7 +183,8 @@ class Repairer:
         entry is committed, and now that may be the question."""
         group = answer.group
         log = self._store.repair.quarantined(group)
-        if log is None or answer.incarnation != log.incarnation or group in self._writing:
+        if (log is None or answer.incarnation != log.incarnation or group in self._writing
+                or group not in self._core.groups()):  # let go, its tombstone is on its way
             return
         wanted = self._store.repair.still_wanted(group, answer.wanted)
         given = [entry for entry in answer.entries if entry.index in wanted

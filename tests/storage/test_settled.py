@@ -363,6 +363,20 @@ def test_damage_of_a_replica_that_is_not_taken_up_yet_is_told_to_who_takes_it_up
         repairer.step(group)
 
 
+def test_an_answer_that_comes_between_a_replicas_removal_and_its_tombstone_is_for_nobody():
+    """Its group was recovered by force meanwhile, or an operator took it away."""
+    disk, store, _, _ = two_groups()
+    core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
+    core.add_group(1, 1, store.groups[1], store.tails[1])
+    store.repair.damaged(1, 2, "found by the scrub")
+    repairer = Repairer(1, store, core, partial(put, store))
+    wanted = store.repair.wanted(1, 8)
+    core.remove_group(1)
+    repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
+    repairer.answered(Answer(1, 1, (), wanted, True, (), wanted))
+    assert store.repair.wanted(1, 8) == wanted
+
+
 def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
     disk, store, _, _ = two_groups()
     store.repair.doubt_all(64, 72, "found by the scrub")
