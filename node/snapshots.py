@@ -178,7 +178,8 @@ class Snapshots:
 
     def _is_behind(self, download: Arrived) -> bool:
         """Whether this replica has what it would get."""
-        return self._store.tails[METADATA_GROUP].applied_index >= download.index
+        tail = self._store.tails.get(METADATA_GROUP)  # None: not created again since the start
+        return tail is not None and tail.applied_index >= download.index
 
     async def _fetch(self, peer: int) -> Arrived | None:
         """The whole image; None when the peer has none to give.  Raises ``NoAnswer``,

@@ -228,6 +228,22 @@ async def test_what_the_log_brought_meanwhile_is_dropped(monkeypatch):
     assert len(bulk.asked) == 2, "nobody was asked"
 
 
+@in_trio
+async def test_what_has_arrived_for_a_replica_of_which_nothing_is_left_waits_for_it(monkeypatch):
+    """It was created a moment before the crash, or damage took all that was known of it."""
+    follower, leader, bulk = await broken_off(monkeypatch)
+    again = restarted(follower, bulk)
+    tail = again.store.tails.pop(METADATA_GROUP)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(again.snapshots.run)
+        again.snapshots.compact()  # as at each start
+        await settled(again)
+        nursery.cancel_scope.cancel()
+    again.store.tails[METADATA_GROUP] = tail
+    await attempt(again)
+    assert again.core.installed and bulk.asked[2] == (7, 80)
+
+
 @pytest.mark.parametrize("full, free", [(True, 1 << 40), (False, 1000)])
 @in_trio
 async def test_a_disk_without_room_to_spare_keeps_nothing(monkeypatch, full, free):
