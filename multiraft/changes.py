@@ -57,7 +57,7 @@ def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, .
 
 def _is_counted(group: Group, node: int) -> bool:
     """Whether a voter can help to commit the change, as far as this leader knows.  One that doubts
-    itself is cleared by what is committed without it: for ever by nothing if that needs it."""
+    itself is cleared by what the others hold; by nothing any more if nobody leads without it."""
     member = group.progress.get(node)
     return group.host.support.holds(node) and (member is None or member.is_whole)
 

@@ -8,20 +8,22 @@ nothing comes, it states its ``Doubt`` until the leader answers ``Cleared``.
 Theory.  It may have forgotten entries that it acknowledged, a term that it was in and a vote that
 it gave.  Leader L of term T, when it hears the doubt, stops counting the replica and proposes an
 entry.  When that entry is committed, a majority M without the doubter held term T *after* all that
-was forgotten had happened.  Whoever was elected in a later term with the forgotten vote needed a
-majority too; a member of both refused him, because his log, at the time of that vote, could not
-have that entry.  So nothing that rests on the forgotten vote will happen, and all that was ever
-committed by a forgotten acknowledgement is in the log of L below that entry.  A replica that holds
-L's log up to it, and votes no more in T, is as good as one that never forgot.  The whole argument,
-and what was rejected: docs/decisions/0009.
+was forgotten had happened; it need be no more than one of every majority (``_is_settled``).
+Whoever was elected in a later term with the forgotten vote needed a majority; a member of both
+refused him, because his log, at the time of that vote, could not have that entry.  So nothing that
+rests on the forgotten vote will happen, and all that was ever committed by a forgotten
+acknowledgement is in the log of L below that entry.  A replica that holds L's log up to it, and
+votes no more in T, is as good as one that never forgot.  The whole argument, and what was rejected:
+docs/decisions/0009.
 
 Invariants.  A leader clears a doubt only by an entry proposed after it heard of this very episode:
-what it committed before may rest on what the doubter forgot.  From a doubter only acknowledgements
+what others held before may rest on what the doubter forgot.  From a doubter only acknowledgements
 at or above that entry count; older ones are from before.
 """
 
 from __future__ import annotations
 
+from multiraft import membership
 from multiraft.group import Group
 from multiraft.log import framed_bytes
 from multiraft.messages import AppendReply, Cleared, Doubt, Status
@@ -76,7 +78,7 @@ def may_accept(group: Group, sender: int) -> bool:
 
 
 def on_cleared(group: Group, sender: int, cleared: Cleared) -> None:
-    """The leader committed an entry without this replica."""
+    """An entry of the leader is where it has to be without this replica."""
     if (cleared.term == group.term and sender == group.leader and group.episode
             and cleared.episode == group.episode and not group.cleared[2]):
         group.cleared = (cleared.term, cleared.index, False)
@@ -111,7 +113,7 @@ def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
     if doubt.term < group.term:
         return
     if doubt.episode == member.doubt:
-        if group.log.commit >= member.barrier:
+        if _is_settled(group, member):
             _clear(group, member)
         return
     group.doubters += member.doubt == 0
@@ -140,6 +142,13 @@ def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
     group.doubters -= 1
     group.emit("member", member.node, "cleared")
     return True
+
+
+def _is_settled(group: Group, member: Progress) -> bool:
+    """Whether one of every majority holds the entry, no doubter among them.  A majority that holds
+    it commits it; of an even number of voters half are enough, and of two there is nobody else."""
+    return (group.log.commit >= member.barrier or membership.everywhere(
+        group.configuration, lambda node: group.durable_of(node) >= member.barrier))
 
 
 def clear_some(group: Group) -> None:

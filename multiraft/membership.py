@@ -60,6 +60,12 @@ def supported(configuration: Configuration, supports: Callable[[int], bool]) -> 
     return not configuration.outgoing or quorum.supported(configuration.outgoing, supports)
 
 
+def everywhere(configuration: Configuration, has: Callable[[int], bool]) -> bool:
+    """Whether there is one who has it in every majority (of either half)."""
+    return not any(quorum.supported(half, lambda node: not has(node))
+                   for half in (configuration.voters, configuration.outgoing))
+
+
 def tally(configuration: Configuration, votes: dict[int, bool]) -> Vote:
     """Outcome of an election: won in both halves, lost in either."""
     incoming = quorum.tally(configuration.voters, votes)

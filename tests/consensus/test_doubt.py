@@ -283,7 +283,7 @@ def test_a_held_replica_that_was_removed_meanwhile_is_told_so():
 
 @pytest.mark.parametrize("doubts", [True, False])
 def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
-    """Of two voters one that doubts itself can never be cleared: nobody is left to do it."""
+    """Of two voters one that doubts itself is cleared by nobody once the other leads no more."""
     cluster, leader = established()
     damaged = other_than(cluster, leader)
     third = other_than(cluster, leader, damaged)
@@ -305,6 +305,48 @@ def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
         cluster.nodes[damaged].core.follow(GROUP)
     cluster.run(3000)
     assert len(events(cluster, damaged, "cleared")) == 1
+
+
+@pytest.mark.parametrize("joint_is_committed", [True, False])
+def test_one_of_two_voters_that_doubts_itself_is_cleared_by_the_other(joint_is_committed):
+    """Nothing is committed without it, and nobody was elected without the other: what that one
+    holds is enough.  So, too, when the doubt begins in the middle of a change to two voters."""
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    core = cluster.nodes[leader].core
+    if not joint_is_committed:
+        cluster.cut |= {(leader, doubter), (doubter, leader)}
+    core.change_members(GROUP, (leader, doubter), ())
+    cluster.settle()
+    cluster.cut.clear()
+    assert bool(status(cluster, leader).configuration.outgoing) != joint_is_committed
+    cluster.nodes[doubter].core.quarantine(GROUP, "found by the scrub")
+    cluster.nodes[doubter].core.follow(GROUP)
+    cluster.run(3000)
+    assert len(events(cluster, doubter, "cleared")) == 1
+    cluster.nodes[doubter].core.repaired(GROUP)
+    cluster.run(2000)
+    assert status(cluster, leader).commit == status(cluster, leader).last_index
+    assert set(status(cluster, doubter).configuration.voters) == {leader, doubter}
+
+
+def test_half_of_the_voters_clears_a_doubt_and_less_than_half_does_not():
+    cluster, leader = established(nodes=4)
+    doubter = other_than(cluster, leader)
+    well = other_than(cluster, leader, doubter)
+    third = other_than(cluster, leader, doubter, well)
+    cluster.cut |= {(id_, well) for id_ in cluster.nodes} | {(well, id_) for id_ in cluster.nodes}
+    lose_end(cluster, doubter, keep=2)
+    cluster.crash(third)
+    cluster.settle()
+    core = cluster.nodes[leader].core
+    core.step(doubter, Doubt(GROUP, 1, status(cluster, leader).term, 77))
+    cluster.drain(leader)
+    cluster.settle()
+    assert events(cluster, doubter, "cleared") == []
+    cluster.cut.clear()
+    cluster.run(1000)
+    assert len(events(cluster, doubter, "cleared")) == 1
 
 
 @pytest.mark.parametrize("follows", [True, False])

@@ -51,6 +51,14 @@ def test_an_election_is_won_by_a_majority_and_lost_when_none_is_left(voters, vot
 
 
 @ROUNDS
+@given(NODES, st.one_of(st.just(()), NODES), st.sets(st.integers(1, 9)))
+def test_what_is_everywhere_is_in_every_majority(voters, outgoing, holders):
+    configuration = Configuration(voters, (), outgoing)
+    assert membership.everywhere(configuration, holders.__contains__) == all(
+        holders & some for half in (voters, outgoing) for some in majorities(half))
+
+
+@ROUNDS
 @given(NODES, NODES, st.dictionaries(st.integers(1, 9), st.integers(0, 12)),
        st.dictionaries(st.integers(1, 9), st.booleans()))
 def test_a_joint_configuration_needs_both_halves(voters, outgoing, match, votes):
