@@ -321,6 +321,8 @@ class MultiRaft(Questions, Repairing, Paced):
             raise ProposalError(f"node {to} cannot take group {group}: it is not reached")
         if leading.transferee:
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
+        if not leading.progress[to].is_whole:
+            raise ProposalError(f"node {to} cannot take group {group}: its replica is damaged")
         election.transfer(leading, to)
 
     def records_fit(self, group: int) -> bool:

@@ -289,6 +289,8 @@ def _set_aside(group: Group, member: Progress, state: ProgressState) -> None:
     member.retreat()
     member.state = state
     member.progressed_ms = group.host.now_ms
+    if group.transferee == member.node:
+        election.give_up_transfer(group)  # it cannot take the group: proposals need not wait
 
 
 def maybe_commit(group: Group) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multiraft.config import RaftConfig
-from multiraft.errors import MembershipError
+from multiraft.errors import MembershipError, ProposalError
 from multiraft.messages import AppendReply, Cleared, Doubt, Status
 from multiraft.types import HardState
 from tests.consensus.cluster import Cluster
@@ -365,6 +365,25 @@ def test_a_group_is_not_handed_to_who_is_damaged(follows):
             core.transfer(GROUP, 0)
             cluster.run(2000)
     assert cluster.leader() == other_than(cluster, leader, heir)
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_group_that_is_handed_to_who_is_damaged_by_name_takes_proposals_again_at_once(follows):
+    cluster, leader = established()
+    core = cluster.nodes[leader].core
+    heir = other_than(cluster, leader)
+    cluster.nodes[heir].core.quarantine(GROUP, "entry 3 is damaged")
+    cluster.drain(heir)
+    if follows:
+        cluster.nodes[heir].core.follow(GROUP)
+        cluster.settle()
+        with pytest.raises(ProposalError):
+            core.transfer(GROUP, heir)
+    else:
+        core.transfer(GROUP, heir)
+        cluster.settle()
+    assert status(cluster, leader).transferee == 0
+    cluster.propose(b"not held up", node=leader)
 
 
 def test_what_is_forgotten_already_is_not_forgotten_twice():
