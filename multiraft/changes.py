@@ -17,12 +17,12 @@ committed and whenever it asks: nobody else knows for sure (scenario S38).
 
 from __future__ import annotations
 
-from multiraft import election, membership
+from multiraft import doubt, election, membership
 from multiraft.errors import ChangeOpen, InvalidMembers, MemberLags, MembershipError
 from multiraft.group import Group, Role
 from multiraft.log import framed_bytes
 from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
-from multiraft.messages import Removed, VoteRequest
+from multiraft.messages import Doubt, Removed, VoteRequest
 from multiraft.progress import ProgressState
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
@@ -133,6 +133,14 @@ def on_vote_request_as_leader(group: Group, sender: int, request: VoteRequest) -
         member.retreat()  # it has the group now
         group.touch()
     election.on_vote_request(group, sender, request)
+
+
+def on_doubt_as_leader(group: Group, sender: int, message: Doubt) -> None:
+    """Somebody asks not to be counted, who may not be a member any more."""
+    if sender in group.progress:
+        doubt.on_doubt(group, sender, message)
+    else:
+        _on_stranger(group, sender, message.term)
 
 
 def _on_stranger(group: Group, sender: int, term: int) -> None:

@@ -104,9 +104,7 @@ def reconsider(group: Group) -> None:
 
 def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
     """A member asks not to be counted."""
-    member = group.progress.get(sender)
-    if member is None:
-        return
+    member = group.progress[sender]
     if doubt.term > group.term:
         group.become_follower(doubt.term, 0, "higher term")
         return

@@ -74,7 +74,7 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Removed, _F): changes.on_removed,
     (Removed, _P): changes.on_removed,
     (Removed, _C): changes.on_removed,
-    (Doubt, _L): doubt.on_doubt,
+    (Doubt, _L): changes.on_doubt_as_leader,
     (Cleared, _F): doubt.on_cleared,
 }
 

@@ -386,6 +386,20 @@ def test_a_group_that_is_handed_to_who_is_damaged_by_name_takes_proposals_again_
     cluster.propose(b"not held up", node=leader)
 
 
+def test_a_doubter_that_is_no_member_is_told_so_at_once():
+    cluster, leader = established()
+    doubter = other_than(cluster, leader)
+    others = tuple(id_ for id_ in cluster.nodes if id_ != doubter)
+    cluster.cut |= {(id_, doubter) for id_ in others}
+    cluster.nodes[leader].core.change_members(GROUP, others, ())
+    cluster.settle()
+    cluster.cut.clear()
+    cluster.nodes[doubter].core.quarantine(GROUP, "found by the scrub")
+    cluster.nodes[doubter].core.follow(GROUP)
+    cluster.settle()
+    assert GROUP not in cluster.nodes[doubter].core.groups()
+
+
 def test_what_is_forgotten_already_is_not_forgotten_twice():
     """The store has it until its drop is staged, which waits while the disk hangs; whoever repairs
     finds it missing there, and asks again."""
