@@ -91,4 +91,5 @@ def point(group: Group) -> tuple[LogBounds, int, Configuration]:
     for above, later in group.configurations[1:]:
         if above <= applied:
             index, configuration = above, later
-    return LogBounds(applied + 1, log.term_at(applied), applied), index, configuration
+    # That of a group recovered by force counts before the entry that it is dated by is applied.
+    return LogBounds(applied + 1, log.term_at(applied), applied), min(index, applied), configuration

@@ -113,3 +113,23 @@ def test_those_who_have_learned_vote_for_who_makes_them_voters():
     cluster.crash(survivor)
     cluster.run(10_000)
     assert [id_ for id_ in others if status(cluster, id_).leader == id_]
+
+
+def test_a_snapshot_of_a_survivor_names_no_configuration_above_what_is_applied():
+    """Its last one, or its log's last entry after a restart, need not have been committed."""
+    cluster = Cluster()
+    cluster.run(2000)
+    survivor = cluster.leader()
+    others = {id_ for id_ in cluster.nodes if id_ != survivor}
+    cluster.cut |= {link for id_ in others for link in ((survivor, id_), (id_, survivor))}
+    core = cluster.nodes[survivor].core
+    core.change_members(GROUP, (survivor, min(others)), ())
+    cluster.settle()
+    core.reincarnate(GROUP, 2, Configuration((survivor,)))
+    cluster.drain(survivor)
+    for _ in range(2):
+        bounds, index, _ = cluster.nodes[survivor].core.snapshot_point(GROUP)
+        assert bounds.last_index < status(cluster, survivor).last_index
+        assert index <= bounds.last_index
+        cluster.crash(survivor)
+        cluster.start(survivor)
