@@ -199,6 +199,7 @@ class Peers:
         self._cold_wanted = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._frames_sent_before = 0  # over links that ended
+        self._up: set[int] = set()  # peers whose connection the core has heard of
 
     def add(self, link: PeerLink) -> None:
         """Dial a peer from now on."""
@@ -215,8 +216,7 @@ class Peers:
             del self._waiting[peer]
             self._frames_sent_before += link.frames_sent
             link.end()
-            if link.connected:
-                self._lost(peer)
+            self._lost(peer)
 
     async def run(self) -> None:
         """The peer-send tasks and the cold reader."""
@@ -336,8 +336,10 @@ class Peers:
         return resident if resident is not None else await trio.to_thread.run_sync(plan.execute)
 
     def _connected(self, link: PeerLink) -> None:
-        self._core.connected(link.peer)
-        self._request_round()
+        if self._links.get(link.peer) is link:  # else it was removed while it was welcomed
+            self._up.add(link.peer)
+            self._core.connected(link.peer)
+            self._request_round()
 
     def _disconnected(self, link: PeerLink) -> None:
         if self._links.get(link.peer) is link:  # else ``remove`` has said it
@@ -345,5 +347,7 @@ class Peers:
             self._lost(link.peer)
 
     def _lost(self, peer: int) -> None:
-        self._core.disconnected(peer)
-        self._request_round()
+        if peer in self._up:
+            self._up.discard(peer)
+            self._core.disconnected(peer)
+            self._request_round()

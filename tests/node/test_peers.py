@@ -433,6 +433,14 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
         nursery.cancel_scope.cancel()
 
 
+@pair_test
+async def test_a_peer_that_is_removed_while_its_connection_breaks_is_not_taken_for_connected(
+        sender, receiver):
+    sender.link._break()  # as a failed send does; its task has not run yet
+    sender.peers.remove(2)
+    await until(lambda: sender.core.connections[-1] == ("down", 2))
+
+
 @in_trio
 async def test_a_peer_that_does_not_read_is_dropped_at_the_limit(monkeypatch):
     monkeypatch.setattr(peers_module, "REDIAL_S", 1000)
