@@ -269,6 +269,8 @@ class LivenessThread:
         self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, link)
 
     def _ready(self, link: Link, mask: int) -> None:
+        if link.sock.fileno() == -1:
+            return  # closed by what the same look at the sockets found before
         if not link.connected and mask & selectors.EVENT_WRITE:
             error = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import selectors
 import socket
 import threading
 from types import SimpleNamespace
@@ -285,6 +286,18 @@ async def test_running_out_of_descriptors_is_survived(monkeypatch):
     finally:
         monkeypatch.undo()
         side.close()
+
+
+def test_a_link_is_left_alone_that_was_closed_in_the_turn_that_finds_it_connected():
+    """A peer moves while it is being dialled: both are found by one look at the sockets."""
+    side = Side(1, 2, free_port(), free_port())
+    thread = side.thread
+    thread._dial(2, "127.0.0.1", free_port())
+    link = thread._dialled[2]
+    thread._move(2, ("127.0.0.1", free_port()))
+    thread._ready(link, selectors.EVENT_WRITE)
+    assert 2 not in thread._dialled
+    side.close()
 
 
 @in_trio
