@@ -77,6 +77,10 @@ class MetadataLog:
         moved, self._moved = self._moved, trio.Event()
         moved.set()
 
+    def follow(self) -> None:
+        """Behind ``install``, when rounds may follow: others act upon what the state says."""
+        self._follow(self.state)
+
     def install(self, state: MetadataState) -> None:
         """A snapshot stands in the place of everything that was applied before."""
         self.state = state

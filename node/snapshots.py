@@ -251,6 +251,7 @@ class Snapshots:
             self._core.install_snapshot(METADATA_GROUP, bounds, configuration_index, configuration,
                                         tail)
         self.after_install()
+        self._metadata_log.follow()  # an entry that would bring it about may not come for long
         self.installed += 1
         self._log.info("snapshot installed", extra={
             "group": METADATA_GROUP, "term": download.term, "index": download.index,

@@ -83,7 +83,8 @@ class Side:
         self.done: list[str] = []
         store = SimpleNamespace(tails={METADATA_GROUP: tail_at(core.applied)},
                                 install=lambda *_: self.done.append("store"))
-        log = SimpleNamespace(state=MetadataState(), install=lambda _: self.done.append("state"))
+        log = SimpleNamespace(state=MetadataState(), install=lambda _: self.done.append("state"),
+                              follow=lambda: self.done.append("nodes"))
         checkpoints = SimpleNamespace(
             alone=trio.Lock(), metadata_applied=20, after_one=None,
             write_now=lambda: self.done.append("checkpoint"))
@@ -148,7 +149,7 @@ async def test_an_image_arrives_in_chunks_and_is_durable_before_consensus_hears_
     follower.core.install_snapshot = lambda *_: follower.done.append("core")
     follower.snapshots.after_install = lambda: follower.done.append("replicas")
     await attempt(follower)
-    assert follower.done == ["store", "state", "checkpoint", "core", "replicas"]
+    assert follower.done == ["store", "state", "checkpoint", "core", "replicas", "nodes"]
     assert len(bulk.asked) > 2
     assert [offset for _, offset in bulk.asked] == [40 * at for at in range(len(bulk.asked))]
 
