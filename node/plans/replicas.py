@@ -2,7 +2,8 @@
 
 Contract.  Part of ``decide``: a function of the move's phase and the group's configuration.  Before
 JOINT is written down the change can be undone, by removing the learners that it added, and nothing
-else was changed; from then on it only goes forward, whatever becomes of the plan.
+else was changed; from then on it only goes forward, whatever becomes of the plan.  But who shall
+vote may be lost before its group was asked: then a cancelled move has failed.
 
 Theory.  Consensus does the dangerous part: the joint configuration is entered by one entry and left
 by the leader itself, whoever that is (``multiraft.changes``).  A voter is never removed before its
@@ -127,6 +128,9 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
         return f"the change of members at index {seen.conf_index} is not committed yet"
     if {*seen.voters} != {*move.old}:
         return _to(move, record, Phase.FAILED, "somebody else changed the voters")
+    lost = [node for node in move.joining if not world.is_up(node)]
+    if lost and plan.state == CANCELLING:
+        return _given_up(plan, move, record, world, seen, lost)
     missing = [node for node in move.joining if node not in seen.learners]
     if missing:  # somebody took them away: they have to come back, there is no other way
         return _change(move, world, seen, seen.voters, (*seen.learners, *missing))
@@ -141,6 +145,17 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     kept = [node for node in move.leaving if world.is_up(node)] if plan.limits.grace_ms else []
     others = [node for node in seen.learners if node not in move.joining]
     return _change(move, world, seen, order_of(move, seen.voters), (*others, *kept))
+
+
+def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+              seen: LookedGroup, lost: list[int]) -> StepTo | Change:
+    """Nobody has voted yet, and who shall may be gone for ever.  Without its learners the group
+    refuses what was asked before and comes late."""
+    added = [node for node in seen.learners if node in move.joining]
+    if added and move.subject != METADATA_GROUP:
+        return _change(move, world, seen, seen.voters,
+                       (node for node in seen.learners if node not in added))
+    return _to(move, record, Phase.FAILED, f"{_nodes(lost)} not up: {plan.reason}")
 
 
 def _bare(move: PlannedMove, world: World) -> str:

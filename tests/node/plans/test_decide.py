@@ -177,6 +177,26 @@ def test_voters_are_not_exchanged_for_some_of_which_most_are_down():
     assert {*made.groups[1].voters} == {2, 3, 4}
 
 
+@pytest.mark.parametrize("is_learner", [True, False])
+def test_a_plan_whose_new_voter_is_lost_before_it_votes_comes_to_its_end(is_learner):
+    """It was written down that it shall vote, and it died before anybody asked for that."""
+    made = cluster()
+    made.apply(plan(change(1, new=(2, 3, 4))))
+    while made.table.active.records[1].phase is not Phase.JOINT:
+        made.look(faults=False)
+    assert made.groups[1].learners == (4,) and not made.groups[1].outgoing
+    made.up.discard(4)
+    made.groups[1].last_index += 5_000
+    if not is_learner:  # an operator took it away
+        made.groups[1].learners = ()
+    repair = change(1, group=2, old=(1, 2, 3), new=(1, 2, 5), guard=made.groups[2].conf_index)
+    assert made.apply(plan(repair, plan_id="fix", scope=REPAIR)).value == "waiting"
+    for _ in range(400):
+        made.look(faults=False)
+    assert (made.groups[1].voters, made.groups[1].learners) == ((1, 2, 3), ())
+    assert {*made.groups[2].voters} == {1, 2, 5} and made.table.plan.state == "done"
+
+
 # ---- what the operator wants of nodes -----------------------------------------------------------
 
 
