@@ -187,13 +187,13 @@ def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     seen = world.groups.get(move.subject)
     if world.leaders.get(move.subject) == target and seen is not None:
         result.actions.append(StepTo(move.seq, record.attempt, Phase.DONE))
+    elif plan.state == CANCELLING:  # whatever becomes of the group: there is nothing to undo
+        result.actions.append(StepTo(move.seq, record.attempt, Phase.CANCELLED, plan.reason))
     elif seen is None:
         result.waits[move.seq] = world.unreachable.get(move.subject, "has not answered yet")
     elif target not in seen.voters:
         result.actions.append(StepTo(move.seq, record.attempt, Phase.SKIPPED,
                                      f"node {target} is no voter of group {move.subject}"))
-    elif plan.state == CANCELLING:
-        result.actions.append(StepTo(move.seq, record.attempt, Phase.CANCELLED, plan.reason))
     elif world.spared(move.receivers) and not seen.transferee:
         result.actions.append(StepTo(move.seq, record.attempt, Phase.SKIPPED,
                                      world.spared(move.receivers)))

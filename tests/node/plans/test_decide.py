@@ -197,6 +197,20 @@ def test_a_plan_whose_new_voter_is_lost_before_it_votes_comes_to_its_end(is_lear
     assert {*made.groups[2].voters} == {1, 2, 5} and made.table.plan.state == "done"
 
 
+def test_a_transfer_of_a_group_without_a_leader_keeps_no_cancelled_plan():
+    made = cluster()
+    made.apply(plan(transfer(1, old=2, new=3)))
+    while made.table.active.records[1].phase is not Phase.TRANSFERRING:
+        for action in decide(made.table.active, made.world((1,), ())).actions:
+            made.do(made.table.active, action)
+    made.up -= {1, 2}
+    made.groups[1].leader = 2
+    made.table.control(control(CANCEL))
+    for _ in range(100):
+        made.look(faults=False)
+    assert made.table.plan.state == "cancelled"
+
+
 # ---- what the operator wants of nodes -----------------------------------------------------------
 
 
