@@ -25,6 +25,9 @@ from node.plans.world import World
 #: A transfer that has not happened by then is tried again, in milliseconds: a group gives one up
 #: after ``transfer_timeout_ms``, and electing takes as long.
 TRANSFER_PATIENCE_MS = 5_000
+#: A switch that the metadata have not decided by then they refuse, in milliseconds: the partition
+#: has been in too many groups, say.
+SWITCH_PATIENCE_MS = 30_000
 
 #: Moves that are looked at in order to start them, beyond those under way: what a few looks start.
 CANDIDATES_MAX = 64
@@ -75,7 +78,7 @@ def _go_on(plan: ActivePlan, seq: int, world: World, result: Next) -> None:
     elif move.kind == LEADER_TRANSFER:
         _transfer(plan, move, record, world, result)
     else:
-        _switch(move, record, world, result)
+        _switch(plan, move, record, world, result)
 
 
 # ---- beginning ----------------------------------------------------------------------------------
@@ -232,8 +235,10 @@ def _switch_ended(move: PlannedMove, record: Record, world: World) -> StepTo | N
     return None
 
 
-def _switch(move: PlannedMove, record: Record, world: World, result: Next) -> None:
-    """SWITCHING: decided, or about to be; from then on its own driver carries it out."""
+def _switch(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+            result: Next) -> None:
+    """SWITCHING: decided, or about to be; from then on its own driver carries it out.  What the
+    metadata do not decide can be left out."""
     ended = _switch_ended(move, record, world)
     if ended is not None:
         result.actions.append(ended)
@@ -243,6 +248,14 @@ def _switch(move: PlannedMove, record: Record, world: World, result: Next) -> No
         result.waits[move.seq] = _UNSEEN
         return
     if not place.switch_epoch:
+        if plan.state == CANCELLING:
+            result.actions.append(StepTo(move.seq, record.attempt, Phase.SKIPPED, plan.reason))
+            return
+        if world.waited_ms.get(move.seq, 0) > SWITCH_PATIENCE_MS:
+            result.actions.append(StepTo(
+                move.seq, record.attempt, Phase.FAILED,
+                f"the metadata have not decided it in {SWITCH_PATIENCE_MS / 1000:g} s"))
+            return
         result.actions.append(Switch(move.seq, move.subject, move.guard + 1, move.new[0]))
     result.waits[move.seq] = f"group {move.old[0]} seals it, group {move.new[0]} opens it"
 

@@ -1,7 +1,8 @@
 """The phases of a move, and which may follow which.
 
     leader transfer   PENDING -> TRANSFERRING -> DONE
-    topic switch      PENDING -> SWITCHING -> DONE             no way back once it is decided
+    topic switch      PENDING -> SWITCHING -> DONE             no way back once it is decided;
+                                                               left out if it never is
     replica change    PENDING -> LEARNING -> JOINT -> GRACE -> DONE
                                     |   before JOINT the learners are removed again (UNDOING),
                                     v   after it there is only the way forward

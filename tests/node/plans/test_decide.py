@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import ALIVE, CANCEL, DRAINING, MAINTENANCE, PAUSE, RESUME, PlanLimits
 from node.plans import guards
-from node.plans.actions import Change, StepTo, Transfer
+from node.plans.actions import Change, StepTo, Switch, Transfer
 from node.plans.decide import decide, subjects
 from node.plans.moves import Phase
 from node.plans.pacing import FREE, limits_of
@@ -209,6 +209,24 @@ def test_a_transfer_of_a_group_without_a_leader_keeps_no_cancelled_plan():
     for _ in range(100):
         made.look(faults=False)
     assert made.table.plan.state == "cancelled"
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_switch_that_is_never_decided_keeps_no_plan(cancelled):
+    """The metadata refuse it: the partition has too many links, or there is no such group."""
+    made = cluster()
+    made.apply(plan(switch(1, partition=104), transfer(2, old=2, new=3)))
+    do, refuse = made.do, lambda plan, action: isinstance(action, Switch) or do(plan, action)
+    made.do = refuse
+    while made.table.active.records[1].phase is not Phase.SWITCHING:
+        made.look(faults=False)
+    if cancelled:
+        made.table.control(control(CANCEL))
+        made.look(faults=False)
+    else:
+        made.finish()
+        assert made.table.plan.records[1].phase is Phase.FAILED
+    assert made.table.plan.is_over and made.partitions[104].epoch == 1
 
 
 # ---- what the operator wants of nodes -----------------------------------------------------------
