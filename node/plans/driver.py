@@ -34,6 +34,9 @@ from node.plans.world import World
 
 #: How often is looked while a plan is under way, in seconds, if nothing else happens.
 LOOK_S = 0.25
+#: A leader that does not answer within this is asked again at the next look, in seconds: what is
+#: asked of one node stands in one queue, and a node that hangs must not keep a look.
+DO_S = 2.0
 #: Nodes of which nothing was heard since this node leads are waited for so long, in milliseconds.
 HEARING_MS = 3_000
 
@@ -115,16 +118,32 @@ class Driver:
                     "plan": plan.plan_id[:12], "move": plan.moves[action.seq].move_id,
                     "phase": action.phase.name.lower(), "reason": action.reason})
         elif isinstance(action, Change):
-            await self._ask(action.leader, PlanChange(*action[1:2], *action[3:]))
+            await self._begun(action, PlanChange(*action[1:2], *action[3:]))
             return
         elif isinstance(action, Transfer):
-            await self._ask(action.leader, PlanTransfer(action.group, action.to))
+            await self._begun(action, PlanTransfer(action.group, action.to))
             return
         else:
             assert isinstance(action, Switch)
             result = await self._metadata_log.propose(DecideSwitch(*action[1:]))
         if result.error is not None:
             self._refused[action.seq] = result.error.text
+
+    async def _begun(self, action: Change | Transfer, request) -> None:
+        """The leader of a group was asked to begin something."""
+        why = await self._tasks.within(DO_S, partial(self._asked, action.leader, request))
+        if why is None:
+            why = f"node {action.leader} did not answer"
+        if why:
+            self._refused[action.seq] = why
+
+    async def _asked(self, node: int, request) -> str:
+        """Why a node did not do what it was asked for; empty when it did."""
+        try:
+            await self._ask(node, request)
+        except MultiRaftError as error:
+            return str(error)
+        return ""
 
     async def _control(self, plan: ActivePlan, action: str, why: str) -> None:
         """Safety speaks: pause, or go on."""
