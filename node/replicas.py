@@ -70,6 +70,7 @@ class Replicas:
         self.due = True
 
     def _add(self, group: int, restored) -> None:
+        self._recoveries_seen = -1  # it may be of an incarnation that is over
         self._core.add_group(group, FIRST_GROUP_INCARNATION, restored, self._store.tails[group])
 
     def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:

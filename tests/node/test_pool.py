@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import cbor2
 import pytest
 import trio
@@ -140,6 +142,12 @@ class Core:
     def groups(self):
         return self._here
 
+    def status(self, _group):
+        return SimpleNamespace(incarnation=1)
+
+    def remove_group(self, group):
+        del self._here[group]
+
 
 class Groups:
     """A core, a store and a metadata log, as far as ``Replicas`` needs them."""
@@ -237,6 +245,16 @@ def test_a_node_that_hears_of_the_growth_by_a_snapshot_creates_its_replicas_too(
     groups.state = Replica(GrowPool(10, TWO)).state
     groups.replicas.look_again()
     assert [*settled(groups)] == [9, 10]
+
+
+def test_a_new_group_that_was_recovered_by_force_before_its_replica_was_taken_up_is_let_go(
+        monkeypatch):
+    """A leader of the later incarnation is told that this one is still here, for ever."""
+    monkeypatch.setattr(replicas_module, "CREATED_PER_ROUND_MAX", 1)
+    groups = Groups(GrowPool(10, TWO), RecoverGroup(10, 1, 2))
+    groups.groups, groups.tails = {9: Recovered(), 10: Recovered()}, {9: None, 10: None}
+    groups.replicas.take_up()
+    assert [*settled(groups)] == [9]
 
 
 def test_a_group_without_members_in_which_this_node_did_not_begin_is_told_by_its_leader():
