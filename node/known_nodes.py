@@ -160,7 +160,9 @@ class KnownNodes:
         if not facts.nodes[id_].incarnation and id_ not in facts.bound:
             self._replace(facts._replace(bound={**facts.bound, id_: hello.incarnation}))
         if id_ in self.facts.bound and id_ not in self._saved.bound:
-            await self.save()
+            if not await self._saved_if_room():
+                return Verdict(Code.STORAGE_FULL, f"the disk of node {self._node} is full, it "
+                               f"cannot remember node {id_}: free some space")
             verdict = self.judge(hello, is_alive)
             if verdict is not None:
                 return verdict
@@ -201,13 +203,19 @@ class KnownNodes:
             await self._unsaved.wait()
             # Here only: an event that somebody else replaced is one that nobody sets any more.
             self._unsaved = trio.Event()
-            try:
-                await self.save()
-            except DiskFailed as error:
-                if getattr(error.__cause__, "errno", None) not in _FULL:
-                    raise
+            if not await self._saved_if_room():
                 self._unsaved.set()
                 await trio.sleep(FULL_RETRY_S)
+
+    async def _saved_if_room(self) -> bool:
+        """``save``; False = the disk is full."""
+        try:
+            await self.save()
+        except DiskFailed as error:
+            if getattr(error.__cause__, "errno", None) not in _FULL:
+                raise
+            return False
+        return True
 
     async def save(self) -> None:
         """Make the present facts durable.  Raises ``DiskFailed``."""

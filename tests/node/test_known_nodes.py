@@ -196,6 +196,17 @@ async def test_a_full_disk_does_not_end_a_node_that_hears_of_another(tmp_path, m
 
 
 @in_trio
+async def test_a_full_disk_lets_nobody_in_whom_it_could_not_remember_and_ends_no_node(tmp_path):
+    disk = FullDisk()
+    known = KnownNodes(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
+    assert await let_in(known, hello(2, 7)) == Code.STORAGE_FULL
+    assert await let_in(known, hello(2, 8)) == Code.WRONG_INCARNATION
+    disk.full = False
+    assert await let_in(known, hello(2, 7)) == Code.OK
+    assert again(tmp_path).facts.bound == {2: 7}
+
+
+@in_trio
 async def test_what_is_learned_is_saved_whoever_else_has_saved(tmp_path, monkeypatch):
     """Two connections of a new peer, and the task between them: its event stays the one that is
     set.  (Else a node that was restarted later knew no node that had joined.)"""
