@@ -187,10 +187,13 @@ class Ailing:
 
     def _is_spared(self) -> bool:
         """Whether the page cache outlives a loss of power: relaxed, one node loses it at a time,
-        and none that is a majority by itself (members change: a group may have one voter)."""
+        none while another one is damaged, whose copies and vote do not count, and none that is a
+        majority by itself (members change: a group may have one voter)."""
         if not self._world.parameters.spares_power:
             return False
-        if not all(other.is_up for other in self._world.nodes.values() if other is not self):
+        if not self._world.wipes.is_done or not all(
+                other.is_up and other.is_whole for other in self._world.nodes.values()
+                if other is not self):
             return True
         replicas = [replica for group in self._world.witness.groups.values()
                     if (replica := group.replicas.get(self.node)) is not None]

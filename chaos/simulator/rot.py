@@ -14,6 +14,10 @@ Members.  Under every configuration that is in a log the others must be a majori
 that is damaged, and stay one: ``permits`` is asked before members change.  Then each majority of
 any later configuration has a member that holds the whole committed log, its own damage elsewhere
 apart, because it had to follow to the configuration's entry.
+
+Relaxed durability.  What a loss of power took from a member counts as committed still, and fewer
+have it: a voter is not damaged while the others could elect a leader without it.  Nor does anybody
+lose what is not synced while another node is damaged (``Ailing._is_spared``).
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from chaos.simulator.model import GroupModel
+from chaos.simulator.model import GroupModel, is_majority
 from multiraft import _layout, core
 from multiraft.types import LAST_INDEXED_KIND, Configuration, EntryKind
 
@@ -111,6 +115,7 @@ class Atlas:
         self._lost: int = 0  # node with damage of unknown ownership
         self._seen: dict[int, list[Configuration]] = {}
         self._lasting: dict[int, set[int]] = {}
+        self._lacking: dict[int, set[int]] = {}
         self._gone: set[int] = set()  # nodes whose directory is lost
         self._away: tuple[int, ...] = ()  # nodes that stay down
 
@@ -128,6 +133,7 @@ class Atlas:
             self._lost = 0
         self._seen.clear()
         self._lasting.clear()
+        self._lacking.clear()
 
     def permits(self, voters: tuple[int, ...], repaired: bool = False) -> bool:
         """Whether a group may get these voters: they can do without any of them that is damaged,
@@ -209,8 +215,32 @@ class Atlas:
         return all(self._has_others(group, node) for group in self._groups)
 
     def _has_others(self, group: int, node: int) -> bool:
+        lacking = self._lacking_members(group) - {node}
         return all(len(half) > 2 for configuration in self._configurations(group)
-                   for half in (configuration.voters, configuration.outgoing) if node in half)
+                   for half in (configuration.voters, configuration.outgoing) if node in half
+                   ) and not any(is_majority(configuration, [*lacking])
+                                 for configuration in self._configurations(group))
+
+    def _lacking_members(self, group: int) -> set[int]:
+        """Members without the last committed entry that a loss of power took from one of them:
+        whoever has that has those before it."""
+        found = self._lacking.get(group)
+        if found is None:
+            found = self._lacking[group] = self._without_forgotten(self._groups[group])
+        return found
+
+    def _without_forgotten(self, group: GroupModel) -> set[int]:
+        forgotten = {chain for replica in group.replicas.values() for chain in replica.forgotten}
+        last = max((index for chain in forgotten
+                    if (index := group.entries[chain].index) <= group.commit
+                    and group.committed[index - 1] == chain), default=0)
+        if not last:
+            return set()
+        members = {node for configuration in self._configurations(group.group)
+                   for node in (*configuration.voters, *configuration.outgoing)}
+        return {node for node in members
+                if node not in group.replicas
+                or not group.replicas[node].durable.holds(last, group.committed[last - 1])}
 
     def _is_elsewhere(self, node: int, place: Place) -> bool:
         """Whether another member's disk holds the committed entry, undamaged; now, not once."""

@@ -281,6 +281,21 @@ def test_relaxed_nodes_lose_records_when_the_power_goes_everywhere():
     assert any("DurableSurvives" in result.failure for result in results)
 
 
+def test_nobody_forgets_what_is_not_synced_while_another_node_is_damaged():
+    """The copies and the vote of a damaged node do not count: what is on its disk and was not
+    synced elsewhere had the only other copy lost, and the run ended as a loss that was promised."""
+    drawn = Parameters.draw(3)
+    made = running(3, disk=dataclasses.replace(drawn.disk, flush_interval_ms=500))
+    damaged, other = made.nodes[1], made.nodes[2]
+    assert not other._is_spared()
+    place = damaged.durable_places()[-1]
+    damaged.rot(place.path, place.at, 0)
+    assert other._is_spared() and not damaged._is_spared()
+    damaged.scrub_soon()
+    made.run_for(10_000)
+    assert damaged.is_whole and not other._is_spared()
+
+
 def test_relaxed_nodes_write_although_a_checkpoint_is_always_due():
     """What is not synced yet makes the next checkpoint due as soon as one is done; rounds that wait
     for an idle disk must come to it all the same."""
