@@ -131,9 +131,8 @@ class LogMatching(Invariant):
         index = replica.staged.last_index - len(write.chains)
         for term, chain in zip(write.terms, write.chains):
             index += 1
-            known = chain_at.setdefault((index, term), chain)
-            self.require(known == chain, "{} holds another entry {}@{} (or another log before it) "
-                         "than a replica before it", replica, index, term)
+            self.require(chain_at[index, term] == chain, "{} holds another entry {}@{} (or "
+                         "another log before it) than a replica before it", replica, index, term)
 
 
 class LeaderAppendOnly(Invariant):

@@ -153,9 +153,11 @@ class ReplicaModel:
         self.buried = buried
         if write.drop_from:
             log.drop_from(write.drop_from)
-        first, entries = len(log.chains), self.group.entries
+        first, entries, chain_at = len(log.chains), self.group.entries, self.group.chain_at
         for entry in write.entries:
-            entries[log.append(entry)] = entry
+            chain = log.append(entry)
+            entries[chain] = entry
+            chain_at.setdefault((entry.index, entry.term), chain)
         if write.hard_state is not None:
             self.hard_state = write.hard_state
         pending = PendingWrite(sequence, write.drop_from, tuple(log.chains[first:]),
@@ -282,7 +284,7 @@ class GroupModel:
         self.replicas = {node: ReplicaModel(node, self) for node in voters}
         self.leaders: dict[int, int] = {}  # term -> node
         self.votes: dict[tuple[int, int], int] = {}  # (term, voter) -> candidate
-        self.chain_at: dict[tuple[int, int], int] = {}  # (index, term) -> chain
+        self.chain_at: dict[tuple[int, int], int] = {}  # (index, term) -> chain, staged first
         self.entries: dict[int, Entry] = {}  # chain -> entry
         self.committed: list[int] = []  # chains; place i holds index i + 1
         self.commit_marks: list[tuple[int, int]] = []  # (leader's term, index), both ascending

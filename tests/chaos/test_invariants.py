@@ -234,6 +234,21 @@ def test_a_damaged_entry_that_changed_the_members_still_counts():
     assert history.witness.replica(1, 1).configuration() == more
 
 
+def test_a_damaged_entry_is_known_to_a_witness_that_judges_nothing():
+    """What was staged where was kept by an invariant, which such a witness does not have: rot ended
+    it with ``KeyError``."""
+    history = History()
+    history.witness = Witness([GroupModel(1, (1, 2, 3))], judged=False)
+    history.term(1).write(1, history.noop(1, 1), history.noop(2, 1))
+    restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0,
+                             Configuration((1, 2, 3)))
+    replica = history.witness.replica(1, 1)
+    held = replica.durable.chains[:]
+    history.witness.recovered(1, 1, restored, [DamagedEntry(1, 1, False), history.noop(2, 1)],
+                              damaged=True)
+    assert replica.durable.chains == held
+
+
 def test_what_a_damaged_disk_had_not_synced_when_it_lost_its_power_is_forgotten():
     """Seed 790000001300: an entry was rotten besides, and what the loss had taken was held against
     the leader that lacked it."""
