@@ -7,7 +7,7 @@ has been over its lane and nothing is under repair.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from chaos.simulator.disk import DiskWorker, Flight
@@ -128,9 +128,15 @@ class Mending:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no damage is left here."""
+        """Whether no damage is left here, of replicas for which nothing can be done either."""
         return not self.rotten or (self.is_up and not self._unscrubbed
-                                   and not self._repairer.groups)
+                                   and not self._repairer.groups
+                                   and not any(self._quarantined()))
+
+    def _quarantined(self) -> Iterator[str]:
+        repair = self._store.repair
+        return (f"g{group} {repair.quarantined(group).quarantined}"
+                for group in repair.quarantined_groups())
 
     @property
     def is_settled(self) -> bool:
@@ -141,8 +147,7 @@ class Mending:
         """What is not whole, for people."""
         if not self.is_up:
             return ["is down"]
-        return [f"g{group} {self._raft.status(group).quarantined}"
-                for group in sorted(self._repairer.groups)]
+        return sorted(self._quarantined())
 
     def _repair_soon(self) -> None:
         if not self._repairing and self._repairer.groups:

@@ -296,6 +296,18 @@ def test_nobody_forgets_what_is_not_synced_while_another_node_is_damaged():
     assert damaged.is_whole and not other._is_spared()
 
 
+def test_a_replica_that_no_repair_brings_back_is_not_whole():
+    """Its repairer lets go of it; the node counted as whole, and others could be damaged."""
+    node = running(3).nodes[1]
+    node.rotten, node._unscrubbed = True, False
+    assert node.is_whole
+    node._store._logs[2].quarantine_for_good("it makes no sense")
+    node._repairer.groups.add(2)
+    assert node._repairer.step(2) is None and not node._repairer.groups
+    assert not node.is_whole
+    assert node.under_repair() == ["g2 it makes no sense"]
+
+
 def test_relaxed_nodes_write_although_a_checkpoint_is_always_due():
     """What is not synced yet makes the next checkpoint due as soon as one is done; rounds that wait
     for an idle disk must come to it all the same."""
