@@ -20,6 +20,7 @@ from chaos.simulator.model import (
     PartitionModel,
     PendingWrite,
     ReplicaModel,
+    chain_of,
 )
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from multiraft import _layout, core
@@ -30,8 +31,8 @@ from multiraft.types import Entry, EntryKind, HardState
 #: A batch's first value begins within so many bytes of its records.
 FIRST_VALUE_BYTES = 48
 
-HOOKS = ("on_stage", "on_send", "on_leader", "on_commit", "on_apply", "on_recover", "on_ack",
-         "on_read", "on_converged")
+HOOKS = ("on_stage", "on_send", "on_leader", "on_commit", "on_apply", "on_recover", "on_found",
+         "on_ack", "on_read", "on_converged")
 
 
 class Violation(AssertionError):
@@ -299,6 +300,21 @@ class DurableSurvives(Invariant):
         return True
 
 
+class DamagedReadsTrue(Invariant):
+    """What a damaged disk can still read is what somebody wrote at that index and term: a leader
+    clears its replica by the end of its log, and compares nothing before."""
+
+    def on_found(self, replica: ReplicaModel, entry: Entry) -> None:
+        group = replica.group
+        chain = group.chain_at.get((entry.index, entry.term), 0)
+        self.require(chain != 0, "{} reads an entry {}@{} that nobody wrote", replica, entry.index,
+                     entry.term)
+        # Below it something may be in question: the contents alone are compared.
+        self.require(chain_of(0, entry) == chain_of(0, group.entries[chain]),
+                     "{} reads other contents at {}@{} than were written", replica, entry.index,
+                     entry.term)
+
+
 class OffsetsDense(Invariant):
     """Offsets of a partition are dense from 0, a batch is contiguous (A32), over all groups that it
     was in: what one group has committed no other one has."""
@@ -460,6 +476,6 @@ class ReplicasAgree(Invariant):
 ALL: tuple[type[Invariant], ...] = (
     OneLeaderPerTerm, VoteOncePerTerm, TermMonotonic, LogMatching, LeaderAppendOnly,
     LeaderCompleteness, CommittedNeverChanges, CommitIsDurable, CommitOwnTermOnly,
-    AcknowledgedIsDurable, AppliedInOrder, DurableSurvives, OffsetsDense, RetriesExactlyOnce,
-    AckedIsCommitted, ReadsAreCommitted, ReadNeverUnread, ReplicasAgree,
+    AcknowledgedIsDurable, AppliedInOrder, DurableSurvives, DamagedReadsTrue, OffsetsDense,
+    RetriesExactlyOnce, AckedIsCommitted, ReadsAreCommitted, ReadNeverUnread, ReplicasAgree,
 )

@@ -116,6 +116,8 @@ class Witness:
                     log = replica.group.log_at(entry.index - 1)
                 log.append_known(chain, replica.group.entries[chain])
             else:
+                if damaged:  # else all of the log is compared
+                    self._ask("on_found", replica, entry)
                 replica.group.entries.setdefault(log.append(entry), entry)
         hard_state = HardState(*restored.hard_state)
         if log.last_index != restored.bounds.last_index:

@@ -249,6 +249,20 @@ def test_a_damaged_entry_is_known_to_a_witness_that_judges_nothing():
     assert replica.durable.chains == held
 
 
+@pytest.mark.parametrize(("value", "term"), [(b"v", 1), (b"other", 1), (b"v", 2)])
+def test_what_can_be_read_behind_damage_is_what_was_written(value, term):
+    """Nothing was compared of a replica that doubts itself."""
+    history = History().term(2)
+    opening = history.opening(1, 1)
+    history.write(1, opening, history.data(2, 1, 0))
+    restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(2, 1), 0, 0,
+                             Configuration((1, 2, 3)))
+    found = [DamagedEntry(1, 1, True), history.data(2, term, 0, value=value)]
+    is_true = (value, term) == (b"v", 1)
+    with nullcontext() if is_true else broken("DamagedReadsTrue"):
+        history.witness.recovered(1, 1, restored, found, damaged=True)
+
+
 def test_what_a_damaged_disk_had_not_synced_when_it_lost_its_power_is_forgotten():
     """Seed 790000001300: an entry was rotten besides, and what the loss had taken was held against
     the leader that lacked it."""
