@@ -8,10 +8,12 @@ has been over its lane and nothing is under repair.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from os.path import basename
 from typing import TYPE_CHECKING, Any
 
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.invariants import Violation
 from chaos.simulator.moving import Question, Told
 from chaos.simulator.network import Network
 from chaos.simulator.rot import Misdirected, Place, durable_places
@@ -20,6 +22,7 @@ from multiraft.multiraft import MultiRaft
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.identity import NODE_FILE
+from multiraft.storage.lane import SEGMENT_SUFFIX
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Answer, Ask, Extend, Repairer, Request
 from multiraft.storage.scrub import Scrubber
@@ -42,6 +45,7 @@ class Mending:
     node: int
     identity_is_rotten: bool
     rotten: bool  # bits of its disk have changed
+    _rotted: list[tuple[int, int]]  # which: (begin, end) of the lane
     is_up: bool
     later: Callable[..., None]
     request_round: Callable[[], None]
@@ -69,6 +73,16 @@ class Mending:
     def rot(self, path: str, at: int, bit: int) -> None:
         """A bit of this node's disk changes."""
         self.rotten = self._unscrubbed = self._unmet = True
+        self._note_rotted(path, at, 1)
+        self._filesystem.flip(path, at, bit)
+
+    def _note_rotted(self, path: str, at: int, length: int) -> None:
+        if path.endswith(SEGMENT_SUFFIX):
+            begin = int(basename(path).removesuffix(SEGMENT_SUFFIX)) + at
+            self._rotted.append((begin, begin + length))
+
+    def rot_beside(self, path: str, at: int, bit: int) -> None:
+        """The same, of a file without which nothing is lost: no damage may be found for it."""
         self._filesystem.flip(path, at, bit)
 
     def index_files(self) -> dict[str, bytes]:
@@ -102,6 +116,8 @@ class Mending:
         """A write of this node's disk turns out to have gone elsewhere."""
         self.rotten = self._unscrubbed = self._unmet = True
         place = write.place
+        self._note_rotted(place.path, place.at, place.length)
+        self._note_rotted(write.to_path, write.to, place.length)
         data = self._filesystem.overwrite(place.path, place.at, bytes(place.length))
         self._filesystem.overwrite(write.to_path, write.to, data)
 
@@ -114,12 +130,26 @@ class Mending:
         while (plan := scrubber.next_plan()) is not None:
             plan.execute()
             for error in scrubber.done(plan):
-                self._damaged(error)
+                self._take_damage(error)
         self._unscrubbed = False
         self._repair_soon()
 
     def _damaged(self, error: CorruptRange) -> None:
-        """A read found damage."""
+        """A read found damage: there is some, or the index leads astray."""
+        if not self._has_rotted(error):
+            raise Violation("NothingIsDamaged", f"n{self.node} reads what never rotted: {error}")
+        self._take_damage(error)
+
+    def _has_rotted(self, error: CorruptRange) -> bool:
+        """Whether bits of the entry's place have changed, or it is known to be missing."""
+        log = self._store._logs.get(error.group)
+        if log is None or not log.index.first_index <= error.index <= log.index.last_index:
+            return self.rotten  # it is gone since
+        position, size = log.index.position(error.index), log.index.size(error.index)
+        return error.index in log.missing or any(
+            begin < position + size and position < end for begin, end in self._rotted)
+
+    def _take_damage(self, error: CorruptRange) -> None:
         if not self.rotten:
             raise error
         self._repairer.damaged(error)
@@ -132,6 +162,12 @@ class Mending:
         return not self.rotten or (self.is_up and not self._unscrubbed
                                    and not self._repairer.groups
                                    and not any(self._quarantined()))
+
+    def _is_known_damaged(self, group: int) -> bool:
+        """Whether its disk has been found to be damaged: consensus alone, which cannot take what a
+        leader sends, has another reason than that bits changed once."""
+        log = self._store._logs.get(group)
+        return log is None or log.removed or bool(log.quarantined)
 
     def _quarantined(self) -> Iterator[str]:
         repair = self._store.repair

@@ -241,7 +241,7 @@ class Nemesis(Decay, Lifetimes, Moves):
         self._find_damage(node)
 
     def cause_rot_beside(self) -> None:
-        """An index file rots, which only spares work."""
+        """An index file rots, which only spares work: nobody may come to think of damage."""
         node = self._node()
         files = node.index_files() if self._acts(node) else {}
         if not files:
@@ -250,7 +250,7 @@ class Nemesis(Decay, Lifetimes, Moves):
         path = self._rng.choice(sorted(files))
         at = self._rng.randrange(len(files[path]))
         self._say(node.node, f"rot of {path} at {at}")
-        node.rot(path, at, self._rng.randrange(8))
+        node.rot_beside(path, at, self._rng.randrange(8))
         self._find_damage(node)
 
     def cause_disk_slow(self) -> None:

@@ -80,6 +80,7 @@ class SimulatedNode(Acquainted, Ailing, Armed, Mending, Moving, Regrouping, Send
         self.crashes = 0
         self.peer_frames = 0
         self.rotten = self._unmet = False  # bits of its disk have changed
+        self._rotted: list[tuple[int, int]] = []
         self.is_lost = False  # its directory, for ever
         self.identity_is_rotten = False
         self._know_nobody()
@@ -428,7 +429,7 @@ class SimulatedNode(Acquainted, Ailing, Armed, Mending, Moving, Regrouping, Send
                 self._witness.replica(self.node, event.group).repaired()
             elif event.kind == "quarantine":
                 self._witness.replica(self.node, event.group).damaged = True
-                if not self.rotten:
+                if not self.rotten or not self._is_known_damaged(event.group):
                     raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])

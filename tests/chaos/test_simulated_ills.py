@@ -14,10 +14,13 @@ from chaos.simulator import healing, world
 from chaos.simulator.ailing import RESERVE_FILE, Clock, SimulatedReserve
 from chaos.simulator.events import EventQueue
 from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.invariants import Violation
 from chaos.simulator.network import Network
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.state_group import Chunk, Download
 from chaos.simulator.world import World
+from multiraft.storage.errors import CorruptRange
+from multiraft.types import EntryKind
 
 
 def filesystem_with(data: bytes) -> SimulatedFilesystem:
@@ -306,6 +309,43 @@ def test_a_replica_that_no_repair_brings_back_is_not_whole():
     assert node._repairer.step(2) is None and not node._repairer.groups
     assert not node.is_whole
     assert node.under_repair() == ["g2 it makes no sense"]
+
+
+def test_old_rot_does_not_excuse_a_quarantine_of_which_the_disk_knows_nothing():
+    """Whose disk had rotted once could quarantine itself for anything from then on."""
+    made = running(3)
+    node = made.nodes[1]
+    node.rotten = True
+    node._raft.quarantine(2, "entry 7@1 of node 2: an offset is missing")
+    node.request_round()
+    with pytest.raises(Violation, match="NothingIsDamaged: n1 g2 quarantined itself"):
+        made.run_for(1000)
+
+
+def test_old_rot_does_not_excuse_damage_where_nothing_rotted():
+    node = running(3).nodes[1]
+    place = next(place for place in node.durable_places() if place.kind == EntryKind.DATA)
+    node.rotten = True
+    error = CorruptRange(place.group, place.index, "another entry is in its place")
+    with pytest.raises(Violation, match="NothingIsDamaged: n1 reads what never rotted"):
+        node._damaged(error)
+    node.rot(place.path, place.at + place.length - 1, 0)
+    node._damaged(error)
+    assert not node.is_whole
+
+
+def test_rot_of_an_index_file_excuses_nothing():
+    made = running(3)
+    node = made.nodes[1]
+    while not node.index_files():
+        made.run_for(1000)
+    for path, data in node.index_files().items():
+        node.rot_beside(path, len(data) // 2, 3)
+    node.crash(power=False)
+    node.start()
+    made.run_for(2000)
+    assert node.is_up and not node.rotten and not node._store.damage
+    finish(made)
 
 
 def test_relaxed_nodes_write_although_a_checkpoint_is_always_due():
