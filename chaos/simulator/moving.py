@@ -121,6 +121,10 @@ class Moving:
         """Members of a group by what anybody's log has there."""
         return self._world.witness.groups[group].configurations_at(index)
 
+    def owes(self, group: int, node: int) -> bool:
+        """Whether this node is about to hand a group that it leads to a preferred leader."""
+        return self._planning is not None and self._planning.handing.owes(group, node)
+
     def count(self, mark: str) -> None:
         """Something worth a mark happened."""
         self._world.marks[mark] += 1

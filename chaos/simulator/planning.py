@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chaos.simulator.fibres import Pending, start, together
 from chaos.simulator.invariants import Violation
+from chaos.simulator.preferring import Handing
 from multiraft.multiraft import MultiRaft
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import TimedOut
@@ -121,6 +122,7 @@ class Planning:
                                 node.request_round)
         self._driver = Driver(raft, metadata, self._ask, Pacing(raft, node.request_round),
                               _Log(node), _Tasks(node))
+        self.handing = Handing(node, raft, metadata, _Log(node))
         start(self._driver.run(), node.later)
 
     @property

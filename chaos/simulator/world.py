@@ -29,6 +29,7 @@ from chaos.simulator.model import GroupModel
 from chaos.simulator.network import Network
 from chaos.simulator.node import SimulatedNode
 from chaos.simulator.parameters import TOPIC_KINDS, Parameters
+from chaos.simulator.preferring import Returns
 from chaos.simulator.recording import Recording
 from chaos.simulator.rot import Atlas
 from chaos.simulator.state_group import StateTruth
@@ -112,6 +113,7 @@ class World:
         if TOPIC_KINDS & {*parameters.faults}:
             self.workload.topics = self.topics
         self.remainder = Remainder(self, self._rng("liveness"))
+        self.returns = Returns(self, self._rng("returns"), self._until)
         self._commands = self._rng("commands")
         self._command_count = 0
 
@@ -157,12 +159,15 @@ class World:
             self._fall_ill()
         if self.remainder.nodes:
             if self.remainder.way in SILENT and not self.topics.plan(everybody=True):
+                self.returns.settle(self.remainder.others)
                 self.sleep(self.remainder.others)
             self.remainder.lift()
         if self.workload.history is not None:
             self.workload.history.settled = True
         self.converge(self.remainder.others)
+        self.returns.prove()
         self.topics.rest()
+        self.returns.settle(self.remainder.others)
         self.sleep(self.remainder.others)
 
     def _fall_ill(self) -> None:

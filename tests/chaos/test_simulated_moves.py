@@ -14,7 +14,7 @@ import pytest
 
 from chaos.checkers import check
 from chaos.planted.bug import Bug, Seeds, planted
-from chaos.simulator import world
+from chaos.simulator import preferring, world
 from chaos.simulator.fibres import Pending, start, together
 from chaos.simulator.parameters import FAULT_KINDS, Parameters
 from chaos.simulator.planning import Planning
@@ -153,6 +153,37 @@ def test_voters_that_change_in_one_step_are_noticed():
         failures = [world.run(moving(seed, "plan", "plan", nodes=5)).failure
                     for seed in range(1, 4)]
     assert any("VotersChangeJointly" in failure for failure in failures), failures
+
+
+def test_preferred_leaders_get_their_groups_back():
+    marks = summed(run_all(range(1, 4), "plan", "plan", *FAULTS, nodes=5))
+    assert marks["handed back"] > 3 and marks["leads again"] == 3
+
+
+#: Mistakes in who gets its groups back, and how long the node is down that is to get them.
+FORGETFUL = {
+    "a quick restart is no return": (0, Bug(
+        "no-return", "node.plans.preferring", "Preferring.look",
+        "known if known[0] == life else (life, now_ms)",
+        "known if known[0] else (life, now_ms)", "", Seeds())),
+    "who led before it went down is owed nothing": (0, Bug(
+        "led-once", "node.plans.preferring", "Preferring.look",
+        "if self._up[node] == before.get(node)", "if True", "", Seeds())),
+    "nobody is ever near enough": (200, Bug(
+        "nobody", "node.plans.preferring", "Preferring._hand_back",
+        "status.last_index - member.match > LAG_ENTRIES_MAX", "True", "", Seeds())),
+}
+
+
+@pytest.mark.parametrize("what", FORGETFUL)
+def test_preferred_leaders_that_do_not_get_their_groups_back_are_noticed(what, monkeypatch):
+    down_ms, bug = FORGETFUL[what]
+    monkeypatch.setattr(preferring, "DOWN_MS", (down_ms,))
+    with planted(bug):
+        failures = (world.run(moving(seed, "plan", "plan", *FAULTS, nodes=5)).failure
+                    for seed in range(1, 6))
+        assert any("does not lead what prefers it" in failure or "not handed back" in failure
+                   for failure in failures)
 
 
 # ---- fibres -------------------------------------------------------------------------------------
