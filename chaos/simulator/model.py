@@ -23,6 +23,8 @@ from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 _IDENTITY = struct.Struct("<QQQBQq")  # chain before, term, index, kind, partition, base offset
 NO_HARD_STATE = HardState(0, 0)
+#: Who counts where nobody is known to.
+NOBODY = Configuration(())
 #: Above all terms.
 ANY_TERM = 1 << 63
 
@@ -111,7 +113,7 @@ class ReplicaModel:
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
                  "pending", "applied", "damaged", "buried", "durably_buried", "installing",
-                 "synced", "power_lost", "forgotten", "lost", "last_life", "adopted")
+                 "synced", "power_lost", "forgotten", "lost", "last_life", "first", "adopted")
 
     def __init__(self, node: int, group: GroupModel):
         self.node = node
@@ -135,8 +137,11 @@ class ReplicaModel:
         #: Chains that were durable here until damage took them; until it is repaired.
         self.lost: set[int] = set()
         self.damaged = False  # quarantined: whatever it led, it leads no more
+        #: Who the members are where its log says nothing: it was here from the beginning, or a
+        #: leader wanted it, and it knows nobody until it hears of them.
+        self.first = group.initial if node in group.initial.voters else NOBODY
         #: (index, configuration) that it goes by, perhaps before that entry is staged.
-        self.adopted = (0, group.initial)
+        self.adopted = (0, self.first)
 
     def __repr__(self) -> str:
         return f"n{self.node} g{self.group.group}"
@@ -149,7 +154,7 @@ class ReplicaModel:
             left = marks.parse_tombstone(mark.index, mark.payload)
             write = write._replace(hard_state=left.hard_state)
             log.drop_from(1)
-            self.applied, self.adopted = 0, (0, self.group.initial)
+            self.applied, self.adopted = 0, (0, self.first)
         self.buried = buried
         if write.drop_from:
             log.drop_from(write.drop_from)
@@ -191,7 +196,7 @@ class ReplicaModel:
         self.hard_state = self.durable_hard_state = hard_state
         self.pending.clear()
         self.applied = applied
-        self.adopted = (0, self.group.initial)
+        self.adopted = (0, self.first)
         self.installing = 0
         self.synced, self.power_lost = log.last_index, False  # recovery writes all of it anew
         self.buried = self.durably_buried = False
@@ -229,7 +234,7 @@ class ReplicaModel:
 
     def configuration(self) -> Configuration:
         """Who counts, by this replica's log."""
-        return self.staged.members[-1][1] if self.staged.members else self.group.initial
+        return self.staged.members[-1][1] if self.staged.members else self.first
 
     def adopt(self, configuration: Configuration, index: int) -> None:
         """It goes by that of ``index`` from now on."""
@@ -329,10 +334,10 @@ class GroupModel:
 
     def configurations(self) -> list[Configuration]:
         """All by which somebody may go: the committed one, and that of each log, on its way to the
-        disk or not.  O(replicas)."""
+        disk or not; who knows of no members elects nobody.  O(replicas)."""
         return [self.configuration(), *[each for replica in self.replicas.values()
                                         if not replica.buried for each
-                                        in replica.configurations()]]
+                                        in replica.configurations() if each != NOBODY]]
 
     def configurations_at(self, index: int) -> list[Configuration]:
         """Those that anybody ever went by at ``index``: of one that was lost or dropped somebody

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from chaos.simulator import extents
 from chaos.simulator.invariants import ALL, HOOKS, Invariant, OffsetsDense, Violation
-from chaos.simulator.model import NO_HARD_STATE, GroupModel, LogModel, ReplicaModel
+from chaos.simulator.model import NO_HARD_STATE, NOBODY, GroupModel, LogModel, ReplicaModel
 from chaos.simulator.operations import AppendOperation, ReadOperation
 from multiraft.messages import Append, GroupMessage, Message
 from multiraft.ready import Writes
@@ -119,6 +119,8 @@ class Witness:
                 if damaged:  # else all of the log is compared
                     self._ask("on_found", replica, entry)
                 replica.group.entries.setdefault(log.append(entry), entry)
+        if first_index > 1:  # a snapshot says who they were before it
+            replica.first = replica.group.initial
         hard_state = HardState(*restored.hard_state)
         if log.last_index != restored.bounds.last_index:
             raise Violation("LogHasNoHoles", f"{replica} says its log ends at "
@@ -148,7 +150,7 @@ class Witness:
     def installed(self, node: int, group: int) -> None:
         """It is durable."""
         replica = self.replica(node, group)
-        index = replica.installing
+        index, replica.first = replica.installing, replica.group.initial
         replica.restart(replica.group.log_at(index), replica.hard_state, index)
 
     # ---- messages and commits ----------------------------------------------------------------
@@ -178,6 +180,7 @@ class Witness:
             raise Violation("TermMonotonic", f"{replica} is created with hard state "
                             f"{restored.hard_state}, its tombstone had {replica.hard_state}")
         replica.applied = 0
+        replica.first, replica.adopted = NOBODY, (0, NOBODY)
         replica.damaged = bool(restored.quarantined)
 
     def absent(self, node: int, here: Iterable[int], tombstones: Mapping[int, HardState],

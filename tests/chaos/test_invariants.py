@@ -182,6 +182,24 @@ def test_members_by_which_a_leader_went_were_seen_though_they_are_in_no_log():
     assert replica.group.configurations_at(2) == []
 
 
+def test_who_was_created_and_has_heard_nothing_goes_by_nobody():
+    """It counted with the first members of its group, who may have been replaced: a node that was
+    lost was kept for it, and minorities that could be done without were not."""
+    history, now = History().term(1), Configuration((2, 3), (4,))
+    changes = [Entry(EntryKind.MEMBERSHIP, 1, 1, 1, index, payload=membership.encode(each))
+               for index, each in enumerate((now._replace(outgoing=(1, 2, 3)), now), 1)]
+    for node in (1, 2, 3):
+        history.write(node, *changes)
+    history.append(1, 2, 1, commit=2).witness.wiped(1)
+    group = history.witness.groups[1]
+    assert {*group.configurations()} == {now}
+    history.witness.created(4, 1, GroupRestored(LogBounds(1, 0, 0), (), NO_HARD_STATE, 0, 0,
+                                                Configuration(())))
+    assert {*group.configurations()} == {now}
+    history.write(4, *changes)
+    assert group.replica(4).configuration() == now
+
+
 def test_logs_that_differ_at_one_index_and_term():
     history = History().term(1).write(1, history_entry := History().data(1, 1, 0))
     assert history_entry.index == 1
