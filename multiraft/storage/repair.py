@@ -342,9 +342,7 @@ class Repair:
         term, vote = log.hard_state
         # A start does not see the holes behind index files, the scrub all of them.
         found = len(self._store.recovered.holes)
-        # What others have settled is not for who was here before it: a drop may stand there.
-        holes = self._to_settle(merged([*log.settled, *self._store.recovered.holes]),
-                                self._named(log.born))
+        holes = self._to_settle(merged([*log.settled, *self._store.recovered.holes]))
         placed = self._store._lane.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
@@ -353,12 +351,12 @@ class Repair:
         return self._stage_records(placed.parts,
                                    lambda: self._lift(log, placed.positions[1], holes, found, then))
 
-    def _to_settle(self, holes: list[Place], named: set[Place]) -> tuple[Place, ...]:
-        """What a lift names of places that are settled: what others have settled and what copies
-        explain, too, since their REPAIR records may be lost later, but only where there is room
-        beside what nothing else explains.  O(places + copies)."""
+    def _to_settle(self, holes: list[Place]) -> tuple[Place, ...]:
+        """What a lift names of places that are settled: what copies explain, too, since their
+        REPAIR records may be lost later, but only where there is room beside what nothing else
+        explains.  O(places + copies)."""
         recovered = self._store.recovered
-        explained = merged([*holes, *named, *((at, at + size) for at, size
+        explained = merged([*holes, *((at, at + size) for at, size
                                               in recovered.copied.items() if size)])
         if len(explained) <= HOLES_MAX:
             return tuple(explained)
