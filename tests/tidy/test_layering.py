@@ -50,6 +50,7 @@ DRIVEN_OF_NODE = {
     "chaos/simulator/planning.py": ("node.metadata_commands", "node.metadata_result",
                                     "node.plans.driver", "node.plans.looking",
                                     "node.plans.pacing"),
+    "chaos/simulator/preferring.py": ("node.plans.preferring",),
 }
 
 

@@ -55,6 +55,9 @@ class Cluster:
         for call in calls:
             await call()
 
+    async def within(self, _limit_s, call):
+        return await call()
+
     async def propose(self, command):
         if isinstance(command, ControlPlan):
             self.told.append(command.action)
