@@ -164,7 +164,7 @@ FAMILIES = (
     Family("multiraft_scrub_total_bytes", GAUGE, (),
            "Bytes of the log: what a pass of the scrub reads.", _one("scrub_total_bytes")),
     Family("multiraft_scrub_damaged_total", COUNTER, (),
-           "Entries that the scrub found damaged.", _one("scrub_damaged")),
+           "Entries and checkpoints that the scrub found damaged.", _one("scrub_damaged")),
     Family("multiraft_disk_full", GAUGE, (),
            "1 while records are refused because only the reserve is left.", _one("disk_full")),
     Family("multiraft_snapshots_installed_total", COUNTER, (),

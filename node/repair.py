@@ -13,7 +13,7 @@ import trio
 
 from multiraft.core import frame_entries, parse_entries
 from multiraft.errors import Compacted, CorruptEntry
-from multiraft.storage.errors import CorruptRange
+from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.repairer import ENTRIES_PER_REQUEST, Answer, Ask, Extend, Repairer, Request
 from multiraft.wire.schema import Malformed
 from node.bulk import Bulk, NoAnswer
@@ -48,9 +48,14 @@ class Repairs:
         """Replicas that came back since the start."""
         return self._repairer.repaired
 
-    def damaged(self, error: CorruptRange) -> None:
-        """A read found a damaged entry: its replica is out until it has a copy from a peer."""
-        self.found += 1
+    def damaged(self, error: CorruptRange | CorruptFile) -> None:
+        """A read found a damaged entry: its replica is out until it has a copy from a peer.  Or the
+        scrub a damaged checkpoint: another one is written."""
+        if isinstance(error, CorruptFile):
+            self._log.warning("checkpoint damaged, another one is written", extra={
+                "path": error.path})
+        else:
+            self.found += 1
         self._repairer.damaged(error)
         self._wanted.set()
         self._request_round()

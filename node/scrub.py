@@ -61,7 +61,7 @@ class Scrub:
         state = self._load()
         self._scrubber = Scrubber(store, state["position"])
         self.completed_ms = state["completed_ms"]  # when the last pass ended; 0 = none has
-        self.found = 0  # entries found damaged since the start
+        self.found = 0  # entries and checkpoints found damaged since the start
         self.passes = 0  # that came to the end since the start
         self.active = False  # a pass is under way
         self.requested_pace = 0  # bytes per second that an operator asked for; 0 = nobody waits

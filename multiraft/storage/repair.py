@@ -20,7 +20,6 @@ from multiraft.storage.index import NOWHERE, Copy, PartitionIndex
 from multiraft.storage.lane import Part
 from multiraft.storage.places import Place, merged, unknown
 from multiraft.storage.plans import ReadPlan, StagedWrite
-from multiraft.storage.recovered import Damage
 from multiraft.storage.segment_index import HOLE_STRUCT, REPAIR_STRUCT
 from multiraft.types import Entry, EntryKind
 
@@ -114,11 +113,10 @@ class Repair:
             log.doubt(why)
         return anew
 
-    def checkpoint_damaged(self, path: str, why: str) -> None:
+    def checkpoint_damaged(self) -> None:
         """Another one is due at once, and in two files: with the one before it damaged as well the
         next start would know of no installed snapshot."""
         store = self._store
-        store.damage.append(Damage("checkpoint", path, 0, -1, 0, why))
         store._installed, store._checkpoint_position = True, _LONG_AGO
 
     def restate(self, group: int) -> None:

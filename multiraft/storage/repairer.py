@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from multiraft.multiraft import MultiRaft
-from multiraft.storage.errors import CorruptPlace, CorruptRange
+from multiraft.storage.errors import CorruptFile, CorruptPlace, CorruptRange
 from multiraft.storage.plans import ReadPlan, StagedWrite
 from multiraft.storage.store import Store
 from multiraft.types import Entry
@@ -105,9 +105,13 @@ class Repairer:
 
     # ---- damage --------------------------------------------------------------------------------
 
-    def damaged(self, error: CorruptRange) -> None:
+    def damaged(self, error: CorruptRange | CorruptFile) -> None:
         """An entry that was durable cannot be read: its replica is out until it is repaired.  Of a
-        ``CorruptPlace`` nobody knows whose it was: all replicas here are in doubt."""
+        ``CorruptPlace`` nobody knows whose it was: all replicas here are in doubt.  A checkpoint
+        (``CorruptFile``) is written anew."""
+        if isinstance(error, CorruptFile):
+            self._store.repair.checkpoint_damaged()
+            return
         if isinstance(error, CorruptPlace):
             here = {*self._core.groups()}
             for group in self._store.repair.doubt_all(error.begin, error.end, error.why):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from multiraft import _layout, core
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.envelope import is_whole
-from multiraft.storage.errors import CorruptPlace, CorruptRange
+from multiraft.storage.errors import CorruptFile, CorruptPlace, CorruptRange
 from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.lane import Segment
 from multiraft.storage.store import Store
@@ -182,14 +182,13 @@ class Scrubber:
         self._has_checkpoints = True
         return None
 
-    def done(self, plan: ScrubPlan | CheckpointsPlan) -> list[CorruptRange]:
+    def done(self, plan: ScrubPlan | CheckpointsPlan) -> list[CorruptRange | CorruptFile]:
         """A plan was executed: the entries that it found damaged; ``CorruptPlace`` for what no log
-        points to.  O(1), O(entries) of the whole store when there was something."""
+        points to, ``CorruptFile`` for checkpoints.  O(1), O(entries) of the whole store when there
+        was something."""
         self.bytes += plan.bytes
         if isinstance(plan, CheckpointsPlan):
-            for path in plan.damaged:
-                self._store.repair.checkpoint_damaged(path, "found by the scrub")
-            return []
+            return [CorruptFile(path, "found by the scrub") for path in plan.damaged]
         self.position = max(plan.end, plan.position + 1)
         self._prev_crc = plan.prev_crc
         self._durable = plan.durable

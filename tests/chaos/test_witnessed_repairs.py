@@ -10,8 +10,8 @@ from chaos.simulator.model import GroupModel
 from chaos.simulator.readback import ReadBack
 from chaos.simulator.witness import Witness
 from multiraft.ready import GroupWrite, Writes
-from multiraft.storage.repairer import Ask, Extend, Repairer
 from multiraft.types import HardState
+from tests.storage import test_lost_drop
 from tests.storage.damage import DIRECTORY, FIRST
 from tests.storage.test_lost_drop import Core, History, follow_on, lived
 from tests.storage.world import VOTERS, open_store
@@ -53,25 +53,9 @@ class Telling(Core):
 
 
 def repair(store, history: History, told: Told, commit: int) -> None:
-    def submit(staged):
-        staged.execute()
-        store.finish(staged)
-
     core = Telling(store, history.true, commit)
     core.told = told
-    repairer = Repairer(1, store, core, submit)
-    peer = Repairer(2, history.peer, Core(history.peer, history.true, len(history.true)), submit)
-    for _ in range(200):
-        action = repairer.step(1)
-        if isinstance(action, Ask):
-            plans, answer = peer.answer_plans(action.request)
-            given = tuple(entry for plan in plans for entry in plan.execute())
-            repairer.answered(answer._replace(entries=given))
-        elif isinstance(action, Extend):
-            repairer.tail_read(1, action.plan.execute())
-        if not repairer.groups:
-            return
-    raise AssertionError("never repaired")
+    test_lost_drop.repair(store, history.peer, commit, history.true, core)
 
 
 @pytest.mark.parametrize(("changes", "applied", "lost"), [

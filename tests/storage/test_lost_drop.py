@@ -106,15 +106,14 @@ class Core:
         """It votes no more."""
 
 
-def repair(store, peer, commit: int, true: list[Entry]) -> int:
+def repair(store, peer, commit: int, true: list[Entry], core: Core | None = None) -> int:
     """Let the store repair itself from the peer; how many requests that took."""
 
     def submit(staged) -> None:
         staged.execute()
         store.finish(staged)
 
-    core = Core(store, true, commit)
-    repairer = Repairer(1, store, core, submit)
+    repairer = Repairer(1, store, core or Core(store, true, commit), submit)
     others = Repairer(2, peer, Core(peer, true, len(true)), submit)
     for requests in range(200):
         action = repairer.step(1)

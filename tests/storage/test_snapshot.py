@@ -15,6 +15,8 @@ from multiraft.marks import Tombstone
 from multiraft.ready import GroupWrite
 from multiraft.storage import checkpoint as checkpoint_module
 from multiraft.storage.checkpoint import COPY, checkpoint_names
+from multiraft.storage.errors import CorruptFile
+from multiraft.storage.repairer import Repairer
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -197,9 +199,12 @@ def test_a_checkpoint_that_rots_is_written_anew_while_its_node_is_up(simulated, 
     install(store, 7)
     for time in range(3):
         assert not store.checkpoint_due
-        simulated.flip(checkpoint_paths(simulated)[which], 40 + time, 1)
-        assert scrubbed(store) == []
-        assert [found.kind for found in store.damage] == ["checkpoint"] * (time + 1)
+        rotten = checkpoint_paths(simulated)[which]
+        simulated.flip(rotten, 40 + time, 1)
+        [found] = scrubbed(store)
+        assert isinstance(found, CorruptFile) and found.path == rotten
+        assert not store.checkpoint_due
+        Repairer(1, store, None, None).damaged(found)
         assert store.checkpoint_due
         checkpoint(store, extra="state")
         assert scrubbed(store) == []
