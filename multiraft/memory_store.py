@@ -61,9 +61,11 @@ class GroupImage:
             self.removed = True
         else:
             new = marks.parse_reincarnation(mark.payload)
-            self.group_incarnation, self.configuration = new
-            named = bool(self.configuration.voters)
-            self.configuration_index = self.first_index + len(self.entries) - 1 if named else 0
+            self.group_incarnation = new.incarnation
+            named = bool(new.configuration.voters)
+            if named:
+                self.configuration = new.configuration
+                self.configuration_index = self.first_index + len(self.entries) - 1
             self.barred = 0 if named else mark.index
 
     def changes(self) -> list[tuple[int, Configuration]]:

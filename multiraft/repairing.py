@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multiraft import changes, doubt
+from multiraft import changes, doubt, membership
 from multiraft.group import Group
 from multiraft.types import Configuration
 
@@ -52,7 +52,7 @@ class Repairing:
         """The store knows better which configurations (index, value) are in the log of a replica
         that takes no entries now: what was lost at its start may have been one."""
         found = self._group(group)
-        known = [each for each in configurations if each[0] <= found.log.last_index]
+        known = membership.before(configurations, found.log.last_index + 1)
         if found.is_held() and found.mark is None and known != found.configurations:
             found.replace_configurations(known)
 

@@ -13,7 +13,7 @@ from multiraft import _layout
 from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
-from multiraft.storage.places import Place, unknown
+from multiraft.storage.places import Place, merged, unknown
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.types import Configuration, Entry, HardState
 
@@ -102,7 +102,9 @@ class GroupLog:
 
     def bury(self, left: Tombstone, position: int) -> None:
         """A tombstone at that place of the lane: nothing before it is the log's any more."""
+        before = self.record_before or self.record
         self.__init__(self.group, self.incarnation)
+        self.record_before = before
         self.hard_state, self.barred = left.hard_state, left.barred
         self.group_incarnation = left.incarnation
         self.removed = True
@@ -111,10 +113,12 @@ class GroupLog:
 
     def reincarnate(self, new: Reincarnation, index: int) -> None:
         """The group goes on from this log, whose last index that is, in a new incarnation; or, with
-        nobody named, the log is empty and its replica barred up to that index."""
+        nobody named, its replica is barred up to that index, and the members are those of the log.
+        """
         self.group_incarnation = new.incarnation
-        alone = bool(new.configuration.voters)  # else a replica that has nothing joins
-        self.configurations = [(index if alone else 0, new.configuration)]
+        alone = bool(new.configuration.voters)  # else a replica joins
+        if alone:
+            self.configurations = [(index, new.configuration)]
         self.barred = 0 if alone else index
 
     def bounds(self) -> LogBounds:
@@ -127,7 +131,7 @@ class GroupLog:
                              min(self.commit, last), min(applied, last), configuration,
                              self.quarantined,
                              self.doubtful and not self.missing and not self.lasting,
-                             index, tuple(self.configurations[1:]), self.barred,
+                             min(index, last), tuple(self.configurations[1:]), self.barred,
                              self.group_incarnation)
 
     def restart(self, bounds: LogBounds, index: int, configuration: Configuration,
@@ -192,6 +196,13 @@ class GroupLog:
         self.index.fill(first)
         self.missing.update(dict.fromkeys(lost, NOWHERE))
         self.unsure.update(lost)
+
+    def unreadable_places(self) -> list[Place]:
+        """Where the missing entries stand, ascending; not those that are only in question.
+        O(missing)."""
+        return merged((at, at + self.index.size(index)) for index in self.missing
+                      if index not in self.questioned
+                      and (at := self.index.position(index)) != NOWHERE)
 
     def question(self, index: int) -> None:
         """What stands there may have been dropped: it is missing until a peer says what is

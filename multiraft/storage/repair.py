@@ -5,8 +5,9 @@ only, blocking work as plans.  Copies and lifts are lane entries of their own, w
 rounds; they are in use when they are durable.  Who asks whom, and when: ``repairer.py``.
 
 Invariants.  An entry is replaced by one of the same group, incarnation, index and term only, which
-is the same entry (Log Matching, paper 5.3).  A quarantine is lifted on disk before it is lifted in
-memory, and never while an entry is missing.
+is the same entry (Log Matching, paper 5.3); those of a group that was recovered by force have the
+incarnation of the log, so its replica's counts, too.  A quarantine is lifted on disk before it is
+lifted in memory, and never while an entry is missing.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from multiraft import membership
-from multiraft.storage.group_log import GroupLog
+from multiraft import _layout, membership
+from multiraft.marks import Reincarnation, reincarnation
+from multiraft.storage.group_log import NO_CONFIGURATION, GroupLog
 from multiraft.storage.index import NOWHERE, Copy, PartitionIndex
 from multiraft.storage.lane import Part
 from multiraft.storage.places import Place, merged, unknown
@@ -66,6 +68,25 @@ class Repair:
         O(entries): for the rare case that something is wrong there."""
         return [(group, index) for group, log in sorted(self._store._logs.items())
                 for index in log.index.within(begin, end)]
+
+    def is_at(self, position: int, group: int, index: int) -> bool:
+        """Whether an entry of a present log is to be found at a place of the lane.  O(1)."""
+        log = self._store._logs.get(group)
+        return (log is not None and log.index.first_index <= index <= log.index.last_index
+                and log.index.position(index) == position)
+
+    def is_inside(self, position: int) -> bool:
+        """Whether a place of the lane is in the middle of an entry of a present log, or of one that
+        has a copy.  O(entries)."""
+        first = position - _layout.ENTRY_BYTES_MAX - _layout.ENTRY_ALIGNMENT
+        return (any(self._ends_behind(group, index, position)
+                    for group, index in self.owners(first, position))
+                or any(at < position < at + size
+                       for at, size in self._store.recovered.copied.items()))
+
+    def _ends_behind(self, group: int, index: int, position: int) -> bool:
+        at = self._store._log(group).index
+        return at.position(index) + at.size(index) > position
 
     @property
     def knows_damage(self) -> bool:
@@ -138,13 +159,19 @@ class Repair:
         return log if log is not None and log.quarantined and not log.removed else None
 
     def incarnation(self, group: int) -> int:
-        """Of the group's log here; 0 = there is none."""
+        """Of the group, as its replica here knows; 0 = there is none.  Only in one of the same can
+        an entry of that index and term be the same."""
         log = self._store._logs.get(group)
-        return log.incarnation if log is not None else 0
+        return (log.group_incarnation or log.incarnation) if log is not None else 0
 
     def term(self, group: int) -> int:
         """That the replica is in."""
         return self._store._log(group).hard_state.term
+
+    def is_doubtful(self, group: int) -> bool:
+        """Whether the group's replica may have lost more than it can name."""
+        log = self.quarantined(group)
+        return log is not None and log.doubtful
 
     def quarantined_groups(self) -> Iterator[int]:
         """Groups whose replica is quarantined, not those of which a tombstone is left.
@@ -333,8 +360,9 @@ class Repair:
 
     def stage_lift(self, group: int, then: Callable[[], None]) -> StagedWrite:
         """Write that all damage so far is settled for the group, what earlier lifts have settled
-        included, with its term and vote, which may have been what was damaged; lifted once that is
-        durable, right before ``then`` is called, unless more damage was found meanwhile.
+        included, with its term and vote and the group's incarnation, which may have been what was
+        damaged; lifted once that is durable, right before ``then`` is called, unless more damage
+        was found meanwhile.
         """
         log = self._store._log(group)
         term, vote = log.hard_state
@@ -344,10 +372,11 @@ class Repair:
         placed = self._store._lane.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
+            *_incarnation(log),
             Entry(EntryKind.LIFT, group, log.incarnation, term, 0,
                   payload=b"".join(HOLE_STRUCT.pack(*hole) for hole in holes))])
-        return self._stage_records(placed.parts,
-                                   lambda: self._lift(log, placed.positions[1], holes, found, then))
+        return self._stage_records(placed.parts, lambda: self._lift(log, placed.positions[-1],
+                                                                    holes, found, then))
 
     def _to_settle(self, holes: list[Place]) -> tuple[Place, ...]:
         """What a lift names of places that are settled: what copies explain, too, since their
@@ -369,6 +398,28 @@ class Repair:
             if not log.missing and found == len(self._store.recovered.holes) and not log.lasting:
                 log.lift()
         then()
+
+
+def left_behind(log: GroupLog, mark: Entry) -> list[Entry]:
+    """What is written right behind a mark that ends a replica's life: that its damaged entries were
+    nobody else's, which nothing else would tell any more.  Not in front of it: a torn write would
+    leave a log that lost its end and does not know.  Without an index: what the group's next life
+    has of it first is no copy."""
+    if mark.kind != EntryKind.TOMBSTONE:
+        return []
+    return [Entry(EntryKind.REPAIR, log.group, log.incarnation, 0, 0,
+                  payload=REPAIR_STRUCT.pack(begin, end - begin))
+            for begin, end in log.unreadable_places()]
+
+
+def _incarnation(log: GroupLog) -> list[Entry]:
+    """The record of an incarnation that a forced recovery began, as of the members that are known
+    for sure; a start that knows of it passes it over."""
+    if log.group_incarnation <= log.incarnation:
+        return []
+    at = (log.barred, NO_CONFIGURATION) if log.barred else log.configurations[0]
+    return [reincarnation(log.group, log.incarnation, at[0],
+                          Reincarnation(log.group_incarnation, at[1]))]
 
 
 def _wanted_term(log: GroupLog, index: int) -> int:

@@ -5,7 +5,9 @@ every now and then, does what it returns, and hands the result to ``answered`` o
 Doing nothing, twice or too late is safe.  ``submit`` takes a staged write to the disk.
 
 Theory.  Missing entries are asked for by (index, term) from any member that has them, not only from
-the leader: with the damage of every replica in another place (helix) there may be none.  An entry
+the leader: with the damage of every replica in another place (helix) there may be none.  The leader
+and whoever asks for a vote are asked even where the log that is left does not name them: its
+members may be history.  An entry
 that a leader does not have was never committed, and is given up.  One that may have been dropped in
 a hole of the lane (``lost_drops.py``) is not asked for itself, but what is committed there is.  One
 that the leader has compacted is forgotten where it is applied, else given up with all that comes
@@ -170,27 +172,38 @@ class Repairer:
 
     def _ask(self, group: int) -> Ask | None:
         log = self._store.repair.quarantined(group)
-        status = self._core.status(group)
-        others = [peer for peer in status.configuration.members() if peer != self._node]
-        if not others:  # a new replica's log may not have come to where it says who its members are
-            others = [status.leader]
-        if others == [0]:
+        others = self._others(group)
+        if not others:
             return None
         turn = self._turn[group] = self._turn.get(group, 0) + 1
-        wanted = self._store.repair.wanted(group, ENTRIES_PER_REQUEST)
-        request = Request(group, log.incarnation, wanted, log.hard_state.term)
+        repair = self._store.repair
+        wanted = repair.wanted(group, ENTRIES_PER_REQUEST)
+        request = Request(group, repair.incarnation(group), wanted, log.hard_state.term)
         return Ask(others[turn % len(others)], request)
+
+    def _others(self, group: int) -> list[int]:
+        """Who may have its entries: the other members as far as the log says, the leader, and who
+        asked for its vote.  The log may not have come to where it says who its members are, or end
+        before a hole behind which they changed: then those it names may all be gone for good, and
+        those that are left perhaps need its vote to elect a leader."""
+        status = self._core.status(group)
+        others = [peer for peer in status.configuration.members() if peer != self._node]
+        for peer in (status.leader, status.candidate):
+            if peer not in (0, self._node, *others):
+                others.append(peer)
+        return others
 
     def answered(self, answer: Answer) -> None:
         """A peer answered; its entries are intact as far as their checksums say.  What is not
         wanted just so any more is left out: an answer that comes late was not asked whether the
         entry is committed, and now that may be the question."""
-        group = answer.group
-        log = self._store.repair.quarantined(group)
-        if (log is None or answer.incarnation != log.incarnation or group in self._writing
+        group, repair = answer.group, self._store.repair
+        log = repair.quarantined(group)
+        if (log is None or answer.incarnation != repair.incarnation(group)
+                or group in self._writing
                 or group not in self._core.groups()):  # let go, its tombstone is on its way
             return
-        wanted = self._store.repair.still_wanted(group, answer.wanted)
+        wanted = repair.still_wanted(group, answer.wanted)
         given = [entry for entry in answer.entries if entry.index in wanted
                  and (entry.group, entry.incarnation) == (group, log.incarnation)]
         wrong = [entry.index for entry in given if entry.index in log.questioned
@@ -200,7 +213,7 @@ class Repairer:
             return
         if self._forget_contradicted(group, given):
             return
-        staged = self._store.repair.stage_copies(group, given, lambda: self._wrote(group))
+        staged = repair.stage_copies(group, given, lambda: self._wrote(group))
         if staged is not None:
             self._writing.add(group)
             self._submit(staged)

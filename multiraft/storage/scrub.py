@@ -23,7 +23,7 @@ from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.envelope import is_whole
 from multiraft.storage.errors import CorruptFile, CorruptPlace, CorruptRange
 from multiraft.storage.filesystem import Buffer, Filesystem
-from multiraft.storage.lane import Segment
+from multiraft.storage.lane import Segment, SegmentHeader
 from multiraft.storage.store import Store
 
 #: Read and checked at a time: a write waits for so much of the disk at most.
@@ -47,10 +47,10 @@ class ScrubPlan:
     """One piece.  ``suspects``, ``end`` and ``bytes`` are there once it was executed."""
 
     __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
-                 "suspects", "_filesystem")
+                 "suspects", "resumed", "entries", "_filesystem")
 
     def __init__(self, filesystem: Filesystem, segment: Segment, position: int, limit: int,
-                 prev_crc: int | None, durable: int):
+                 prev_crc: int | None, durable: int, resumed: int):
         self.segment = segment
         self.position = position  # lane position where it begins
         self.limit = limit  # lane position where the segment's durable entries end
@@ -59,10 +59,17 @@ class ScrubPlan:
         self.end = position  # where the next piece begins
         self.bytes = 0
         self.suspects: list[Suspect] = []
+        #: Lane position from which on the entries, linked to each other, stand behind a damaged
+        #: place: by the lane alone they may be what a misdirected write left there.  0 = they are
+        #: in their segment's chain, or one of them was in its place.
+        self.resumed = resumed
+        self.entries: list[tuple[int, int, int]] = []  # those: lane position, group, index
         self._filesystem = filesystem
 
     def execute(self) -> None:
         """Blocking.  Raises ``OSError``."""
+        if self.position == self.segment.start + _layout.SEGMENT_HEADER_BYTES:
+            self._check_header()
         for length in (PIECE_BYTES, LARGE_PIECE_BYTES):
             data = self._filesystem.read_disk(self.segment.path,
                                               min(length, self.limit - self.position),
@@ -71,6 +78,15 @@ class ScrubPlan:
             if self._check(data, len(data) < length):
                 return
         self._skip(data)
+
+    def _check_header(self) -> None:
+        """Of the segment: without it the next start does not know where its chain begins."""
+        start = self.segment.start
+        data = self._filesystem.read_disk(self.segment.path, _layout.SEGMENT_HEADER_BYTES, 0)
+        self.bytes += len(data)
+        header = SegmentHeader.parse(data)
+        if header is None or (header.start, header.seed) != (start, self.segment.seed):
+            self.suspects.append(Suspect(start, self.position, "segment header"))
 
     def _check(self, data: Buffer, is_last: bool) -> bool:
         """Check a piece; False when it is too short to tell."""
@@ -83,12 +99,24 @@ class ScrubPlan:
             self.suspects.append(Suspect(begin, begin + length, "payload"))
         if not checked.count:
             return False
+        if self.resumed:
+            self.entries = self._entries(data, prev_crc)
         self.end = min(self.position + checked.stopped_at, self.limit)
         self.prev_crc = checked.last_crc
         self.durable = max(self.durable, checked.last_durable)
         if is_last and self.end < self.limit:
             self._suspect(data, checked.stopped_at, checked.reason)
         return True
+
+    def _entries(self, data: Buffer, prev_crc: int) -> list[tuple[int, int, int]]:
+        """Those that are linked to each other; not all in one go, as this holds the interpreter."""
+        found, at, reason = [], 0, "limit"
+        while reason == "limit":
+            scan = core.scan_entries(data, at, prev_crc, False, at + PIECE_BYTES)
+            found += [(self.position + entry.at, entry.group, entry.index)
+                      for entry in scan.entries]
+            at, prev_crc, reason = scan.stopped_at, scan.last_crc, scan.reason
+        return found
 
     def _skip(self, data: Buffer) -> None:
         """The first entry of the piece is damaged."""
@@ -144,11 +172,13 @@ class Scrubber:
         self._store = store
         self._prev_crc: int | None = None
         self._durable = 0  # mark of the last entry
+        self._resumed = 0  # see ``ScrubPlan.resumed``
         self._has_checkpoints = True  # still to be read in this pass
 
     def restart(self) -> None:
         """The next piece is the first one of the lane.  Not while a plan is out."""
-        self.position, self._prev_crc, self._has_checkpoints = 0, None, True
+        self.position = self._durable = 0
+        self._prev_crc, self._has_checkpoints = None, True
 
     @property
     def scrubbed(self) -> int:
@@ -174,9 +204,12 @@ class Scrubber:
                 continue
             if self.position <= segment.start:
                 self.position = segment.start + _layout.SEGMENT_HEADER_BYTES
-                self._prev_crc = segment.seed
+                # Without a seed, of a rotten header, no first entry is in its chain.
+                self._prev_crc, self._resumed = segment.seed or None, 0
+            if self._prev_crc is None:
+                self._resumed = self.position
             return ScrubPlan(self._store._filesystem, segment, self.position, limit,
-                             self._prev_crc, self._durable)
+                             self._prev_crc, self._durable, self._resumed)
         self.passes += self.position > 0
         self.position = self._durable = 0
         self._has_checkpoints = True
@@ -192,16 +225,37 @@ class Scrubber:
         self.position = max(plan.end, plan.position + 1)
         self._prev_crc = plan.prev_crc
         self._durable = plan.durable
-        return [error for suspect in plan.suspects for error in self._errors(suspect)]
+        return [*self._overwritten(plan),
+                *(error for suspect in plan.suspects for error in self._errors(suspect))]
+
+    def _overwritten(self, plan: ScrubPlan) -> list[CorruptRange]:
+        """What stood where a piece's entries stand behind damage, when none of them is in the place
+        that an index says: they were not written there, though their marks may be right (all
+        entries of one write have the same).  One that is vouches for all that are linked to it.
+        Where they begin in the middle of an entry they stand on what no index points to as well."""
+        if not plan.resumed:
+            return []
+        repair = self._store.repair
+        if any(repair.is_at(*entry) for entry in plan.entries):
+            self._resumed = 0
+            return []
+        end = plan.suspects[-1].begin if plan.prev_crc is None else plan.end
+        if plan.prev_crc is not None and end < plan.limit or end == plan.resumed:
+            return []  # they go on, or there are none
+        if repair.is_inside(plan.resumed):
+            return self._errors(Suspect(plan.resumed, end, "overwritten"))
+        return self._owned(plan.resumed, end, "overwritten")
+
+    def _owned(self, begin: int, end: int, why: str) -> list[CorruptRange]:
+        return [CorruptRange(group, index, f"found by the scrub: {why}")
+                for group, index in self._store.repair.owners(begin, end)]
 
     def _errors(self, suspect: Suspect) -> list[CorruptRange]:
-        why = f"found by the scrub: {suspect.why}"
-        repair = self._store.repair
-        errors = [CorruptRange(group, index, why)
-                  for group, index in repair.owners(suspect.begin, suspect.end)]
-        if suspect.why == "payload" or repair.is_settled(suspect.begin, suspect.end):
+        begin, end, why = suspect
+        errors = self._owned(begin, end, why)
+        if why == "payload" or self._store.repair.is_settled(begin, end):
             return errors
-        return [*errors, CorruptPlace(self._begin(suspect), suspect.end, why)]
+        return [*errors, CorruptPlace(self._begin(suspect), end, f"found by the scrub: {why}")]
 
     def _begin(self, suspect: Suspect) -> int:
         """Where the next start will see the place begin.  Without a segment's first entry it does

@@ -14,6 +14,7 @@ groups costs is the bytes.  Who reads what: followers and tailing consumers get 
 lane got; everything older is a planned, verified read.
 
 Elsewhere.  Bytes on disk: docs/storage-format.md.  Torn tail or corruption: recovery.py.
+What a start makes of what it has read: rebuilding.py.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from multiraft.storage.plans import (
 )
 from multiraft.storage.recovered import Damage, Progress
 from multiraft.storage.recovery import recover
-from multiraft.storage.repair import Repair
+from multiraft.storage.repair import Repair, left_behind
 from multiraft.storage.segment_index import GIVEN_UP
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail
@@ -161,15 +162,15 @@ class Store:
 
     # ---- groups ----------------------------------------------------------------------------------
 
-    def create_group(self, group: int, incarnation: int,
-                     configuration: Configuration) -> GroupRestored:
+    def create_group(self, group: int, incarnation: int, configuration: Configuration,
+                     is_new: bool = False) -> GroupRestored:
         """Know a group from now on; memory only, an unused group owns nothing on disk.  Where the
         replica was removed an empty one takes its place that remembers what its tombstone says.
 
         A group that recovery found keeps its log; its configuration is filled in when the lane does
         not have it.  A later incarnation replaces the known one and its log.  Raises
         ``StaleIncarnation``.  In a lane with damage a group that recovery did not find starts
-        quarantined: its entries may be what is missing.
+        quarantined: its entries may be what is missing, unless it ``is_new`` here for sure.
         """
         log = self._logs.get(group)
         if log is not None and incarnation < log.incarnation:
@@ -180,7 +181,7 @@ class Store:
             log = self._logs[group] = GroupLog(group, incarnation, configuration)
             log.born = self._lane.position
             log.settled = ((0, log.born),)  # what stands there was never its
-            if self._lane_damage:
+            if self._lane_damage and not is_new:
                 log.doubt(self._lane_damage)
             self.tails[group] = PartitionTail(group)
         else:
@@ -216,22 +217,27 @@ class Store:
         log = self._log(group)
         return log.hard_state.term, log.group_incarnation
 
-    def _take_mark(self, log: GroupLog, mark: Entry, position: int) -> None:
-        """The replica's life ends, or that of its group begins anew."""
+    def _take_mark(self, log: GroupLog, write: GroupWrite, position: int) -> int:
+        """The replica's life ends, or that of its group begins anew; how many lane entries say so.
+        """
+        mark = write.mark
         if mark.kind == EntryKind.REINCARNATION:
             log.reincarnate(parse_reincarnation(mark.payload), mark.index)
-            return
-        before = log.record_before or log.record
+            return 1
+        places, doubtful = log.unreadable_places(), log.doubtful
+        self.recovered.copied.update((begin, end - begin) for begin, end in places)
         log.bury(parse_tombstone(mark.index, mark.payload), position)
-        log.record_before = before
+        if doubtful and write.drop_from:
+            log.doubt("it was let go in doubt")
         self.tails[log.group] = PartitionTail(log.group)
         self.groups.pop(log.group, None)
+        return 1 + len(places)
 
     def quarantine(self, group: int, why: str) -> None:
         """Remember that consensus put a replica out, across restarts from the next checkpoint on.
         If the store knows no reason, its log contradicts its leader's: no repair helps."""
         log = self._log(group)
-        if not log.quarantined:  # of damage it knows first
+        if not log.quarantined and not log.removed:  # of damage it knows first; a life may be over
             log.quarantine_for_good(why)
 
     def _log(self, group: int) -> GroupLog:
@@ -263,13 +269,13 @@ class Store:
             at = self._index(self._logs[write.group], write, placed, at)
         self._staged_sequence = writes.sequence
         return StagedWrite(writes.sequence, self._filesystem, self._lane, placed.parts,
-                           records_only=self.relaxed and _is_records_only(lane_entries))
+                           records_only=self.relaxed and all(entry.kind == EntryKind.DATA
+                                                             for entry in lane_entries))
 
     def _index(self, log: GroupLog, write: GroupWrite, placed: Placed, at: int) -> int:
         """Index one group's part of a round, whose first lane entry is number ``at``."""
         if write.mark is not None:
-            self._take_mark(log, write.mark, placed.positions[at])
-            at += 1
+            at += self._take_mark(log, write, placed.positions[at])
         if write.drop_from:
             log.cut(write.drop_from)
             at += 1
@@ -578,16 +584,12 @@ class Store:
                 self._logs[group].record = encoded
 
 
-def _is_records_only(entries: list[Entry]) -> bool:
-    return all(entry.kind == EntryKind.DATA for entry in entries)
-
-
 def _append_lane_entries(write: GroupWrite, entries: list[Entry], log: GroupLog) -> None:
     """One group's part of a round as lane entries: mark, drop, entries, hard state."""
     if write.mark is not None:
-        entries.append(write.mark)
+        entries += [write.mark, *left_behind(log, write.mark)]
     if write.drop_from:
-        gives_up = log.doubtful and write.drop_from <= log.index.last_index
+        gives_up = log.doubtful and (write.mark or write.drop_from <= log.index.last_index)
         entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
                              write.drop_from, payload=GIVEN_UP if gives_up else b""))
     entries.extend(write.entries)

@@ -7,17 +7,21 @@ import random
 
 import pytest
 
+from multiraft import membership
 from multiraft.config import RaftConfig
 from multiraft.marks import Tombstone, tombstone
+from multiraft.messages import Append, VoteRequest
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.repairer import Repairer, Request
-from multiraft.types import HardState
-from tests.storage.damage import DIRECTORY, FIRST, flipped
+from multiraft.storage.repairer import Answer, Repairer, Request
+from multiraft.storage.store import Store
+from multiraft.types import Configuration, Entry, EntryKind, HardState
+from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped
 from tests.storage.test_settled import put, scrubbed, two_groups
 from tests.storage.world import (
     VOTERS,
+    Rounds,
     checkpoint,
     data_entry,
     noop_entry,
@@ -175,3 +179,85 @@ def test_who_asks_for_lost_entries_says_in_which_term_it_is():
     repairer = Repairer(1, store, core, lambda staged: None)
     repairer.damaged(CorruptRange(1, 2, "found by a read"))
     assert repairer.step(1).request == Request(1, 1, ((2, 1),), 5)
+
+
+def before_a_hole(disk: Disk, *entries: Entry) -> Store:
+    """A start of a store that has these entries of group 1 applied, and a hole behind them in which
+    the rest of the log was."""
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    for entry in entries:
+        rounds.run(write(1, entry, hard_state=HardState(entry.term, 0)))
+        store.tails[1].append(entry)
+    store.tails[1].apply(len(entries))
+    checkpoint(store, {1: len(entries)})
+    lost = noop_entry(1, len(entries) + 1, 2)
+    rounds.run(write(1, lost, hard_state=HardState(2, 0)))
+    rounds.run(write(1, noop_entry(1, lost.index + 1, 2)))
+    disk.filesystem.overwrite(FIRST, store._logs[1].index.position(lost.index), bytes(64))
+    store.close()
+    return open_store(disk.filesystem, DIRECTORY)
+
+
+def test_the_leader_is_asked_though_the_log_that_is_left_does_not_name_it():
+    """All whom it named had been replaced since, and were gone for good: nobody else was asked for
+    what is committed where the log ends, for ever.  Seed 790000003857."""
+    joint = Configuration((1, 2, 3), (), (1, 2))
+    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 2, payload=membership.encode(joint))
+    store = before_a_hole(Disk(), noop_entry(1, 1, 1), change)
+    assert store.repair.wanted(1, 8) == ((2, 0),)
+    core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
+    core.add_group(1, 1, store.groups[1], store.tails[1])
+    staged = []
+    repairer = Repairer(1, store, core, staged.append)
+    assert {repairer.step(1).peer for _ in range(6)} == {2, 3}
+    core.step(7, Append(1, 1, 5, 9, 4, 9, 9, (), 1))
+    assert {repairer.step(1).peer for _ in range(6)} == {2, 3, 7}
+    repairer.answered(Answer(1, 1, (change,), (), True, wanted=store.repair.wanted(1, 8)))
+    put(store, staged.pop())
+    assert repairer.step(1) is None
+    assert core.is_following(1), "the leader brings the rest"
+
+
+def test_who_asks_for_its_vote_is_asked_though_the_log_that_is_left_does_not_name_it():
+    """The entry that names who is left is the damaged one, and they need its vote: nobody leads."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    changes = [Entry(EntryKind.MEMBERSHIP, 1, 1, 1, number, payload=membership.encode(each))
+               for number, each in enumerate([VOTERS, Configuration((1, 7))], 1)]
+    for entry in (*changes, noop_entry(1, 3, 1)):
+        rounds.run(write(1, entry, hard_state=HardState(1, 0)))
+    place = store._logs[1].index.position(2)
+    disk.put(FIRST, flipped(disk.read(FIRST), place + 64 + 2))
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
+    core.add_group(1, 1, store.groups[1], store.tails[1])
+    repairer = Repairer(1, store, core, lambda staged: None)
+    assert {repairer.step(1).peer for _ in range(6)} == {2, 3}
+    core.step(7, VoteRequest(1, 1, 2, 3, 1, True, False))
+    assert {repairer.step(1).peer for _ in range(6)} == {2, 3, 7}
+
+
+def test_what_its_leader_had_when_it_was_damaged_and_has_compacted_since_is_given_up():
+    """It had not heard that the entry is committed: what its leader has was never given up, also
+    when nobody has it any more.  It stayed out as long as that leader led."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    for index in (1, 2, 3):
+        rounds.run(write(1, noop_entry(1, index, 1), hard_state=HardState(1, 2)))
+        store.tails[1].append(noop_entry(1, index, 1))
+    core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
+    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
+    core.step(2, Append(1, 1, 1, 3, 1, 3, 1, (), 1))
+    repairer = Repairer(1, store, core, lambda staged: None)
+    repairer.damaged(CorruptRange(1, 2, "found by a read"))
+    wanted = repairer.step(1).request.wanted
+    repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
+    assert core.status(1).last_index == 1
+    core._check()

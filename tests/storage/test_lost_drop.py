@@ -39,6 +39,7 @@ class Status(NamedTuple):
     commit: int
     leader: int
     configuration: Configuration
+    candidate: int = 0
 
 
 class Core:

@@ -370,7 +370,7 @@ class Core:
     def status(self, group: int):
         class Status:
             configuration = self._groups[group]
-            leader = self._leader
+            leader, candidate = self._leader, 0
             first_index = self.first_index
             last_index = self.last_index
             applied_index = commit = self.applied_index

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from multiraft.storage import scrub
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.scrub import Scrubber
-from tests.storage.damage import DIRECTORY, long_lane, segments
-from tests.storage.world import VOTERS, Rounds, data_entry, open_entry, open_store, write
+from multiraft.types import HardState
+from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, long_lane, segments
+from tests.storage.test_settled import put, scrubbed, settle_all, two_groups
+from tests.storage.world import (
+    VOTERS,
+    Rounds,
+    data_entry,
+    noop_entry,
+    open_entry,
+    open_store,
+    seal,
+    write,
+)
 
 
 def scrub_all(store) -> set[tuple[int, int]]:
@@ -30,15 +43,38 @@ def readable(store, index: int) -> bool:
     return True
 
 
-def test_an_intact_lane_is_read_to_its_end():
+def test_an_intact_lane_is_read_to_its_end(monkeypatch):
+    """And nobody looks through all that the store has for the owners of a piece."""
     disk, _ = long_lane(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
+    monkeypatch.setattr(store.repair, "owners", None)
     scrubber = Scrubber(store)
     while (plan := scrubber.next_plan()) is not None:
         plan.execute()
         assert scrubber.done(plan) == []
     assert scrubber.bytes >= sum(segment.end - segment.start - 64
                                  for segment in store._lane.segments)
+
+
+def test_a_pass_that_begins_anew_goes_on_behind_damage_as_any_other():
+    """An operator wants to know now, while a pass is under way.  Of the one before nothing counts:
+    by the durable mark that it had come to no entry in front could have been written there, and
+    all of them were called damaged."""
+    disk, _ = long_lane(with_checkpoint=True)
+    store = open_store(disk.filesystem, DIRECTORY)
+    scrubber = Scrubber(store)
+    while scrubber.position < store._lane.segments[-1].start:
+        plan = scrubber.next_plan()
+        plan.execute()
+        assert scrubber.done(plan) == []
+    path = segments(disk)[0]
+    disk.put(path, flipped(disk.read(path), store._logs[1].index.position(3) + 20))
+    scrubber.restart()
+    found = []
+    while (plan := scrubber.next_plan()) is not None:
+        plan.execute()
+        found += scrubber.done(plan)
+    assert [(error.group, error.index) for error in found] == [(1, 3)]
 
 
 class RottenDisk(RealFilesystem):
@@ -84,3 +120,103 @@ def test_it_finds_exactly_what_cannot_be_read(monkeypatch):
         assert scrub_all(store) >= unreadable
         assert len(scrub_all(store) - unreadable) <= 1  # zeros between entries belong to nobody
         store.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("piece_bytes", [200, 1 << 18])
+def test_what_a_misdirected_write_left_within_one_write_hides_nothing(monkeypatch, count,
+                                                                      piece_bytes):
+    """All entries of a write have one durable mark: by that the copy could have been written where
+    it is, and it has beginnings of entries, or all of them, under itself.  Of several entries only
+    the first one does not follow what is read before it."""
+    monkeypatch.setattr(scrub, "PIECE_BYTES", piece_bytes)
+    disk, rng = Disk(), random.Random(3721)
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    entries = [open_entry(1, 1, 1, 100),
+               *(data_entry(1, index, 1, 100, index - 2, [b"%d" % index * rng.randrange(1, 90)])
+                 for index in range(2, 60))]
+    Rounds(store).run(write(1, *entries))
+    seal(store)
+    index, segment = store._logs[1].index, store._lane.segments[1]
+    places = {each: slice(at := index.position(each) - segment.start, at + index.size(each))
+              for each in range(1, 60) if segment.start < index.position(each) < segment.end}
+    whole = disk.read(segment.path)
+    for _ in range(80):
+        data = bytearray(whole)
+        first = rng.choice([*places][:-count])
+        copy = whole[places[first].start:places[first + count - 1].stop]
+        to = rng.randrange(64, segment.end - segment.start - len(copy) + 1, 8)
+        data[to:to + len(copy)] = copy
+        disk.put(segment.path, bytes(data))
+        assert scrub_all(store) >= {(1, each) for each, place in places.items()
+                                    if data[place] != whole[place]}
+
+
+def test_what_a_misdirected_write_left_hides_no_term_either():
+    """No index points to a hard state, and there are entries on both of its sides."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    for group in (1, 2, 3):
+        store.create_group(group, 1, VOTERS)
+    Rounds(store).run(write(1, open_entry(1, 1, 1, 100), data_entry(1, 2, 1, 100, 0, [b"x" * 80])),
+                      write(2, hard_state=HardState(1, 2)),
+                      write(3, noop_entry(3, 1, 1), noop_entry(3, 2, 1)))
+    begin, end = store._logs[1].index.position(2), store._logs[3].index.position(1)
+    data = bytearray(disk.read(FIRST))
+    copy = data[begin:begin + store._logs[1].index.size(2)]
+    data[begin:begin + 8] = bytes(8)
+    data[end - len(copy):end] = copy
+    disk.put(FIRST, bytes(data))
+    assert scrub_all(store) == {(1, 2), (3, 1), (-1, 0)}
+
+
+def test_terms_between_two_entries_that_rot_one_after_the_other_are_not_called_damaged():
+    """What goes on behind the first one belongs there, though no index points to any of it."""
+    disk, store, _, _ = two_groups()
+    index, put_out = store._logs[1].index, []
+    for entry in (1, 2):
+        disk.put(FIRST, flipped(disk.read(FIRST), index.position(entry) + 20))
+        put_out += scrubbed(store)
+    assert [(error.group, error.index) for error in put_out] == [(1, 1), (1, 1), (1, 2)]
+
+
+def three_segments() -> tuple[Disk, object]:
+    """The first one begins with an entry, the others with terms."""
+    disk, store, rounds, _ = two_groups()
+    while len(store._lane.segments) < 3:
+        rounds.run(write(1, hard_state=HardState(4, 1)))
+    rounds.run(write(1, hard_state=HardState(4, 1)))
+    seal(store)
+    return disk, store
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_header_that_rots_is_found_before_a_start_needs_it(which):
+    """Whoever it makes doubt is cleared by others that are well; at the next start they may not
+    be, and neither may those whose header rotted long before."""
+    disk, store = three_segments()
+    path = store._lane.segments[which].path
+    disk.put(path, flipped(disk.read(path), 8))
+    found, = scrubbed(store)
+    settle_all(store, found)
+    for _ in range(2):
+        assert scrubbed(store) == []
+        store.close()
+        store = open_store(disk.filesystem, DIRECTORY)
+        assert store.recovered.holes == [(found.begin, found.end)]
+        assert not [*store.repair.quarantined_groups()]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_what_stands_behind_a_header_that_a_start_found_rotten_is_not_called_damaged(which):
+    """It may be the last good copy, and nothing would give it to a peer any more."""
+    disk, store = three_segments()
+    path = store._lane.segments[which].path
+    store.close()
+    disk.put(path, flipped(disk.read(path), 8))
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert [*store.repair.quarantined_groups()] == [1, 2]
+    for group in (1, 2):
+        put(store, store.repair.stage_lift(group, lambda: None))
+    assert scrubbed(store) == []

@@ -159,6 +159,51 @@ def test_a_damaged_place_with_a_copy_concerns_nobody_whatever_becomes_of_its_log
     assert scrubbed(again) == []
 
 
+@pytest.mark.parametrize("then_sealed", [False, True])
+def test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else(then_sealed):
+    """Seed 790000003662: it was removed before anybody had given it a copy.  The next scrub did not
+    know whose the place had been, and made the others doubt themselves, one of which had been
+    counted on meanwhile."""
+    disk, store, rounds, _ = two_groups()
+    disk.put(FIRST, flipped(disk.read(FIRST), store._logs[1].index.position(1) + 20))
+    named, = scrubbed(store)
+    store.repair.damaged(named.group, named.index, named.why)
+    end_of_group("tombstone", store, rounds)
+    assert scrubbed(store) == []
+    if then_sealed:
+        while len(store._lane.segments) < 3:
+            rounds.run(write(2, hard_state=HardState(9, 2)))
+        seal(store)
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert scrubbed(store) == []
+    assert not [*store.repair.quarantined_groups()] and store.is_removed(1)
+    store.create_group(1, 1, VOTERS)
+    Repairer(1, store, None, partial(put, store)).created(1)
+    again = noop_entry(1, 1, 1)  # the same one as was damaged
+    Rounds(store).run(write(1, again, hard_state=HardState(4, 1)))
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert not [*store.repair.quarantined_groups()] and scrubbed(store) == []
+    assert store.read_plan(1, 1, 1).execute() == (again,)
+
+
+def test_only_what_is_unreadable_is_told_of_a_replica_that_goes():
+    """Nothing is known of a place that was lost before, and nothing is wrong with an entry that is
+    only in question."""
+    disk, store, rounds, _ = two_groups()
+    log = store._logs[1]
+    places = [(log.index.position(index), log.index.size(index)) for index in (1, 2, 3)]
+    log.disown(1)
+    store.repair.damaged(1, 2, "found by the scrub")
+    log.question(3)
+    assert log.unreadable_places() == [(places[1][0], sum(places[1]))]
+    end_of_group("tombstone", store, rounds)
+    assert store.recovered.copied == dict(places[1:2])
+    store.close()
+    assert open_store(disk.filesystem, DIRECTORY).recovered.copied == dict(places[1:2])
+
+
 def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
     """Not at the start after that, when a peer may be damaged."""
     disk, store, _, entries = two_groups()

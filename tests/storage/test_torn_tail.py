@@ -191,6 +191,33 @@ def test_a_prepared_segment_behind_a_torn_tail_is_in_nobodys_way():
     store.close()
 
 
+def test_two_segments_that_a_crash_left_empty_are_gone_for_good():
+    """A round that ends in the second of two new segments creates both before it writes.  The start
+    removed them, and the first was to be sealed all the same.  Seed 790000006152."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    rounds.run(write(1, noop_entry(1, 1, 1)))
+    before = {*disk.files()}
+    staged = rounds.stage(write(1, *(data_entry(1, index, 1, 100, index - 2, [bytes(1000)])
+                                     for index in range(2, 40))))
+    staged.create_files()
+    assert len({*disk.files()} - before) > 1
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert {*disk.files()} == before
+    assert seal(store) == 0
+    rounds = Rounds(store)
+    for index in range(2, 200):
+        rounds.run(write(1, noop_entry(1, index, 1)))
+    assert seal(store) > 0
+    store.close()
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert (store.damage, store.groups[1].bounds.last_index) == ([], 199)
+    store.close()
+
+
 def test_the_header_of_a_torn_entry_still_proves_what_was_durable_before_it():
     disk, model, before_last = small_lane()
     torn = bytearray(disk.read(FIRST)[:model_position(disk, before_last) + 64 + 40])
