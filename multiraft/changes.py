@@ -26,6 +26,10 @@ from multiraft.messages import Doubt, Removed, VoteRequest
 from multiraft.progress import ProgressState
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
+#: A survivor goes on in a term that leaves this part of ``term_jump_max`` to leaders that it has
+#: not heard of, and that nobody shall take for newer: four thousand, an hour of elections.
+UNHEARD_SHARE = 256
+
 
 def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, ...]) -> Entry:
     """Begin to make these the members of a group that is led here; the entry that does.  Raises
@@ -194,12 +198,16 @@ def reincarnate(group: Group, incarnation: int, configuration: Configuration,
     """The group goes on from this replica's log in a new incarnation, with members that are named
     and not elected.  Nothing that was said in the old one counts; the term goes on.  A replica that
     is empty names nobody: it votes when its log has come to ``barred``, where a leader of the new
-    incarnation began, because configurations of the old one come before that."""
+    incarnation began, because configurations of the old one come before that.  So does one in doubt
+    that may have gone on already and lost the record of it: its log says who the members are, as
+    far as it is cleared."""
     assert incarnation > group.incarnation, f"{incarnation} after {group.incarnation}"
-    group.become_follower(group.term + 1, 0, "recovered by force")
+    unheard = group.host.config.term_jump_max // UNHEARD_SHARE if configuration.voters else 0
+    group.become_follower(group.term + 1 + unheard, 0, "recovered by force")
     group.incarnation = incarnation
     group.barred = 0 if configuration.voters else max(1, barred)
     group.mark = reincarnation(group.id, group.log_incarnation,
                                group.barred or group.log.last_index,
                                Reincarnation(incarnation, configuration))
-    group.replace_configurations([(group.configuration_index, configuration)])
+    if configuration.voters:
+        group.replace_configurations([(group.configuration_index, configuration)])

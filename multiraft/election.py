@@ -93,6 +93,8 @@ def on_hard_state_durable(group: Group) -> None:
 def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
     """Grant or refuse (paper 5.2, 5.4.1).  A refusal out of trust leaves the term alone."""
     trusting = (not request.transfer and group.leader != sender and group.trusts_leader())
+    if group.quarantined:
+        group.candidate = sender  # the repairer asks it, should the log name nobody who is left
     if group.quarantined or trusting or group.is_barred():
         _answer(group, sender, request, False)
     elif request.pre:

@@ -18,6 +18,7 @@ and has not been discredited.  A leader has one only while a member that could b
 something.  So a group at rest costs nothing, and the lease of its node keeps it from being
 forgotten.
 Elsewhere.  Elections: election.py.  Log and commit: replication.py.  Who runs when: multiraft.py.
+What the node's sums and lists say of a group: standing.py.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from multiraft import digest, membership
-from multiraft.digest import LedSum
+from multiraft import membership
 from multiraft.errors import ImpossibleMessage
 from multiraft.host import Host
 from multiraft.log import GroupLog
 from multiraft.messages import AppendReply, GroupMessage, Status
 from multiraft.progress import Progress, ProgressState
 from multiraft.ready import Committed, Envelope, Event, GroupWrite, Ready
+from multiraft.standing import Standing
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail_protocol import Tail
 from multiraft.types import Configuration, Entry, HardState
@@ -85,6 +86,7 @@ class GroupStatus(NamedTuple):
     configuration_index: int = 0  # of the entry that put it in force; 0 = as created
     last_term: int = 0
     commit_said: int = -1  # highest commit index a leader named since the start; -1 = none did
+    candidate: int = 0  # who last asked this quarantined replica for its vote; 0 = nobody
 
 
 class Group:
@@ -96,8 +98,7 @@ class Group:
                  "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
                  "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
                  "abstain_until_ms", "quarantined", "episode", "cleared", "doubters", "outbox",
-                 "mark", "changing", "departed", "reads", "commit_said", "_office", "_believed",
-                 "_shared_with")
+                 "mark", "changing", "departed", "reads", "commit_said", "standing", "candidate")
 
     def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
                  tail: Tail):
@@ -150,6 +151,8 @@ class Group:
         #: Members that this leader does not count because they doubt themselves.
         self.doubters = 0
         self.outbox: list[Envelope] = []
+        #: Who asked for its vote since it is quarantined: a member, whatever its own log says.
+        self.candidate = 0
         self.commit_said = -1  # see GroupStatus; decides nothing, tells how far behind this is
         #: Lane record that comes before all else in the next write.
         self.mark: Entry | None = None
@@ -159,11 +162,7 @@ class Group:
         self.departed: dict[int, None] = {}
         #: Leader: reads that wait for their confirmation; None = there was none in this office.
         self.reads = None
-        #: (term, digest fact) under which this leader is published.
-        self._office = (0, 0)
-        #: (leader, digest fact) under which this follower's belief is counted.
-        self._believed = (0, 0)
-        self._shared_with: set[int] = set()  # nodes whose events concern this group
+        self.standing = Standing(host, group)
         assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 
     # ---- small questions ----------------------------------------------------------------------
@@ -195,11 +194,17 @@ class Group:
     def is_barred(self) -> bool:
         """Whether an earlier life of this replica was removed and its log has not come to where it
         was added again: what it said and forgot could still be counted with.  In a later
-        incarnation it has to pass the configurations of the first (``changes.reincarnate``)."""
-        if not self.barred or self.host.node not in self.configuration.members():
-            return self.barred > 0
+        incarnation it has to pass the configurations of the first (``changes.reincarnate``).  One
+        that was added again and is to be removed once more is not barred before that is applied:
+        it may be needed to commit it."""
+        if not self.barred:
+            return False
+        added = next((index for index, known in reversed(self.configurations)
+                      if self.host.node in known.members()), -1)
+        if added < 0:
+            return True
         later = self.incarnation > self.log_incarnation
-        return (self.log.last_index + 1 if later else self.configuration_index) <= self.barred
+        return (self.log.last_index + 1 if later else added) <= self.barred
 
     def stranger(self) -> int:
         """A node that is known to lead this group and is no voter as far as this replica knows:
@@ -293,26 +298,15 @@ class Group:
         self.leader = leader
         self.leader_credit = self.host.support.credit.get(leader, 0)
         self.votes = {}
-        self._publish_belief()
+        if self.standing.believe(leader if role is Role.FOLLOWER else 0, self.incarnation,
+                                 self.term):
+            self.share(self.configuration.members())
         if role is Role.LEADER:
-            self._take_office()
-
-    def _take_office(self) -> None:
-        """Count this group in the sums that its members check."""
-        self.host.digests_version += 1
-        self._office = (self.term, digest.fact(self.id, self.incarnation, self.term))
-        for node in self.progress:
-            self.host.led.setdefault(node, LedSum()).add(self.id, self._office[1])
-        self.host.led_changes.record(self.id, self.incarnation, self.term, True)
+            self.standing.take_office(self.incarnation, self.term, self.progress)
 
     def _leave_office(self) -> None:
         """Withdraw all that a leader has; the term may be a later one already."""
-        self.host.digests_version += 1
-        term, value = self._office
-        for node in self.progress:
-            self.host.led[node].remove(self.id, value)
-        self.host.led_changes.record(self.id, self.incarnation, term, False)
-        self._office = (0, 0)
+        self.standing.leave_office(self.incarnation, self.progress)
         self.verified = max(self.verified, self.log.commit)  # a leader verifies nothing, it knows
         self.progress = {}
         self.doubters = 0
@@ -322,21 +316,6 @@ class Group:
         self.changing = False
         self.departed = {}
         self.reads = None
-
-    def _publish_belief(self) -> None:
-        leader = self.leader if self.role is Role.FOLLOWER else 0
-        belief = (leader, digest.fact(self.id, self.incarnation, self.term) if leader else 0)
-        if belief == self._believed:
-            return
-        self.host.digests_version += 1
-        node, value = self._believed
-        if node:
-            self.host.believed[node].remove(self.id, value)
-        if leader:
-            self.host.believed.setdefault(leader, LedSum()).add(self.id, belief[1])
-        self._believed = belief
-        if leader not in self._shared_with:
-            self.share(self.configuration.members())
 
     def append(self, entry: Entry) -> None:
         """Add an entry to log and tail; it is written by the next ``Ready``."""
@@ -351,8 +330,7 @@ class Group:
         self.log.truncate(first_gone)
         self.tail.truncate(first_gone)
         if self.configuration_index >= first_gone:
-            while self.configurations[-1][0] >= first_gone:
-                self.configurations.pop()
+            self.configurations = membership.before(self.configurations, first_gone)
             self._put_in_force()
         self.touch()
 
@@ -398,30 +376,23 @@ class Group:
     def share(self, members: tuple[int, ...]) -> None:
         """Events about these nodes concern this group, and those about its leader, which a replica
         that was just created does not know as a member."""
-        wanted = {*members, self.leader} - {0, self.host.node}
-        shared = self.host.shared
-        for node in self._shared_with - wanted:
-            del shared[node][self.id]
-        for node in wanted - self._shared_with:
-            shared.setdefault(node, {})[self.id] = None
-        self._shared_with = wanted
+        self.standing.concern({*members, self.leader} - {0, self.host.node})
 
     def _reseat(self) -> None:
         """A leader's members changed: progress and digests follow."""
-        host = self.host
         members = self.configuration.members()
-        host.digests_version += 1
+        gone = [node for node in self.progress if node not in members]
+        come = [node for node in members
+                if node != self.host.node and node not in self.progress]
         self.changing = True
-        for node in [node for node in self.progress if node not in members]:
+        self.standing.reseat(gone, come)
+        for node in gone:
             self.doubters -= self.progress.pop(node).doubt != 0
-            host.led[node].remove(self.id, self._office[1])
             self.departed[node] = None
-        for node in members:
-            if node != host.node and node not in self.progress:
-                self.stamp += 1
-                self.seat(node, self.stamp)
-                host.led.setdefault(node, LedSum()).add(self.id, self._office[1])
-                self.departed.pop(node, None)
+        for node in come:
+            self.stamp += 1
+            self.seat(node, self.stamp)
+            self.departed.pop(node, None)
         if self.transferee not in self.progress:
             self.transferee = 0
 
@@ -449,13 +420,16 @@ class Group:
         self.episode, self.cleared = 0, (0, 0, False)  # what was said of an earlier doubt is over
         self.emit("quarantine", why)
         self.ack_to = 0
+        # What its leader has is heard again from whoever feeds it when it is repaired; meanwhile
+        # all of that may be compacted, and has to be given up for a snapshot then.
+        self.verified = self.log.commit
         self.become_follower(self.term, 0 if self.role is Role.LEADER else self.leader,
                              "quarantined")
 
     def repaired(self) -> None:
         """Nothing is missing any more, durably: be a member like any other again."""
         self.quarantined = ""
-        self.episode = 0
+        self.episode = self.candidate = 0
         self.emit("repaired")
         self.ack_to = self.leader if self.leader != self.host.node else 0
         self.rearm()
@@ -576,7 +550,7 @@ class Group:
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.quarantined, self.host.timers.deadline(self.id) is None, self.transferee,
             self.uncommitted_bytes, members, self.configuration_index, log.last_term,
-            self.commit_said)
+            self.commit_said, self.candidate)
 
     def _check(self) -> None:
         """Every invariant; O(members + elections)."""
@@ -586,8 +560,8 @@ class Group:
         assert leading or self.log.commit <= self.verified, (
             f"commit {self.log.commit}, verified {self.verified}")
         assert (self.leader == self.host.node) == leading, f"{self.role} under {self.leader}"
-        assert leading == (self._office[0] != 0), f"{self.role} publishes {self._office}"
-        assert not leading or self._office[0] == self.term, f"term {self.term}: {self._office}"
+        published = self.standing.term
+        assert published == (self.term if leading else 0), f"{self.role} publishes {published}"
         assert leading or not self.progress, "progress without leading"
         assert not (leading and self.quarantined), "a quarantined leader"
         index, configuration = self.configurations[-1]

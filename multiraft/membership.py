@@ -13,7 +13,7 @@ moment they are in its log: ``Group.adopt``.  Who may change what when: changes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from multiraft import quorum
@@ -109,6 +109,15 @@ def entered(configuration: Configuration, voters: tuple[int, ...],
 def left(configuration: Configuration) -> Configuration:
     """What a joint configuration leads to."""
     return Configuration(configuration.voters, configuration.learners)
+
+
+def before(known: Sequence[tuple[int, Configuration]],
+           first_gone: int) -> list[tuple[int, Configuration]]:
+    """What is left of a log's (index, configuration), ascending, when it ends before
+    ``first_gone``.  The first one stays, whatever its date: it is the one that counts where the log
+    begins, and a forced recovery dates it by the end of the log that it goes on from."""
+    (index, first), *later = known
+    return [(min(index, first_gone - 1), first), *[each for each in later if each[0] < first_gone]]
 
 
 # ---- bytes -------------------------------------------------------------------------------------

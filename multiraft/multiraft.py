@@ -124,9 +124,12 @@ class MultiRaft(Questions, Repairing, Paced):
             doubt.begin(added)
 
     def remove_group(self, group: int) -> None:
-        """Forget a replica and what of it is in flight; the next write has its tombstone."""
+        """Forget a replica and what of it is in flight; the next write has its tombstone.  A
+        damaged one that nobody told that it is removed may be a member, and count with what it
+        forgot: it gives up all of its log, so that its next life is in doubt if it was."""
         removed = self._group(group)
-        self._tombstones.append(GroupWrite(group, removed.log_incarnation, 0, (), None,
+        gives_up = bool(removed.quarantined) and group not in self._host.going
+        self._tombstones.append(GroupWrite(group, removed.log_incarnation, int(gives_up), (), None,
                                            changes.tombstone_of(removed)))
         removed.leave()
         self._neighbours.unshare(removed)

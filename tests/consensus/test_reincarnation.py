@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from multiraft.config import RaftConfig
+from multiraft.hints import Hints
 from multiraft.tail_protocol import NullTail
 from multiraft.types import Configuration
 from tests.consensus.cluster import Cluster
@@ -133,3 +134,67 @@ def test_a_snapshot_of_a_survivor_names_no_configuration_above_what_is_applied()
         assert index <= bounds.last_index
         cluster.crash(survivor)
         cluster.start(survivor)
+
+
+def test_a_survivor_in_doubt_that_lost_the_record_of_it_counts_again_once_it_is_cleared():
+    """And is then one of those that its log names, who elect one leader between them."""
+    cluster, survivor, others = recovered()
+    cluster.run(10_000)
+    cluster.nodes[survivor].core.change_members(GROUP, (survivor, *others), ())
+    cluster.run(2000)
+    cluster.crash(survivor)
+    cluster.run(10_000)
+    store = cluster.nodes[survivor].store
+    for image in (store._disk[GROUP], store._memory[GROUP]):
+        image.group_incarnation = 0
+        image.configuration, image.configuration_index = Configuration((1, 2, 3)), 0
+        image.quarantined = "something is lost"
+    honest = type(store).restored
+    store.restored = lambda group: honest(store, group)._replace(doubtful=True)
+    cluster.start(survivor)
+    del store.restored
+    core = cluster.nodes[survivor].core
+    assert status(cluster, survivor).incarnation == 1
+    core.reincarnate(GROUP, 2, NOBODY)
+    cluster.drain(survivor)
+    cluster.run(5000)
+    assert core.is_cleared(GROUP)
+    core.repaired(GROUP)
+    cluster.run(2000)
+    leader, = leaders(cluster)
+    assert leader in others
+    cluster.crash(leader)
+    cluster.run(10_000)
+    left = {survivor, *others} - {leader}
+    assert {status(cluster, id_).leader for id_ in left} <= left
+    cluster.start(leader)
+    cluster.run(10_000)
+    assert len(leaders(cluster)) == 1
+    assert {status(cluster, id_).configuration.voters for id_ in cluster.nodes} == {
+        (survivor, *others)}
+
+
+def test_the_survivor_leads_in_a_later_term_than_those_who_are_lost_did():
+    """It was cut off while they elected leaders.  Nodes and clients that knew the last of those
+    took the survivor, of a lower term, for older news, and asked who is gone for good."""
+    cluster = Cluster()
+    cluster.run(2000)
+    survivor = min(id_ for id_ in cluster.nodes if id_ != cluster.leader())
+    others = [id_ for id_ in cluster.nodes if id_ != survivor]
+    cluster.cut |= {link for id_ in others for link in ((survivor, id_), (id_, survivor))}
+    for _ in range(5):
+        lost = cluster.leader()
+        cluster.nodes[lost].core.resign(GROUP, "asked to")
+        cluster.run(3000)
+    lost = next(id_ for id_ in others if status(cluster, id_).leader == id_)
+    hints = Hints()
+    hints.learn(lost, (GROUP, 1, status(cluster, lost).term, True))
+    assert status(cluster, survivor).term < status(cluster, lost).term - 1
+    for id_ in others:
+        cluster.crash(id_)
+    cluster.nodes[survivor].core.reincarnate(GROUP, 2, Configuration((survivor,)))
+    cluster.run(2000)
+    found = status(cluster, survivor)
+    assert found.leader == survivor
+    hints.learn(survivor, (GROUP, 2, found.term, True))
+    assert hints.leader(GROUP)[0] == survivor
