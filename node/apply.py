@@ -82,7 +82,9 @@ class Applying:
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
                     **self._place(event.group), "fields": list(event.fields)})
-                if event.kind == "quarantine":
+                if event.kind == "repaired":
+                    self._replicas.due = True
+                elif event.kind == "quarantine":
                     self._store.quarantine(event.group, event.fields[0])
                     self._fetching.committed(event.group)  # its polls are answered QUARANTINED
 
@@ -134,6 +136,8 @@ class Applying:
     def durable(self) -> None:
         """Own writes became durable: acks=leader.  O(groups with such appends pending)."""
         for group in self._pending.groups_waiting_for_durable():
+            if not self._core.has_group(group):
+                continue  # let go by the last round; the next one tells who waits
             self._pending.durable(group, self._core.durable_index(group))
 
     @property

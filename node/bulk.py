@@ -23,11 +23,11 @@ from multiraft.wire.schema import Malformed
 from node.handshake import NotAccepted, introduce
 from node.receive import receive_some
 
-#: A request that was not answered after so long is given up, in seconds.
+#: A request of whose answer nothing more has come for so long is given up, in seconds.
 ANSWER_TIMEOUT_S = 10.0
 #: A connection that nobody used for so long is closed, in seconds.
 IDLE_S = 30.0
-#: Bytes given to a socket at a time.
+#: Bytes given to a socket at a time, at most what may be sent in a second.
 PIECE_BYTES = 256 << 10
 
 #: (peer, header, payload) -> (header, payload buffers); raises ``Malformed``.
@@ -52,6 +52,7 @@ class Bulk:
         self._introduction = introduction  # (peer) -> what a connection begins with
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._bytes_per_second = bytes_per_second
+        self._piece_bytes = min(PIECE_BYTES, bytes_per_second)
         self._pace = trio.Lock()
         self._connections: dict[int, tuple[socket.socket, FrameReader]] = {}
         self._asking: dict[int, trio.Lock] = {}
@@ -62,10 +63,10 @@ class Bulk:
         """The answer of ``peer``.  Raises ``NoAnswer``."""
         async with self._asking.setdefault(peer, trio.Lock()):
             try:
-                with trio.fail_after(ANSWER_TIMEOUT_S):
+                with trio.fail_after(ANSWER_TIMEOUT_S) as patience:
                     sock, reader = await self._connection(peer)
                     await self._send(sock, encode_frame(header, payload))
-                    return await _next_frame(sock, reader)
+                    return await _next_frame(sock, reader, patience)
             except BaseException as error:
                 self._drop(peer)
                 if isinstance(error, _UNANSWERED):
@@ -129,8 +130,8 @@ class Bulk:
 
     async def _send(self, sock: socket.socket, buffers: Sequence) -> None:
         data = memoryview(b"".join(buffers))
-        for at in range(0, len(data), PIECE_BYTES):
-            piece = data[at:at + PIECE_BYTES]
+        for at in range(0, len(data), self._piece_bytes):
+            piece = data[at:at + self._piece_bytes]
             async with self._pace:
                 await trio.sleep(len(piece) / self._bytes_per_second)
             while piece:
@@ -143,8 +144,10 @@ class Bulk:
                 self.bytes_sent += sent
 
 
-async def _next_frame(sock: socket.socket, reader: FrameReader) -> Frame:
+async def _next_frame(sock: socket.socket, reader: FrameReader,
+                      patience: trio.CancelScope) -> Frame:
     while (frame := reader.next_frame()) is None:
         if not await receive_some(sock, reader):
             raise ConnectionError("it closed the connection")
+        patience.deadline = trio.current_time() + ANSWER_TIMEOUT_S
     return frame

@@ -29,6 +29,7 @@ class Directory:
         self._metadata_log = metadata_log
         self._known = known
         self._places: dict[int, Location] = {}
+        self._places_of = metadata_log.state
         self._places_version = 0
 
     @property
@@ -39,9 +40,9 @@ class Directory:
     def place_of(self, partition: int) -> Location | None:
         """Where a partition takes appends; None = no such incarnation here.  O(1)."""
         state = self._metadata_log.state
-        if state.version != self._places_version:
+        if state.version != self._places_version or state is not self._places_of:
             self._places.clear()
-            self._places_version = state.version
+            self._places_of, self._places_version = state, state.version
         place = self._places.get(partition)
         if place is None:
             place = state.locate(partition)

@@ -126,17 +126,30 @@ class KnownNodes:
         """Take over what the metadata say of nodes; whether there was anything new."""
         return self.learn(state.table.nodes, state.table.removed, state.table.version)
 
+    def applied(self, state: MetadataState) -> bool:
+        """``follow``, of metadata that were applied just now.  What is known from others that a
+        forced recovery has undone is replaced when those that stand in their place are as long:
+        their first part may not know whoever leads now."""
+        table = state.table
+        if not table.version < self.facts.version <= state.version:
+            return self.follow(state)
+        self._take(table.nodes, table.removed, table.version)
+        return True
+
     def learn(self, nodes: dict[int, NodeRecord], removed: dict[int, int], version: int) -> bool:
         """As ``follow``: nodes and removed ids at a metadata index."""
-        facts = self.facts
-        if version <= facts.version:
+        if version <= self.facts.version:
             return False
+        self._take(nodes, removed, version)
+        return True
+
+    def _take(self, nodes: dict[int, NodeRecord], removed: dict[int, int], version: int) -> None:
+        facts = self.facts
         bound = {id_: incarnation for id_, incarnation in facts.bound.items()
                  if id_ in nodes and not nodes[id_].incarnation}
         self._replace(facts._replace(nodes=dict(nodes), removed=dict(removed), version=version,
                                      bound=bound))
         self._lives = {id_: life for id_, life in self._lives.items() if id_ in nodes}
-        return True
 
     # ---- whom this node lets in ----------------------------------------------------------------
 

@@ -52,6 +52,7 @@ class MetadataLog:
         self._waiting: dict[int, _Waiting] = {}
         self._announced_version = 0
         self._moved = trio.Event()
+        self._begins_anew = False  # the next entries are of a history that is not the state's
         self.state = MetadataState() if store.extra is None else MetadataState.restore(store.extra)
 
     # ---- the round loop's side -------------------------------------------------------------------
@@ -62,6 +63,8 @@ class MetadataLog:
         entries = self._store.entries(METADATA_GROUP, first, last)
         if entries is None:
             entries = self._store.read_plan(METADATA_GROUP, first, last).execute()
+        if self._begins_anew:
+            self._begins_anew, self.state = False, MetadataState()
         for entry in entries:
             if entry.kind != EntryKind.METADATA or entry.index <= self.state.version:
                 continue
@@ -83,9 +86,16 @@ class MetadataLog:
 
     def install(self, state: MetadataState) -> None:
         """A snapshot stands in the place of everything that was applied before."""
+        self._begins_anew = False
         self.state = state
         moved, self._moved = self._moved, trio.Event()
         moved.set()
+
+    def begin_anew(self) -> None:
+        """The group was recovered by force, and this node's new replica has nothing yet.  Some of
+        what the state has may be nobody's any more: what the replica applies first replaces it.
+        Not before: a checkpoint may speak of the old replica until then."""
+        self._begins_anew = True
 
     def lead(self) -> None:
         """After entries were applied, at their leader: every node answers clients from its copy, so

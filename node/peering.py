@@ -29,7 +29,7 @@ class Peering:
 
     def follow(self, state) -> None:
         """Metadata were applied."""
-        if state.table.version > self._known.facts.version and self._known.follow(state):
+        if self._known.applied(state):
             self.changed()
 
     def changed(self) -> None:

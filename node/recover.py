@@ -3,19 +3,42 @@
 Contract.  ``inspect`` says what the replica has and changes nothing; ``recover`` makes it the only
 voter of a new incarnation, durably, and writes a checkpoint.  Whether its majority is really lost
 nobody can tell from one directory: that is for the operator to know (docs/decisions/0007).
+
+Theory.  What the lost commands gave away is in use: other groups have the records of topics that
+nobody knows any more, and know producers by ids.  A partition that got the incarnation of one of
+those would begin with its records, and a producer with the id of another be told that its first
+batches are there already.  So as many of both as may have been given away are used up, by commands
+of every day, which all nodes of all releases understand alike: no state that nodes have has to be
+changed.  And as many indexes: a client that has seen one which is lost is told to wait for it.
 """
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from multiraft.errors import QueueFull
 from multiraft.host import Chance
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.store import Store
-from multiraft.types import METADATA_GROUP, Configuration
+from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 from node.config import NodeConfig
 from node.errors import BadDirectory
-from node.metadata import FIRST_GROUP_INCARNATION
+from node.metadata import (
+    FIRST_GROUP_INCARNATION,
+    AllocateProducerIds,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    encode_command,
+)
+from node.metadata_commands import PARTITIONS_PER_TOPIC_MAX, PRODUCER_IDS_PER_BLOCK_MAX
+
+#: Topics of the largest size whose incarnations are used up: a node applies each in 0.2 s.
+TOPICS_USED_UP = 2
+#: Blocks of producer ids.  Each is an entry, so that as many indexes are used up, too.
+BLOCKS_USED_UP = 4096
 
 
 class Replica(NamedTuple):
@@ -61,13 +84,45 @@ def recover(store: Store, config: NodeConfig, rng: Chance) -> int:
     core.add_group(METADATA_GROUP, FIRST_GROUP_INCARNATION, store.groups[METADATA_GROUP],
                    store.tails[METADATA_GROUP])
     core.reincarnate(METADATA_GROUP, replica.incarnation + 1, Configuration((node,)))
+    _write(core, store)
+    plan = store.checkpoint_plan({}, store.extra)
+    plan.execute()
+    store.checkpointed(plan)
+    _use_up(core, store)  # no checkpoint behind it: it would need the state that follows
+    return replica.incarnation + 1
+
+
+def _use_up(core: MultiRaft, store: Store) -> None:
+    """Append, as the leader of the new incarnation, what the next start applies."""
+    while not core.is_leader(METADATA_GROUP):
+        core.tick(core.next_deadline_ms())
+        _write(core, store)
+    for command in map(encode_command, _commands()):
+        try:
+            core.propose(METADATA_GROUP, EntryKind.METADATA, command)
+        except QueueFull:  # the only voter commits what it writes
+            _write(core, store)
+            core.propose(METADATA_GROUP, EntryKind.METADATA, command)
+    _write(core, store)
+
+
+def _commands() -> Iterator[Command]:
+    for _ in range(BLOCKS_USED_UP):
+        yield AllocateProducerIds(PRODUCER_IDS_PER_BLOCK_MAX)
+    for _ in range(TOPICS_USED_UP):
+        topic_id = uuid.uuid4()
+        name = f"__recovered-{topic_id.hex}"
+        yield CreateTopic(name, topic_id.bytes, PARTITIONS_PER_TOPIC_MAX)
+        yield DeleteTopic(name, topic_id.bytes)
+
+
+def _write(core: MultiRaft, store: Store) -> None:
+    """All that the core has to write.  Raises ``OSError``."""
     while ready := core.ready():
         if ready.writes is not None:
             staged = store.stage(ready.writes)
             staged.execute()
             store.finish(staged)
             core.written(ready.writes.sequence)
-    plan = store.checkpoint_plan({}, store.extra)
-    plan.execute()
-    store.checkpointed(plan)
-    return replica.incarnation + 1
+        for group, _, last in ready.committed:
+            core.applied(group, last)

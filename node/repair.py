@@ -35,6 +35,7 @@ class Repairs:
         self._request_round = request_round
         self._log = log
         self._wanted = trio.Event()
+        self._silent: set[int] = set()  # peers that did not answer in this turn over the groups
         self.found = 0  # entries that were found damaged since the start
         bulk.handlers[OPERATION] = self.answer
 
@@ -80,6 +81,7 @@ class Repairs:
             await self._wanted.wait()
             self._wanted = trio.Event()
             while self._repairer.groups:
+                self._silent.clear()
                 for group in sorted(self._repairer.groups):
                     await self._step(group)
                 self._request_round()
@@ -101,12 +103,15 @@ class Repairs:
 
     async def _ask(self, ask: Ask) -> None:
         request = ask.request
+        if ask.peer in self._silent:
+            return  # a node that hangs is not waited for once per group; another one is next
         try:
             frame = await self._bulk.ask(ask.peer, {
                 "op": OPERATION, "group": request.group, "incarnation": request.incarnation,
                 "wanted": list(map(list, request.wanted)), "term": request.term})
             answer = _read_answer(request, frame.header, frame.payload)
         except (NoAnswer, Malformed) as error:
+            self._silent.add(ask.peer)
             self._log.info("repair not answered", extra={"group": request.group, "peer": ask.peer,
                                                          "reason": str(error)})
             return

@@ -23,6 +23,7 @@ from collections.abc import Callable
 
 from multiraft.types import METADATA_GROUP, Configuration
 from node.metadata import FIRST_GROUP_INCARNATION, MetadataState
+from node.new_groups import NewGroups
 
 #: A replica that was just created and has been told nothing: no members.
 NOBODY = Configuration(())
@@ -46,6 +47,7 @@ class Replicas:
         self.forget: Callable[[int], None] = lambda group: None  # whoever else keeps something
         self.made: Callable[[int], None] = lambda group: None  # whoever repairs what is in doubt
         self.takes_part: Callable[[], bool] = lambda: True  # this node may vote and acknowledge
+        self._new = NewGroups(core, metadata_log)
         self.created = 0  # since the start
         self.removed = 0
         self._unplaced: set[int] = set()  # recovered, and without members
@@ -57,12 +59,16 @@ class Replicas:
     def take_up(self) -> None:
         """At the start, once this node takes part: all that recovery found, but for groups whose
         first members the metadata have to tell."""
+        self._new.found(self._store.groups.get(METADATA_GROUP))
         for group, restored in sorted(self._store.groups.items()):
             if (group > self._pool_size and restored.configuration == NOBODY
                     and not restored.changes and not restored.barred):
                 self._unplaced.add(group)
             else:
                 self._add(group, restored)
+                if (group == METADATA_GROUP and restored.incarnation > FIRST_GROUP_INCARNATION
+                        and not self._store.tails[group].applied_index):
+                    self._metadata_log.begin_anew()  # its state is an earlier replica's
         self.due = True
 
     def look_again(self) -> None:
@@ -99,10 +105,14 @@ class Replicas:
         self._create(group, incarnation, sender, index)
 
     def _create(self, group: int, incarnation: int, sender: int, index: int) -> None:
+        if group == METADATA_GROUP:
+            self._new.replaced()
         restored = self._store.create_group(group, FIRST_GROUP_INCARNATION, NOBODY)
         self._add(group, restored)
         if incarnation > (restored.incarnation or FIRST_GROUP_INCARNATION):
             self._core.reincarnate(group, incarnation, NOBODY, index)
+            if group == METADATA_GROUP:
+                self._metadata_log.begin_anew()
         self.made(group)
         self.created += 1
         self._log.info("replica created", extra={"group": group, "leader": sender})
@@ -123,6 +133,7 @@ class Replicas:
         O(recovered groups) when there is a new one; groups that are new are created a few at a
         time."""
         self.due = False
+        self._new.look()
         self._create_new()
         for group in self._leaving:
             if group in self._core.groups():
@@ -138,12 +149,19 @@ class Replicas:
             if self._core.status(group).incarnation >= incarnation:
                 continue
             if survivor == self._core.node:
-                self._core.reincarnate(group, incarnation, Configuration((survivor,)))
+                self._go_on(group, incarnation)
                 self._log.warning("group recovered by force", extra={
                     "group": group, "incarnation": incarnation})
                 self._request_round()
             else:
                 self._let_go(group)
+
+    def _go_on(self, group: int, incarnation: int) -> None:
+        """An operator named this replica.  One in doubt may have gone on already, and have lost the
+        record of it; others may be voters since, and are in its log.  Only they can clear it."""
+        alone = Configuration((self._core.node,))
+        named = NOBODY if self._store.repair.is_doubtful(group) else alone
+        self._core.reincarnate(group, incarnation, named)
 
     def _create_new(self) -> None:
         """The replicas of groups by which the pool grew."""
@@ -172,7 +190,8 @@ class Replicas:
                 or self._core.node not in state.configuration(group).members()
                 or self.incarnation_of(group) != FIRST_GROUP_INCARNATION):
             return  # it was here, or is not wanted any more, or its leader asks for it
-        self._add(group, self._store.create_group(group, FIRST_GROUP_INCARNATION, first))
+        self._add(group, self._store.create_group(group, FIRST_GROUP_INCARNATION, first,
+                                                  self._new.has(group)))
         self.made(group)
         self.created += 1
 

@@ -6,7 +6,8 @@ off goes on where it was when the next offer comes, as long as the leader still 
 does one of a node that was started again, from what ``PartialImage`` kept.  ``compact`` forgets old
 commands once a checkpoint holds what they did.
 
-Invariants.  An image never changes: it is named by the (index, term) of its state.  Installing is
+Invariants.  An image never changes: it is named by the (index, term) of its state, and none of an
+earlier incarnation of the group is given.  Installing is
 one step of the loop, the checkpoint that makes it durable included: nothing can happen to the group
 between the question whether it may be installed and the end, and nobody is told before it is
 durable.  That stalls the loop for one small file, once in the life of a replica.  What has arrived
@@ -62,6 +63,7 @@ class Image:
     data: bytes
     crc: int
     used_s: float
+    incarnation: int  # of the group
 
 
 class Snapshots:
@@ -95,7 +97,9 @@ class Snapshots:
         """Forget the entries that the last checkpoint makes unnecessary, but for the newest."""
         applied = self._checkpoints.metadata_applied
         first_index = applied - self._entries_kept + 1
-        if METADATA_GROUP in self._core.groups() and first_index > 1:
+        # It may be another replica by now than the one that the checkpoint speaks of.
+        if (METADATA_GROUP in self._core.groups()
+                and 1 < first_index <= self._core.applied_index(METADATA_GROUP) + 1):
             self._core.compacted(METADATA_GROUP, first_index)
         self._offer.set()  # is what has arrived of a snapshot behind this replica by now?
 
@@ -107,14 +111,17 @@ class Snapshots:
         group, index, offset = (_number(header, name) for name in ("group", "index", "offset"))
         # Whoever leads may give what it has applied, settled or not: it may need the asker's vote
         # for the commit that would settle it.
-        if (group != METADATA_GROUP or group not in self._core.groups()
-                or self._core.status(group).quarantined):
+        if group != METADATA_GROUP or group not in self._core.groups():
+            return {"op": OPERATION, "known": False}, []
+        status = self._core.status(group)
+        if status.quarantined:
             return {"op": OPERATION, "known": False}, []
         now_s = trio.current_time()
         image = self._image
-        if image is None or (image.bounds.last_index != index
-                             and (now_s - image.used_s > IMAGE_LIFE_S or self._is_outdated(image))):
-            image = self._image = self._take(now_s)
+        if (image is None or image.incarnation != status.incarnation
+                or image.bounds.last_index != index and (now_s - image.used_s > IMAGE_LIFE_S
+                                                         or self._is_outdated(image))):
+            image = self._image = self._take(now_s, status.incarnation)
         image.used_s = now_s
         if image.bounds.last_index != index or offset > len(image.data):
             offset = 0
@@ -129,13 +136,13 @@ class Snapshots:
         first_index = self._core.status(METADATA_GROUP).first_index
         return image.bounds.last_index < first_index - 1
 
-    def _take(self, now_s: float) -> Image:
+    def _take(self, now_s: float, incarnation: int) -> Image:
         bounds, configuration_index, configuration = self._core.snapshot_point(METADATA_GROUP)
         tail = self._store.tails[METADATA_GROUP]
         assert tail.applied_index == bounds.last_index, f"{tail.applied_index}, {bounds}"
         data = cbor2.dumps([configuration_index, list(map(list, configuration)), tail.snapshot(),
                             self._metadata_log.state.snapshot()])
-        return Image(bounds, data, codec.crc32c(data), now_s)
+        return Image(bounds, data, codec.crc32c(data), now_s, incarnation)
 
     # ---- fetching ------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import logging
 from types import SimpleNamespace
 
+from multiraft.errors import UnknownGroup
 from multiraft.group import Role
 from multiraft.ready import Committed, Event
 from multiraft.types import METADATA_GROUP
@@ -16,6 +17,7 @@ class World:
 
     def __init__(self):
         self.log: list = []
+        self.here = {3}
         self.sessions = SimpleNamespace(flush=self.note("flush"), to_flush={})
         self.fetching = SimpleNamespace(
             committed=self.note("woken"), wake_due=self.note("wake"),
@@ -26,7 +28,8 @@ class World:
             committed=self.note("reads settled"), expire=self.note("doubts"),
             stop=self.note("stop confirming"), waiting={}, earliest_ms=NEVER_MS)
         self.applying = Applying(
-            part(applied=self.note("applied"), durable_index=lambda group: 5,
+            part(applied=self.note("applied"), durable_index=self.durable_index,
+                 has_group=lambda group: group in self.here,
                  is_leader=lambda group: True, leader_hint=lambda group: (2, 7)),
             part(quarantine=self.note("stored quarantine")),
             part(apply=self.note("metadata"), lead=self.note("lead"),
@@ -36,6 +39,11 @@ class World:
                  expire=self.note("expire"), stop=self.note("stop pending"), earliest_ms=7),
             self.fetching, self.confirmations, self.sessions, RoleChanges(),
             SimpleNamespace(due=False), silent_log())
+
+    def durable_index(self, group: int) -> int:
+        if group not in self.here:
+            raise UnknownGroup(f"group {group}")
+        return 5
 
     def note(self, name: str):
         return lambda *args: self.log.append((name, *args))
@@ -62,6 +70,16 @@ def test_a_damaged_replica_is_remembered_by_the_store():
     world = World()
     world.applying.observe([Event("quarantine", 3, ("crc",)), Event("sleep", 4, ())])
     assert world.log == [("stored quarantine", 3, "crc"), ("woken", 3)]
+
+
+def test_a_write_that_ends_behind_the_removal_of_its_group_ends_nothing_else():
+    """A replica of an earlier incarnation is let go at the end of a round, and whoever waits for it
+    hears of that in the next one."""
+    world = World()
+    world.applying.durable()
+    world.here.clear()
+    world.applying.durable()
+    assert world.log == [("durable", 3, 5)]
 
 
 def test_what_is_logged_names_group_and_term(caplog):

@@ -1,16 +1,19 @@
 """Bulk connections: opened when they are needed, proven like all others, answered in order."""
 
 import functools
+import socket
 
 import pytest
 import trio
+import trio.testing
 
-from node.bulk import Bulk, NoAnswer
+from multiraft.wire.frames import FrameReader, WireLimits, encode_frame
+from node.bulk import ANSWER_TIMEOUT_S, Bulk, NoAnswer
 from node.dial import dial
 from node.handshake import Introduction
 from node.security import Security, SecurityConfig
 from tests.certificates import Authority
-from tests.node.harness import in_trio
+from tests.node.harness import connected_pair, in_trio
 from tests.node.test_handshake import CLUSTER, SECRET, certificates, secret_file
 from tests.node.test_peers import FRAME_BYTES_MAX, Receiver, hello_of
 
@@ -69,3 +72,55 @@ async def test_who_cannot_prove_itself_gets_no_answer(tmp_path):
             await bulk.ask(2, {"op": "echo", "n": 1})
         assert receiver.port.refused == 1
         nursery.cancel_scope.cancel()
+
+
+def connected() -> tuple[Bulk, socket.socket]:
+    """Node 1's end of a connection that node 2 has accepted, and the other one."""
+    near, far = connected_pair()
+    bulk = Bulk(None, None, FRAME_BYTES_MAX, RATE)
+    bulk._connections[2] = near, FrameReader(WireLimits(frame_bytes_max=FRAME_BYTES_MAX))
+    return bulk, far
+
+
+@pytest.mark.parametrize("pause_s, comes", [(ANSWER_TIMEOUT_S - 1, True),
+                                            (ANSWER_TIMEOUT_S + 1, False)])
+def test_an_answer_may_take_as_long_as_it_takes_if_it_comes(pause_s, comes):
+    """Where what is sent is bounded to little, a repair's answers took longer than was waited for:
+    each was given up and asked for again, and no replica ever repaired."""
+
+    async def send(far) -> None:
+        data = b"".join(encode_frame({"n": 1}, [bytes(3000)]))
+        for at in range(0, len(data), 1000):
+            await trio.sleep(pause_s)
+            far.send(data[at:at + 1000])
+
+    async def ask() -> None:
+        bulk, far = connected()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, far)
+            if comes:
+                assert len((await bulk.ask(2, {"op": "echo"})).payload) == 3000
+            else:
+                with pytest.raises(NoAnswer, match="too slow"):
+                    await bulk.ask(2, {"op": "echo"})
+            nursery.cancel_scope.cancel()
+        bulk._drop(2)
+        far.close()
+
+    trio.run(ask, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_what_is_sent_at_a_time_never_takes_long():
+    async def first_piece() -> int:
+        near, far = connected_pair()
+        slow = Bulk(None, None, FRAME_BYTES_MAX, 1000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(slow._send, near, [bytes(100_000)])
+            await trio.lowlevel.wait_readable(far)
+            sent = len(far.recv(100_000))
+            nursery.cancel_scope.cancel()
+        near.close()
+        far.close()
+        return sent
+
+    assert trio.run(first_piece, clock=trio.testing.MockClock(autojump_threshold=0)) == 1000

@@ -34,10 +34,10 @@ class World:
             end=lambda peer: self.said.append(("end", peer)))
         self.peering.changed()
 
-    def hear(self, version: int, **addresses: str) -> list[tuple]:
-        """Metadata at ``version``; what follows from them."""
+    def hear(self, version: int, applied: int = 0, **addresses: str) -> list[tuple]:
+        """Metadata up to ``applied``, whose nodes are as of ``version``; what follows from them."""
         self.said.clear()
-        self.peering.follow(SimpleNamespace(table=SimpleNamespace(
+        self.peering.follow(SimpleNamespace(version=applied or version, table=SimpleNamespace(
             version=version, nodes=nodes(**addresses), removed={})))
         return self.said
 
@@ -65,6 +65,16 @@ def test_older_metadata_change_nothing():
     world = World()
     world.hear(5, n1="a:1", n2="b:2", n3="a:3")
     assert world.hear(4, n1="a:1") == []
+
+
+def test_nodes_of_metadata_that_were_recovered_by_force_replace_those_that_nobody_has_any_more():
+    """Who is only in what was lost was let in, and who came in its place was not: told that it was
+    removed for ever, it ended."""
+    world = World()
+    world.hear(9, n1="a:1", n3="a:3", n4="a:4")
+    assert world.hear(5, applied=8, n1="a:1", n2="a:2", n3="a:3") == [], "the leader may be new"
+    assert world.hear(5, applied=9, n1="a:1", n2="a:2", n3="a:3") == [
+        ("hang up", 4), ("forget", 4), ("end", 4), ("dial", 2, "a:2"), ("ask", 2, "a:2")]
 
 
 def test_an_address_that_is_none_is_told_and_harms_no_other():

@@ -165,7 +165,7 @@ class Groups:
     def is_removed(self, group):
         return group in self.tombstones
 
-    def create_group(self, group, _incarnation, configuration):
+    def create_group(self, group, _incarnation, configuration, _is_new=False):
         known = self.groups.get(group)
         if known is None or known.configuration == replicas_module.NOBODY:
             self.groups[group] = Recovered(configuration)

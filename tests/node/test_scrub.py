@@ -1,5 +1,6 @@
 """The scrub task goes over all of the lane, reports what is damaged, and remembers where it was."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,7 @@ import trio
 import trio.testing
 
 from multiraft.storage import scrub as storage_scrub
+from multiraft.storage.checkpoint import checkpoint_names, newest_checkpoint
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.settings import StorageSettings
 from multiraft.wire.errors import Code
@@ -14,8 +16,18 @@ from multiraft.wire.messages import NodeStatus
 from multiraft.wire.nodes import REQUESTS, ScrubNode
 from multiraft.wire.schema import Malformed
 from node import scrub as node_scrub
+from node.config import parse
 from node.scrub import STATE_FILE, Scrub
-from tests.node.harness import Client, in_trio, serving, until
+from tests.node.harness import (
+    Client,
+    in_trio,
+    make_node,
+    one_node_table,
+    running,
+    serving,
+    until,
+)
+from tests.storage.damage import flipped
 from tests.storage.world import VOTERS, Rounds, data_entry, open_entry, open_store, write
 
 FAST = StorageSettings(scrub_bytes_per_second=1 << 30)
@@ -153,6 +165,26 @@ async def test_a_scrub_is_begun_over_the_wire_at_the_node_that_is_named(tmp_path
                               (ScrubNode(1, 65_535), Code.LIMIT_EXCEEDED)):
             assert (await client.ask(request)).code == code, request
         assert not node.scrub.requested_pace
+
+
+@in_trio
+async def test_a_damaged_checkpoint_is_told_and_written_anew(tmp_path, caplog):
+    config = parse(one_node_table(), tmp_path)
+    async with running(make_node(config)):
+        pass  # its end writes one
+    directory = str(config.data_dir)
+    async with running(make_node(config)) as node, await Client.open(node) as client:
+        damaged = f"{directory}/{checkpoint_names(RealFilesystem(), directory)[-1]}"
+        Path(damaged).write_bytes(flipped(Path(damaged).read_bytes(), 20))
+        before = (await client.ask(NodeStatus())).reply.status["scrub_damaged"]
+        await client.ask(ScrubNode(1, 1 << 24))
+        await until(lambda: [record.path for record in caplog.records
+                             if "checkpoint damaged" in record.message] == [damaged],
+                    "the node's log names it")
+        assert (await client.ask(NodeStatus())).reply.status["scrub_damaged"] == before + 1
+        assert node.repairs.found == 0, "of entries"
+        await until(lambda: node.checkpoints.written, "another one is written")
+    assert newest_checkpoint(RealFilesystem(), directory)[1] == []
 
 
 @pytest.mark.parametrize("fields", [

@@ -38,17 +38,23 @@ class Core:
         self.settled = True
         self.quarantined = ""
         self.first_index = 1
+        self.incarnation = 1
 
     def is_settled(self, group: int) -> bool:
         return self.settled
 
     def status(self, group: int):
-        return SimpleNamespace(quarantined=self.quarantined, first_index=self.first_index)
+        return SimpleNamespace(quarantined=self.quarantined, first_index=self.first_index,
+                               incarnation=self.incarnation)
 
     def groups(self) -> tuple[int, ...]:
         return (METADATA_GROUP,)
 
+    def applied_index(self, group: int) -> int:
+        return self.applied
+
     def compacted(self, group: int, first_index: int) -> None:
+        assert first_index - 1 <= self.applied, "consensus would end the node"
         self.compacted_to.append(first_index)
 
     def snapshot_point(self, group: int):
@@ -327,6 +333,18 @@ async def test_an_image_that_the_log_does_not_go_on_from_is_not_given_again(monk
     assert [bounds.last_index for _, bounds, *_ in follower.core.installed] == [7, 12]
 
 
+@in_trio
+async def test_an_image_is_not_given_in_a_later_incarnation(monkeypatch):
+    """Forced recovery may have undone what it has, and the log of the other one be shorter."""
+    follower, leader, bulk = pair(monkeypatch)
+    bulk.broken = 2
+    await attempt(follower)
+    leader.core.incarnation, leader.core.applied = 2, 5
+    leader.store.tails[METADATA_GROUP] = tail_at(5)
+    await attempt(follower)
+    assert [bounds.last_index for _, bounds, *_ in follower.core.installed] == [5]
+
+
 @pytest.mark.parametrize("change", [
     lambda header, payload: (header, payload[:-1] + b"?"),  # the CRC is that of the whole
     lambda header, payload: (header, b""),
@@ -359,6 +377,13 @@ async def test_requests_that_are_none_are_refused(monkeypatch):
 
 
 def test_compaction_keeps_the_newest_entries():
-    side = Side(Core(), SimpleNamespace(handlers={}))
+    side = Side(Core(applied=20), SimpleNamespace(handlers={}))
     side.snapshots.compact()
     assert side.core.compacted_to == [16]
+
+
+def test_a_replica_that_went_and_came_while_a_checkpoint_was_written_is_not_compacted():
+    """What the checkpoint has was applied by the one before it; this one has nothing yet."""
+    side = Side(Core(applied=0), SimpleNamespace(handlers={}))
+    side.snapshots.compact()
+    assert side.core.compacted_to == []

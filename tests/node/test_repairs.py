@@ -1,0 +1,68 @@
+"""The task that asks peers for copies, one request at a time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import trio
+import trio.testing
+
+from multiraft.storage.repairer import Ask, Request
+from node.bulk import ANSWER_TIMEOUT_S, NoAnswer
+from node.repair import Repairs
+from tests.node.harness import silent_log
+
+SILENT, ALIVE = 2, 3
+
+
+class Peers:
+    """One of them hangs: it takes a request, and answers nothing."""
+
+    def __init__(self):
+        self.handlers = {}
+        self.asked: list[int] = []
+
+    async def ask(self, peer: int, header: dict) -> SimpleNamespace:
+        self.asked.append(peer)
+        if peer == SILENT:
+            await trio.sleep(ANSWER_TIMEOUT_S)
+            raise NoAnswer("too slow")
+        known = {"op": header["op"], "known": True, "absent": []}
+        return SimpleNamespace(header=known, payload=b"")
+
+
+class Damaged:
+    """Replicas each of which lacks an entry that both peers have; the one that hangs is asked first
+    for each of them."""
+
+    def __init__(self, groups: int):
+        self.groups = {*range(1, groups + 1)}
+        self.repaired = 0
+        self._turn = dict.fromkeys(self.groups, 0)
+
+    def step(self, group: int) -> Ask:
+        self._turn[group] += 1
+        return Ask((SILENT, ALIVE)[(self._turn[group] - 1) % 2], Request(group, 1, ((1, 1),)))
+
+    def answered(self, answer) -> None:
+        self.groups.discard(answer.group)
+
+
+async def _repair(groups: int) -> tuple[float, list[int]]:
+    repairer, peers = Damaged(groups), Peers()
+    repairs = Repairs(repairer, peers, lambda: None, silent_log())
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(repairs.run)
+        while repairer.groups:
+            await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    return trio.current_time() - began, peers.asked
+
+
+def test_a_peer_that_hangs_is_waited_for_once_and_not_for_each_replica():
+    """A lane that has lost something asks for every group: a node of a thousand groups was out for
+    hours where one of its two peers hung, though the other had everything."""
+    lasted_s, asked = trio.run(_repair, 100, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert asked.count(SILENT) == 1 and asked.count(ALIVE) == 100
+    assert lasted_s < 2 * ANSWER_TIMEOUT_S
