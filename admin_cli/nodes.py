@@ -142,7 +142,8 @@ def _scrub_sentence(scrub: dict[str, Any]) -> str:
 
 
 def _damage(count: int) -> str:
-    return f"{count:,} damaged " + ("entry" if count == 1 else "entries")
+    what = "entry or checkpoint" if count == 1 else "entries or checkpoints"
+    return f"{count:,} damaged {what}"
 
 
 @node.command()
@@ -177,9 +178,10 @@ def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bo
           as_json: bool) -> None:
     """Let NODE read and check all of its log on its disk now.
 
-    It does so by itself within scrub_interval_days. What is damaged is taken out of service and
-    got again from the other nodes. Returns at once; `node describe NODE` shows how far it is. Run
-    again, it begins anew. Appends go first: a busy node takes longer.
+    It does so by itself within scrub_interval_days. A replica with a damaged entry is taken out of
+    service and gets the entry again from the other nodes; a damaged checkpoint is written anew.
+    Returns at once; `node describe NODE` shows how far it is. Run again, it begins anew. Appends go
+    first: a busy node takes longer.
 
     With --wait, exits with 1 when something was damaged.
     """
@@ -199,7 +201,8 @@ def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bo
              f"describe {node_id}")
     if damaged:
         raise CommandFailed(f"{_damage(damaged)} on node {node_id}.",
-                            "The node gets them again from the others: multiraft cluster status")
+                            "The node gets entries again from the others and writes checkpoints "
+                            "anew; whether it has: multiraft cluster status")
     if wait and not as_json:
         note(f"Node {node_id} has read {quantities.size(begun.total_bytes)}: nothing is damaged.")
 
@@ -216,8 +219,8 @@ def _address_of(client: Any, node_id: int) -> str:
 
 def _await_scrub(session: Session, ask: Callable[[], Any], begun: Any, before: dict,
                  quiet: bool) -> int:
-    """Entries that the pass found damaged.  Raises ``CommandFailed`` when the node started again
-    meanwhile."""
+    """Entries and checkpoints that the pass found damaged.  Raises ``CommandFailed`` when the node
+    started again meanwhile."""
     with progress_bar(hidden=quiet) as bar:
         task = bar.add_task("bytes", total=begun.total_bytes)
         while True:

@@ -6,6 +6,7 @@ Contract.  Functions of values; they print and ask nobody.  The keys of the JSON
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,8 +14,18 @@ import click
 from admin_cli import quantities
 from admin_cli.output import note, plural, print_table
 from multiraft.wire import plans as wire
+from placement.cluster import ALIVE
 from placement.plan import Difference, Move, Plan, ResourceOutcome, destination
-from placement.policy import DISK, EGRESS, INGRESS, NODE_RESOURCES
+from placement.policy import (
+    DISK,
+    EGRESS,
+    GROUP_INGRESS,
+    INGRESS,
+    NODE_RESOURCES,
+    PERMILLE,
+    SCOPE_ALL,
+)
+from placement.shares import LARGEST, PPM
 
 #: Moves that are shown unless all are asked for.
 SHOWN_MAX = 20
@@ -83,8 +94,37 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
     for left, count in Counter(row.reason for row in made.skipped).items():
         first = next(row for row in made.skipped if row.reason == left)
         note(f"Not moved, {left} ({count}): {first.text}")
+    for why in left_as_it_is(made):
+        note(why)
     for row in made.infeasible:
         note(f"Cannot be done, {row.cause}: {row.text}. {row.way_out}")
+
+
+def left_as_it_is(made: Plan) -> Iterator[str]:
+    """What is outside its band after the plan though no move is named that was left out: below
+    floors nothing is balanced, and what is too large for a share cannot be parted.  And which
+    nodes stay empty."""
+    nodes = [row for row in made.nodes if row.state == ALIVE]
+    for row in made.resources:
+        band, edge = made.policy.band(row.resource), PERMILLE + row.band_permille
+        if band is None or row.after_ppm * PERMILLE <= PPM * edge:
+            continue
+        loads = ([each.after for each in made.groups] if row.resource == GROUP_INGRESS else
+                 [each.after[NODE_RESOURCES.index(row.resource)] for each in nodes])
+        bins, item = (("group", "partition") if row.resource == GROUP_INGRESS
+                      else ("node", "group"))
+        if max(loads, default=0) <= band.floor:
+            yield (f"Not balanced, {row.resource}: no {bins} has more than "
+                   f"{amount(row.resource, band.floor)}, below which nothing is moved for its "
+                   f"sake. To balance it all the same: a lower floor in --policy.")
+        elif row.bound == LARGEST and row.after_ppm * PERMILLE <= row.bound_ppm * edge:
+            yield (f"Not balanced, {row.resource}: one {item} alone is {share(row.bound_ppm)} of a "
+                   f"{bins}'s share, wherever it is.")
+    empty = [row.node for row in nodes if not row.replicas_after]
+    if empty and made.options.scope == SCOPE_ALL:
+        yield (f"Without a replica afterwards: {plural(len(empty), 'node')} "
+               f"({', '.join(map(str, empty[:SHOWN_MAX]))}). By hand: multiraft group move GROUP "
+               f"--from NODE --to {empty[0]}")
 
 
 def _why(move: Move) -> str:
