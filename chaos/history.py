@@ -42,8 +42,9 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
 ``fail`` and ``info`` carry ``error``, the name of its class, and ``text``.  ``final: true`` in an
 invocation marks the reads after everything has been healed, by fresh clients, from the start of
 the key to its end.  What a nemesis does stands in the same order: kind ``fault``, the kind of fault
-as name, ``on`` true or false, ``nodes`` and ``text``; what the run does, kind ``phase``.  A fault
-``NEMESIS`` is on as long as any fault may strike anybody: it excuses, and is none itself.
+as name, ``on`` true or false, ``nodes`` (0 = the clients) and ``text``; what the run does, kind
+``phase``.  A fault ``NEMESIS`` is on as long as any fault may strike anybody: it excuses, and is
+none itself.
 
 On disk a history is one JSON array per line, in the order of the fields.
 """

@@ -151,6 +151,11 @@ class Backend(abc.ABC):
         Raises ``BackendError`` that says what is missing."""
 
     @abc.abstractmethod
+    def damaged_replicas(self, node: int) -> int:
+        """How many replicas of the node are damaged, or in doubt, and do not count, as it says
+        itself; 0 when it says nothing."""
+
+    @abc.abstractmethod
     def nodes(self) -> list[int]:
         """Ids of the member nodes, running or not."""
 

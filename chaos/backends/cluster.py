@@ -17,7 +17,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from chaos.backends.backend import (
     HUNG_DISK,
     KINDS,
     POWER_LOSS,
+    SLOW_DISK,
     STOP_S,
     UP_S,
     Backend,
@@ -237,21 +238,22 @@ class Cluster(Backend):
                     continue
                 raise BackendError(f"node {node} is not whole: {self._complaint(node)}")
 
+    def damaged_replicas(self, node: int) -> int:
+        return int(self._status(node).get("groups_quarantined", 0))
+
     def _says_ready(self, node: int) -> bool:
-        try:
-            with blocking.Client([self.address(node)]) as client:
-                status = client.node_status(self.address(node), ANSWER_MS).status
-        except (MultiRaftError, OSError):
-            return False
-        return bool(status.get("ready"))
+        return bool(self._status(node).get("ready"))
 
     def _answers(self, node: int) -> bool:
+        return bool(self._status(node))
+
+    def _status(self, node: int) -> Mapping[str, object]:
+        """What the node says of itself; nothing when it does not answer."""
         try:
             with blocking.Client([self.address(node)]) as client:
-                client.node_status(self.address(node), ANSWER_MS)
+                return client.node_status(self.address(node), ANSWER_MS).status
         except (MultiRaftError, OSError):
-            return False
-        return True
+            return {}
 
     # -- processes ------------------------------------------------------------------------------
 
@@ -266,12 +268,14 @@ class Cluster(Backend):
                 return
             if not host.holds(lambda: not self._runner.alive(node), timeout_s):
                 raise BackendError(f"node {node} was killed and still is in the kernel")
+            if life.disk is not None and not life.disk.device():
+                raise BackendError(f"the disk of node {node} is not mounted")
             life.log_start = life.log.stat().st_size
             life.disk_faults.clear()
             self._runner.spawn(node)
             life.wanted, life.paused = True, False
-            if life.throttle != (0, 0):
-                self._throttle(life)
+            if life.disk is not None and SLOW_DISK in self.kinds:
+                self._throttle(life)  # zeros as well: its group may be that of its earlier lives
         while not self._is_up(node):
             if not life.wanted:
                 return  # somebody else has ended it meanwhile
@@ -376,13 +380,15 @@ class Cluster(Backend):
 
     def add_node(self, timeout_s: float = UP_S) -> int:
         with self._members_lock:
-            node = max(self._lives) + 1
+            # Addresses are given out before anything is made: no other thread takes this number.
+            node = max(self.addresses) + 1
             place = self._make_place(node)
-        self._make(place, ())
         try:
+            self._make(place, ())
             self._init(node, "--join", ",".join(self.servers(*self._others(node))))
-        except BackendError:
-            self._life(node).removed = True  # it never was one
+        except BaseException:
+            if node in self._lives:
+                self._lives[node].removed = True  # it never was one
             raise
         self.start(node, timeout_s)
         return node
@@ -457,12 +463,16 @@ class Cluster(Backend):
             # All stand still before the first disk ends: no node sees the other's power go.
             for node in nodes:
                 self._runner.signal(node, signal.SIGSTOP)
+            problems: list[str] = []
             for node in nodes:
-                self._begin(node, POWER_LOSS).shut_down()
+                with _problems(problems):
+                    self._begin(node, POWER_LOSS).shut_down()
             for node in nodes:
                 self._end(node, signal.SIGKILL)
                 self.thaw_disk(node)  # after the shutdown: what hung does not reach the disk
             self._each(nodes, self._remount)
+        if problems:
+            raise BackendError("; ".join(problems))
 
     def slow_disk(self, node: int, bytes_per_s: int, operations_per_s: int) -> None:
         life = self._life(node)

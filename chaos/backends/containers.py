@@ -13,10 +13,12 @@ node's disk in it; each start of the container takes the mounts as they are then
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import docker.errors
@@ -149,10 +151,8 @@ class _Containers:
 
     def spawn(self, node: int) -> None:
         if node in self._containers:
-            try:
+            with _engine(f"node {node}"):
                 self._containers[node].get_wrapped_container().start()
-            except docker.errors.APIError as error:
-                raise BackendError(f"node {node}: {error.explanation}") from error
         else:
             self._containers[node] = self._make(node)
         self._ended.pop(node, None)
@@ -185,18 +185,20 @@ class _Containers:
             self._tell(node, "unpause")
 
     def _tell(self, node: int, what: str) -> None:
-        try:
-            getattr(self._containers[node].get_wrapped_container(), what)()
-        except docker.errors.APIError as error:
-            # Between the look and the word it may have ended, or somebody else has said it.
-            if error.status_code != 409:
-                raise BackendError(f"node {node}: {error.explanation}") from error
+        with _engine(f"node {node}"):
+            try:
+                getattr(self._containers[node].get_wrapped_container(), what)()
+            except docker.errors.APIError as error:
+                # Between the look and the word it may have ended, or somebody else has said it.
+                if error.status_code != 409:
+                    raise
 
     def _state(self, node: int) -> dict:
         if node not in self._containers:
             return {}
         container = self._containers[node].get_wrapped_container()
-        container.reload()
+        with _engine(f"node {node}"):
+            container.reload()
         return container.attrs["State"]
 
     def alive(self, node: int) -> bool:
@@ -221,16 +223,24 @@ class _Containers:
 
 
 def _started(container: DockerContainer) -> DockerContainer:
-    try:
+    with _engine("a container cannot be started"):
         return container.start()
-    except docker.errors.DockerException as error:
-        raise BackendError(f"a container cannot be started: {error}") from error
+
+
+@contextlib.contextmanager
+def _engine(what: str) -> Iterator[None]:
+    """What the engine refuses, and that it does not answer, are errors of the backend."""
+    try:
+        yield
+    except (docker.errors.DockerException, OSError) as error:  # what is not answered is an OSError
+        raise BackendError(f"{what}: {getattr(error, 'explanation', None) or error}") from error
 
 
 def _pid(container: DockerContainer) -> int:
     """Of its first process, as this machine numbers it."""
     wrapped = container.get_wrapped_container()
-    wrapped.reload()
+    with _engine("a container cannot be looked at"):
+        wrapped.reload()
     return wrapped.attrs["State"]["Pid"]
 
 

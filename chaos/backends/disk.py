@@ -17,6 +17,7 @@ import errno
 import fcntl
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from chaos.backends import host
@@ -96,6 +97,7 @@ class LoopDisk:
 
     def shut_down(self) -> None:
         """At this moment: unsynced writes are gone, later ones fail with EIO."""
+        self._require_mounted()
         self._control(_FS_IOC_SHUTDOWN, struct.pack("I", _NOLOGFLUSH))
         self.failed = True
 
@@ -108,6 +110,7 @@ class LoopDisk:
     def freeze(self) -> None:
         """Writes and syncs hang from now on; what was written before is synced first."""
         if not self.frozen:
+            self._require_mounted()
             self.frozen = True  # before: an exception in between must not leave it unthawed
             self._control(_FIFREEZE, struct.pack("i", 0))
 
@@ -117,7 +120,14 @@ class LoopDisk:
         self.frozen = False
 
     def fill(self, leave_bytes: int = 0) -> None:
-        """Takes all room but ``leave_bytes``."""
+        """Takes all room but ``leave_bytes``.  Raises ``BackendError`` on a disk that fails."""
+        self._require_mounted()
+        try:
+            self._fill(leave_bytes)
+        except OSError as error:
+            raise BackendError(f"{self.mount} cannot be filled: {error.strerror}") from error
+
+    def _fill(self, leave_bytes: int) -> None:
         with open(self.mount / BALLAST, "ab") as file:
             step = self.free_bytes() - leave_bytes
             while step >= 4096:
@@ -131,13 +141,24 @@ class LoopDisk:
                     step = min(step, self.free_bytes() - leave_bytes)
 
     def free(self) -> None:
-        """Gives it back."""
-        (self.mount / BALLAST).unlink(missing_ok=True)
+        """Gives it back, durably: a loss of power in the next seconds would take it again, and
+        nobody would know of a disk that is full.  Raises ``BackendError`` on a disk that fails."""
+        try:
+            (self.mount / BALLAST).unlink(missing_ok=True)
+            with opened(self.mount) as descriptor:
+                os.fsync(descriptor)
+        except OSError as error:
+            raise BackendError(f"{self.mount} is not given room: {error.strerror}") from error
 
     def free_bytes(self) -> int:
         """What is free."""
         found = os.statvfs(self.mount)
         return found.f_bavail * found.f_frsize
+
+    def _require_mounted(self) -> None:
+        """Else what is hurt is the machine's file system, on which the mount point is."""
+        if not host.is_mounted(self.mount):
+            raise BackendError(f"the disk at {self.mount} is not mounted")
 
     def _control(self, request: int, argument: bytes) -> None:
         try:
@@ -148,9 +169,16 @@ class LoopDisk:
 
 def control(directory: Path, request: int, argument: bytes) -> None:
     """An ioctl on a directory.  Raises ``OSError``."""
+    with opened(directory) as descriptor:
+        fcntl.ioctl(descriptor, request, argument)
+
+
+@contextlib.contextmanager
+def opened(directory: Path) -> Iterator[int]:
+    """A descriptor of a directory, closed at the end.  Raises ``OSError``."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.ioctl(descriptor, request, argument)
+        yield descriptor
     finally:
         os.close(descriptor)
 

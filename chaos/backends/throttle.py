@@ -1,7 +1,9 @@
 """A bound on what a process writes to one block device per second: cgroups, version 1 or 2.
 
 Contract.  ``throttle`` acts at once, on a process that runs, for it and its children; zeros lift
-it.  ``isolate`` gives a process a group of its own, ``remove`` takes that away when it is empty.
+it, and a process that has just ended needs none.  What a group was bounded to, the next process in
+it is bounded to as well.  ``isolate`` gives a process a group of its own, ``remove`` takes that
+away when it is empty.
 
 Theory.  Version 1 bounds what a process itself submits: its syncs and direct writes, not what the
 kernel writes back later on its behalf.  That is what a log waits for.
@@ -63,7 +65,10 @@ def remove(name: str) -> None:
 
 def throttle(pid: int, device: str, bytes_per_s: int, operations_per_s: int) -> None:
     """Bounds writes of the group of ``pid`` to ``device`` (MAJOR:MINOR); 0 = unbounded."""
-    group = _group_of(pid)
+    try:
+        group = _group_of(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return
     if V1.is_dir():
         values = {"blkio.throttle.write_bps_device": f"{device} {bytes_per_s}",
                   "blkio.throttle.write_iops_device": f"{device} {operations_per_s}"}
@@ -74,6 +79,8 @@ def throttle(pid: int, device: str, bytes_per_s: int, operations_per_s: int) -> 
         for name, value in values.items():
             (group / name).write_text(value, encoding="ascii")
     except OSError as error:
+        if not group.is_dir():
+            return  # it has gone with its process
         raise BackendError(f"cgroup {group}: {error.strerror}") from error
 
 

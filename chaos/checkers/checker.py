@@ -51,9 +51,11 @@ HOOKS = (
 
 
 class Limits(NamedTuple):
-    """What the checkers that judge time allow, and how large the cluster is."""
+    """What the checkers that judge time allow, and how large the cluster and its groups are."""
 
     nodes: int = 3
+    #: Voters of a group, where there are as many nodes.
+    copies: int = 3
     #: After healing every key takes appends again within this.
     recover_us: int = 30_000_000
     #: With a quorum that is left alone, no key is without an acknowledged append for longer.

@@ -6,6 +6,7 @@ side of those who ask: a key that nobody appends to is not judged.
 
 from __future__ import annotations
 
+from chaos.backends.backend import CLIENTS
 from chaos.checkers.checker import Checker
 from chaos.checkers.faults import Faults
 from chaos.checkers.ledger import NONE, Key
@@ -98,10 +99,11 @@ class Recovery(_Waiting):
 
 
 class Availability(_Waiting):
-    """A33: while faults touch less than half of the nodes, and none begins or ends, appends to a
-    key are asked for, without a pause of 5 s, and for ``Limits.available_us`` none of them is
-    acknowledged.  A fault that names no node touches all.  Keys that somebody deletes are not
-    judged.  O(1) per append, O(keys) per fault."""
+    """A33: while faults touch fewer nodes than half of a group's copies, and none begins or ends,
+    appends to a key are asked for, without a pause of 5 s, and for ``Limits.available_us`` none of
+    them is acknowledged.  A fault that names no node touches all; one that names the clients keeps
+    them from nodes that lead on, which no quorum mends.  Keys that somebody deletes are not judged.
+    O(1) per append, O(keys) per fault."""
 
     id, name = "A33", "unavailable"
 
@@ -113,8 +115,9 @@ class Availability(_Waiting):
     def on_fault(self, event: Event) -> None:
         self._judge_all(event.time_us)
         self._faults.take(event)
-        healthy = (not self._faults.touch_all
-                   and 2 * len(self._faults.nodes) < self.limits.nodes)
+        touched = self._faults.nodes
+        healthy = (not self._faults.touch_all and CLIENTS not in touched
+                   and 2 * len(touched) < min(self.limits.copies, self.limits.nodes))
         self._calm_us = event.time_us if healthy else -1
 
     def _judge(self, key: Key, demand: _Demand, time_us: int) -> None:

@@ -85,7 +85,7 @@ class NoClients(_Partition):
     def plan(self) -> Strike:
         nodes = self.field.aim(ONE, LEADER, MINORITY)
         self._cut = grudges.from_clients(nodes)
-        return Strike(nodes, "reached by no client")
+        return Strike([CLIENTS, *nodes], "reached by no client")
 
 
 class Loss(Nemesis):
@@ -134,7 +134,8 @@ class Resets(Nemesis):
         self.nodes = self.field.aim(ONE, LEADER)
         whom, self._others = self.rng.choice(
             (("clients", [CLIENTS]), ("nodes", self.backend.nodes())))
-        return Strike(self.nodes, f"connections with {whom} are reset")
+        touched = [CLIENTS] if self._others == [CLIENTS] else []
+        return Strike([*touched, *self.nodes], f"connections with {whom} are reset")
 
     def begin(self) -> None:
         self.backend.reset(all_links(self.nodes, self._others))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from chaos.backends.backend import Backend, BackendError
+from chaos.defects import DEFECTS
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
@@ -28,7 +29,7 @@ LOOP_END_S = 60.0
 class Strike(NamedTuple):
     """What is going to be done."""
 
-    nodes: list[int]
+    nodes: list[int]  # ``CLIENTS`` with them: these lead on, and clients cannot reach them
     text: str
 
 
@@ -124,6 +125,7 @@ class Loop(Nemesis):
         self._thread = threading.Thread(target=self._run, name=f"nemesis {self.name}", daemon=True)
         self.done = 0
         self.refused = 0
+        self._ended_by: Exception | None = None
 
     @abc.abstractmethod
     def step(self) -> None:
@@ -138,6 +140,9 @@ class Loop(Nemesis):
             self._thread.join(LOOP_END_S)
             if self._thread.is_alive():
                 raise BackendError(f"the nemesis {self.name} does not come to an end")
+        if self._ended_by is not None:
+            error, self._ended_by = self._ended_by, None
+            raise BackendError(f"the nemesis {self.name} ended early: {error!r}") from error
 
     def is_over(self) -> bool:
         return not self._thread.is_alive()
@@ -153,4 +158,7 @@ class Loop(Nemesis):
                 self.done += 1
             except BackendError:
                 self.refused += 1  # the cluster is being hurt by others as well
+            except DEFECTS as error:  # a bug of ours: told when the turn is over
+                self._ended_by = error
+                return
             self.wait(self.rng.uniform(*self.pause_s))

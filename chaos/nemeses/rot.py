@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +43,10 @@ class Flip(NamedTuple):
     text: str
 
 
+#: What finds places on a node.
+Places = Callable[[random.Random, Backend, int], Iterator[Flip]]
+
+
 class BitRot(Nemesis):
     """Some flips in the files of one node."""
 
@@ -58,13 +62,21 @@ class BitRot(Nemesis):
         kinds = [entries, hard_state, index_files, checkpoints]
         self.rng.shuffle(kinds)
         for places in kinds:
-            found = [flip for flip in places(self.rng, self.backend, node)
+            found = [flip for flip in self._look(places, node)
                      if self._atlas.may_hit(node, flip.region)]
             if found:
                 self._flips = self._choose(node, found)
                 return Strike(self.nodes, "bits flipped in "
                               + ", ".join(flip.text for flip in self._flips))
         raise BackendError(f"there is nothing on node {node} that may be damaged any more")
+
+    def _look(self, places: Places, node: int) -> list[Flip]:
+        """Raises ``BackendError`` where the node's disk lets nobody look: another fault has it, or
+        a file went while it was looked at."""
+        try:
+            return list(places(self.rng, self.backend, node))
+        except OSError as error:
+            raise BackendError(f"the files of node {node} cannot be looked at: {error}") from error
 
     def _choose(self, node: int, found: list[Flip]) -> list[Flip]:
         """Some of them, as far as the atlas allows one after the other."""
@@ -81,6 +93,8 @@ class BitRot(Nemesis):
                 flip_bit(flip.path, flip.offset, self.rng.randrange(8))
             except FileNotFoundError:
                 continue  # sealed, replaced or removed meanwhile: what is gone cannot rot
+            except OSError as error:
+                raise BackendError(f"{flip.path} lets no bit flip: {error}") from error
 
 
 def flip_bit(path: Path, offset: int, bit: int) -> None:

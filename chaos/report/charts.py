@@ -134,7 +134,7 @@ def faults(canvas: Canvas) -> str:
         row = kinds.index(fault.kind)
         axes.barh(row, canvas.seen_until_s(fault) - fault.begin_s, left=fault.begin_s,
                   height=0.72, color=canvas.colour(fault.kind), linewidth=0)
-        text = ranges(fault.nodes) or ("all" if fault.end_s > fault.begin_s else "")
+        text = ranges(filter(None, fault.nodes)) or ("all" if fault.end_s > fault.begin_s else "")
         if fault.begin_s >= free_until[fault.kind]:
             axes.text(fault.begin_s + per_letter_s / 2, row, text, fontsize=8, va="center",
                       color="#111827", clip_on=True)

@@ -38,6 +38,8 @@ OUTCOMES = {"passed": PASSED, "failed": ANOMALIES, "invalid": INVALID}
 #: Between two lines of progress where no terminal can rewrite one.
 LINE_S = 10.0
 SEED_MAX = 1 << 31
+#: Voters of each group, where there are as many nodes.
+COPIES = 3
 
 
 @click.command("run")
@@ -90,7 +92,8 @@ def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: boo
     """Do it; the exit code.  Raises ``BackendError`` or ``Impossible`` when it cannot be begun."""
     folder = Folder(parameters.output)
     folder.create()
-    folder.note(parameters=parameters.to_json(), limits={"nodes": parameters.nodes})
+    folder.note(parameters=parameters.to_json(),
+                limits={"nodes": parameters.nodes, "copies": COPIES})
     control = CONTROLS.get(parameters.control)
     try:
         verdict = attempt(parameters, folder, control, say)
@@ -139,7 +142,7 @@ def torment_of(parameters: Parameters, control: Control | None, backend: Backend
 def spec_of(parameters: Parameters, control: Control | None) -> ClusterSpec:
     """The cluster that is wanted."""
     return ClusterSpec(nodes=parameters.nodes, groups=parameters.groups,
-                       replication_factor=min(3, parameters.nodes),
+                       replication_factor=min(COPIES, parameters.nodes),
                        settings={"storage": control.storage} if control else {},
                        planted=parameters.planted)
 

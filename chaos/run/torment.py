@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
-from chaos.backends.backend import KINDS, Backend
+from chaos.backends.backend import CLIENTS, KINDS, Backend
 from chaos.nemeses.rotation import Rotation, names
 from chaos.run.conduct import Stage, blocking
 
@@ -68,7 +68,8 @@ def rotation(enabled: Sequence[str]) -> Callable[[Stage], Awaitable[None]]:
 def tell(stage: Stage, kind: str, on: bool, nodes: list[int], text: str) -> None:
     """A fault begins or ends."""
     stage.setting.recorder.fault(kind, on, tuple(nodes), text)
-    label = f"{text.partition(':')[0]} {','.join(map(str, nodes))}".strip()
+    met = ",".join(str(node) for node in nodes if node != CLIENTS)
+    label = f"{text.partition(':')[0]} {met}".strip()
     if on:
         stage.active.append(label)
     elif label in stage.active:

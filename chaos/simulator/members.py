@@ -30,6 +30,8 @@ RETURN_US = 15_000
 RETURN_STEPS = 60
 
 Members = tuple[tuple[int, ...], tuple[int, ...]]  # voters, learners
+#: Asks the core for (group, voters, learners).  Raises ``ProposalError``.
+Change = Callable[[int, tuple[int, ...], tuple[int, ...]], None]
 
 
 def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int],
@@ -58,7 +60,8 @@ def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int
 
 
 def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], factor: int,
-                   permits: Callable[[tuple[int, ...]], bool], trace: Trace) -> None:
+                   permits: Callable[[tuple[int, ...]], bool], change: Change,
+                   trace: Trace) -> None:
     """Change the members of some of the groups led here, if nobody's damage is in the way."""
     led = [group for group in raft.groups() if raft.is_leader(group)]
     for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
@@ -67,7 +70,7 @@ def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], fa
             continue
         trace.line(raft.node, group, "fault", f"members {wanted}")
         try:
-            raft.change_members(group, *wanted)
+            change(group, *wanted)
         except ProposalError as error:
             trace.line(raft.node, group, "refused", str(error))
 
@@ -83,7 +86,7 @@ def groups_with(raft: MultiRaft, peer: int,
 
 
 def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
-                permits: Callable[[tuple[int, ...]], bool]) -> bool:
+                permits: Callable[[tuple[int, ...]], bool], change: Change) -> bool:
     """What is next for a voter that is removed and added again, if it is accepted now; whether
     there is more to do."""
     if not raft.is_leader(group):
@@ -94,9 +97,9 @@ def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
         return True
     with contextlib.suppress(ProposalError):
         if peer in present.learners:
-            raft.change_members(group, voters, ())
+            change(group, voters, ())
             return False
-        raft.change_members(group, others, () if peer in present.voters else (peer,))
+        change(group, others, () if peer in present.voters else (peer,))
     return True
 
 
@@ -130,7 +133,7 @@ class Regrouping:
         present = [node for node in (self.node, *self._peers) if node in self._world.nodes]
         change_members(self._raft, rng, present,
                        self._world.parameters.replication_factor, self._world.atlas.permits,
-                       self._trace)
+                       self._ask_for, self._trace)
         self.request_round()
 
     def configuration(self, group: int) -> Configuration:
@@ -143,8 +146,19 @@ class Regrouping:
 
     def _set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
         with contextlib.suppress(ProposalError):
-            self._raft.change_members(group, voters, learners)
+            self._ask_for(group, voters, learners)
         self.request_round()
+
+    def _ask_for(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
+        self._raft.change_members(group, voters, learners)
+        self.members_changed(group)
+
+    def members_changed(self, group: int) -> None:
+        """A leader here goes by others from now on; the round that tells of it is to come, and a
+        fault that comes before it has to leave those alone whom the group needs now."""
+        status = self._raft.status(group)
+        self._witness.replica(self.node, group).adopt(status.configuration,
+                                                      status.configuration_index)
 
     def return_some(self, peer: int, rng: random.Random) -> None:
         """Remove a voter of groups led here, and make it a voter again."""
@@ -154,7 +168,7 @@ class Regrouping:
 
     def _return(self, group: int, peer: int, voters: tuple[int, ...], left: int) -> None:
         permits = self._world.atlas.permits
-        if left and return_step(self._raft, group, peer, voters, permits):
+        if left and return_step(self._raft, group, peer, voters, permits, self._ask_for):
             self.later(RETURN_US, self._return, group, peer, voters, left - 1)
         self.request_round()
 

@@ -82,7 +82,9 @@ class Mending:
             self._rotted.append((begin, begin + length))
 
     def rot_beside(self, path: str, at: int, bit: int) -> None:
-        """The same, of a file without which nothing is lost: no damage may be found for it."""
+        """The same, of a file without which nothing is lost: no damage may be found for it, but
+        what was known already may be known less well by the next start."""
+        self._unmet |= self.rotten
         self._filesystem.flip(path, at, bit)
 
     def index_files(self) -> dict[str, bytes]:

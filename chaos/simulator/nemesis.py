@@ -241,12 +241,16 @@ class Nemesis(Decay, Lifetimes, Moves):
         self._find_damage(node)
 
     def cause_rot_beside(self) -> None:
-        """An index file rots, which only spares work: nobody may come to think of damage."""
-        node = self._node()
+        """An index file rots, which only spares work: nobody may come to think of damage.  But
+        where segments are damaged it may be all that told where one of them ends, so that its node
+        is in doubt once more: then no other one may be."""
+        node, atlas = self._node(), self._world.atlas
         files = node.index_files() if self._acts(node) else {}
-        if not files:
+        if not files or (node.rotten and not atlas.may_lose(node.node)):
             self._not_done("rot-beside")
             return
+        if node.rotten:
+            atlas.note_lost(node.node)
         path = self._rng.choice(sorted(files))
         at = self._rng.randrange(len(files[path]))
         self._say(node.node, f"rot of {path} at {at}")

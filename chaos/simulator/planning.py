@@ -138,6 +138,7 @@ class Planning:
         here = request.group in self._raft.groups()
         index = self._raft.status(request.group).configuration_index if here else 0
         reply = await self._looking.change(request)
+        self._node.members_changed(request.group)
         if index != request.expected_index:
             raise Violation("ChangedAsSeen", f"g{request.group} changes to {request.voters}, asked "
                             f"for the members of index {request.expected_index}, at {index}")

@@ -48,6 +48,7 @@ class Recording:
         self._final = False
         self.settled = False  # everybody is well: what is read to compare nodes is final
         self._keys: dict[int, str] = {}  # of partitions of topics
+        self._asked: dict[int, dict] = {}  # operations of topics that are not done
         self._phase(WARM_UP)
         self._nemesis(True)
 
@@ -108,20 +109,23 @@ class Recording:
 
     # ---- topics ----------------------------------------------------------------------------
 
-    def topic_asked(self, name: str, incarnation: int) -> int:
-        """Somebody asks for a topic, or with its incarnation for its end; the operation."""
+    def topic_asked(self, name: str, ends: bool) -> int:
+        """Somebody asks for a topic, or for its end, perhaps before it is there; the operation."""
         self._operations += 1
-        data = {"topic": name, "incarnation": incarnation} if incarnation else {
-            "topic": name, "partitions": 1}
-        self._add(INVOKE, self._operations, TOPICS, _topic_operation(incarnation), data)
+        data = {"topic": name, **({"incarnation": -1} if ends else {"partitions": 1})}
+        self._asked[self._operations] = data
+        self._add(INVOKE, self._operations, TOPICS, _topic_operation(ends), data)
         return self._operations
 
     def topic_done(self, operation: int, name: str, incarnation: int, ends: bool,
                    partitions: Sequence[int]) -> None:
         """That is committed: these partitions begin or end with it."""
+        asked = self._asked.pop(operation)
+        if ends:
+            asked["incarnation"] = incarnation
         self._keys |= {partition: key_of(name, incarnation, place)
                        for place, partition in enumerate(partitions)}
-        self._add(OK, operation, TOPICS, _topic_operation(incarnation * ends),
+        self._add(OK, operation, TOPICS, _topic_operation(ends),
                   {} if ends else {"incarnation": incarnation})
 
     def _key(self, partition: int) -> str:
@@ -131,11 +135,17 @@ class Recording:
         """The history."""
         if self.events[-1].name != END:
             self._phase(END)
+        # Others learn of a topic, and append to it, before whoever asked for it is told.
+        named = {key_of("t", partition, 0): key for partition, key in self._keys.items()}
+        for event in self.events:
+            key = event.data.get("key")
+            if key in named:
+                event.data["key"] = named[key]
         return self.events
 
 
-def _topic_operation(incarnation: int) -> str:
-    return "delete_topic" if incarnation else "create_topic"
+def _topic_operation(ends: bool) -> str:
+    return "delete_topic" if ends else "create_topic"
 
 
 def _values(payload: bytes) -> list[int]:

@@ -226,7 +226,8 @@ class Stately:
     def compact(self, applied: int) -> None:
         """A checkpoint holds what the commands up to ``applied`` did: forget all but the newest."""
         first_index = applied - self._world.parameters.commands_kept + 1
-        if METADATA_GROUP in self._raft.groups() and first_index > 1:
+        if (METADATA_GROUP in self._raft.groups()
+                and 1 < first_index <= self._raft.applied_index(METADATA_GROUP) + 1):
             self._raft.compacted(METADATA_GROUP, first_index)
 
     # ---- serving ---------------------------------------------------------------------------

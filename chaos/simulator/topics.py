@@ -156,8 +156,7 @@ class Topics:
         history = self._world.workload.history
         if history is None or not intent.topic_id:
             return 0
-        created = self._world.truth.metadata.created.get(intent.topic_id, 0)
-        return history.topic_asked(intent.name, created if intent.deletes else 0)
+        return history.topic_asked(intent.name, intent.deletes)
 
     def _tell_done(self, intent: Intent) -> None:
         history, truth = self._world.workload.history, self._world.truth.metadata

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from chaos.defects import DEFECTS
 from chaos.simulator.events import EventQueue
 from chaos.simulator.healing import SILENT, Remainder
 from chaos.simulator.invariants import PromisedLoss, Violation
@@ -38,7 +39,6 @@ from chaos.simulator.trace import Trace
 from chaos.simulator.wipes import Wipes
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import Cluster, Workload
-from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 
 #: Before the first fault: long enough for first elections.
@@ -54,10 +54,6 @@ CHECK_MS = 5_000
 STEP_MS = 200
 #: Groups must have gone to sleep after this long without work, and stay asleep as long again.
 SLEEP_MS = 5_000
-
-#: What a run can end with besides a broken invariant: every error that nobody expected.
-DEFECTS = (AssertionError, MultiRaftError, OSError, ArithmeticError, LookupError, TypeError,
-           ValueError, AttributeError)
 
 
 @dataclass(slots=True)

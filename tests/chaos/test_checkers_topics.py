@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.backends.backend import CLIENTS
 from chaos.checkers import Limits
 from chaos.history import FINAL, HEAL
 from tests.chaos.timeline import KEY, Timeline
@@ -235,6 +236,30 @@ def test_a_quorum_that_faults_touch_may_be_unavailable(nodes):
     line.fault("pause", False, *nodes)
     line.appended([1], 0)
     assert line.ids(SHORT) == set()
+
+
+@pytest.mark.parametrize(("copies", "nodes", "found"), [
+    (3, (2, 4), set()), (3, (2,), {"A33"}), (5, (2, 4), {"A33"})])
+def test_a_quorum_is_one_of_a_group_that_has_fewer_members_than_the_cluster_has_nodes(
+        copies, nodes, found):
+    line = Timeline()
+    line.fault("kill", True, *nodes)
+    asked_for(line, 12)
+    line.fault("kill", False, *nodes)
+    line.appended([1], 0)
+    assert line.ids(SHORT._replace(nodes=5, copies=copies)) == found
+
+
+def test_a_leader_that_clients_are_kept_from_leads_on_and_may_be_unavailable():
+    line = Timeline()
+    line.fault("partition", True, CLIENTS, 2)
+    asked_for(line, 12)
+    line.fault("partition", False, CLIENTS, 2)
+    line.appended([1], 0)
+    of_five = SHORT._replace(nodes=5)
+    assert line.ids(of_five) == set()
+    asked_for(line, 12)
+    assert line.ids(of_five) == {"A33"}, "once clients reach it again it has to answer"
 
 
 def test_each_fault_gives_time_to_elect():

@@ -8,6 +8,7 @@ import shutil
 
 import docker
 import pytest
+import requests
 
 from chaos import engine
 from chaos.backends import host, image, ledger
@@ -23,7 +24,7 @@ from chaos.backends.backend import (
     ClusterSpec,
     all_links,
 )
-from chaos.backends.containers import DockerBackend, remove_leftovers
+from chaos.backends.containers import DockerBackend, _Containers, remove_leftovers
 from chaos.nemeses import proofs
 from tests.chaos.test_backends import WAIT_S, killed_harness
 
@@ -78,6 +79,27 @@ def test_rules_outlive_the_process_of_a_node(whole):
     whole.start(1)
     rules = host.run(*whole.inside(1, "iptables", "-S", "INPUT"))
     assert rules.count("-j DROP") == 2
+
+
+class Silent:
+    """A container whose engine does not answer in its time."""
+
+    def get_wrapped_container(self):
+        return self
+
+    def _wait(self):
+        raise requests.ReadTimeout("Read timed out. (read timeout=60)")
+
+    start = pause = unpause = reload = _wait
+
+
+@pytest.mark.parametrize("asked", ["spawn", "pause", "resume", "alive"])
+def test_an_engine_that_does_not_answer_is_an_error_of_the_backend(asked):
+    nodes = _Containers(None)
+    nodes._containers[1] = Silent()
+    nodes._known[1] = host.Process(1, 1)  # it has ended, and the engine has to say how
+    with pytest.raises(BackendError, match="node 1: Read timed out"):
+        getattr(nodes, asked)(1)
 
 
 def test_the_image_is_built_once(cluster):

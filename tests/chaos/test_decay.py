@@ -81,7 +81,7 @@ def test_whoever_overlooks_a_rotten_checkpoint_is_noticed():
     bug = Bug("rotten-checkpoint-is-read", "multiraft.storage.envelope", "read_envelope",
               "!= crc:", "!= crc and False:", "", Seeds())
     with planted(bug):
-        assert any(world.run(decaying(seed)).failure for seed in range(1, 31))
+        assert any(world.run(decaying(seed)).failure for seed in (22, *range(1, 31)))
 
 
 def test_a_copy_of_a_damaged_entry_is_told_from_what_it_stands_for():

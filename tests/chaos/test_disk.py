@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends import ledger
+from chaos.backends import disk as disks
+from chaos.backends import host, ledger
+from chaos.backends.backend import BackendError
 from chaos.backends.disk import LoopDisk
 from multiraft.storage.envelope import replace_file
 from multiraft.storage.filesystem import RealFilesystem
@@ -56,6 +58,49 @@ def test_what_was_not_synced_is_gone_after_a_power_loss(disk: LoopDisk):
     filesystem.rename(path, path + "-renamed")
     lose_power(disk)
     assert (disk.mount / "file").read_bytes() == b"synced"
+
+
+def test_room_that_was_given_back_stays_so(disk: LoopDisk):
+    """Container run 7325: a node lost its power right after its disk had been full, and had no room
+    for the rest of the run."""
+    free_bytes = disk.free_bytes()
+    disk.fill()
+    host.run("sync", "--file-system", str(disk.mount))  # as in all the seconds that it is full
+    assert disk.free_bytes() < free_bytes // 10
+    disk.free()
+    lose_power(disk)
+    assert disk.free_bytes() >= free_bytes * 9 // 10
+
+
+def test_a_disk_that_fails_is_given_no_room_and_its_healing_goes_on(disk: LoopDisk):
+    disk.fill()
+    disk.shut_down()
+    with pytest.raises(BackendError, match="is not given room"):
+        disk.free()
+    disk.remount()
+    disk.free()
+    assert disk.free_bytes() > DISK_BYTES // 2
+
+
+@pytest.mark.parametrize("fault", ["shut_down", "freeze", "fill"])
+def test_a_disk_that_is_not_mounted_takes_no_fault(fault, tmp_path, monkeypatch):
+    """It would be one of the machine's own file system, on which its place is."""
+    def met(*_) -> None:
+        raise AssertionError("the machine's file system is hurt")
+
+    monkeypatch.setattr(disks, "control", met)
+    monkeypatch.setattr(os, "posix_fallocate", met)
+    absent = LoopDisk(tmp_path / "disk.image", tmp_path / "disk")
+    absent.mount.mkdir()
+    with pytest.raises(BackendError, match="is not mounted"):
+        getattr(absent, fault)()
+    assert not absent.failed and not absent.frozen and not any(absent.mount.iterdir())
+
+
+def test_a_disk_that_fails_cannot_be_filled_and_the_turn_goes_on(disk: LoopDisk):
+    disk.shut_down()
+    with pytest.raises(BackendError, match="cannot be filled"):
+        disk.fill()
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -19,7 +19,8 @@ from chaos.simulator.variant import Variant
 
 SECONDS = float(os.environ.get("MULTIRAFT_FRESH_SEEDS_SECONDS", "180"))
 FIRST = os.environ.get("MULTIRAFT_FRESH_SEEDS_FIRST", "")
-JOBS = os.cpu_count() or 1
+#: The other tests go on beside these.
+JOBS = max(1, (os.cpu_count() or 1) // 2)
 #: Time to look for a smaller variant of a seed that failed.
 SHRINK_SECONDS = 60.0
 

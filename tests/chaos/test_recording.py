@@ -6,13 +6,16 @@ from __future__ import annotations
 import pytest
 
 from chaos.checkers import Verdict, check
+from chaos.history import INVOKE, OK
 from chaos.planted.bug import planted
 from chaos.planted.catalogue import BUGS
 from chaos.planted.proofs import dense
 from chaos.simulator import world
 from chaos.simulator.invariants import ALL
+from chaos.simulator.operations import ACKS_COMMIT, AppendOperation
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.recording import Recording
+from tests.storage.world import data_entry
 
 SAFETY_MS = 8_000
 #: Bugs that a client can see, and what the checkers call what it sees.
@@ -49,6 +52,28 @@ def test_the_history_changes_nothing():
     assert world.run(parameters).digest == world.run(parameters, history=Recording()).digest
 
 
+PARTITION = (1 << 20) + 6
+
+
+def test_a_topic_is_one_key_also_for_those_who_know_it_before_its_creator_is_told():
+    """Their records were counted as never read when the topic was deleted: they stood under a name
+    of their own.  Seed 790000004606."""
+    recording = Recording()
+    creation = recording.topic_asked("t2", False)
+    deletion = recording.topic_asked("t2", True)  # also asked for early: it has to wait its turn
+    append = AppendOperation(1, 0, 0, 1, PARTITION, ACKS_COMMIT,
+                             data_entry(1, 1, 1, PARTITION, 0, [b"6/1/0/450"]).payload, 0, -1,
+                             base_offset=0)
+    recording.invoke(append)
+    recording.complete(append, OK)
+    recording.topic_done(creation, "t2", 7, False, [PARTITION])
+    recording.topic_done(deletion, "t2", 7, True, [PARTITION])
+    told = {(event.kind, event.name): event.data for event in recording.finish()}
+    assert told[INVOKE, "append"]["key"] == "t2@7/0"
+    assert told[INVOKE, "create_topic"] == {"topic": "t2", "partitions": 1}
+    assert told[OK, "create_topic"] == {"incarnation": 7}
+    assert told[INVOKE, "delete_topic"] == {"topic": "t2", "incarnation": 7}
+    assert told[OK, "delete_topic"] == {}
 
 
 @pytest.mark.parametrize("name", sorted(VISIBLE))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import threading
 from collections import Counter
 
 import pytest
 
-from chaos.backends.backend import KINDS, BackendError, ClusterSpec
-from chaos.nemeses import nemesis, rotation
+from chaos.backends.backend import CLIENTS, KINDS, BackendError, ClusterSpec
+from chaos.nemeses import nemesis, rot, rotation
+from chaos.nemeses.atlas import FileRegion
 from chaos.nemeses.nemesis import Field, Loop, Nemesis, Strike
 from chaos.nemeses.rot import BitRot
 from chaos.nemeses.rotation import Rotation, Turn
@@ -125,6 +128,38 @@ def test_what_cannot_be_begun_is_noted_and_undone(refused):
     assert "start" in backend.names()
 
 
+class FailedDisk:
+    """Stands in for a data directory whose disk gives nothing."""
+
+    def glob(self, _pattern: str):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_bits_do_not_flip_on_a_disk_that_fails_and_the_turn_goes_on():
+    """Container run 7316: the fault before it in the same turn had failed the disk, and the whole
+    nemesis ended."""
+    backend = Recorder()
+    backend.data_directory = lambda _node: FailedDisk()
+    rotated, said = run_turn(backend, BitRot.name, "pause")
+    assert "cannot be looked at: [Errno 5]" in rotated.refusals[0]
+    assert [row[:2] for row in said] == [("pause", True), ("pause", False)]
+
+
+def test_a_disk_that_fails_between_the_choice_and_the_flip_is_a_refusal(monkeypatch, tmp_path):
+    backend = Recorder()
+    backend.data_directory = lambda _node: tmp_path
+    for number in (1, 2):
+        (tmp_path / f"checkpoint-{number:020}").write_bytes(b"a checkpoint")
+
+    def fails(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(rot, "flip_bit", fails)
+    rotated, said = run_turn(backend, BitRot.name)
+    assert "lets no bit flip: [Errno 5]" in rotated.refusals[0]
+    assert [row[1] for row in said] == [True, False]
+
+
 class Flipped(BitRot):
     """Bit rot with the file system left out: it asks the backend for one thing."""
 
@@ -183,6 +218,51 @@ def test_of_a_loop_that_does_not_come_to_its_end_no_end_is_told(monkeypatch):
     assert stepping.is_set()
 
 
+def clients_named(name: str) -> set[bool]:
+    """Whether the clients are named, over many seeds, each time as in what is done."""
+    found = set()
+    for seed in range(40):
+        backend, said = Recorder(), []
+        turns = Rotation(backend, seed, lambda *row, said=said: said.append(row))
+        turns.turn(Turn((name,), 0.0), threading.Event())
+        links = next(row[1] for row in backend.asked if row[0] in ("cut", "reset"))
+        leads_on = all(CLIENTS in link for link in links)
+        assert [CLIENTS in row[2] for row in said] == [leads_on, leads_on]
+        found.add(leads_on)
+    return found
+
+
+def test_a_fault_that_keeps_clients_from_who_leads_on_names_the_clients():
+    """No quorum mends that, and the checker of availability has to know."""
+    assert clients_named("no-clients") == {True}
+    assert clients_named("resets") == {True, False}
+    assert clients_named("alone") == clients_named("ring") == {False}
+
+
+def test_a_loop_that_ends_early_is_told_and_everything_is_healed():
+    """As one that switches partitions where there is one group."""
+    class Stumbling(Loop):
+        name, kind = "stumbling", "placement"
+
+        def plan(self) -> Strike:
+            return Strike([], "stumbles")
+
+        def begin(self) -> None:
+            super().begin()
+            self._thread.join()
+
+        def step(self) -> None:
+            self.rng.choice([])
+
+    backend, said = Recorder(), []
+    rotated = Rotation(backend, 1, lambda _kind, on, *_: said.append(on))
+    rotated._make = lambda _name: Stumbling(Field(backend, random.Random()))
+    rotated.turn(Turn(("stumbling",), 0.0), threading.Event())
+    assert "healing stumbling: the nemesis stumbling ended early: IndexError" in rotated.refusals[0]
+    assert "heal_all" in backend.names()
+    assert said == [True, False]
+
+
 def test_what_cannot_be_planned_is_no_fault():
     class Planless(Nemesis):
         name, kind = "planless", "kill"
@@ -234,6 +314,55 @@ def test_a_run_that_is_stopped_heals_at_once_and_everything():
     rotated = Rotation(backend, 3, lambda _kind, on, *_: on and stop.set(), turn_s=(60.0, 60.0))
     rotated.run(stop)
     assert backend.names()[-1] == "heal_all"
+
+
+class Repairing(Recorder):
+    """Node 2 was damaged, and says for a while after its restart that its replicas do not count."""
+
+    def __init__(self, answers: int):
+        super().__init__()
+        self._answers = answers
+
+    def damaged_replicas(self, node: int) -> int:
+        self.asked.append(("damaged_replicas", node))
+        self._answers -= node == 2
+        return 3 if node == 2 and self._answers >= 0 else 0
+
+
+def hurt_after_damage(backend: Recorder, name: str = "pause", damaged: bool = True) -> Rotation:
+    """A turn after one in which bits have flipped."""
+    rotated = Rotation(backend, 1, lambda *_: None)
+    if damaged:
+        rotated.atlas.hit(2, FileRegion("hard state of group 1", 4096))
+    rotated.turn(Turn((name,) if name else (), 0.0), threading.Event())
+    return rotated
+
+
+def test_nobody_else_is_hurt_while_a_replica_is_in_doubt_since_its_restart(monkeypatch):
+    """It does not count before its leader has cleared it, so the other two are the quorum."""
+    monkeypatch.setattr(rotation, "ASK_S", 0.0)
+    backend = Repairing(answers=3)
+    rotated = hurt_after_damage(backend)
+    before = backend.names()[:backend.names().index("pause")]
+    assert before.count("damaged_replicas") == 12, "somebody does not count thrice, then all do"
+    assert rotated.refusals == []
+
+
+def test_who_is_never_repaired_ends_no_rotation(monkeypatch):
+    monkeypatch.setattr(rotation, "ASK_S", 0.0)
+    monkeypatch.setattr(rotation, "REPAIR_S", 0.01)
+    backend = Repairing(answers=1 << 30)
+    rotated = hurt_after_damage(backend)
+    assert "pause" in backend.names()
+    assert rotated.refusals == ["waiting: node 2 has damaged replicas, 0 s after its repair began"]
+
+
+@pytest.mark.parametrize(("name", "damaged"), [("pause", False), ("", True)])
+def test_nobody_waits_for_repairs_where_nothing_is_damaged_or_nobody_is_going_to_be_hurt(
+        name, damaged):
+    backend = Repairing(answers=1 << 30)
+    hurt_after_damage(backend, name, damaged)
+    assert "damaged_replicas" not in backend.names()
 
 
 def test_a_loop_goes_on_until_it_is_healed():

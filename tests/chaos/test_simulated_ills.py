@@ -10,9 +10,10 @@ from collections import Counter
 import pytest
 
 from chaos.planted.bug import Bug, Seeds, planted
-from chaos.simulator import healing, world
+from chaos.simulator import healing, members, world
 from chaos.simulator.ailing import RESERVE_FILE, Clock, SimulatedReserve
 from chaos.simulator.events import EventQueue
+from chaos.simulator.fibres import start
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.invariants import Violation
 from chaos.simulator.network import Network
@@ -21,6 +22,7 @@ from chaos.simulator.state_group import Chunk, Download
 from chaos.simulator.world import World
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import EntryKind
+from multiraft.wire.plans import PlanChange
 
 
 def filesystem_with(data: bytes) -> SimulatedFilesystem:
@@ -348,6 +350,59 @@ def test_rot_of_an_index_file_excuses_nothing():
     finish(made)
 
 
+def test_an_index_file_of_a_damaged_node_rots_only_while_all_others_are_whole():
+    """Seed 790000003019: it had told where a segment ends whose header had rotted, so its node was
+    in doubt again while another one was, and nobody could be elected any more."""
+    made = running(3)
+    node, other = made.nodes[1], made.nodes[2]
+    while not node.index_files():
+        made.run_for(1000)
+    made.nemesis._node = lambda: node
+    node.rotten = other.rotten = other._unmet = True
+    made.atlas.note_lost(other.node)
+    made.faults["rot-beside"] += 1
+    made.nemesis.cause_rot_beside()
+    assert made.faults["rot-beside"] == 0
+    other.rotten = other._unmet = False
+    made.faults["rot-beside"] += 1
+    made.nemesis.cause_rot_beside()
+    assert made.faults["rot-beside"] == 1
+    assert made.atlas.damaged_nodes == {node.node} and not node.is_settled
+
+
+def leader_of_three(made: World) -> tuple[int, int, int, int]:
+    """(group, its leader, the other voters)."""
+    return next((group, number, *(other for other in (1, 2, 3) if other != number))
+                for number, node in made.nodes.items() for group in node.led_groups()
+                if group and node.configuration(group).voters == (1, 2, 3))
+
+
+@pytest.mark.parametrize("way", ["asked", "drawn", "returned", "planned"])
+def test_nobody_is_lost_whom_a_leader_has_just_come_to_need(way, monkeypatch):
+    """Its next round was to say so, a moment later: a fault in between could take one of the two
+    voters that it goes by, and its group decided nothing any more."""
+    made = running(3)
+    group, leader, kept, left = leader_of_three(made)
+    node, wanted = made.nodes[leader], tuple(sorted((leader, kept)))
+    assert made.atlas.may_lose(kept) and made.atlas.may_lose(leader)
+    if way == "asked":
+        node._set_members(group, wanted, ())
+    elif way == "drawn":
+        monkeypatch.setattr(members, "draw_members", lambda *_: (wanted, ()))
+        monkeypatch.setattr(members, "CHANGES_AT_ONCE", len(made.voters))
+        node._change(random.Random(1))
+    elif way == "returned":
+        node._return(group, left, (1, 2, 3), 1)
+    else:
+        monkeypatch.setattr(made.workload, "topics", made.topics)
+        node._start_moves()
+        index = node.status(group).configuration_index
+        start(node._planning._change(PlanChange(group, wanted, (), index)), node.later)
+    assert node.configuration(group).voters == wanted
+    assert not made.atlas.may_lose(kept) and not made.atlas.may_lose(leader)
+    assert made.atlas.may_lose(left)
+
+
 def test_relaxed_nodes_write_although_a_checkpoint_is_always_due():
     """What is not synced yet makes the next checkpoint due as soon as one is done; rounds that wait
     for an idle disk must come to it all the same."""
@@ -406,16 +461,16 @@ STATE_BUGS = {
     "applied-state-not-in-snapshot": Bug(
         "applied-state-not-in-snapshot", "chaos.simulator.state_group", "Stately._install",
         "self._take_state(state)", "pass",
-        "a snapshot moves the log and not the state", Seeds((4,))),
+        "a snapshot moves the log and not the state", Seeds((3,))),
     "only-a-settled-leader-gives": Bug(
         "only-a-settled-leader-gives", "chaos.simulator.state_group", "Stately._serve_state",
         "self._raft.status(METADATA_GROUP).quarantined",
         "not self._raft.is_settled(METADATA_GROUP)",
-        "a leader that needs the vote of who needs its snapshot does not give it", Seeds((72,))),
+        "a leader that needs the vote of who needs its snapshot does not give it", Seeds((5,))),
     "outdated-image": Bug(
         "outdated-image", "chaos.simulator.state_group", "Stately._serve_state",
         "or image[0].bounds.last_index < first_index - 1", "",
-        "an image is given for ever from which the log does not go on", Seeds((18,))),
+        "an image is given for ever from which the log does not go on", Seeds((27,))),
 }
 AWAY = ("partition-one", "kill", "power-loss", "isolate-leader", "crash-midway", "double-crash",
         "members", "return", "partition-halves", "pause")

@@ -1,0 +1,178 @@
+"""Nodes that join a backend's cluster or start in it, with everything that takes a machine left
+out."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from chaos.backends import cluster as backends_cluster
+from chaos.backends.backend import CLIENTS, BackendError
+from chaos.backends.cluster import Cluster
+from chaos.backends.layout import Place
+from chaos.backends.lives import Life
+
+
+class Joinable(Cluster):
+    """Three nodes, and what is asked for a fourth."""
+
+    def __init__(self):
+        self.addresses = {CLIENTS: "10.0.0.1"}
+        self._members_lock = threading.Lock()
+        self._lives = {}
+        self.asked: list[tuple[str, int]] = []
+        for node in (1, 2, 3):
+            self._make(self._make_place(node), ())
+        self.asked.clear()
+
+    def _make_place(self, node: int) -> Place:
+        self.addresses[node] = f"10.0.0.{10 + node}"
+        return Place(node, self.addresses[node])
+
+    def _make(self, place: Place, _members) -> None:
+        self.asked.append(("make", place.id))
+        self._lives[place.id] = Life(place, Path())
+
+    def _init(self, node: int, *_options: str) -> None:
+        self.asked.append(("init", node))
+
+    def start(self, node: int, _timeout_s: float = 0.0) -> None:
+        self.asked.append(("start", node))
+
+
+def test_two_nodes_that_join_at_one_time_are_two():
+    """Member churn and plan churn of one turn: both made node 4, one its file system over that of
+    the other."""
+    class Both(Joinable):
+        other = 0
+
+        def _make(self, place: Place, members) -> None:
+            if place.id == 4 and not self.other:
+                self.other = 4
+                self.other = self.add_node()  # while the first one has not been made yet
+            super()._make(place, members)
+
+    cluster = Both()
+    assert (cluster.add_node(), cluster.other) == (4, 5)
+    assert sorted(node for what, node in cluster.asked if what == "make") == [4, 5]
+    assert cluster.nodes() == [1, 2, 3, 4, 5]
+
+
+class WithoutRules(Joinable):
+    """Its network is there, its rules are not."""
+
+    def _make(self, place: Place, members) -> None:
+        super()._make(place, members)
+        if place.id > 3:
+            raise BackendError("`iptables-restore`: resource temporarily unavailable")
+
+
+class WithoutFiles(Joinable):
+    """Its files cannot be given to who it runs as."""
+
+    def _init(self, node: int, *options: str) -> None:
+        super()._init(node, *options)
+        raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize("kind", [WithoutRules, WithoutFiles])
+def test_a_node_that_could_not_be_made_is_no_member_and_is_never_started(kind):
+    cluster = kind()
+    with pytest.raises((BackendError, OSError)):
+        cluster.add_node()
+    assert cluster.nodes() == [1, 2, 3]
+    assert ("start", 4) not in cluster.asked
+
+
+class Runner:
+    """What is started ends at once."""
+
+    spawned = 0
+
+    def alive(self, _node: int) -> bool:
+        return False
+
+    def spawn(self, _node: int) -> None:
+        self.spawned += 1
+
+    def exit_status(self, _node: int) -> int:
+        return 2
+
+
+def test_a_node_does_not_start_beside_its_disk(tmp_path):
+    """After a loss of power of which the disk could not be mounted again: it would end for want of
+    an identity, by itself, and of no fault that excuses it."""
+    cluster = Joinable()
+    cluster.kinds = frozenset()
+    cluster._runner, cluster._endings, cluster._endings_lock = Runner(), [], threading.Lock()
+    life = cluster._lives[1]
+    life.log = tmp_path / "log"
+    life.log.touch()
+    life.disk = SimpleNamespace(failed=True, frozen=False, device=lambda: "")
+    with pytest.raises(BackendError, match="the disk of node 1 is not mounted"):
+        Cluster.start(cluster, 1)
+    assert (cluster._runner.spawned, cluster.endings(), life.wanted) == (0, [], False)
+
+
+class Stopped(Runner):
+    """All run, and note what they are sent."""
+
+    def __init__(self):
+        self.sent: list[tuple[int, signal.Signals]] = []
+
+    def alive(self, node: int) -> bool:
+        return (node, signal.SIGKILL) not in self.sent
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        self.sent.append((node, number))
+
+    def resume(self, _node: int) -> None:
+        return None
+
+
+def test_where_one_disk_cannot_lose_its_power_no_node_is_left_standing_still():
+    """It had been stopped for it, and nobody would know that it has to be resumed."""
+    cluster = Joinable()
+    cluster._runner, cluster._endings, cluster._endings_lock = Stopped(), [], threading.Lock()
+    remounted: list[int] = []
+    cluster._remount = remounted.append
+
+    def refused() -> None:
+        raise BackendError("the disk at node-1/disk is not mounted")
+
+    for node, life in cluster._lives.items():
+        life.wanted = True
+        life.disk = SimpleNamespace(thaw=lambda: None, frozen=False,
+                                    shut_down=refused if node == 1 else lambda: None)
+    with pytest.raises(BackendError, match="is not mounted"):
+        cluster.power_loss([1, 2])
+    assert not cluster.is_running(1) and not cluster.is_running(2) and cluster.is_running(3)
+    assert sorted(remounted) == [1, 2]
+
+
+class Asked:
+    """A client to which node 1 says that three replicas are damaged, and the others nothing."""
+
+    def __init__(self, servers):
+        self.server, = servers
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_why) -> None:
+        return None
+
+    def node_status(self, address: str, _timeout_ms: int):
+        if self.server != address or "10.0.0.11" not in address:
+            raise OSError("nobody answers")
+        return SimpleNamespace(status={"ready": 0, "groups_quarantined": 3})
+
+
+def test_replicas_are_damaged_as_far_as_their_node_says_so(monkeypatch):
+    monkeypatch.setattr(backends_cluster.blocking, "Client", Asked)
+    cluster = Joinable()
+    assert [cluster.damaged_replicas(node) for node in (1, 2)] == [3, 0]

@@ -1,0 +1,103 @@
+"""Bounds on what a node writes, with groups that are directories and nodes that are words."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from chaos.backends import throttle
+from chaos.backends.backend import SLOW_DISK, BackendError, Link
+from chaos.backends.cluster import Cluster
+from chaos.backends.layout import Place
+from chaos.backends.lives import Life
+from chaos.backends.packets import LinkFaults
+
+DEVICE = "7:1"
+GONE_PID = (1 << 22) + 1  # no process has a number that high
+
+
+class Runner:
+    """One process at a time, always in the same group."""
+
+    def __init__(self):
+        self.lives = False
+
+    def spawn(self, _node: int) -> None:
+        self.lives = True
+
+    def alive(self, _node: int) -> bool:
+        return self.lives
+
+    def signal(self, _node: int, _number: signal.Signals) -> None:
+        self.lives = False
+
+    def resume(self, _node: int) -> None:
+        return None
+
+    def pid(self, _node: int) -> int:
+        return 1
+
+
+class Alone(Cluster):
+    """One node."""
+
+    def __init__(self, log):
+        log.touch()
+        self.kinds = frozenset((SLOW_DISK,))
+        self.faults = LinkFaults(cut=frozenset((Link(0, 1),)))
+        self._runner = Runner()
+        self._endings, self._endings_lock = [], threading.Lock()
+        disk = SimpleNamespace(frozen=False, failed=False, device=lambda: DEVICE)
+        self._lives = {1: Life(Place(1, "10.0.0.11"), log, disk)}
+
+    def _has_said_ready(self, _node: int) -> bool:
+        return True
+
+
+@pytest.fixture
+def group(tmp_path, monkeypatch):
+    """The group of every process."""
+    monkeypatch.setattr(throttle, "V1", tmp_path)
+    monkeypatch.setattr(throttle, "_group_of", lambda _pid: tmp_path)
+    return tmp_path
+
+
+def bound(group) -> str:
+    return (group / "blkio.throttle.write_bps_device").read_text()
+
+
+def test_a_bound_that_is_lifted_while_the_node_is_down_is_none_when_it_starts(group):
+    node = Alone(group / "log")
+    node.start(1)
+    node.slow_disk(1, 64 << 10, 5)
+    assert bound(group) == f"{DEVICE} {64 << 10}"
+    node.kill(1)
+    node.slow_disk(1, 0, 0)
+    node.start(1)
+    assert bound(group) == f"{DEVICE} 0"
+
+
+def test_a_bound_stays_when_the_node_starts_again(group):
+    node = Alone(group / "log")
+    node.start(1)
+    node.slow_disk(1, 64 << 10, 5)
+    node.kill(1)
+    node.start(1)
+    assert bound(group) == f"{DEVICE} {64 << 10}"
+
+
+def test_a_process_that_has_just_ended_needs_no_bound(tmp_path, monkeypatch):
+    throttle.throttle(GONE_PID, DEVICE, 1, 1)
+    monkeypatch.setattr(throttle, "_group_of", lambda _pid: tmp_path / "gone")
+    throttle.throttle(1, DEVICE, 1, 1)
+
+
+def test_a_group_that_takes_no_bound_is_an_error(group):
+    """Else a disk would be called slow that is not."""
+    for name in ("bps", "iops"):
+        (group / f"blkio.throttle.write_{name}_device").mkdir()
+    with pytest.raises(BackendError, match="cgroup"):
+        throttle.throttle(1, DEVICE, 1, 1)
