@@ -61,6 +61,7 @@ class Recorded:
         sent = [producer.send(Record(topic, values.encode(RUN, key, number, 30),
                                      partition=partition)) for number in numbers]
         try:
+            producer.flush()  # one batch, however slowly this machine handed its records over
             receipt = sent[0].wait()
         except RequestError as error:
             self.add(FAIL, self._operations, "append", error=type(error).__name__, text="")
@@ -90,7 +91,7 @@ def record(world) -> Recorded:
         topic = client.create_topic("checked", PARTITIONS)
         keys = [key_of("checked", topic.incarnation, partition) for partition in range(PARTITIONS)]
         line.phase(FAULTS)
-        with client.producer(acks="commit", linger_ms=5) as producer:
+        with client.producer(acks="commit", linger_ms=60_000) as producer:
             for node in world.ids():
                 world.dev.kill(node)
                 line.fault("kill", node, True)

@@ -13,6 +13,7 @@ from admin_cli.failures import ExitCode
 from admin_cli.main import cli
 from multiraft.client import Client, blocking
 from multiraft.wire.errors import LeaderUnknown, NotLeader
+from multiraft.wire.messages import ListTopics
 from tests.e2e import world as worlds
 from tests.e2e.load import Load, verify
 from tests.e2e.world import wait_for
@@ -132,6 +133,8 @@ def test_the_metadata_group_is_recovered_offline(tmp_path):
     """Two of three nodes are gone for good; the third goes on with the metadata alone."""
     with worlds.start(tmp_path / "dev", nodes=3, groups=2, factor=3) as world:
         world.create("kept")
+        with world.session(2) as session:  # a majority without it may have acknowledged the topic
+            wait_for(lambda: session.reply(ListTopics()).topics, "the survivor has the topic")
         for node in world.ids():
             world.dev.kill(node)
         command = ["node", "recover-metadata", "--config", str(world.config(2))]

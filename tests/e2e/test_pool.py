@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 
 from admin_cli.failures import ExitCode
-from multiraft.client import blocking
+from multiraft.client import Record, blocking
 from tests.e2e.test_rebalance import rebalance
 from tests.e2e.world import wait_for
 
@@ -44,7 +44,9 @@ def fill(world, topic: str, partitions: int) -> None:
     with client(world) as asking:
         asking.create_topic(topic, partitions)
         with asking.producer() as producer:
-            producer.send_many(topic, VALUES)
+            # One in each in turn: else they make one batch, and whatever group that is in has all.
+            producer.send_many(topic, [Record(topic, value, partition=at % partitions)
+                                       for at, value in enumerate(VALUES)])
 
 
 def read(world, topic: str) -> list[bytes]:

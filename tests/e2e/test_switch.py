@@ -244,7 +244,7 @@ def test_leaders_are_killed_while_a_partition_moves(tmp_path_factory):
             topic = client.create_topic("killed", 1)
             key = key_of("killed", topic.incarnation, 0)
             line.phase("faults")
-            with client.producer(acks="commit", linger_ms=2) as producer:
+            with client.producer(acks="commit", linger_ms=60_000) as producer:
                 for number in range(9):
                     for _ in range(4):
                         line.append(producer, key, "killed", 0, 2)
