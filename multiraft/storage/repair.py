@@ -203,6 +203,13 @@ class Repair:
         return sorted(index for index in log.missing
                       if index >= first and index not in log.questioned)
 
+    def intact_behind(self, group: int, index: int) -> int:
+        """The next entry that is not missing; 0 = there is none.  O(missing)."""
+        log, index = self._store._log(group), index + 1
+        while index in log.missing:
+            index += 1
+        return index if index <= log.index.last_index else 0
+
     def still_wanted(self, group: int,
                      asked: Sequence[tuple[int, int]]) -> dict[int, int]:
         """Those that are wanted just so at this moment.  O(asked)."""

@@ -10,8 +10,9 @@ and whoever asks for a vote are asked even where the log that is left does not n
 members may be history.  An entry
 that a leader does not have was never committed, and is given up.  One that may have been dropped in
 a hole of the lane (``lost_drops.py``) is not asked for itself, but what is committed there is.  One
-that the leader has compacted is forgotten where it is applied, else given up with all that comes
-after it: the leader's snapshot brings it.  Then the tail is moved over what was repaired.  A
+that others have compacted is forgotten where it and an intact entry behind it are applied; one that
+the leader has, where it is applied, else it is given up with all that comes after it: the leader's
+snapshot brings it.  Then the tail is moved over what was repaired.  A
 replica that may have lost more than it can name then follows its leader until it is cleared
 (``multiraft.doubt``).  Last, the store writes that the damage is settled, and consensus takes the
 replica back (docs/decisions/0009).
@@ -218,11 +219,25 @@ class Repairer:
             self._writing.add(group)
             self._submit(staged)
             return
-        if answer.leads:
+        compacted = [index for index, _ in answer.compacted if index in log.missing]
+        if not self._begin_behind(group, compacted) and answer.leads:
             absent = [index for index, _ in answer.absent
                       if index in wanted and index not in log.unsure]
-            compacted = [index for index, _ in answer.compacted if index in log.missing]
             self._give_up(group, absent, compacted)
+
+    def _begin_behind(self, group: int, compacted: Sequence[int]) -> bool:
+        """Whether the log can do without what another member has compacted, whoever leads: it is
+        applied here, and so is an intact entry behind it.  All that is applied is committed, the
+        log's end and the term before its beginning are known: this vote may be needed to elect who
+        would have to say so."""
+        core = self._core
+        applied = core.status(group).applied_index
+        needless = max((index for index in compacted if index <= applied), default=0)
+        intact = self._store.repair.intact_behind(group, needless) if needless else 0
+        if not 0 < intact <= applied:
+            return False
+        core.compacted(group, intact + 1)
+        return True
 
     def _forget_contradicted(self, group: int, given: Sequence[Entry]) -> bool:
         """Whether the log goes on with what no log holds that has one of the entries: then that was

@@ -4,6 +4,7 @@ a lift that came too early, may end a doubt or begin one for what is history."""
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,7 @@ from multiraft.messages import Append, VoteRequest
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.repairer import Answer, Repairer, Request
+from multiraft.storage.repairer import Answer, Ask, Repairer, Request
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped
@@ -261,3 +262,35 @@ def test_what_its_leader_had_when_it_was_damaged_and_has_compacted_since_is_give
     repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
     assert core.status(1).last_index == 1
     core._check()
+
+
+@pytest.mark.parametrize("applied", [2, 3, 4])
+def test_what_is_applied_and_compacted_by_any_member_is_forgotten_without_a_leader(applied):
+    """Seed 790000005216: a voter had damaged entries that it had applied and all others compacted.
+    Only a leader's word was taken for that, and without its vote nobody led."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    for index in range(1, 6):
+        rounds.run(write(1, noop_entry(1, index, index), hard_state=HardState(index, 2)))
+        store.tails[1].append(noop_entry(1, index, index))
+    store.tails[1].apply(applied)
+    core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
+    restored = store.create_group(1, 1, VOTERS)._replace(commit=5, applied=applied)
+    core.add_group(1, 1, restored, store.tails[1])
+    repairer = Repairer(1, store, core, partial(put, store))
+    for index in (2, 3):
+        repairer.damaged(CorruptRange(1, index, "found by a read"))
+    wanted = repairer.step(1).request.wanted
+    repairer.answered(Answer(1, 1, (), (), False, wanted, wanted))
+    core._check()
+    if applied < 4:
+        assert core.status(1).first_index == 1, "the term before the log's beginning is not sure"
+        assert isinstance(repairer.step(1), Ask)
+        return
+    assert (core.status(1).first_index, core.status(1).last_index) == (5, 5)
+    repairer.step(1)
+    assert store.repair.quarantined(1) is None, "its end is known, so it is in no doubt"
+    assert not core.status(1).quarantined
+    assert 1 not in repairer.groups
