@@ -382,11 +382,11 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
         result.failure = (f"{type(error).__name__}: {error}\n    at {where.name}, "
                           f"{where.filename}:{where.lineno}")
     finally:
+        result.cpu_seconds = time.process_time() - started
         if collecting:
             gc.enable()
     result.digest = world.trace.digest()
     result.simulated_ms = world.queue.now_ms
-    result.cpu_seconds = time.process_time() - started
     result.acked = world.workload.acked
     result.reads = world.workload.reads
     result.leader_changes = world.witness.leader_changes - world.witness.first_leaders

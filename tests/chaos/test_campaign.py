@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -98,6 +100,20 @@ def test_processes_change_nothing_about_a_seed():
                 for one in campaign.run_seeds(campaign.numbers(50, 4, None), variant, 2)}
     assert sorted(alone) == [50, 51, 52, 53]
     assert together == alone
+
+
+def test_a_seed_whose_process_ends_without_a_result_is_an_error_that_names_it():
+    """As when the kernel has no memory for it."""
+    script = """
+import os
+from chaos.simulator import campaign
+campaign.world.run = lambda *_: os._exit(9)
+campaign._run_apart(17, campaign.Variant())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                           check=False)
+    assert ended.returncode == 1
+    assert "ChildProcessError: seed 17 ended its process with exit code 9" in ended.stderr
 
 
 def test_when_the_time_is_up_no_seed_is_started():
