@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from chaos.planted import of_consensus, of_disks, of_moves, of_node, of_sinks, of_storage
+from chaos.planted import (
+    of_consensus,
+    of_disks,
+    of_moves,
+    of_node,
+    of_recovery,
+    of_sinks,
+    of_storage,
+)
 from chaos.planted.bug import Bug
 
-BUGS: dict[str, Bug] = {bug.name: bug
-                        for bug in (*of_consensus.BUGS, *of_storage.BUGS, *of_disks.BUGS,
-                                    *of_moves.BUGS, *of_node.BUGS, *of_sinks.BUGS)}
+_PARTS = (of_consensus, of_storage, of_disks, of_recovery, of_moves, of_node, of_sinks)
+
+BUGS: dict[str, Bug] = {bug.name: bug for part in _PARTS for bug in part.BUGS}
