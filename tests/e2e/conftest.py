@@ -9,7 +9,8 @@ from tests.e2e import world as worlds
 
 @pytest.fixture(scope="module")
 def world(request, tmp_path_factory):
-    """Nodes for this module; a module sets SHAPE = dict(nodes=, groups=, factor=) for another."""
+    """Nodes for this module; a module sets SHAPE = dict(nodes=, groups=, factor=, configure=) for
+    others."""
     shape = getattr(request.module, "SHAPE", {})
     with worlds.start(tmp_path_factory.mktemp("cluster") / "dev", **shape) as started:
         yield started

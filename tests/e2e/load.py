@@ -21,7 +21,7 @@ from multiraft.client import (
     Record,
 )
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 #: Records handed over between two looks at the world.
 HANDFUL = 50
 #: Pause between handfuls: a load that three nodes on a busy machine carry easily.

@@ -33,7 +33,7 @@ from multiraft.wire.messages import (
     Produce,
 )
 
-LIMIT_S = 15.0
+LIMIT_S = 60.0
 PRODUCE_MS = 10_000
 
 

@@ -26,9 +26,9 @@ from multiraft.wire.messages import (
     Produce,
 )
 from tests.e2e import raw
-from tests.e2e.world import WAIT_S, Session, node_command, run_node, wait_for
+from tests.e2e.world import WAIT_S, Session, node_command, run_node, steady, wait_for
 
-SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
+SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 TOPIC = "witness"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from multiraft.client import blocking
 from multiraft.wire import Code
 from tests.e2e import raw
-from tests.e2e.world import wait_for
+from tests.e2e.world import steady, wait_for
 
-SHAPE = {"nodes": 5, "groups": 12, "factor": 3}
+SHAPE = {"nodes": 5, "groups": 12, "factor": 3, "configure": steady}
 
 
 def leaders(world, node: int) -> dict[int, int]:
@@ -78,14 +78,15 @@ def test_a_node_that_does_not_lead_names_who_does(world):
         if node == leader:
             continue
         with world.session(node) as session:
-            result = session.produce(incarnation, raw.batch(b"x"))
-        assert result.code == Code.NOT_LEADER
-        assert result.error.leader == leader
-        assert result.error.leader_address == world.address(leader)
+            # It hears of the topic, and of who leads, a moment after the leader does.
+            wait_for(lambda s=session: (result := s.produce(incarnation, raw.batch(b"x"))).code
+                     == Code.NOT_LEADER and result.error.leader == leader
+                     and result.error.leader_address == world.address(leader),
+                     f"node {node} names the leader")
 
 
 def test_the_survivors_learn_the_new_leaders_after_a_kill(world):
-    victim = leaders(world, 1)[1]
+    victim = wait_for(lambda: leaders(world, 1), "node 1 knows all leaders")[1]
     world.dev.kill(victim)
     alive = [node for node in world.ids() if node != victim]
     try:

@@ -16,9 +16,9 @@ from multiraft.client import blocking
 from multiraft.wire.errors import NodeRemoved
 from tests.e2e.test_kill_leader import SOME, under_load
 from tests.e2e.test_nodes import data, init, node_rows, still_serves
-from tests.e2e.world import ROOT, run_node, wait_for
+from tests.e2e.world import ROOT, run_node, steady, wait_for
 
-SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
+SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 TOPIC = "kept"
 VALUES = [b"%05d" % number for number in range(500)]
 COMMAND_S = 120.0
@@ -82,7 +82,8 @@ def test_a_group_moves_to_the_new_node_and_it_can_lead(world):
     moved = answer(world, "group", "move", "1", "--from", "1", "--to", "4")
     assert {2, 3, 4} == {*moved["voters"]}
     wait_for(lambda: members(world, 1) == {2, 3, 4}, "it is recorded")
-    assert answer(world, "group", "transfer", "1", "4")["leader"] == 4
+    # A transfer that takes too long is given up.
+    wait_for(lambda: answer(world, "group", "transfer", "1", "4")["leader"] == 4, "node 4 leads")
     assert sorted(read(world)) == VALUES
     back = answer(world, "group", "move", "1", "--from", "4", "--to", "1")
     assert {1, 2, 3} == {*back["voters"]}

@@ -15,8 +15,9 @@ from multiraft.wire.messages import Hello
 from node import peer_codec
 from tests.e2e.canary import Canary
 from tests.e2e.raw import Session
-from tests.e2e.world import World, await_line, wait_for
+from tests.e2e.world import World, await_line, steady, wait_for
 
+SHAPE = {"configure": steady}
 LIAR, VICTIM = 3, 1
 TOPIC = "lies"
 

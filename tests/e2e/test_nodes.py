@@ -13,9 +13,9 @@ import pytest
 from admin_cli import dev_process, dev_state
 from multiraft.client import blocking
 from multiraft.wire.errors import InvalidRequest
-from tests.e2e.world import ROOT, run_node, wait_for
+from tests.e2e.world import ROOT, WAIT_S, run_node, steady, wait_for
 
-SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
+SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def edited(world, node: int, name: str, **replaced: str) -> Path:
 def init(config: Path, *options: str) -> subprocess.CompletedProcess:
     """``multiraft node init``."""
     return subprocess.run(dev_process.node_command(config, "init", *options), capture_output=True,
-                          text=True, timeout=20, env={**os.environ, "PYTHONPATH": str(ROOT)})
+                          text=True, timeout=WAIT_S, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def still_serves(world, topic: str) -> None:
@@ -64,8 +64,9 @@ def still_serves(world, topic: str) -> None:
 
 
 def test_every_node_registers_with_its_incarnation_and_start(world):
-    rows = wait_for(lambda: all(row.node.incarnation for row in node_rows(world).values())
-                    and node_rows(world), "all nodes are registered")
+    rows = wait_for(lambda: (found := node_rows(world)) and all(
+        row.node.incarnation and row.state == "up" for row in found.values()) and found,
+        "all nodes are registered and up")
     assert len({row.node.incarnation for row in rows.values()}) == 3
     for row in rows.values():
         assert (row.state, row.node.boot_epoch > 0, row.replicas) == ("up", True, 5)

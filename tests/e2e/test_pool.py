@@ -10,9 +10,9 @@ from click.testing import Result
 from admin_cli.failures import ExitCode
 from multiraft.client import Record, blocking
 from tests.e2e.test_rebalance import rebalance
-from tests.e2e.world import wait_for
+from tests.e2e.world import steady, wait_for
 
-SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
+SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 OLD = "before"
 VALUES = [b"%05d" % number for number in range(500)]
 #: Enough that some of a topic's partitions are in every group of a pool of these tests.
@@ -59,6 +59,12 @@ def pool_size(world) -> int:
     with client(world) as asking:
         asking.catch_up()
         return asking.pool_status().pool_size
+
+
+def is_down(world, asked: int, node: int) -> bool:
+    """Whether one node says so of another."""
+    with blocking.Client([world.address(asked)]) as asking:
+        return {row.id: row.state for row in asking.cluster_status().nodes}[node] == "down"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -163,13 +169,15 @@ def test_a_growth_goes_on_when_the_leader_that_decided_it_is_killed(world):
 def test_a_growth_that_lacks_nodes_is_refused_before_anything_is_written_down(world):
     wait_for(lambda: all(row.leader for row in world.groups(1)), "all groups have leaders")
     world.kill(3)
+    # Who is asked before it has noticed decides what can only be done later.
+    wait_for(lambda: all(is_down(world, asked, 3) for asked in (1, 2)), "node 3 is seen to be down")
     refusal = None
 
     def refused() -> bool:
         nonlocal refusal
         refusal = multiraft(world, "group", "pool", "grow", "44", "--yes", "--no-wait")
         return refusal.exit_code == ExitCode.FAILED + 2
-    wait_for(refused, "node 3 is seen to be down")
+    wait_for(refused, "the growth is refused")
     assert "start node 3" in refusal.stderr, refusal.stderr
     assert answer(world, "group", "pool", "show")["growing_to"] is None
     world.dev.start(3)

@@ -21,9 +21,9 @@ from multiraft.wire.messages import (
     Produce,
 )
 from tests.e2e import raw
-from tests.e2e.world import wait_for
+from tests.e2e.world import steady, wait_for
 
-SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
+SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 
 
 @pytest.fixture(autouse=True)

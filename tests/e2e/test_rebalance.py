@@ -23,9 +23,9 @@ from multiraft.wire.plans import (
     PlanStatus,
 )
 from tests.e2e.load import Load, verify
-from tests.e2e.world import wait_for
+from tests.e2e.world import steady, wait_for
 
-SHAPE = {"nodes": 3, "groups": 8, "factor": 3}
+SHAPE = {"nodes": 3, "groups": 8, "factor": 3, "configure": steady}
 TOPIC = "stored"
 PARTITIONS = 16
 #: So much is copied when a quarter of the replicas moves: seconds at a throttle, at once without.

@@ -15,7 +15,7 @@ from multiraft import core
 from multiraft.client import Record, blocking
 from multiraft.types import EntryKind
 from multiraft.wire.messages import NodeStatus
-from tests.e2e.world import wait_for
+from tests.e2e.world import await_line, wait_for
 
 SHAPE = {"nodes": 3, "groups": 8, "factor": 3}
 TOPIC = "damaged"
@@ -73,8 +73,7 @@ def quarantined(world, node: int) -> int:
 
 
 def log_events(world, node: int, event: str) -> list[dict]:
-    lines = dev_state.log_path(world.dev.directory, node).read_text().splitlines()
-    found = [json.loads(line) for line in lines if line.startswith("{")]
+    found = [json.loads(line) for line in world.log_lines(node) if line.startswith("{")]
     return [line for line in found if line["event"] == event]
 
 
@@ -88,8 +87,8 @@ def test_a_damaged_follower_is_repaired_and_leads_again(world):
          + [batches[len(batches) // 2].at + 30])  # five batches, and a header: whose is unknown
     world.dev.start(2)
     wait_for(lambda: quarantined(world, 2) == 0, "node 2 is repaired")
-    assert log_events(world, 2, "damage found")
-    assert len(log_events(world, 2, "repaired")) >= SHAPE["groups"]
+    await_line(world, 2, "damage found")
+    wait_for(lambda: len(log_events(world, 2, "repaired")) >= SHAPE["groups"], "all of them")
     world.dev.kill(1)  # now node 2 and 3 are the majority: it has to vote and may lead
     assert read_all(world, TOPIC) == sorted(values)
     world.dev.start(1)
@@ -123,5 +122,5 @@ def test_every_replica_damaged_in_another_place_loses_nothing(world):
     world.dev.up()
     for node in world.ids():
         wait_for(lambda node=node: quarantined(world, node) == 0, f"node {node} is repaired")
-        assert log_events(world, node, "damage found")
+        await_line(world, node, "damage found")
     assert read_all(world, topic) == sorted(values)

@@ -22,8 +22,7 @@ SLOW = f"\n[limits]\nmetadata_entries_kept = 3\nbulk_bytes_per_second = {CHUNK_B
 
 
 def log_events(world, node: int) -> list[dict]:
-    lines = dev_state.log_path(world.dev.directory, node).read_text().splitlines()
-    return [json.loads(line) for line in lines if line.startswith("{")]
+    return [json.loads(line) for line in world.log_lines(node) if line.startswith("{")]
 
 
 def test_a_node_behind_the_log_start_is_given_a_snapshot(tmp_path):

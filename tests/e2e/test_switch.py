@@ -15,9 +15,9 @@ from multiraft.client import Record, Timestamp
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import InvalidRequest, LimitExceeded, StaleEpoch, UnknownPartition
 from tests.e2e.test_checked import RUN, Recorded
-from tests.e2e.world import wait_for
+from tests.e2e.world import steady, wait_for
 
-SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
+SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 SWITCHES = 30
 PARTITION = 0
 
@@ -238,7 +238,7 @@ def test_leaders_are_killed_while_a_partition_moves(tmp_path_factory):
     switch goes on when somebody leads, and the checkers find nothing."""
     from tests.e2e import world as worlds  # its own cluster: its logs are read in the end
     folder = tmp_path_factory.mktemp("killed")
-    with worlds.start(folder / "dev", **SHAPE) as world:
+    with worlds.start(folder / "dev", 3, SHAPE["groups"], 3) as world:
         line = Recorded()
         with world.client() as client:
             topic = client.create_topic("killed", 1)

@@ -30,9 +30,20 @@ from tests.ports import free_base_port
 
 ROOT = Path(__file__).resolve().parents[2]
 UP_S = 60.0
-WAIT_S = 20.0
+WAIT_S = 60.0
 POLL_S = 0.05
 LOG_LINES = 150
+#: Where a test means one leader all the while: a machine that stands still for a moment elects
+#: nobody else, and what was asked for has the time to happen.
+STEADY = """
+[raft]
+lease_ms = 3000
+transfer_timeout_ms = 5000
+[limits]
+loop_stall_ms_max = 2500
+disk_stall_ms_max = 5000
+group_stall_ms_max = 10000
+"""
 
 T = TypeVar("T")
 
@@ -68,9 +79,9 @@ class World:
         return self.dev.record.node(node).pid
 
     def log_lines(self, node: int) -> list[str]:
-        """What a node has logged until now."""
-        path = dev_state.log_path(self.dev.directory, node)
-        return path.read_text(errors="replace").splitlines()
+        """What a node has logged until now, in whole lines: it may be writing another one."""
+        text = dev_state.log_path(self.dev.directory, node).read_text(errors="replace")
+        return text[:text.rfind("\n") + 1].splitlines()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -119,8 +130,10 @@ class World:
         return wait_for(known, f"node {asked} knows the leader of {topic}")
 
     def leader_session(self, topic: str) -> Session:
-        """A raw connection to the leader of a topic's first partition."""
-        return self.session(self.leader_of(topic))
+        """A raw connection to the leader of a topic's first partition, which knows the topic."""
+        session = self.session(self.leader_of(topic))
+        wait_for(lambda: session.partition(topic), f"{session.address} has heard of {topic}")
+        return session
 
     def signal(self, node: int, number: signal.Signals) -> None:
         """Send a signal to a node's process."""
@@ -147,6 +160,12 @@ class World:
             lines = path.read_text(errors="replace").splitlines() if path.exists() else []
             parts.append(f"---- node {node} ----\n" + "\n".join(lines[-LOG_LINES:]))
         return "\n".join(parts)
+
+
+def steady(world: World) -> None:
+    """For ``start``: see ``STEADY``."""
+    for node in world.ids():
+        world.configure(node, STEADY)
 
 
 def node_command(config: Path, action: str = "start", *options: str) -> list[str]:
