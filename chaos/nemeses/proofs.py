@@ -330,9 +330,10 @@ def prove_leadership(cluster: Cluster) -> str:
     with blocking.Client(cluster.servers()) as client:
         row = next(row for row in client.group_list() if row.group and row.leader)
         to = next(node for node in row.voters if node != row.leader)
-        client.group_transfer(row.group, to)
 
         def led() -> bool:
+            """Asked again as long as it is not: a transfer that takes too long is given up."""
+            client.group_transfer(row.group, to)
             return any(each.leader == to for each in client.group_list()
                        if each.group == row.group)
         require(host.holds(_patient(led), SOON_S), f"group {row.group} is not led by node {to}")

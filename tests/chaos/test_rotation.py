@@ -199,6 +199,10 @@ def test_of_a_loop_that_does_not_come_to_its_end_no_end_is_told(monkeypatch):
         def plan(self) -> Strike:
             return Strike([1], "goes on")
 
+        def begin(self) -> None:
+            super().begin()
+            assert stepping.wait(60)
+
         def step(self) -> None:
             stepping.set()
             finish.wait()
@@ -215,7 +219,6 @@ def test_of_a_loop_that_does_not_come_to_its_end_no_end_is_told(monkeypatch):
     finally:
         finish.set()
         loop.heal()
-    assert stepping.is_set()
 
 
 def clients_named(name: str) -> set[bool]:

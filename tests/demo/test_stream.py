@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from unittest.mock import create_autospec
 
 import pytest
+import stream as stream_module
 from dataset import Flight
 from stream import PACE_EVERY, Stream, longest_pause_s
 
@@ -58,12 +60,19 @@ def test_a_pause_is_the_longest_silence_after_the_kill(times, pause_s):
     assert longest_pause_s(times, since=10.0, until=25.0) == pytest.approx(pause_s)
 
 
-def test_a_paced_stream_turns_the_client_as_the_client_wants_it(cluster):
+def test_a_paced_stream_turns_the_client_as_the_client_wants_it(cluster, monkeypatch):
+    now_s = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    monkeypatch.setattr(stream_module, "time", SimpleNamespace(monotonic=lambda: now_s[0],
+                                                               sleep=sleep))
     client = create_autospec(blocking.Client, instance=True)
-    stream = Stream({"UA": "flights-UA"}, rate=PACE_EVERY * 4)  # 250 ms for what takes a few
+    stream = Stream({"UA": "flights-UA"}, rate=PACE_EVERY * 4)  # 250 ms for what takes none
     stream.run(client, FakeProducer(cluster), flights(PACE_EVERY), lambda now: None)
     assert client.turn_sometimes.called
-    assert stream.sent == PACE_EVERY
+    assert now_s[0] == pytest.approx(100.25) and stream.sent == PACE_EVERY
 
 
 def test_a_stream_that_is_held_waits_and_goes_on_at_the_new_rate(cluster):

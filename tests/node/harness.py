@@ -28,7 +28,7 @@ from node.life import Life
 from node.main import Node
 from node.security import Security
 
-LIMIT_S = 20.0
+LIMIT_S = 40.0
 POLL_S = 0.002
 CLUSTER = "0123456789abcdef0123456789abcdef"
 HELLO = Hello()
@@ -99,10 +99,10 @@ def silent_log() -> logging.Logger:
 
 
 def one_node_table(**limits: int) -> dict:
-    """The configuration of a cluster of one."""
+    """The configuration of a cluster of one, whose disk may stand still for a while."""
     row = {"id": 1, "client_address": f"127.0.0.1:{free_port()}",
            "peer_address": f"127.0.0.1:{free_port()}"}
-    return {"node": {**row, "data_dir": "data"}, "limits": limits,
+    return {"node": {**row, "data_dir": "data"}, "limits": {"group_stall_ms_max": 60_000, **limits},
             "cluster": {"id": CLUSTER, "groups": 2, "replication_factor": 1, "nodes": [row]}}
 
 
@@ -190,7 +190,7 @@ class Client:
     async def produce(self, incarnation: int, *values: bytes, acks: str = "commit"):
         """Append one batch; its result."""
         data = batch(*values)
-        answer = await self.ask(Produce(acks, 5_000, (BatchPart(incarnation, len(data)),)), data)
+        answer = await self.ask(Produce(acks, 15_000, (BatchPart(incarnation, len(data)),)), data)
         return answer.reply.results[0]
 
 

@@ -138,7 +138,8 @@ async def restarted(tmp_path, node, test) -> None:
     again = make_node(node.config)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(again.run)
-        await until(lambda: again.core.led_count == 3)
+        await until(lambda: again.core.led_count == 3
+                    and all(map(again.core.is_settled, range(3))), "it leads, and has committed")
         async with await Client.open(again) as client:
             await test(again, client)
         again.rounds.stop()

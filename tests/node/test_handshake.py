@@ -299,7 +299,7 @@ async def test_what_was_reloaded_holds_for_new_connections_and_old_ones_live(tmp
 
 @in_trio
 async def test_a_stranger_that_says_nothing_is_closed_at_the_deadline(tmp_path):
-    receiver = Receiver(certificates(Authority(tmp_path), 2))
+    receiver = Receiver(certificates(Authority(tmp_path), 2), hello_ms=50)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
         nursery.start_soon(attend, receiver.arrivals, receiver.round)

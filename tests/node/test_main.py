@@ -21,7 +21,7 @@ from node.main import init, run
 from tests.node.harness import free_port, make_node, one_node_table
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 20
+LIMIT_S = 60
 
 TOML = """
 [node]

@@ -143,7 +143,9 @@ async def test_what_cannot_be_asked_is_answered_at_once(tmp_path):
 
 
 @in_trio
-async def test_a_node_that_is_behind_waits_for_the_metadata_its_client_has_seen(tmp_path):
+async def test_a_node_that_is_behind_waits_for_the_metadata_its_client_has_seen(tmp_path,
+                                                                               monkeypatch):
+    monkeypatch.setattr("node.behind.METADATA_WAIT_S", 60.0)
     async with (serving(tmp_path) as node, await Client.open(node) as reader,
                 await Client.open(node) as writer):
         seen = node.metadata_log.state.version + 1

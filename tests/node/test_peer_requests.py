@@ -20,7 +20,7 @@ from node.metadata_requests import MetadataRequests
 from node.peer_listener import PeerListener
 from node.peer_requests import PeerRequests
 from node.security import Security, SecurityConfig
-from tests.node.harness import free_port, in_trio, silent_log
+from tests.node.harness import free_port, in_trio, silent_log, until
 from tests.node.test_peers import CLUSTER, Core, hello_of, known_nodes
 from tests.wire.test_connection import NODE
 
@@ -47,7 +47,7 @@ class Answering:
         handlers = {wire.RecordMembers: self.handle, wire.RegisterNode: self.handle}
         PeerRequests(self.bulk, handlers, refusal)
         self.port = PeerListener(Core(), None, None, SECURITY, 2, 1, known_nodes(1, 3), 1 << 20,
-                                 500, None, silent_log(), self.bulk)
+                                 15_000, None, silent_log(), self.bulk)
         self.listener = Listener(listen(self.address), self.port.handle, 10)
 
     async def handle(self, request):
@@ -119,11 +119,12 @@ async def test_a_stranger_asks_nothing(node, _requests):
 
 @served
 async def test_a_node_that_does_not_answer_leaves_it_open(node, requests):
+    await requests.ask(2, RECORD)  # there is a connection
     node.silent = True
     with pytest.MonkeyPatch.context() as patch, pytest.raises(AmbiguousOutcome, match="too slow"):
         patch.setattr(bulk_module, "ANSWER_TIMEOUT_S", 0.1)
         await requests.ask(2, RECORD)
-    assert node.asked
+    await until(lambda: node.asked == [RECORD, RECORD])
 
 
 # ---- the metadata leader -------------------------------------------------------------------------

@@ -144,14 +144,15 @@ class Sender:
 class Receiver:
     """The peer port of node 2, or of another."""
 
-    def __init__(self, security: SecurityConfig = SecurityConfig(), node: int = 2):
+    def __init__(self, security: SecurityConfig = SecurityConfig(), node: int = 2,
+                 hello_ms: int = 15_000):
         self.core, self.rounds, self.adopted = Core(), 0, []
         self.known = known_nodes(1, 3)
         self.arrivals = Arrivals()
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
-            Security(security, CLUSTER), node, 1, self.known, FRAME_BYTES_MAX, 500,
+            Security(security, CLUSTER), node, 1, self.known, FRAME_BYTES_MAX, hello_ms,
             self.arrivals, silent_log())
         self.listener = Listener(listen(self.address), self.port.handle, 100)
 

@@ -33,7 +33,7 @@ async def test_the_batches_of_a_request_are_judged_one_by_one(tmp_path):
         damaged[-1] ^= 1
         parts = (BatchPart(topic, len(good)), BatchPart(topic, len(damaged)),
                  BatchPart(99, len(good)), BatchPart(topic, len(good)))
-        answer = await client.ask(Produce("commit", 1_000, parts), good, damaged, batch(b"good"),
+        answer = await client.ask(Produce("commit", 15_000, parts), good, damaged, batch(b"good"),
                                   batch(b"good"))
         assert [result.code for result in answer.reply.results] == [
             Code.OK, Code.CORRUPT_BATCH, Code.UNKNOWN_PARTITION, Code.OK]
@@ -52,6 +52,7 @@ async def test_a_full_disk_refuses_what_is_led_here_and_sends_on_what_is_not(tmp
         assert refused.code == Code.STORAGE_FULL
         assert "full" in refused.error.text
         assert node.space.refused == 1
+        node.disk.start_next = lambda: None  # it does not elect itself again
         node.core.resign(node.directory.place_of(topic).group, "test")
         assert (await client.produce(topic, b"elsewhere")).code in (Code.NOT_LEADER,
                                                                     Code.LEADER_UNKNOWN)

@@ -241,7 +241,8 @@ def test_space_counts_all_files_below_and_the_filesystem(tmp_path):
 
 
 @in_trio
-async def test_a_real_node_alone_is_caught_up_and_knows_its_bytes(tmp_path):
+async def test_a_real_node_alone_is_caught_up_and_knows_its_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(survey_module, "SPACE_WAIT_S", 60.0)
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"x" * 1000)

@@ -60,9 +60,9 @@ def test_what_is_not_led_any_more_is_left_alone():
 
 @in_trio
 async def test_a_node_gives_up_a_group_whose_writes_hang(tmp_path):
-    async with (serving(tmp_path, group_stall_ms_max=600) as node,
-                await Client.open(node) as client):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
+        node.watchdog._group_stall_ms_max = 600  # from here on: a disk may be slow before
         node.disk.start_next = lambda: None
         answer = await client.produce(topic, b"stuck")
         assert "stepped down" in answer.error.text
