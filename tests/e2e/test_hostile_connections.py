@@ -27,7 +27,8 @@ from tests.e2e.canary import Canary
 from tests.e2e.world import POLL_S, World, await_line, wait_for
 
 MIB = 1 << 20
-#: What one stranger's address may hold, and all connections.
+#: What one stranger's address may hold, and all connections.  A disk that takes seconds for what
+#: they flood it with is none of their doing: its leader would step down, and say so to the canary.
 PER_ADDRESS, CONNECTIONS = 60, 100
 NODE_BYTES, NODE_ANSWERS = 96 * MIB, 96 * MIB
 LIMITS = f"""
@@ -43,6 +44,7 @@ hello_timeout_ms = 1000
 frame_timeout_ms = 2000
 idle_timeout_ms = 4000
 answer_timeout_ms = 2000
+group_stall_ms_max = 60000
 """
 STRANGER = "127.0.0.2"
 #: Buffers of sessions, allocator and the like beside what the limits say.

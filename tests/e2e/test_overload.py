@@ -23,10 +23,11 @@ async def flood(client: Client, topic: str, outcomes: list[str]) -> None:
     async with client.producer(batch_bytes=1 << 20, delivery_timeout_ms=5_000) as producer:
         async with trio.open_nursery() as nursery:
             for _ in range(BATCHES):
-                delivery = None
-                for _ in range(BATCH_RECORDS):
-                    delivery = await producer.send(Record(topic, RECORD))
-                nursery.start_soon(note, delivery, outcomes)
+                # One, unless it took so long to hand them over that some had left before.
+                deliveries = {await producer.send(Record(topic, RECORD))
+                              for _ in range(BATCH_RECORDS)}
+                for delivery in deliveries:
+                    nursery.start_soon(note, delivery, outcomes)
 
 
 async def note(delivery, outcomes: list[str]) -> None:
@@ -55,7 +56,7 @@ def test_after_an_overload_appends_flow_again_by_themselves(world):
                         nursery.start_soon(flood, client, "overload", outcomes)
             finally:
                 world.signal(lagging, signal.SIGCONT)
-            assert len(outcomes) == PRODUCERS * BATCHES, "every batch has an end"
+            assert len(outcomes) >= PRODUCERS * BATCHES, "every batch has an end"
             assert "taken" in outcomes, "two of three nodes go on meanwhile"
         async with Client(world.addresses) as client, client.producer(linger_ms=0) as producer:
             offsets = []
