@@ -17,7 +17,7 @@ from chaos.workloads.recorder import Recorder
 from chaos.workloads.setting import Setting, Topics, places_of
 from tests.e2e import world as worlds
 
-BOUND_S = 60.0
+BOUND_S = 120.0
 POLL_S = 0.02
 #: Commits before the leader of the metadata is killed, and until the writers are stopped.
 COMMITS_BEFORE, COMMITS = 6, 15

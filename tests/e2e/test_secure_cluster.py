@@ -60,7 +60,7 @@ class Keys:
         os.replace(made.key, self.directory / f"{role}-{node}.key")
 
     def configure(self, world: World) -> None:
-        """The table [security] of every node."""
+        """The table [security] of every node; they keep their leaders."""
         for node in world.ids():
             self.secret(node, FIRST)
             for role in ("peer", "client"):
@@ -76,6 +76,7 @@ client_ca = "{self.clients.path}"
 client_certificate = "{path}/client-{node}.crt"
 client_key = "{path}/client-{node}.key"
 """)
+        worlds.steady(world)
 
 
 @pytest.fixture(scope="module")
