@@ -13,8 +13,8 @@ from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
 #: Whoever is kept waiting so long has noticed.  Elections and disks of a busy test machine, which
-#: may stand still for seconds, stay far below; the client would wait twice as long.
-LATE_S = 15.0
+#: may stand still for seconds, stay below.
+LATE_S = 10.0
 
 
 class Canary:
