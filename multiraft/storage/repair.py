@@ -394,7 +394,8 @@ class Repair:
                                               in recovered.copied.items() if size)])
         if len(explained) <= HOLES_MAX:
             return tuple(explained)
-        bare = merged(part for place in holes for part in recovered.without_copy(*place))
+        # Whole, whatever stands in them: copies would cut one into more places than there is room.
+        bare = [place for place in holes if recovered.without_copy(*place)]
         room = max(0, HOLES_MAX - len(bare))
         return tuple(merged([*bare[-HOLES_MAX:], *explained[len(explained) - room:]]))
 

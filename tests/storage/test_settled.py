@@ -123,6 +123,21 @@ def test_what_copies_explain_never_takes_the_room_of_a_hole_in_a_lift():
     assert store.damage and not [*store.repair.quarantined_groups()]
 
 
+def test_what_is_settled_as_one_place_stays_so_however_many_copies_stand_in_it():
+    """Seed 790000007187: how old a log is, is one such place, and there was no room for all of its
+    parts between copies.  Each start found damage in it, and the replica was in doubt again."""
+    disk, store, _, _ = two_groups()
+    store._logs[1].settled = ((0, 80_000),)
+    store.recovered.copied.update((1000 * at, 100) for at in range(1, 80 + HOLES_MAX))
+    store.repair.doubt_all(90_200, 90_264, "found by the scrub")
+    put(store, store.repair.stage_lift(1, lambda: None))
+    settled = store._logs[1].settled
+    assert unknown(0, 80_000, settled) == unknown(90_200, 90_264, settled) == []
+    store.close()
+    again = open_store(disk.filesystem, DIRECTORY)
+    assert again._logs[1].settled == settled
+
+
 def end_of_group(how: str, store, rounds: Rounds) -> None:
     """Group 1's log is gone or another one; the copies that it took are of no use any more."""
     if how == "tombstone":
@@ -510,7 +525,7 @@ class Compacted:
 
     def __init__(self, first_index: int):
         self.first_index = first_index
-        self.last_index = 0  # no tail is read
+        self.last_index = self.applied_index = 0  # no tail is read
 
     def groups(self) -> tuple[int, ...]:
         return (1,)
