@@ -17,11 +17,10 @@ from admin_cli.main import HelpfulGroup
 from admin_cli.options import Directory, dir_option, json_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
+from placement import POOL_SIZE_MAX
 
 DEFAULT_NODES = 3
 DEFAULT_GROUPS = 64
-#: The pool is fixed for a cluster's life; a laptop's three nodes elect this many in a few seconds.
-GROUPS_MAX = 65_535
 #: More replicas than that cost every append and add no safety that anybody needs.
 REPLICAS_MAX = 7
 
@@ -58,8 +57,9 @@ def _progress() -> Iterator[Report]:
               metavar="D", show_default=True, help="Where the cluster's files are.")
 @click.option("--nodes", type=click.IntRange(1, dev_state.NODES_MAX),
               help=f"[default: {DEFAULT_NODES}]")
-@click.option("--groups", type=click.IntRange(1, GROUPS_MAX),
-              help=f"Raft groups in the pool, for the cluster's life. [default: {DEFAULT_GROUPS}]")
+@click.option("--groups", type=click.IntRange(1, POOL_SIZE_MAX),
+              help="Raft groups in the pool; it can grow, never shrink. "
+                   f"[default: {DEFAULT_GROUPS}]")
 @click.option("--replication-factor", type=click.IntRange(1, REPLICAS_MAX),
               help="Replicas of each group. [default: 3, or the number of nodes if smaller]")
 @click.option("--base-port", type=click.IntRange(1024, 65_535 - dev_state.PORTS),

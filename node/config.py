@@ -17,6 +17,7 @@ from multiraft.storage.settings import RELAXED, StorageSettings
 from node.errors import BadConfig
 from node.limits import Limits
 from node.security import SecurityConfig, require_protection
+from placement import POOL_SIZE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ def _cluster(table: dict, node: Member) -> tuple[bytes, int, int, tuple[Member, 
     members = tuple(sorted((_member(row, "cluster.nodes") for row in cluster.get("nodes", [])),
                            key=lambda member: member.id))
     _check_members(node, members)
-    groups = _integer(cluster, "groups", 1, 65_535)
+    groups = _integer(cluster, "groups", 1, POOL_SIZE_MAX)
     factor = _integer(cluster, "replication_factor", 1, 7)
     if factor > len(members):
         raise BadConfig(f"cluster.replication_factor={factor} needs as many nodes, there are "

@@ -93,6 +93,13 @@ def test_a_cluster_that_exists_keeps_its_shape(up, run_dev, flag):
     assert "--wipe" in result.stderr
 
 
+def test_more_groups_than_a_pool_may_have_are_refused(run_dev):
+    """A bootstrap of them cannot be written down: no node of the cluster would come up."""
+    result = run_dev("up", "--groups", "32769")
+    assert result.exit_code == ExitCode.USAGE
+    assert "32769 is not in the range 1<=x<=32768" in result.stderr
+
+
 def test_more_replicas_than_nodes_are_refused(run_dev):
     result = run_dev("up", "--nodes", "2", "--replication-factor", "3")
     assert result.exit_code == ExitCode.USAGE

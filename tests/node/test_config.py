@@ -46,6 +46,7 @@ def test_a_good_file_is_read_whole(tmp_path):
 @pytest.mark.parametrize(("old", "new", "says"), [
     ("id = 1\nrack", "id = 0\nrack", "id"),
     ("groups = 64", "groups = 0", "groups"),
+    ("groups = 64", "groups = 32_769", "groups must be a whole number from 1 to 32768"),
     ("groups = 64", "groups = true", "groups"),
     ("groups = 64", "", "groups"),
     ("replication_factor = 1", "replication_factor = 2", "needs as many nodes"),
