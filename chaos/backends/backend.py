@@ -216,6 +216,12 @@ class Backend(abc.ABC):
         stay."""
 
     @abc.abstractmethod
+    def try_removed(self, timeout_s: float = UP_S) -> list[int]:
+        """Starts every removed node again with the files it has, as whoever did not hear of its
+        removal would; returns their ids.  Raises ``BackendError`` when one of them does not end by
+        itself, refused; that one is killed."""
+
+    @abc.abstractmethod
     def command(self, *arguments: str, timeout_s: float = UP_S) -> str:
         """Runs ``multiraft ARGUMENTS --servers ...`` as an operator would, from the place of the
         clients; its standard output.  Raises ``BackendError`` with its standard error."""

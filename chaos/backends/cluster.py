@@ -55,6 +55,8 @@ ANSWER_MS = 2_000
 ASK_S = 0.2
 #: What a node says, among other things, that is no member any more and ends.
 REMOVED_SAID = "was removed from the cluster for ever"
+#: A node ends with this when it must not take part: it was removed, or its identity is damaged.
+REFUSED = 3
 
 
 class Cluster(Backend):
@@ -216,17 +218,20 @@ class Cluster(Backend):
 
     def _heal_node(self, node: int, problems: list[str]) -> None:
         """What needs the node's lock, and its start."""
+        self._heal_disk(node, problems)
+        with _problems(problems):
+            if CLOCK in self.kinds:
+                self.set_clock(node)
+        with _problems(problems):
+            self.start(node)
+
+    def _heal_disk(self, node: int, problems: list[str]) -> None:
         life = self._life(node)
         with _problems(problems):
             if life.disk is not None and life.disk.failed:
                 self.mend_disk(node)
         with _problems(problems):
             self.free_disk(node)
-        with _problems(problems):
-            if CLOCK in self.kinds:
-                self.set_clock(node)
-        with _problems(problems):
-            self.start(node)
 
     def await_whole(self, timeout_s: float = UP_S) -> None:
         deadline = time.monotonic() + timeout_s
@@ -404,6 +409,31 @@ class Cluster(Backend):
         life.removed, life.wanted = True, False
         if not host.holds(lambda: not self._runner.alive(node), STOP_S):
             self.kill(node)
+
+    def try_removed(self, timeout_s: float = UP_S) -> list[int]:
+        with self._members_lock:
+            gone = [node for node, life in sorted(self._lives.items())
+                    if life.removed and life.leaving]
+        self._each(gone, lambda node: self._try_removed(node, timeout_s))
+        return gone
+
+    def _try_removed(self, node: int, timeout_s: float) -> None:
+        life, problems = self._life(node), []
+        self._heal_disk(node, problems)
+        if problems:
+            raise BackendError("; ".join(problems))
+        with life.lock:
+            self.kill(node)
+            life.log_start = life.log.stat().st_size
+            self._runner.spawn(node)
+            if not host.holds(lambda: not self._runner.alive(node), timeout_s):
+                said = self._complaint(node)
+                self.kill(node)
+                raise BackendError(f"node {node} was removed and runs again; {said}")
+            status = self._runner.exit_status(node)
+            if status != REFUSED:
+                raise BackendError(f"node {node} was removed, and is not refused but ends with "
+                                   f"status {status}; {self._complaint(node)}")
 
     def command(self, *arguments: str, timeout_s: float = UP_S,
                 servers: Collection[str] = ()) -> str:

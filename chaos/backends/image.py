@@ -27,6 +27,8 @@ PULL_S = 60.0
 BUILD_S = 900.0
 #: What the Dockerfile gives its first stage, and the final image has not.
 STAGE_LABEL = "multiraft.stage"
+#: The last words of build.sh when Debian's packages cannot be had.
+NO_BASE_SAID = "no base: debootstrap failed"
 #: Images of other sources that are kept; they share the base.
 KEPT = 10
 #: What runs in a container, below the root of the tree.
@@ -38,6 +40,10 @@ _SUFFIXES = (".py", ".pyx", ".pxd", ".h", ".pyi", ".toml", ".txt", ".sh", "Docke
 
 class ImageFailed(BackendError):
     """There is no image, and none can be built; the sentence says why."""
+
+
+class NoBase(ImageFailed):
+    """There is nothing to build it on, and nothing can be had here: no fault of these sources."""
 
 
 def root() -> Path:
@@ -77,7 +83,7 @@ def exists(image: str) -> bool:
 
 
 def ensure() -> str:
-    """The image's name, after it was built if need be.  Raises ``ImageFailed``."""
+    """The image's name, after it was built if need be.  Raises as ``build``."""
     image = name()
     with (host.state_directory() / "image.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once build it once
@@ -88,7 +94,8 @@ def ensure() -> str:
 
 
 def build(image: str) -> None:
-    """Builds it.  Raises ``ImageFailed``."""
+    """Builds it.  Raises ``ImageFailed``, which is ``NoBase`` where these sources are not to
+    blame."""
     script = root() / "deploy" / "container" / "build.sh"
     if not script.exists():
         raise ImageFailed("an image is built from the source tree, and this is an installation")
@@ -97,7 +104,8 @@ def build(image: str) -> None:
                  environment={**os.environ, "PYTHON": sys.executable})
     except BackendError as error:
         last = [line for line in str(error).splitlines() if line.strip()][-1]
-        raise ImageFailed(f"the image cannot be built: {last}") from error
+        failed = NoBase if last.endswith(NO_BASE_SAID) else ImageFailed
+        raise failed(f"the image cannot be built: {last}") from error
 
 
 def _base() -> list[str]:
@@ -109,8 +117,8 @@ def _base() -> list[str]:
         host.run("docker", "pull", "--quiet", REGISTRY_BASE, timeout_s=PULL_S)
     except BackendError as error:
         if not host.is_root():
-            raise ImageFailed(f"no registry has {REGISTRY_BASE} ({error}), and making a base "
-                              f"takes root") from error
+            raise NoBase(f"no registry has {REGISTRY_BASE} ({error}), and making a base "
+                         f"takes root") from error
         _require_debootstrap()
         return ["--debootstrap"]
     return ["--base", REGISTRY_BASE]
@@ -122,8 +130,8 @@ def _require_debootstrap() -> None:
             host.run("apt-get", "install", "-y", "--no-install-recommends", "debootstrap",
                      timeout_s=PULL_S)
         except BackendError as error:
-            raise ImageFailed("no registry can be reached and debootstrap is not installed: "
-                              "apt-get install debootstrap") from error
+            raise NoBase("no registry can be reached and debootstrap is not installed: "
+                         "apt-get install debootstrap") from error
 
 
 def _forget_old() -> None:

@@ -18,6 +18,8 @@ JOIN_S = 30.0
 #: Loads are measured for so long before a plan is made, and replicas copied at these rates.
 WINDOW_S = "0.5"
 RATES = ("4MiB", "64MiB")
+#: A plan that was told to stands still for so long at most.
+PAUSED_S = 3.0
 
 
 class LeaderChurn(Loop):
@@ -64,8 +66,9 @@ class SwitchChurn(Loop):
 
 
 class PlanChurn(Loop):
-    """Plans are made and applied, and cancelled or throttled half way, while leaders drift: one
-    node is emptied, then all is balanced again.  Nobody waits for the end of any."""
+    """Plans are made and applied, and cancelled, paused or throttled half way, while leaders drift:
+    one node is emptied, then all is balanced again, what a dead one had is repaired.  Nobody waits
+    for the end of any."""
 
     name, kind = "plan-churn", PLACEMENT
     pause_s = (0.0, 1.5)
@@ -82,14 +85,19 @@ class PlanChurn(Loop):
             self._apply(nodes)
         elif choice < 0.85:
             self.backend.command("rebalance", "cancel", timeout_s=MOVE_S)
-        else:
+        elif choice < 0.93:
             self.backend.command("rebalance", "throttle", self.rng.choice(RATES),
                                  timeout_s=MOVE_S)
+        else:
+            self.backend.command("rebalance", "pause", timeout_s=MOVE_S)
+            self.wait(self.rng.uniform(0, PAUSED_S))
+            self.backend.command("rebalance", "resume", timeout_s=MOVE_S)
 
     def _apply(self, nodes: list[int]) -> None:
-        """Empties a node in the plan, hands leaders over, or balances everything."""
+        """Empties a node in the plan, hands leaders over, balances everything, or repairs what a
+        dead node had, which goes before the plan that is under way."""
         what = self.rng.choice((("--drain", str(self.rng.choice(nodes))), ("--scope", "leaders"),
-                                ()))
+                                ("--scope", "repair"), ()))
         with tempfile.TemporaryDirectory(prefix="multiraft-plan-churn-") as directory:
             path = str(Path(directory) / "plan.json")
             self.backend.command("rebalance", "plan", *what, "--window", WINDOW_S, "--output", path,

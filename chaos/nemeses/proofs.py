@@ -322,7 +322,9 @@ def prove_membership(cluster: Cluster) -> str:
     require(node in _known(cluster), f"node {node} has joined and is not listed")
     cluster.remove_node(node)
     require(node not in _known(cluster) and not cluster.is_running(node), f"node {node} stays")
-    return f"node {node} joined and was removed"
+    require(node in cluster.try_removed(), f"node {node} was not started again")
+    require(node not in _known(cluster), f"node {node} is a member again")
+    return f"node {node} joined, was removed, and was refused when it came back"
 
 
 def prove_leadership(cluster: Cluster) -> str:

@@ -220,7 +220,9 @@ async def _or_anomaly(stage: Stage, when: str, action: Callable[..., Any], *argu
 
 
 async def _without_load(stage: Stage) -> None:
-    """Final reads; what a run has staged that nobody decides would stand in their way."""
+    """Final reads; what a run has staged that nobody decides would stand in their way.  Removed
+    nodes come back before, with all they have."""
+    await _or_anomaly(stage, "removed nodes", blocking, stage.backend.try_removed)
     stage.phase(FINAL)
     await stage.crashes.survive("ending open runs", _end_runs, stage)
     await stage.crashes.survive("final reads", _read_everything, stage)

@@ -91,7 +91,7 @@ async def read_partition(setting: Setting, leadership: Leadership, place: Place)
     if end and place.topic in setting.staged:
         anomalies += await consume_committed(setting, place, end)
     elif end:
-        await consume(setting, place, end)
+        anomalies += await consume(setting, place, end)
     return anomalies
 
 
@@ -178,20 +178,27 @@ def _has(parts: Sequence[Part], node: int, offset: int) -> bool:
     return any(part.node == node and part.first <= offset < part.end for part in parts)
 
 
-async def consume(setting: Setting, place: Place, end: int) -> None:
-    """Read it as an application would."""
+async def consume(setting: Setting, place: Place, end: int) -> list[Anomaly]:
+    """Read it as an application would, which asks again when it is told of an end too early."""
     process = setting.recorder.process()
     process.invoke("assign", positions={place.key: 0}, final=True).ok()
     async with setting.client() as client:
         with process.invoke("poll", keys=[place.key], final=True) as operation:
             runs: list = []
             with trio.move_on_after(CATCH_UP_S):
-                async for batch in client.consume(place.topic, place.partition, 0, until_end=True):
-                    runs_of(setting.run, place.key, [batch], runs)
+                while next_offset(runs, 0) < end:
+                    async for batch in client.consume(place.topic, place.partition,
+                                                      next_offset(runs, 0), until_end=True):
+                        runs_of(setting.run, place.key, [batch], runs)
+                    await trio.sleep(0 if next_offset(runs, 0) >= end else RETRY_S)
             if next_offset(runs, 0) < end:
                 operation.unknown("TooLate", f"{next_offset(runs, 0)} of {end} records")
             else:
                 operation.ok(runs={place.key: runs})
+    if operation.happened:
+        return []
+    said = operation.refusal or f"it stands at {next_offset(runs, 0)}"
+    return [_behind(setting, place, f"no consumer comes to its end, {end}; {said}")]
 
 
 async def consume_committed(setting: Setting, place: Place, end: int) -> list[Anomaly]:

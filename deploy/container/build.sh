@@ -4,7 +4,8 @@
 #   deploy/container/build.sh [--tag TAG] [--base IMAGE | --debootstrap | --tree DIR]
 #
 #   --tag TAG       the image's name (default multiraft)
-#   --base IMAGE    what it is built on (default debian:bookworm-slim, from your registry)
+#   --base IMAGE    what it is built on (default debian:bookworm-slim, from your registry);
+#                   python:3.11-slim and the like have all it takes as well
 #   --debootstrap   no registry: make the base from Debian's packages (root; debootstrap)
 #   --tree DIR      no registry: DIR holds a Debian tree with python3-venv; it is only read (root)
 #
@@ -31,7 +32,8 @@ trap 'rm -rf --one-file-system "$work"' EXIT
 
 if [[ $bootstrap ]]; then
   tree=$work/tree
-  debootstrap --variant=minbase --include=python3-venv bookworm "$tree" >&2
+  debootstrap --variant=minbase --include=python3-venv bookworm "$tree" >&2 ||
+    { echo 'no base: debootstrap failed' >&2; exit 3; }
 fi
 if [[ $tree ]]; then
   base=multiraft-base:bookworm

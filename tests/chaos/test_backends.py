@@ -29,6 +29,8 @@ from chaos.nemeses import proofs
 
 TAKES_THE_MACHINE = True
 
+#: A node that comes back serves before that, or ends.
+RETURN_S = 8.0
 WAIT_S = 60.0
 SPEC = ClusterSpec(nodes=3, groups=4)
 needs_root = pytest.mark.skipif(
@@ -167,6 +169,19 @@ def test_a_removal_of_which_no_answer_came_is_a_removal_once_the_node_says_so(wh
 
     assert host.holds(gone, WAIT_S) and not whole.is_running(node)
     assert [ending for ending in whole.endings()[len(before):] if not ending.wanted] == []
+
+
+def test_a_removed_node_that_runs_again_is_told_and_killed(whole):
+    """It was not removed, and so the cluster takes it back."""
+    node = whole.add_node()
+    life = whole._life(node)
+    life.removed = life.leaving = True
+    with pytest.raises(BackendError, match=f"node {node} was removed and runs again"):
+        whole.try_removed(RETURN_S)
+    assert not whole.is_running(node)
+    life.removed = life.leaving = False
+    whole.remove_node(node)
+    assert node in whole.try_removed(), "now it is refused"
 
 
 def test_what_is_collected_can_be_inspected(whole, tmp_path):

@@ -38,7 +38,7 @@ KINDS = (KILL, PAUSE, PARTITION, POWER_LOSS, SLOW_DISK, MEMBERSHIP, CLOCK)
 def cluster(tmp_path_factory):
     try:
         backend = DockerBackend(tmp_path_factory.mktemp("docker"), ClusterSpec(groups=4))
-    except (engine.EngineUnavailable, image.ImageFailed) as error:
+    except (engine.EngineUnavailable, image.NoBase) as error:
         pytest.skip(f"NO CONTAINER WAS TESTED, THIS IS NOT A PASS: {error}")
     with backend:
         backend.up()
@@ -156,3 +156,22 @@ def test_an_image_that_cannot_be_built_says_why_in_one_sentence(monkeypatch, tmp
     monkeypatch.setattr(image, "root", lambda: tmp_path)
     with pytest.raises(BackendError, match="source tree"):
         image.build("nothing")
+
+
+@pytest.mark.parametrize(("said", "failed"), [
+    ("debootstrap is sorry\n" + image.NO_BASE_SAID, image.NoBase),
+    ("error: multiraft does not compile", image.ImageFailed)])
+def test_only_a_base_that_cannot_be_had_is_an_excuse(said, failed, monkeypatch):
+    def run(*_command, **_options):
+        raise BackendError(f"`build.sh`: {said}")
+
+    monkeypatch.setattr(image, "_base", lambda: [])
+    monkeypatch.setattr(host, "run", run)
+    with pytest.raises(image.ImageFailed) as caught:
+        image.build("nothing")
+    assert type(caught.value) is failed
+
+
+def test_the_script_says_it_with_those_words():
+    script = image.root() / "deploy" / "container" / "build.sh"
+    assert image.NO_BASE_SAID in script.read_text(encoding="utf-8")

@@ -1,17 +1,20 @@
-"""What a run does before its last reads: plans that were left are ended, and a replica owes what it
-has, not what a move takes from it."""
+"""What a run does before its last reads: plans that were left are ended, a replica owes what it
+has, not what a move takes from it, and a consumer comes to the end."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 from types import SimpleNamespace
 
 import trio
 import trio.testing
 
+from chaos.history import HistoryWriter
 from chaos.run import final_reads
 from chaos.run.open_plans import BOUND_S, RETRY_S, end_plan
 from chaos.workloads.reads import Answer
+from chaos.workloads.recorder import Recorder
 from chaos.workloads.setting import Place
 from multiraft.wire.errors import NotLeader
 from multiraft.wire.plans import CANCEL, PlanControl, PlanLimits, PlanStatus, PlanStatusReply
@@ -114,3 +117,60 @@ def test_a_replica_that_is_moved_away_meanwhile_owes_nothing(monkeypatch):
 def test_an_empty_partition_is_asked_for_once(monkeypatch):
     monkeypatch.setattr("tests.chaos.test_open_plans.PART", final_reads.Part(3, 0, 0))
     assert owed(monkeypatch, lambda: [PART], Answer(0, 0, "")) == ("", 1)
+
+
+# ---- what a consumer comes to --------------------------------------------------------------------
+
+END = 3
+
+
+class Consumed:
+    """A client whose consumers are given these values at each call; the last ones again and again.
+    """
+
+    def __init__(self, *given: list[int] | Exception):
+        self.given, self.positions = list(given), []
+        self.recorder, self.run = Recorder(HistoryWriter(io.StringIO())), 77
+
+    @contextlib.asynccontextmanager
+    async def client(self):
+        yield self
+
+    async def consume(self, _topic, _partition, offset, until_end):
+        assert until_end
+        await trio.lowlevel.checkpoint()
+        self.positions.append(offset)
+        given = self.given.pop(0) if len(self.given) > 1 else self.given[0]
+        if isinstance(given, Exception):
+            raise given
+        if given:
+            yield offset, given
+
+
+def consumed(monkeypatch, *given: list[int] | Exception) -> tuple[list, Consumed]:
+    def runs_of(_run, _key, batches, runs) -> None:
+        runs.extend([offset, values] for offset, values in batches)
+
+    monkeypatch.setattr(final_reads, "runs_of", runs_of)
+    setting = Consumed(*given)
+    anomalies = trio.run(final_reads.consume, setting, PLACE, END,
+                         clock=trio.testing.MockClock(autojump_threshold=0))
+    return anomalies, setting
+
+
+def test_a_consumer_that_is_told_of_an_end_too_early_asks_again(monkeypatch):
+    anomalies, setting = consumed(monkeypatch, [7], [], [8, 9])
+    assert anomalies == [] and setting.positions == [0, 1, 1]
+    assert setting.recorder.counts["poll", "ok"] == 1
+
+
+def test_a_consumer_that_stands_still_is_an_anomaly(monkeypatch):
+    (anomaly,), setting = consumed(monkeypatch, [7], [])
+    assert (anomaly.id, anomaly.name) == ("A28", "replica-behind")
+    assert "no consumer comes to its end, 3; it stands at 1" in anomaly.text
+    assert len(setting.positions) > BOUND_S / RETRY_S / 2
+
+
+def test_a_consumer_that_is_refused_is_an_anomaly(monkeypatch):
+    (anomaly,), _ = consumed(monkeypatch, [7], NotLeader("never"))
+    assert "no consumer comes to its end, 3; NotLeader: never" in anomaly.text
