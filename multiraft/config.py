@@ -37,11 +37,12 @@ class RaftConfig:
     peer_window_bytes: int = 16 << 20
     #: Entries of one group in one peer frame; the rest goes with the next round.
     append_bytes_max: int = 4 << 20
-    #: The same two for what is committed already, of which a member that was away needs much: in
-    #: pieces small enough to leave the appends of others their turn, and one on the way at a time,
-    #: which is 150 MB per second where an answer takes 1.7 ms with its sync (``make bench-node``).
-    #: Where nodes are farther apart, more on the way is faster.
+    #: As ``append_bytes_max``, for what is committed already, of which a member that was away needs
+    #: much: in pieces small enough to leave the appends of others their turn.
     catch_up_append_bytes: int = 256 << 10
+    #: As ``peer_window_bytes``, for the same: one piece on the way at a time, which is 150 MB per
+    #: second where an answer takes 1.7 ms with its sync (``make bench-node``).  Where nodes are
+    #: farther apart, more on the way is faster.
     catch_up_window_bytes: int = 256 << 10
     #: Bytes of one peer frame: several groups' appends, at least one entry of the largest size.
     frame_bytes_max: int = 32 << 20

@@ -18,7 +18,7 @@ TABLES = (
     ("limits", Limits, "node/limits.py", "What one node takes from its clients and peers."),
     ("raft", RaftConfig, "multiraft/config.py", "Consensus."),
     ("storage", StorageConfig, "multiraft/storage/config.py",
-     "Storage. Where node.toml has no table for it, these are fixed."),
+     "Storage. Fixed: `[storage]` of node.toml has other keys, see [`node.md`](node.md)."),
 )
 
 
