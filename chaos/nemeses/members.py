@@ -120,10 +120,10 @@ class MemberChurn(Loop):
         choice = self.rng.random()
         if len(extra) < EXTRA_NODES and (not extra or choice < 0.1):
             self.backend.add_node(JOIN_S)
-        elif choice < 0.9:
+        elif choice < 0.7:
             self._move()
         else:
-            self._remove(self.rng.choice(extra))
+            self._remove(extra)
 
     def _move(self) -> None:
         rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
@@ -137,11 +137,16 @@ class MemberChurn(Loop):
                                  str(self.rng.choice(row.voters)), "--to",
                                  str(self.rng.choice(targets)), timeout_s=MOVE_S)
 
-    def _remove(self, node: int) -> None:
-        """Refused while it has replicas: then they move away first."""
-        rows = self.field.ask(lambda client: client.group_list()) or []
+    def _remove(self, extra: list[int]) -> None:
+        """The one with the fewest replicas, or no turn would be long enough: a node is refused to
+        go while it has any, so they move away first."""
+        rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
+                if row.group]
+        if not rows:
+            raise BackendError("nobody lists the groups")
+        node = min(extra, key=lambda node: sum(node in row.voters for row in rows))
         for row in rows:
-            if row.group and node in row.voters:
+            if node in row.voters:
                 target = next((other for other in self.backend.nodes()
                                if other not in row.voters), None)
                 if target is None:
