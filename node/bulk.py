@@ -117,9 +117,10 @@ class Bulk:
             while (frame := reader.next_frame()) is None:
                 if not await receive_some(sock, reader):
                     return
-            handler = self.handlers.get(frame.header.get("op"))
+            op = frame.header.get("op")
+            handler = self.handlers.get(op) if type(op) is str else None  # a list has no hash
             if handler is None:
-                raise RemoteProtocolError(f"no bulk request: {frame.header.get('op')!r:.40}")
+                raise RemoteProtocolError(f"no bulk request: {op!r:.40}")
             try:
                 header, payload = await handler(peer, frame.header, frame.payload)
             except Malformed as error:

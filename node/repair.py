@@ -144,8 +144,10 @@ class Repairs:
 def _read_request(header: dict) -> Request:
     group, incarnation = header.get("group"), header.get("incarnation")
     term = header.get("term", 0)  # nodes of earlier builds do not say it
-    if not type(group) is type(incarnation) is type(term) is int:
-        raise Malformed("a repair request without group and incarnation, or with a wrong term")
+    # Incarnation 0 is what a group has that is not here: nothing of it can be asked for.
+    for value, least in ((group, 0), (incarnation, 1), (term, 0)):
+        if type(value) is not int or not least <= value <= _U64:
+            raise Malformed("a repair request without group and incarnation, or with a wrong term")
     return Request(group, incarnation, _places(header.get("wanted")), term)
 
 

@@ -52,7 +52,7 @@ IMAGE_BYTES_MAX = 1 << 30
 IMAGE_LIFE_S = 60.0
 #: What arrives is kept for a restart when so many times its size is free: records come first.
 FREE_FACTOR = 4
-_U64 = (1 << 64) - 1
+_U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -207,8 +207,9 @@ class Snapshots:
                 return whole
 
     async def _take_chunk(self, header: dict, payload: memoryview) -> None:
-        index, term, total, crc, offset = (
-            _number(header, name) for name in ("index", "term", "total", "crc", "offset"))
+        index, term, total, offset = (
+            _number(header, name) for name in ("index", "term", "total", "offset"))
+        crc = _number(header, "crc", _U32)  # its file has so much room for it
         if total > IMAGE_BYTES_MAX:
             raise Malformed(f"a snapshot of {total} bytes, the limit is {IMAGE_BYTES_MAX}")
         known = self._download
@@ -287,8 +288,8 @@ def _decode(download: Arrived) -> tuple[int, Configuration, PartitionTail, Metad
     return decoded
 
 
-def _number(header: dict, name: str) -> int:
+def _number(header: dict, name: str, most: int = _U64) -> int:
     value = header.get(name)
-    if type(value) is not int or not 0 <= value <= _U64:
-        raise Malformed(f"{name} must be a whole number, not {value!r:.40}")
+    if type(value) is not int or not 0 <= value <= most:
+        raise Malformed(f"{name} must be a whole number up to {most}, not {value!r:.40}")
     return value

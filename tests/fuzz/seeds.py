@@ -23,9 +23,11 @@ from multiraft.tail import PartitionTail
 from multiraft.types import BatchInfo, Configuration, HardState
 from multiraft.windows import BATCHES_PER_WINDOW, carried, extended
 from multiraft.wire import messages as wire
+from multiraft.wire import nodes, placements
+from multiraft.wire import plans as wire_plans
 from multiraft.wire.connection import Connection, RequestEvent, Role
 from multiraft.wire.frames import encode_frame
-from node import known_nodes, peer_codec
+from node import known_nodes, peer_codec, peer_requests, snapshots
 from node.metadata import MetadataState
 from node.metadata_commands import (
     AllocateProducerIds,
@@ -75,6 +77,11 @@ REQUESTS = (
     (RequestEvent(9, wire.GroupList()),),
     (RequestEvent(10, wire.NodeStatus()),),
 )
+
+#: The node that asks on bulk connections.
+ASKING = 2
+_ROWS = tuple(nodes.NodeRow(*node) for node in NODES)
+_JOINED = nodes.JoinClusterReply(1, bytes(16), 8, 3, _ROWS, (9,), 5)
 
 
 def golden(name: str) -> bytes:
@@ -190,6 +197,56 @@ def repair_frames() -> list[bytes]:
             with_length({"op": "repair", "known": True, "leads": True, "absent": [[2, 1]],
                          "compacted": [[1, 1]]},
                         payload)]
+
+
+@functools.cache
+def peer_questions() -> dict[str, tuple]:
+    """op -> what nodes ask each other, and an answer; all of them."""
+    window = carried_windows()[0]
+    looked = wire_plans.LookedGroup(1, 1, 17, True, (1, 2, 3), (4,), (), 90, 1 << 20, 0,
+                               (wire_plans.LookedMember(2, "replicate", 90, 0),))
+    pairs = (
+        (nodes.RegisterNode(_ROWS[ASKING - 1]), _JOINED),
+        (nodes.NodesKnown(), nodes.NodesKnownReply(_ROWS, (9,), 5)),
+        (nodes.RecordMembers(3, 1, 17, (1, 2), (3,)), nodes.RecordMembersReply()),
+        (placements.OpenPartition(7, 2, 1, 40, False, 900, 3, 5, window),
+         placements.OpenPartitionReply()),
+        (placements.PublishSwitch(7, 2, 900, 5), placements.PublishSwitchReply()),
+        (placements.TrimChain(7, 4), placements.TrimChainReply()),
+        (wire_plans.PlanLook((1, 2)), wire_plans.PlanLookReply((looked,), 5, 9, False, 0, -1)),
+        (wire_plans.PlanChange(1, (1, 2, 3), (4,), 17), wire_plans.PlanChangeReply()),
+        (wire_plans.PlanTransfer(1, 2), wire_plans.PlanTransferReply()))
+    found = {peer_requests.OPS[type(asked)]: (asked, reply) for asked, reply in pairs}
+    assert found.keys() == peer_requests.REQUESTS.keys()
+    return found
+
+
+def bulk_requests() -> list[bytes]:
+    """Each request alone, and all of them one after the other."""
+    found = [frame({"op": op, **asked._asdict()})
+             for op, (asked, _reply) in peer_questions().items()]
+    found += [frame({"op": "snapshot", "group": 0, "index": 7, "offset": 2}),
+              frame({"op": "repair", "group": 1, "incarnation": 1, "wanted": [[1, 1], [4, 3]],
+                     "term": 1}),
+              frame({"op": "append_loads", "incarnation": 1}, batches()[0])]
+    return [*found, b"".join(found)]
+
+
+def peer_answers() -> list[bytes]:
+    """An answer to each request, with its operation, and a refusal."""
+    said = {op: {"code": 0, **reply._asdict()} for op, (_asked, reply) in peer_questions().items()}
+    said["trim_chain"] = {"code": 1, "text": "not the leader", "leader": 3}
+    return [cbor2.dumps({"op": op, **fields}) for op, fields in said.items()]
+
+
+def image_pieces() -> list[bytes]:
+    """An image in three pieces, the first two of them, and no image at all."""
+    image = bytes(range(100))
+    pieces = [frame({"op": snapshots.OPERATION, "known": True, "index": 7, "term": 3, "total": 100,
+                     "crc": core.crc32c(image), "offset": at}, image[at:at + 40])
+              for at in (0, 40, 80)]
+    return [b"".join(pieces), b"".join(pieces[:2]),
+            pieces[0] + frame({"op": snapshots.OPERATION, "known": False})]
 
 
 def images() -> list[bytes]:

@@ -49,17 +49,24 @@ from multiraft.wire.connection import (
     ResponseEvent,
     Role,
 )
-from multiraft.wire.errors import Code, LocalProtocolError, RemoteProtocolError
+from multiraft.wire.errors import (
+    AmbiguousOutcome,
+    Code,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestError,
+)
 from multiraft.wire.frames import Frame, FrameReader, WireLimits, decode_header
 from multiraft.wire.schema import Malformed
-from node import config, known_nodes, liveness, peer_codec, repair, snapshots
+from node import config, known_nodes, liveness, peer_codec, peer_requests, repair, snapshots
+from node.bulk import NoAnswer
 from node.errors import BadConfig
 from node.metadata_commands import InvalidCommand, decode_command
 from node.scrub import parse_state
 from placement import PlacementError, canonical, cluster, plan
 from placement.errors import EditedPlan
 from placement.verify import verify
-from tests.fuzz import seeds
+from tests.fuzz import bulk, seeds
 from tests.storage.world import IDENTITY, SMALL
 
 #: What a small connection allows, so that limits are reached by small inputs.
@@ -171,14 +178,7 @@ def message(data: bytes) -> None:
                 value = table[op].read(dict(fields))
             except Malformed:
                 continue
-            assert table[op].read(plain(table[op].header(value))) == value
-
-
-def plain(value: object) -> object:
-    """Rows as they come from the wire."""
-    if isinstance(value, tuple):
-        return [plain(each) for each in value]
-    return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+            assert table[op].read(bulk.plain(table[op].header(value))) == value
 
 
 def peer_frame(data: bytes) -> None:
@@ -217,6 +217,27 @@ def repair_frame(data: bytes) -> None:
     except Malformed:
         pass  # it may be an answer
     repair._read_answer(repair.Request(1, 1, ((1, 1),)), fields, memoryview(data)[2 + length:])
+
+
+def bulk_requests(data: bytes) -> None:
+    """What other nodes ask on a bulk connection, frame by frame, until it would be ended."""
+    bulk.serve(data)
+
+
+def peer_answer(data: bytes) -> None:
+    """The answer to what a node has asked, by the operation."""
+    fields = decode_header(data)
+    op = fields.pop("op", None)
+    if type(op) is str and op in peer_requests.RESPONSES:
+        bulk.asked(op, fields)
+
+
+def image_pieces(data: bytes) -> None:
+    """Answers to whoever fetches an image: what has arrived is kept as it came."""
+    frames, why = frames_of(data, len(data) or 1)
+    bulk.fetched([Frame(header, memoryview(payload)) for header, payload in frames])
+    if why:
+        raise RemoteProtocolError(why)
 
 
 def snapshot_image(data: bytes) -> None:
@@ -448,6 +469,11 @@ TARGETS: dict[str, Target] = {
     "handshake": Target(handshake, (RemoteProtocolError,), seeds.handshakes),
     "liveness": Target(liveness_frame, (RemoteProtocolError,), seeds.liveness_headers),
     "repair": Target(repair_frame, (RemoteProtocolError, Malformed), seeds.repair_frames),
+    "bulk-requests": Target(bulk_requests, (RemoteProtocolError,), seeds.bulk_requests),
+    "peer-answer": Target(peer_answer, (RemoteProtocolError, RequestError, AmbiguousOutcome),
+                          seeds.peer_answers),
+    "image-pieces": Target(image_pieces, (RemoteProtocolError, Malformed, NoAnswer),
+                           seeds.image_pieces),
     "snapshot-image": Target(snapshot_image, (Malformed, CodecError), seeds.images),
     "partial-image": Target(partial_image, (), seeds.partial_images),
     "command": Target(decode_command, (InvalidCommand,), seeds.commands),

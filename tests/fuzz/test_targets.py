@@ -24,7 +24,7 @@ def bytes_near(draw, seeds: list[bytes]):
     data = bytearray(draw(st.sampled_from(seeds)))
     for _ in range(draw(st.integers(0, 4))):
         begin = draw(st.integers(0, len(data)))
-        end = min(len(data), begin + draw(st.sampled_from((0, 1, 1, 2, 4, 8, 40))))
+        end = min(len(data), begin + draw(st.sampled_from((0, 1, 1, 2, 4, 5, 8, 9, 40))))
         data[begin:end] = draw(st.one_of(
             st.binary(max_size=9), st.just(bytes(data[begin:end]) * 2),
             st.sampled_from((b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\x80", b"\x00" * 4, b"\x9f",

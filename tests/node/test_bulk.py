@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 
+from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader, WireLimits, encode_frame
 from node.bulk import ANSWER_TIMEOUT_S, Bulk, NoAnswer
 from node.dial import dial
@@ -72,6 +73,16 @@ async def test_who_cannot_prove_itself_gets_no_answer(tmp_path):
             await bulk.ask(2, {"op": "echo", "n": 1})
         assert receiver.port.refused == 1
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("op", ["none", None, 1, ["repair"], {"op": "repair"}])
+@in_trio
+async def test_a_request_that_is_none_ends_its_connection_and_nothing_else(op):
+    near, far = connected_pair()
+    with near, far:
+        far.send(b"".join(encode_frame({"op": op})))
+        with pytest.raises(RemoteProtocolError, match="no bulk request"):
+            await Bulk(None, None, FRAME_BYTES_MAX, RATE).serve(near, FrameReader(), 2)
 
 
 def connected() -> tuple[Bulk, socket.socket]:

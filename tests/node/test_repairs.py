@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 import trio
 import trio.testing
 
-from multiraft.storage.repairer import Ask, Request
+from chaos.simulator.filesystem import SimulatedFilesystem
+from multiraft.storage.repairer import Ask, Repairer, Request
+from multiraft.wire.schema import Malformed
 from node.bulk import ANSWER_TIMEOUT_S, NoAnswer
 from node.repair import Repairs
 from tests.node.harness import silent_log
+from tests.storage.world import open_store
 
 SILENT, ALIVE = 2, 3
 
@@ -66,3 +70,19 @@ def test_a_peer_that_hangs_is_waited_for_once_and_not_for_each_replica():
     lasted_s, asked = trio.run(_repair, 100, clock=trio.testing.MockClock(autojump_threshold=0))
     assert asked.count(SILENT) == 1 and asked.count(ALIVE) == 100
     assert lasted_s < 2 * ANSWER_TIMEOUT_S
+
+
+@pytest.mark.parametrize("group, incarnation, term", [
+    (99, 0, 0), (-1, 0, 0), (1, -1, 0), (1, 1, -1), (1 << 64, 1, 0), (1, True, 0), ("1", 1, 0)])
+def test_what_is_asked_of_a_group_that_cannot_be_is_refused(group, incarnation, term):
+    """0 is the incarnation of every group that a node does not have: whoever named it asked for
+    copies from a log that is not there, and ended the node."""
+    store = open_store(SimulatedFilesystem(), "/node")
+    core = SimpleNamespace(is_settled=lambda _group: True)
+    answering = Repairs(Repairer(1, store, core, lambda _staged: None),
+                        SimpleNamespace(handlers={}), lambda: None, silent_log())
+    header = {"op": "repair", "group": group, "incarnation": incarnation, "wanted": [],
+              "term": term}
+    with pytest.raises(Malformed):
+        trio.run(answering.answer, 2, header, memoryview(b""))
+    store.close()

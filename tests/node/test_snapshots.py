@@ -351,6 +351,7 @@ async def test_an_image_is_not_given_in_a_later_incarnation(monkeypatch):
     lambda header, payload: ({**header, "total": 1 << 40}, payload),
     lambda header, payload: ({**header, "offset": 3}, payload),
     lambda header, payload: ({**header, "term": "3"}, payload),
+    lambda header, payload: ({**header, "crc": 1 << 32}, payload),  # the file has 32 bits for it
     lambda header, payload: ({**header, "total": 3}, payload),
 ])
 @in_trio

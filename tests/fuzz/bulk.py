@@ -1,0 +1,167 @@
+"""What nodes ask and answer on bulk connections, with what decodes it, in this process.
+
+Contract.  ``serve`` gives a stream to the handlers of a node, ``asked`` an answer to whoever asked
+for it, ``fetched`` an image's pieces to whoever lacks it.  They raise what these raise.  The code
+is the product's from the connection's first byte behind the handshake on; what would be done then
+is replaced by a value.  Nothing is sent: an answer only has to be one that can be.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import trio
+
+from chaos.simulator.filesystem import SimulatedFilesystem
+from multiraft import core as codec
+from multiraft.storage.partial_image import PartialImage
+from multiraft.storage.repairer import Repairer
+from multiraft.storage.store import Store
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.frames import Frame, FrameReader, encode_frame
+from multiraft.wire.messages import ProduceReply, ProduceResult
+from multiraft.wire.schema import Malformed
+from node import peer_requests
+from node.bulk import Bulk, NoAnswer
+from node.config import MetricsConfig
+from node.load_records import PARTITIONS, TOPIC
+from node.metadata import MetadataState
+from node.metadata_commands import CreateTopic, plan_bootstrap
+from node.peer_requests import PeerRequests
+from node.publishing import Publishing
+from node.refusals import refusal
+from node.repair import Repairs
+from node.snapshots import IMAGE_BYTES_MAX
+from tests.fuzz import seeds
+from tests.node.harness import silent_log
+from tests.node.test_snapshots import DIRECTORY, LEADER, Core, Side
+from tests.storage.world import IDENTITY, SMALL
+
+FRAME_BYTES_MAX = 1 << 16
+
+
+def plain(value: object) -> object:
+    """Rows as they come from the wire."""
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def refused(error: Exception) -> tuple:
+    """As ``Admin.refusal``."""
+    return refusal(error, lambda _group: (Code.NOT_LEADER, ErrorDetail()))
+
+
+class Unheard(Bulk):
+    """Its answers go nowhere."""
+
+    async def _send(self, _sock, buffers) -> None:
+        b"".join(buffers)
+
+
+# ---- requests ------------------------------------------------------------------------------------
+
+
+def serve(stream: bytes) -> None:
+    """A connection of ``seeds.ASKING``, which is closed behind the stream."""
+    trio.run(_serve, stream)
+
+
+async def _serve(stream: bytes) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        far.sendall(stream)
+        far.shutdown(socket.SHUT_WR)
+        await _answering().serve(near, FrameReader(), seeds.ASKING)
+
+
+@functools.cache
+def _answering() -> Bulk:
+    """With the handlers that a node has."""
+    bulk = Unheard(None, None, FRAME_BYTES_MAX, 1 << 40)
+    PeerRequests(bulk, {shape.kind: functools.partial(_answer, op)
+                        for op, shape in peer_requests.REQUESTS.items()}, refused)
+    Repairs(Repairer(1, _store(), SimpleNamespace(is_settled=lambda _group: True), lambda _: None),
+            bulk, lambda: None, silent_log())
+    Side(Core(), bulk)  # of a leader: it has an image to give
+    bulk.handlers.update(_publishing().handlers)
+    return bulk
+
+
+async def _answer(op: str, request) -> object:
+    """What was read survives a second trip."""
+    assert peer_requests.REQUESTS[op].read(plain(request._asdict())) == request
+    return seeds.peer_questions()[op][1]
+
+
+def _store() -> Store:
+    """Of the small data directory."""
+    filesystem = SimulatedFilesystem()
+    filesystem.make_directory(f"{seeds.DIRECTORY}/lane-0")
+    for path, data in seeds.directory().items():
+        filesystem.create(path).write([data], 0, True)
+    return Store.open(seeds.DIRECTORY, filesystem, IDENTITY, SMALL)
+
+
+def _publishing() -> Publishing:
+    """Of a node that leads all partitions of ``__metrics`` and takes every batch."""
+    state = MetadataState()
+    state.apply(1, plan_bootstrap(bytes(16), seeds.NODES, 2, 3, 1))
+    state.apply(2, CreateTopic(TOPIC, bytes(16), PARTITIONS))
+    taken = ProduceReply((ProduceResult(Code.OK, 0),))
+    return Publishing(SimpleNamespace(
+        metadata_log=SimpleNamespace(state=state), request_round=lambda: None,
+        producing=SimpleNamespace(handle=lambda _request, answer: answer(taken))), MetricsConfig())
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+class Answers:
+    """A bulk connection whose answers are these, and then none."""
+
+    def __init__(self, *frames: Frame):
+        self.handlers: dict[str, Callable] = {}
+        self._frames: Iterator[Frame] = iter(frames)
+
+    async def ask(self, _peer: int, header: dict) -> Frame:
+        """The next one."""
+        encode_frame(header)
+        for frame in self._frames:
+            return frame
+        raise NoAnswer("it has said everything")
+
+
+def asked(op: str, answer: dict) -> None:
+    """The answer to a request; what is read of it survives a second trip."""
+    requests = PeerRequests(Answers(Frame(answer, memoryview(b""))), {}, refused)
+    reply = trio.run(requests.ask, LEADER, seeds.peer_questions()[op][0])
+    assert peer_requests.RESPONSES[op].read(plain(reply._asdict())) == reply
+
+
+def fetched(frames: list[Frame]) -> None:
+    """Pieces of an image, with a disk that keeps them: a restart finds what had arrived."""
+    trio.run(_fetched, frames)
+
+
+async def _fetched(frames: list[Frame]) -> None:
+    side = Side(Core(applied=1), Answers(*frames))
+    try:
+        image = await side.snapshots._fetch(LEADER)
+    except (NoAnswer, Malformed):
+        _check_kept(side)
+        raise
+    assert image is None or codec.crc32c(image.data) == image.crc
+    _check_kept(side)
+
+
+def _check_kept(side: Side) -> None:
+    """What a restart would find is what has arrived."""
+    arrived = side.snapshots._download
+    assert arrived is None or 0 < len(arrived.data) <= arrived.total
+    kept = PartialImage(side.filesystem, DIRECTORY, IMAGE_BYTES_MAX).load()
+    assert kept == arrived, f"{arrived} arrived, {kept} was kept"
