@@ -3,9 +3,9 @@
 Contract.  ``parsed`` makes columns of the records' values; nothing is believed.  ``told`` brings
 what each record says of its node to the driver, and of each record whether it can be used: one that
 is no load record of this format and cluster, or whose tables have columns of different lengths, is
-left out and counted, so that its window is incomplete and not wrong.  ``partition_rows`` and
-``group_rows`` stay distributed.  The format is that of ``node.load_records``, which writes it; a
-test compares the two with docs/spark-planning.md.
+left out and counted, so that its window is incomplete and not wrong; ``within`` leaves out the
+same.  ``partition_rows`` and ``group_rows`` stay distributed.  The format is that of
+``node.load_records``, which writes it; a test compares the two with docs/spark-planning.md.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ TABLES = {"groups": GROUPS, "partitions": PARTITIONS}
 
 #: Identifies a record.
 KEY = ("node", "boot_epoch", "window_ms", "part")
-_WHOLE = "whole"
+_CAN_BE = "can_be"
 #: A rate is taken of less; what is above is absurd in any unit, and is left to be told of.
 _PLAIN_MAX = 1 << 52
 
@@ -110,11 +110,21 @@ def schema() -> str:
 
 
 def parsed(frame: DataFrame) -> DataFrame:
-    """One row per record of a frame with the column ``value``, and whether its tables are whole."""
+    """One row per record of a frame with the column ``value``, and whether it can be."""
     record = sf.from_json(sf.col("value").cast("string"), schema())
     rows = frame.select(record.alias("record")).select("record.*")
-    return rows.withColumn(_WHOLE, functools.reduce(Column.__and__, (
-        _even(table, columns) for table, columns in TABLES.items())))
+    said = [sf.col(name).isNotNull() for name in HEAD]
+    even = [_even(table, columns) for table, columns in TABLES.items()]
+    can_be = functools.reduce(Column.__and__, [*said, *even, *_possible()])
+    return rows.withColumn(_CAN_BE, sf.coalesce(can_be, sf.lit(False)))
+
+
+def _possible() -> list[Column]:
+    """What the numbers of every record are to each other."""
+    length_ms, interval_ms, window_ms, part, parts = map(
+        sf.col, ("length_ms", "interval_ms", "window_ms", "part", "parts"))
+    return [length_ms > 0, interval_ms > 0, part >= 0, part < parts, window_ms >= 0,
+            sf.try_mod(window_ms, interval_ms) == 0]
 
 
 def _even(table: str, columns: dict) -> Column:
@@ -125,14 +135,14 @@ def _even(table: str, columns: dict) -> Column:
 
 def told(records: DataFrame, cluster_id: str) -> Told:
     """The nodes' own fields, each record once.  O(records)."""
-    rows = records.select(*HEAD, _WHOLE).toArrow().to_pylist()
+    rows = records.select(*HEAD, _CAN_BE).toArrow().to_pylist()
     usable: dict[tuple, dict] = {}
     malformed = foreign = 0
     formats = set()
     for row in rows:
         if row["v"] is not None and row["v"] != LOADS_FORMAT:
             formats.add(row["v"])
-        elif not row[_WHOLE] or None in row.values() or not _possible(row):
+        elif not row[_CAN_BE]:
             malformed += 1
         elif row["cluster"] != cluster_id:
             foreign += 1
@@ -142,16 +152,10 @@ def told(records: DataFrame, cluster_id: str) -> Told:
                 malformed, foreign, tuple(sorted(formats)))
 
 
-def _possible(row: dict) -> bool:
-    return (0 < row["length_ms"] and 0 < row["interval_ms"] and 0 <= row["part"] < row["parts"]
-            and row["window_ms"] >= 0 and row["window_ms"] % row["interval_ms"] == 0)
-
-
 def within(records: DataFrame, cluster_id: str, begin_ms: int, end_ms: int) -> DataFrame:
     """The usable records of windows that begin in ``begin_ms`` .. ``end_ms``, each once."""
-    ours = ((sf.col("v") == LOADS_FORMAT) & sf.col(_WHOLE) & (sf.col("cluster") == cluster_id)
-            & (sf.col("length_ms") > 0) & (sf.col("window_ms") >= begin_ms)
-            & (sf.col("window_ms") < end_ms))
+    ours = ((sf.col("v") == LOADS_FORMAT) & sf.col(_CAN_BE) & (sf.col("cluster") == cluster_id)
+            & (sf.col("window_ms") >= begin_ms) & (sf.col("window_ms") < end_ms))
     return records.filter(ours).dropDuplicates(list(KEY))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 
 import pytest
@@ -97,6 +98,46 @@ def test_records_that_cannot_be_believed_are_left_out_and_counted(spark):
     assert (told.malformed, told.foreign, told.formats) == (6, 1, (9,))
     assert told.complaint == ("Records of __metrics were left out: 6 that are no load records; 1 "
                               "of other clusters; some of format 9, this program reads format 1.")
+
+
+#: What a JSON decoder may find in the place of any value.
+ANYTHING = (None, True, -1, 0, 7, 1 << 31, 1 << 63, -(1 << 63), 1 << 70, 1.5, 1e308, float("nan"),
+            float("inf"), "", "1", "x" * 300, "\ud800", [], [None], [1, "a"], [[1]], {}, {"v": 1})
+
+
+def mangled(rng: random.Random, fields: dict) -> bytes:
+    """A record in which one value is another, is missing or stands twice, or some bytes are."""
+    part = rng.choice((fields, fields, *(fields[name] for name in load_records.TABLES)))
+    name = rng.choice([*part])
+    changed = {key: value for key, value in part.items() if key != name}
+    if rng.random() < 0.9:
+        changed[name] = rng.choice(ANYTHING)
+        if isinstance(part[name], list) and rng.random() < 0.5:
+            changed[name] = [rng.choice(ANYTHING) for _ in part[name]]
+    whole = changed if part is fields else {
+        key: changed if value is part else value for key, value in fields.items()}
+    data = bytearray(json.dumps(whole).encode())
+    for _ in range(rng.choice((0, 0, 0, 0, 1, 3))):
+        at = rng.randrange(len(data))
+        data[at:at + rng.choice((0, 1, 30))] = rng.choice((
+            b"", b"\xff", b"\x00", b"[" * 2000, b'{"a":' * 500, b"9" * 400, b"NaN"))
+    return bytes(data)
+
+
+def test_any_bytes_are_load_records_or_are_left_out_everywhere(spark):
+    """What is no record for those who choose windows is none for those who add them up, or a
+    window that counts as whole has more than its nodes told."""
+    rng = random.Random(7)
+    values = [mangled(rng, record(node, window, [(11, 1, 5), (12, 2, 6)]))
+              for node in range(25) for window in range(20)]
+    found = frame(spark, *values).cache()
+    told = load_records.told(found, CLUSTER)
+    assert told.rows and told.malformed and told.foreign
+    usable = load_records.within(found, CLUSTER, 0, (1 << 63) - 1)
+    keys = [tuple(row) for row in usable.select(*load_records.KEY).collect()]
+    assert sorted(keys) == [tuple(row[name] for name in load_records.KEY) for row in told.rows]
+    assert load_records.partition_rows(usable).toArrow().num_rows
+    found.unpersist()
 
 
 def test_a_snapshot_has_rates_of_each_window_and_counts_repeated_records_once(spark, tmp_path):
