@@ -138,7 +138,7 @@ class Checkpoint:
 class CheckpointPlan:
     """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next plan."""
 
-    __slots__ = ("position", "encoded", "size", "sync_first", "twice", "_filesystem",
+    __slots__ = ("position", "encoded", "size", "sync_first", "twice", "behind", "_filesystem",
                  "_directory", "_lane_start", "_records", "_extra", "_kept")
 
     def __init__(self, filesystem: Filesystem, directory: str, position: int, lane_start: int,
@@ -148,6 +148,7 @@ class CheckpointPlan:
         self.size = 0
         self.sync_first = ""  # a file whose entries it speaks of and that were not synced yet
         self.twice = False  # the one before it does not know of a snapshot
+        self.behind: dict[int, int] = {}  # what repair waits for (``Repair.applied_behind``)
         self._filesystem = filesystem
         self._directory = directory
         self._lane_start = lane_start

@@ -49,6 +49,7 @@ class Repair:
         self.entries_repaired = 0  # copies taken from peers since the start
         self._store = store
         self._found_named: bool | None = None  # whether lifts of earlier lives name damage
+        self._forgotten: dict[int, int] = {}  # group -> last entry that is not missed any more
 
     def damaged(self, group: int, index: int, why: str) -> bool:
         """A durable entry cannot be read, or not as it was written: it is missing from now on, and
@@ -309,12 +310,28 @@ class Repair:
 
     def forget_below(self, group: int, first_index: int) -> list[int]:
         """Nobody needs the entries below any more: what is missing of them is not missed.  Which
-        were."""
+        were.  The next start has them in its log again, and misses them."""
         log = self._store._log(group)
         forgotten = [index for index in log.missing if index < first_index]
         for index in forgotten:
             log.found(index)
+        if forgotten:
+            self._forgotten[group] = max(forgotten)
         return forgotten
+
+    def applied_behind(self) -> dict[int, int]:
+        """Of the groups that have forgotten entries, those that have applied one behind them: with
+        that in a checkpoint the next start can do without them, whoever leads or whether anybody
+        does; before, it takes a leader's word.  O(groups that have)."""
+        tails = self._store.tails
+        return {group: index for group, index in self._forgotten.items()
+                if group in tails and tails[group].applied_index > index}
+
+    def checkpointed(self, behind: dict[int, int]) -> None:
+        """A checkpoint is durable, and has what was applied when ``applied_behind`` said this."""
+        for group, index in behind.items():
+            if self._forgotten.get(group) == index:
+                del self._forgotten[group]
 
     def tail_plan(self, group: int, last_index: int) -> ReadPlan | None:
         """Entries that the tail could not be moved over because one of them was missing, a bounded

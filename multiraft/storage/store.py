@@ -512,12 +512,13 @@ class Store:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the lane grew enough since the last one, and none is being written.  Records that
-        wait for their sync are none of its business yet: it could not speak of them."""
+        """Whether the lane grew enough since the last one, or repair waits for one, and none is
+        being written.  Records that wait for their sync are none of its business yet."""
         grown = self._lane.synced - self._checkpoint_position
         enough = max(self.config.checkpoint_bytes,
                      self.config.checkpoint_growth_factor * self._checkpoint_size)
-        return grown >= enough and not self._checkpoint_in_flight
+        return ((grown >= enough or bool(self.repair.applied_behind()))
+                and not self._checkpoint_in_flight)
 
     def checkpoint_plan(self, commits: Mapping[int, int], extra: object) -> CheckpointPlan:
         """Capture the applied state of every group.
@@ -541,7 +542,7 @@ class Store:
         lane_start = self._lane.segments[0].start if self._lane.segments else self._lane.position
         plan = CheckpointPlan(self._filesystem, self.directory, self._lane.synced, lane_start,
                               records, extra, kept)
-        plan.twice = self._installed
+        plan.twice, plan.behind = self._installed, self.repair.applied_behind()
         if self._lane.synced < self._lane.durable:
             # Where the last written bytes are: the newest segment may have no file yet, and those
             # before that are synced before another begins.
@@ -577,8 +578,8 @@ class Store:
         """The plan was executed: the checkpoint is durable."""
         self._checkpoint_in_flight = False
         self._installed &= not plan.twice
-        self._checkpoint_position = plan.position
-        self._checkpoint_size = plan.size
+        self.repair.checkpointed(plan.behind)
+        self._checkpoint_position, self._checkpoint_size = plan.position, plan.size
         for group, encoded in plan.encoded.items():
             if group in self._logs:
                 self._logs[group].record = encoded

@@ -294,3 +294,30 @@ def test_what_is_applied_and_compacted_by_any_member_is_forgotten_without_a_lead
     assert store.repair.quarantined(1) is None, "its end is known, so it is in no doubt"
     assert not core.status(1).quarantined
     assert 1 not in repairer.groups
+
+
+def test_what_was_forgotten_is_in_the_way_of_no_start_once_what_is_behind_it_is_applied():
+    """Seed 790000011418: a start has what was compacted in its log again, and missed it again, while
+    the last checkpoint had applied nothing behind it.  It took a leader's word each time."""
+    disk = Disk()
+    store = open_store(disk.filesystem, DIRECTORY)
+    store.create_group(1, 1, VOTERS)
+    rounds = Rounds(store)
+    for index in range(1, 4):
+        rounds.run(write(1, noop_entry(1, index, index), hard_state=HardState(index, 2)))
+        store.tails[1].append(noop_entry(1, index, index))
+    store.tails[1].apply(2)
+    assert not store.checkpoint_due, "what was written is too little for one"
+    store.repair.damaged(1, 2, "found by a read")
+    assert store.repair.forget_below(1, 3) == [2]
+    assert not store.checkpoint_due, "it would have applied nothing behind it"
+    store.tails[1].apply(3)
+    assert store.checkpoint_due
+    store.checkpoint_plan({}, None)
+    assert not store.checkpoint_due, "one at a time"
+    store.checkpoint_failed()
+    assert store.checkpoint_due, "the one that found no room is none"
+    plan = store.checkpoint_plan({}, None)
+    plan.execute()
+    store.checkpointed(plan)
+    assert not store.checkpoint_due
