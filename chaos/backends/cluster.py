@@ -11,9 +11,7 @@ resuming and healing the network take no node's lock at all.
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
-import shutil
 import signal
 import threading
 import time
@@ -41,6 +39,7 @@ from chaos.backends.backend import (
     Link,
 )
 from chaos.backends.layout import Layout, Place
+from chaos.backends.leftovers import take
 from chaos.backends.lives import Life, Runner
 from chaos.backends.packets import LinkFaults, NodePackets
 from chaos.backends.watchdog import Watchdog
@@ -567,31 +566,8 @@ class Cluster(Backend):
 
     def collect(self, target: Path) -> list[int]:
         for node in sorted(self._lives):
-            place = target / str(node)
-            place.mkdir(parents=True, exist_ok=True)
-            for path in (self.layout.log(node), self.layout.config(node)):
-                shutil.copyfile(path, place / path.name)
-            if self.layout.data(node).exists():  # a node that could not join has none
-                shutil.copytree(self.layout.data(node), place / layout.DATA, dirs_exist_ok=True,
-                                copy_function=_copy)
-            _give_to_us(place)
+            take(self.layout, node, target / str(node))
         return sorted(self._lives)
-
-
-def _copy(source: str, target: str) -> str:
-    """A file as it is now; one that a running node has renamed or removed meanwhile is none."""
-    try:
-        return shutil.copy2(source, target)
-    except FileNotFoundError:
-        if os.path.lexists(source):
-            raise
-        return target
-
-
-def _give_to_us(directory: Path) -> None:
-    """The copies of a container's files."""
-    for path in (directory, *directory.rglob("*")):
-        os.chown(path, os.geteuid(), os.getegid())
 
 
 def _outcome(work: Callable, item: object) -> BackendError | None:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends import choice, host, ledger, probes
-from chaos.backends import cluster as cluster_module
+from chaos.backends import choice, host, ledger, leftovers, probes
 from chaos.backends.backend import (
     CLOCK,
     FAILED_DISK,
@@ -199,13 +198,13 @@ def test_a_file_that_a_running_node_removes_meanwhile_is_not_collected(tmp_path)
 
     def copy(path: str, target: str) -> str:
         Path(path).unlink()
-        return cluster_module._copy(path, target)
+        return leftovers.copy(path, target)
 
     shutil.copytree(source, tmp_path / "copy", copy_function=copy)
     assert list((tmp_path / "copy").iterdir()) == []
     (source / "stays").touch()
     with pytest.raises(FileNotFoundError):
-        cluster_module._copy(str(source / "stays"), str(tmp_path / "nowhere" / "stays"))
+        leftovers.copy(str(source / "stays"), str(tmp_path / "nowhere" / "stays"))
 
 
 def test_a_directory_of_another_run_is_refused(cluster):

@@ -297,7 +297,7 @@ def test_what_is_applied_and_compacted_by_any_member_is_forgotten_without_a_lead
 
 
 def test_what_was_forgotten_is_in_the_way_of_no_start_once_what_is_behind_it_is_applied():
-    """Seed 790000011418: a start has what was compacted in its log again, and missed it again, while
+    """Seed 790000011418: a start has what was compacted in its log again, and missed it, while
     the last checkpoint had applied nothing behind it.  It took a leader's word each time."""
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
