@@ -12,16 +12,25 @@ from pathlib import Path
 
 import pytest
 
+from admin_cli.plan_input import requested
 from chaos.checkers import check
 from chaos.planted.bug import Bug, Seeds, planted
-from chaos.simulator import preferring, world
+from chaos.simulator import metadata, preferring, world
 from chaos.simulator.fibres import Pending, start, together
+from chaos.simulator.members import INCARNATION
+from chaos.simulator.moves import FOREVER_MS
 from chaos.simulator.parameters import FAULT_KINDS, Parameters
 from chaos.simulator.planning import Planning
 from chaos.simulator.recording import Recording
 from chaos.simulator.world import Result, World
 from multiraft.errors import ProposalError
+from multiraft.wire import plans as wire
 from node.plans.moves import Phase
+from node.plans.state import ActivePlan
+from placement.cluster import SNAPSHOT_FORMAT, GroupRow, NodeRow, Snapshot, checked
+from placement.hashing import HASH_VERSION
+from placement.planner import make_plan
+from placement.policy import DISK, LEADERS, Band, Policy
 
 FAULTS = ("kill", "transfer", "isolate-leader", "crash-midway", "partition-one", "pause",
           "power-loss", "channel-cut")
@@ -104,6 +113,92 @@ def test_the_checkers_agree_about_a_partition_that_moved():
     result = world.run(moving(2, "switch", "switch", "kill", "isolate-leader"), history=recording)
     assert result.failure == "" and result.marks["switched"] >= 3
     assert check(recording.finish()).anomalies == []
+
+
+#: Three of the five nodes hold everything; most groups have to move.
+GROUPS, HOLDERS = 20, (1, 2, 3)
+#: When the operator asks for a plan, until one is applied; at a throttle that makes it last.
+APPLY_US, AGAIN_US, THROTTLE = 4_000_000, 200_000, 20_000
+LEVEL = Policy(bands=(Band(DISK, 100), Band(LEADERS, 100)), cool_down_ms=0)
+#: Replicas of the node that has most of them, to those of all in the mean.
+SKEW_MAX = 1.25
+
+
+class Rebalanced(World):
+    """A plan of the planner's is applied in the middle of the faults, and nobody cancels it; behind
+    them everybody is healed."""
+
+    def __init__(self, parameters: Parameters, history: Recording):
+        super().__init__(parameters, history=history)
+        self.topics._plan_end = wire.RESUME
+        self.remainder._draw = list
+        self.left_at_heal = -1
+        self.queue.after(APPLY_US, self._ask)
+
+    @property
+    def plan(self) -> ActivePlan | None:
+        return self.truth.metadata.state.plans.plan
+
+    def _ask(self) -> None:
+        if self.plan is None:
+            if (snapshot := self._snapshot()) is not None:
+                asked = requested(make_plan(snapshot, LEVEL), THROTTLE)
+                self.nemesis._command(metadata.apply_plan(
+                    asked.plan_id, asked.scope, FOREVER_MS, self.queue.now_ms,
+                    wire.PlanLimits(THROTTLE, 2, 2, 4, 4, 500, 0), asked.moves))
+            self.queue.after(AGAIN_US, self._ask)
+
+    def _snapshot(self) -> Snapshot | None:
+        """As leaders see their groups, all equally large; None while some have none, or there are
+        no metadata."""
+        led = {group: node.status(group) for _, node in sorted(self.nodes.items())
+               if node.is_up and not node.paused for group in node.led_groups()}
+        state = self.truth.metadata.state
+        if len(led) < len(self.witness.groups) or not state.cluster_id:
+            return None
+        groups = tuple(
+            GroupRow(group, INCARNATION, status.configuration_index, status.configuration.voters,
+                     status.leader, status.configuration.learners, bytes=1000)
+            for group, status in sorted(led.items()))
+        return checked(Snapshot(
+            SNAPSHOT_FORMAT, metadata.CLUSTER_ID.hex(), state.version, self.queue.now_ms,
+            HASH_VERSION, self.parameters.seed, GROUPS, self.parameters.replication_factor, 0,
+            tuple(NodeRow(node) for node in self.nodes), groups, ()))
+
+    def heal(self) -> list[int]:
+        self.left_at_heal = self.plan.left
+        return super().heal()
+
+    @property
+    def skew(self) -> float:
+        """Of what is committed."""
+        held = Counter(node for group in self.witness.groups.values()
+                       for node in group.configuration().voters)
+        return max(held.values()) * len(self.nodes) / held.total()
+
+
+def test_a_plan_that_is_carried_out_under_faults_leaves_the_nodes_level(monkeypatch):
+    """S39: kills, partitions and slow disks in turn, while clients work."""
+    monkeypatch.setattr(world, "place_groups",
+                        lambda parameters: dict.fromkeys(range(GROUPS + 1), HOLDERS))
+    under_faults = behind_them = 0
+    for seed in (1, 3, 6):
+        drawn = Parameters.draw(seed, nodes=5, groups=GROUPS, safety_ms=30_000)
+        recording = Recording()
+        running = Rebalanced(dataclasses.replace(
+            drawn, replication_factor=len(HOLDERS), fault_interval_ms=400,
+            faults=(*FAULTS, "disk-slow", "topic-create")), recording)
+        assert running.skew > SKEW_MAX
+        running.run()
+        plan = running.plan
+        assert {record.phase for record in plan.records.values()} == {Phase.DONE}, f"seed {seed}"
+        moved = sum(move.kind == wire.REPLICA_CHANGE for move in plan.moves.values())
+        assert moved >= 0.3 * GROUPS
+        assert running.skew <= SKEW_MAX, f"seed {seed}"
+        assert check(recording.finish()).anomalies == [], f"seed {seed}"
+        under_faults += len(plan.moves) - running.left_at_heal
+        behind_them += running.left_at_heal
+    assert under_faults > 5 and behind_them > 5
 
 
 def test_a_chain_is_read_over_all_its_groups_at_the_end():
