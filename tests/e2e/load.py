@@ -8,6 +8,7 @@ ambiguous at most once; nothing that was certainly refused.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import trio
@@ -37,6 +38,9 @@ class Account:
     acknowledged: dict[tuple[int, int], bytes] = field(default_factory=dict)  # where -> value
     ambiguous: set[bytes] = field(default_factory=set)
     refused: set[bytes] = field(default_factory=set)
+    #: Partition -> when something was acknowledged last, and the longest time between two of them.
+    latest_s: dict[int, float] = field(default_factory=dict)
+    silent_s: dict[int, float] = field(default_factory=dict)
 
     def settle(self, values: list[bytes], outcome: object) -> None:
         """A batch has its outcome."""
@@ -45,10 +49,17 @@ class Account:
             for place, value in enumerate(values, outcome.base_offset):
                 assert (outcome.partition, place) not in self.acknowledged, "an offset given twice"
                 self.acknowledged[outcome.partition, place] = value
+            self._heard(outcome.partition, time.monotonic())
         elif isinstance(outcome, AmbiguousOutcome):
             self.ambiguous.update(values)
         else:
             self.refused.update(values)
+
+    def _heard(self, partition: int, now_s: float) -> None:
+        """Somebody took appends to the partition."""
+        silent_s = now_s - self.latest_s.get(partition, now_s)
+        self.silent_s[partition] = max(silent_s, self.silent_s.get(partition, 0.0))
+        self.latest_s[partition] = now_s
 
 
 class Load:
