@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import statistics
+import time
+import urllib.request
+from collections.abc import Iterable
 
 import trio
 
-from multiraft.client import Client, Record
+from multiraft.client import Client, Producer, Record
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
-from tests.e2e.world import wait_for
+from tests.e2e.world import World, wait_for
 
-SHAPE = {"nodes": 3, "groups": 4, "factor": 3}
+#: A group may hold less than one producer sends, so that most of what comes is refused.
+SMALL = """
+[raft]
+uncommitted_entries_max = 4
+"""
+
+
+def small(world: World) -> None:
+    """A leader that soon has its hands full."""
+    for node in world.ids():
+        world.configure(node, SMALL)
+
+
+REFUSED = re.compile(r'^multiraft_rejections_total\{.*reason="QUEUE_FULL".*\} (\d+)', re.MULTILINE)
+SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": small}
 PRODUCERS = 6
 BATCHES = 40
 BATCH_RECORDS = 8
 RECORD = bytes(range(256)) * 256
-AFTERWARDS = 200
+#: Normal load, one append behind the other, is timed by so many at a time.
+SOME = 40
+WINDOWS = 5
+#: They may take so many times as long again, for others use the machine too; so soon after the
+#: overload.
+SLOWER_MAX = 3.0
+RETURNS_S = 60.0
 
 
 async def flood(client: Client, topic: str, outcomes: list[str]) -> None:
@@ -42,32 +67,76 @@ async def note(delivery, outcomes: list[str]) -> None:
         outcomes.append("taken")
 
 
-def test_after_an_overload_appends_flow_again_by_themselves(world):
+def held_back(world: World, nodes: Iterable[int]) -> int:
+    """Batches that these nodes have refused because a group held as many as it may."""
+    count = 0
+    for node in nodes:
+        url = f"http://{world.dev.record.node(node).http_address}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            count += sum(map(int, REFUSED.findall(answer.read().decode())))
+    return count
+
+
+class Normal:
+    """Appends one behind the other."""
+
+    def __init__(self, producer: Producer, topic: str):
+        self._producer = producer
+        self._topic = topic
+        self.offsets: list[int] = []
+
+    async def some(self) -> float:
+        """How long they take, in seconds."""
+        begun_s = time.monotonic()
+        for _ in range(SOME):
+            delivery = self._producer.send_nowait(Record(self._topic, b"normal", key=b"one"))
+            self.offsets.append((await delivery.wait()).base_offset)
+        return time.monotonic() - begun_s
+
+
+async def overload(world: World, client: Client, topic: str) -> None:
+    """Returns when every batch has its end and the follower is no longer held."""
+    leader = await trio.to_thread.run_sync(world.leader_of, topic)
+    lagging = next(node for node in world.ids() if node != leader)
+    others = [node for node in world.ids() if node != lagging]
+    outcomes: list[str] = []
+    world.signal(lagging, signal.SIGSTOP)
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(PRODUCERS):
+                nursery.start_soon(flood, client, topic, outcomes)
+    finally:
+        world.signal(lagging, signal.SIGCONT)
+    assert len(outcomes) >= PRODUCERS * BATCHES, "every batch has an end"
+    assert "taken" in outcomes, "two of three nodes go on meanwhile"
+    assert held_back(world, others) > 0, "a leader takes only what its group may hold"
+
+
+def test_after_an_overload_appends_flow_as_before_by_themselves(world):
     async def scenario():
-        async with Client(world.addresses) as client:
-            await client.create_topic("overload", 2)
-            leader = await trio.to_thread.run_sync(world.leader_of, "overload")
-            lagging = next(node for node in world.ids() if node != leader)
-            world.signal(lagging, signal.SIGSTOP)
-            outcomes: list[str] = []
-            try:
-                async with trio.open_nursery() as nursery:
-                    for _ in range(PRODUCERS):
-                        nursery.start_soon(flood, client, "overload", outcomes)
-            finally:
-                world.signal(lagging, signal.SIGCONT)
-            assert len(outcomes) >= PRODUCERS * BATCHES, "every batch has an end"
-            assert "taken" in outcomes, "two of three nodes go on meanwhile"
         async with Client(world.addresses) as client, client.producer(linger_ms=0) as producer:
-            offsets = []
-            for _ in range(AFTERWARDS):
-                delivery = producer.send_nowait(Record("overload", b"normal", key=b"one"))
-                offsets.append((await delivery.wait()).base_offset)
-            assert offsets == sorted({*offsets}), "each is acknowledged, in order"
+            await client.create_topic("overload", 2)
+            normal = Normal(producer, "overload")
+            before_s = statistics.median([await normal.some() for _ in range(WINDOWS)])
+            async with Client(world.addresses) as flooding:
+                await overload(world, flooding, "overload")
+            await as_before(normal, before_s)
+            assert normal.offsets == sorted({*normal.offsets}), "each is acknowledged, in order"
             return (await client.describe_topic("overload")).partitions[0].group
 
     group = trio.run(scenario)
     wait_for(lambda: caught_up(world, group), "the node that lagged has everything again", 60)
+
+
+async def as_before(normal: Normal, before_s: float) -> None:
+    """Waits until some appends take no longer than they did."""
+    took_s: list[float] = []
+    with trio.move_on_after(RETURNS_S):
+        while not took_s or took_s[-1] > SLOWER_MAX * before_s:
+            took_s.append(await normal.some())
+        return
+    raise AssertionError(f"{SOME} appends took {before_s:.3f} s before the overload, in the "
+                         f"{RETURNS_S} s behind it {', '.join(f'{each:.3f}' for each in took_s)}")
 
 
 def caught_up(world, group: int) -> bool:
