@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
+from chaos.checkers import check
+from chaos.checkers.checker import Limits
 from chaos.simulator.nemesis import SLOW_DISK_FACTOR
 from chaos.simulator.parameters import Parameters
+from chaos.simulator.recording import Recording
 from chaos.simulator.variant import Variant
 from chaos.simulator.world import WARM_UP_MS, World
 
 #: All groups have elected by then, and what elections began has been handed over.
 SETTLE_MS = 10_000
-CALM_MS, END_MS = 120_000, 10_000
+END_MS = 10_000
+#: A run is looked at in so many parts.
+PARTS = 6
+#: The consumer's reads: less than is appended meanwhile, so that most is unread in the end.
+CONSUMER, READ_INTERVAL_US, UNREAD_MIN = 1, 5_000_000, 0.5
+#: Where nothing is hurt nobody waits for longer, the pauses of clients included.
+AVAILABLE_US = 10_000_000
 
 
 def calm(seed: int, **sizes: int) -> Parameters:
@@ -22,9 +32,9 @@ def calm(seed: int, **sizes: int) -> Parameters:
     return dataclasses.replace(drawn, disk=dataclasses.replace(drawn.disk, stall=0.0))
 
 
-def started(parameters: Parameters) -> World:
+def started(parameters: Parameters, history: Recording | None = None) -> World:
     """A world whose clients have been at it until nothing changes any more."""
-    running = World(parameters)
+    running = World(parameters, history=history)
     for node in running.nodes.values():
         node.start()
     running.run_for(WARM_UP_MS)
@@ -34,18 +44,88 @@ def started(parameters: Parameters) -> World:
     return running
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_without_a_fault_no_leader_changes_and_everything_is_acknowledged(seed):
-    running = started(calm(seed))
-    changes, acked = running.witness.leader_changes, running.workload.acked
-    running.run_for(CALM_MS)
+class Calm(Recording):
+    """A history in which nothing excuses anything: it tells the checkers of no fault."""
+
+    def _nemesis(self, on: bool) -> None:
+        pass
+
+
+class Consumer:
+    """Reads all partitions in turn, each on from where it was, of all its replicas in turn; slowly,
+    so that it falls behind all the while.  (The workload's own readers do not go on.)"""
+
+    def __init__(self, running: World):
+        self._running = running
+        self._group_of = {partition: group for group, partitions
+                          in running.workload.partitions.items() for partition in partitions}
+        self._positions = dict.fromkeys(self._group_of, 0)
+        self._turns = itertools.cycle(self._positions)
+        self._reads = 0
+        self._slowly()
+
+    def _slowly(self) -> None:
+        self._read(next(self._turns))
+        self._running.queue.after(READ_INTERVAL_US, self._slowly)
+
+    def _read(self, partition: int) -> bool:
+        """Some KB of a partition; whether there was anything."""
+        group, at = self._group_of[partition], self._positions[partition]
+        voters = self._running.voters[group]
+        node = self._running.nodes[voters[self._reads // len(self._positions) % len(voters)]]
+        self._reads += 1
+        self._positions[partition] = node._sessions.read(CONSUMER, group, partition, at)
+        return self._positions[partition] > at
+
+    def catch_up(self) -> None:
+        """Everything that it has not come to."""
+        for partition in self._positions:
+            while self._read(partition):
+                pass
+
+    def unread(self) -> float:
+        """The share of what is committed that it has not come to."""
+        committed = sum(partition.next_offset for group in self._running.witness.groups.values()
+                        for partition in group.partitions.values())
+        return 1 - sum(self._positions.values()) / committed
+
+
+def work_on(running: World, minutes: int) -> None:
+    """Steady load: in no part of the time much less is acknowledged than in the first one."""
+    workload, paces = running.workload, []
+    for _ in range(PARTS):
+        acked = workload.acked
+        running.run_for(minutes * 60_000 // PARTS)
+        paces.append(workload.acked - acked)
+    assert min(paces) > paces[0] / 2, paces
+
+
+#: Half an hour of the one with the most partitions, each of which is a topic to the checkers.
+@pytest.mark.parametrize("seed, minutes", [(1, 2), (2, 2), (3, 2), (4, 30)])
+def test_without_a_fault_no_leader_changes_and_the_checkers_find_nothing(seed, minutes):
+    recording, parameters = Calm(), calm(seed)
+    running = started(parameters, recording)
+    consumer = Consumer(running)
+    changes = running.witness.leader_changes
+    work_on(running, minutes)
     assert running.witness.leader_changes == changes
-    assert running.workload.acked > acked
+    assert consumer.unread() > UNREAD_MIN
     running.workload.stop()
     running.run_for(END_MS)
     assert running.workload.open_appends == 0, running.workload.open_summary()
+    consumer.catch_up()
+    assert consumer.unread() == 0
+    # From here on somebody reads all of it, from the first record on, on every node.
+    recording.settled = True
+    everybody = running.remainder.others
+    running.converge(everybody)
+    running.sleep(everybody)
     assert +running.faults == {}
     assert sum(node.crashes for node in running.nodes.values()) == 0
+    verdict = check(recording.finish(), Limits(
+        nodes=parameters.nodes, copies=parameters.replication_factor, available_us=AVAILABLE_US))
+    assert verdict.anomalies == []
+    assert verdict.checked["acknowledged_commit"] == running.workload.acked
 
 
 #: A write takes 0.1 to 0.2 s on the slow disk, 2 to 4 ms on the others.
