@@ -70,11 +70,12 @@ class Moving:
     _repairer: Repairer
     _room: Room
     _trace: Trace
+    #: Goes on in the next life: an answer to this one may still be on its way.
+    _ask_count = 0
 
     def _forget_moves(self) -> None:
         """A life begins."""
         self._asked: dict[int, Pending] = {}
-        self._ask_count = 0
         self._commands: dict[int, tuple[int, Pending]] = {}  # index -> (term, who waits)
         self._versions: list[tuple[int, Pending]] = []  # (metadata index, who waits)
         self._applying: list[tuple[int, int, Pending]] = []  # (group, index, who waits)

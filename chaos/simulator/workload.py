@@ -159,7 +159,7 @@ class Workload:
         self._groups = sorted(cluster.partitions)
         self._hints: dict[int, int] = {}
         self._acked_offsets: dict[int, int] = {}  # highest acknowledged with commit
-        self._positions: dict[tuple[int, int], int] = {}
+        self._positions: dict[tuple[int, int], int] = {}  # (reading client, partition) -> next
         #: Told of every operation, when somebody wants a history (``recording.Recording``).
         self.history: Recording | None = None
         #: Partitions that come and go, when the seed plays with them.
@@ -461,13 +461,13 @@ class Workload:
     def _read_some(self) -> None:
         rng = self._rng
         reader = rng.randrange(self._parameters.readers)
+        client = READER_BASE + reader
         partition = self._some_partition()
-        offset = self._positions.get((reader, partition), 0)
+        offset = self._positions.get((client, partition), 0)
         if offset and rng.random() < 0.05:
             offset = rng.randrange(offset)
         group = self._group_at(partition, offset)
         node = rng.choice(self._cluster.voters[group])
-        client = READER_BASE + reader
         self._deliver(client, node, (FetchRequest(client, reader, group, partition, offset,
                                                   READ_BYTES_MAX, self._seen_index),))
 

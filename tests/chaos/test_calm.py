@@ -53,7 +53,7 @@ class Calm(Recording):
 
 class Consumer:
     """Reads all partitions in turn, each on from where it was, of all its replicas in turn; slowly,
-    so that it falls behind all the while.  (The workload's own readers do not go on.)"""
+    so that it falls behind all the while."""
 
     def __init__(self, running: World):
         self._running = running
@@ -174,3 +174,22 @@ def test_a_slow_disk_under_a_third_of_the_leaders_slows_their_groups_alone(seed)
     running.workload.stop()
     running.run_for(END_MS)
     assert running.workload.open_appends == 0, running.workload.open_summary()
+
+
+def test_readers_go_on_where_they_were_and_jump_back_now_and_then():
+    running, offsets = started(calm(1)), []
+    was_read = running.workload.was_read
+
+    def told(group, read) -> None:
+        offsets.append((read.reader, read.partition, read.offset))
+        was_read(group, read)
+
+    for node in running.nodes.values():
+        node._sessions._was_read = told
+    running.run_for(60_000)
+    by_reader: dict[tuple[int, int], list[int]] = {}
+    for reader, partition, offset in offsets:
+        by_reader.setdefault((reader, partition), []).append(offset)
+    steps = [b - a for found in by_reader.values() for a, b in itertools.pairwise(found)]
+    assert sum(step > 0 for step in steps) > 20, "where there is something new they go on"
+    assert 0 < sum(step < 0 for step in steps) < len(steps) / 10, "some go back"
