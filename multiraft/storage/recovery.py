@@ -236,6 +236,8 @@ class _Recovery:
         why = f"missing: the next segment continues from {first_mark}"
         if first_mark > each.segment.start:  # of what is before that entry no more is known
             first_mark = previous.scan.index.end + _layout.ENTRY_HEADER_BYTES
+            if reached == previous.scan.index.end and first_mark > each.segment.start:
+                return []  # the segment before had no room for another entry
         return [Break(reached, why, -1, 0, first_mark)]
 
     def _note_break(self, path: str, broken: Break) -> None:

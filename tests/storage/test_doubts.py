@@ -123,6 +123,31 @@ def test_what_a_segment_lost_at_its_end_is_found_by_every_start_until_it_is_sett
     assert [*store.repair.quarantined_groups()] == []
 
 
+def test_a_full_segment_has_lost_nothing_when_the_first_entry_behind_it_is_lost():
+    """Seed 790000030219: with the index file of the full segment a start knew where it ends, and a
+    lift settled the lost entry.  Without that file the next start took the few bytes that were left
+    there for a place of unknown damage, which no lift had named."""
+    disk, store, rounds, _ = two_groups()
+    while len(store._lane.segments) < 3:
+        rounds.run(write(2, hard_state=HardState(9, 2)))
+    rounds.run(write(2, hard_state=HardState(9, 2)))
+    first, second, _ = store._lane.segments
+    seal(store)
+    store.close()
+    disk.put(second.path, flipped(disk.read(second.path), 64 + 20))
+    disk.filesystem.remove(second.path.replace(".segment", ".index"))
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert [*store.repair.quarantined_groups()] == [1, 2]
+    for group in (1, 2):
+        put(store, store.repair.stage_lift(group, lambda: None))
+    store.close()
+    for path in disk.files():
+        if path.endswith(".index"):
+            disk.filesystem.remove(path)
+    store = open_store(disk.filesystem, DIRECTORY)
+    assert [*store.repair.quarantined_groups()] == []
+
+
 @pytest.mark.parametrize("then", ["dropped", "dropped in a later segment", "removed",
                                   "removed in a later segment", "reborn"])
 def test_a_damaged_copy_of_what_was_dropped_is_history(then):
