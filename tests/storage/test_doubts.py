@@ -15,6 +15,7 @@ from multiraft.messages import Append, VoteRequest
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import GroupWrite
 from multiraft.storage.errors import CorruptPlace, CorruptRange
+from multiraft.storage.lane import Segment
 from multiraft.storage.repairer import Answer, Ask, Repairer, Request
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -95,57 +96,59 @@ def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     assert [*log.missing] == [2] and not log.questioned
 
 
-def test_what_a_segment_lost_at_its_end_is_found_by_every_start_until_it_is_settled():
-    """The start that found it wrote an index file that ended there.  When the first entry of the
-    segment behind it rotted, too, the next start believed the file: the lift that followed settled
-    the second place alone, and the first was doubted once more when the file was gone."""
+def three_segments() -> tuple[Disk, Store, list[Segment]]:
+    """Of the lane of two groups, the last one with an entry of its own."""
     disk, store, rounds, _ = two_groups()
     while len(store._lane.segments) < 3:
         rounds.run(write(2, hard_state=HardState(9, 2)))
     rounds.run(write(2, hard_state=HardState(9, 2)))
-    first, second, _ = store._lane.segments
+    return disk, store, store._lane.segments
+
+
+def lose_first_entry(disk: Disk, segment: Segment) -> None:
+    """It rots, and no index file tells of it."""
+    disk.put(segment.path, flipped(disk.read(segment.path), 64 + 20))
+    disk.filesystem.remove(segment.path.replace(".segment", ".index"))
+
+
+def doubted_once_lifted(disk: Disk, store: Store) -> list[int]:
+    """The groups that a start without index files doubts after both were lifted."""
+    for group in (1, 2):
+        put(store, store.repair.stage_lift(group, lambda: None))
+    store.close()
+    for path in disk.files():
+        if path.endswith(".index"):
+            disk.filesystem.remove(path)
+    return [*open_store(disk.filesystem, DIRECTORY).repair.quarantined_groups()]
+
+
+def test_what_a_segment_lost_at_its_end_is_found_by_every_start_until_it_is_settled():
+    """The start that found it wrote an index file that ended there.  When the first entry of the
+    segment behind it rotted, too, the next start believed the file: the lift that followed settled
+    the second place alone, and the first was doubted once more when the file was gone."""
+    disk, store, (first, second, _) = three_segments()
     disk.filesystem.overwrite(first.path, first.end - 144, bytes(144))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == [1, 2]
     seal(store)
     store.close()
-    disk.put(second.path, flipped(disk.read(second.path), 64 + 20))
-    disk.filesystem.remove(second.path.replace(".segment", ".index"))
+    lose_first_entry(disk, second)
     store = open_store(disk.filesystem, DIRECTORY)
-    for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
-    store.close()
-    for path in disk.files():
-        if path.endswith(".index"):
-            disk.filesystem.remove(path)
-    store = open_store(disk.filesystem, DIRECTORY)
-    assert [*store.repair.quarantined_groups()] == []
+    assert doubted_once_lifted(disk, store) == []
 
 
 def test_a_full_segment_has_lost_nothing_when_the_first_entry_behind_it_is_lost():
     """Seed 790000030219: with the index file of the full segment a start knew where it ends, and a
     lift settled the lost entry.  Without that file the next start took the few bytes that were left
     there for a place of unknown damage, which no lift had named."""
-    disk, store, rounds, _ = two_groups()
-    while len(store._lane.segments) < 3:
-        rounds.run(write(2, hard_state=HardState(9, 2)))
-    rounds.run(write(2, hard_state=HardState(9, 2)))
-    first, second, _ = store._lane.segments
+    disk, store, (_, second, _) = three_segments()
     seal(store)
     store.close()
-    disk.put(second.path, flipped(disk.read(second.path), 64 + 20))
-    disk.filesystem.remove(second.path.replace(".segment", ".index"))
+    lose_first_entry(disk, second)
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == [1, 2]
-    for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
-    store.close()
-    for path in disk.files():
-        if path.endswith(".index"):
-            disk.filesystem.remove(path)
-    store = open_store(disk.filesystem, DIRECTORY)
-    assert [*store.repair.quarantined_groups()] == []
+    assert doubted_once_lifted(disk, store) == []
 
 
 @pytest.mark.parametrize("then", ["dropped", "dropped in a later segment", "removed",
