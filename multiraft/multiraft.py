@@ -228,6 +228,11 @@ class MultiRaft(Questions, Repairing, Paced):
         """Storage has forgotten the entries below ``first_index``."""
         self._group(group).log.compact(first_index)
 
+    def needed_from(self, group: int) -> int:
+        """First index that a learner of a group that is led here still needs, behind the last when
+        none does; see ``snapshot.needed_from``.  O(learners)."""
+        return snapshot.needed_from(self._group(group))
+
     def snapshot_point(self, group: int) -> tuple[LogBounds, int, Configuration]:
         """What a snapshot of the applied state here is installed with; see ``snapshot.point``."""
         return snapshot.point(self._group(group))

@@ -4,6 +4,8 @@ Contract.  Consensus only arranges it.  The leader sends a ``SnapshotOffer``; th
 learns of it by the event ``snapshot_offered``, fetches the state of the group from the leader's
 driver, at any index from ``first_index - 1`` of the offer on, makes it durable, and then calls
 ``MultiRaft.install_snapshot``.  Whoever is interrupted simply waits for the next offer.
+    The log start is the driver's to move; ``log_start`` says how far, so that what a learner has
+fetched, or has come to, is still followed by the log when it gets there.
 Invariants.  A snapshot is applied state: everything in it is committed.  It is installed only over
 a log that is known committed up to less, and never while a write of the group is in flight.
 Theory.  Raft paper 7.  The follower pulls instead of being pushed to, because it knows best what it
@@ -93,3 +95,26 @@ def point(group: Group) -> tuple[LogBounds, int, Configuration]:
             index, configuration = above, later
     # That of a group recovered by force counts before the entry that it is dated by is applied.
     return LogBounds(applied + 1, log.term_at(applied), applied), min(index, applied), configuration
+
+
+def needed_from(group: Group) -> int:
+    """First index that a learner which is being brought up still needs from this leader; behind the
+    last when there is none.  Whoever is away is not waited for, nor who waits for a snapshot: the
+    driver knows from where that goes on.  O(learners)."""
+    log, host = group.log, group.host
+    needed = log.last_index + 1
+    for node in group.configuration.learners:
+        member = group.progress.get(node)
+        if (member is not None and host.support.holds(node)
+                and member.state in (ProgressState.PROBE, ProgressState.REPLICATE)
+                and member.match >= log.first_index - 1):
+            needed = min(needed, member.match + 1)
+    return needed
+
+
+def log_start(applied: int, kept: int, held_max: int, needed: int) -> int:
+    """Where the log may begin when a checkpoint holds what entries up to ``applied`` did: the
+    newest ``kept`` of them stay, and up to ``held_max`` more from ``needed`` on.  Below 2 = as it
+    is."""
+    newest = applied - kept + 1
+    return min(newest, max(needed, newest - held_max))

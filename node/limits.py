@@ -80,6 +80,9 @@ class Limits:
     #: Metadata commands that stay in the log once a checkpoint holds what they did: what a node
     #: that was away for minutes needs.  One that was away longer gets the state itself.
     metadata_entries_kept: int = 10_000
+    #: And so many more while a learner needs them, or whoever is fetching the state will: an hour
+    #: of 300 commands a second, at 16 bytes of memory each.
+    metadata_entries_held_max: int = 1_000_000
     #: A long poll waits at most this long.
     fetch_wait_ms_max: int = 30_000
     #: An append is answered as ambiguous after at most this long.
@@ -150,7 +153,8 @@ class Limits:
 
 
 #: Zero means "not at all" there.
-_MAY_BE_ZERO = ("resident_read_bytes_max", "metadata_entries_kept")
+_MAY_BE_ZERO = ("resident_read_bytes_max", "metadata_entries_kept",
+                "metadata_entries_held_max")
 #: What may not be larger than what.
 _ORDER = (
     ("connections_per_address_max", "connections_max"),

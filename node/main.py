@@ -268,9 +268,9 @@ class Node:
             self.log, self.bulk, self.space)
         self.checkpoints = Checkpoints(self.store, self.core, self.metadata_log, self.space)
         self.snapshots = Snapshots(core, self.store, self.metadata_log, self.checkpoints, self.bulk,
-                                   config.limits.metadata_entries_kept, self.request_round,
-                                   self.log, PartialImage(RealFilesystem(), str(config.data_dir),
-                                                          IMAGE_BYTES_MAX), self.space)
+                                   config.limits, self.request_round, self.log,
+                                   PartialImage(RealFilesystem(), str(config.data_dir),
+                                                IMAGE_BYTES_MAX), self.space)
         self.applying.snapshot_offered = self.snapshots.offered
         self.repairer = Repairer(node, self.store, core, self._write_record)
         self.snapshots.after_install = self.replicas.look_again

@@ -17,7 +17,9 @@ it was installed, and when this replica came past it by its log.
 Theory.  Raft paper 7.  Groups that carry partitions are never compacted without retention: their
 log is the data.  The metadata group's log is history that every node has applied, so its newest
 ``metadata_entries_kept`` entries are enough for whoever was away a moment, and the state itself for
-whoever was away longer or joins.
+whoever was away longer or joins.  Where commands come faster than an image is fetched, the log must
+not begin behind what was fetched, or the next image is due when this one is installed, for ever: so
+the log start is held, for up to ``metadata_entries_held_max`` entries.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import cbor2
 import trio
 
 from multiraft import core as codec
-from multiraft import plain
+from multiraft import plain, snapshot
 from multiraft.errors import CodecError
 from multiraft.storage.partial_image import Arrived, PartialImage
 from multiraft.store import LogBounds
@@ -39,6 +41,7 @@ from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.schema import Malformed
 from node.bulk import Bulk, NoAnswer
 from node.errors import DiskFailed
+from node.limits import Limits
 from node.metadata import MetadataState
 from node.space import Space, is_full
 
@@ -69,14 +72,14 @@ class Image:
 class Snapshots:
     """Task on the loop, and the handler of the others' requests."""
 
-    def __init__(self, core, store, metadata_log, checkpoints, bulk: Bulk, entries_kept: int,
+    def __init__(self, core, store, metadata_log, checkpoints, bulk: Bulk, limits: Limits,
                  request_round, log: logging.Logger, partial: PartialImage, space: Space):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
         self._checkpoints = checkpoints
         self._bulk = bulk
-        self._entries_kept = entries_kept
+        self._limits = limits
         self._request_round = request_round
         self._log = log
         self._image: Image | None = None
@@ -94,14 +97,24 @@ class Snapshots:
     # ---- compaction ----------------------------------------------------------------------------
 
     def compact(self) -> None:
-        """Forget the entries that the last checkpoint makes unnecessary, but for the newest."""
-        applied = self._checkpoints.metadata_applied
-        first_index = applied - self._entries_kept + 1
-        # It may be another replica by now than the one that the checkpoint speaks of.
-        if (METADATA_GROUP in self._core.groups()
-                and 1 < first_index <= self._core.applied_index(METADATA_GROUP) + 1):
-            self._core.compacted(METADATA_GROUP, first_index)
+        """Forget the entries that the last checkpoint makes unnecessary, but for the newest and
+        for those that somebody who is being brought up needs."""
+        if METADATA_GROUP in self._core.groups():
+            first_index = snapshot.log_start(
+                self._checkpoints.metadata_applied, self._limits.metadata_entries_kept,
+                self._limits.metadata_entries_held_max, self._needed_from())
+            # It may be another replica by now than the one that the checkpoint speaks of.
+            if 1 < first_index <= self._core.applied_index(METADATA_GROUP) + 1:
+                self._core.compacted(METADATA_GROUP, first_index)
         self._offer.set()  # is what has arrived of a snapshot behind this replica by now?
+
+    def _needed_from(self) -> int:
+        """First index that a learner needs, or whoever is fetching an image will need behind it."""
+        needed = self._core.needed_from(METADATA_GROUP)
+        image = self._image
+        if image is not None and trio.current_time() - image.used_s <= IMAGE_LIFE_S:
+            needed = min(needed, image.bounds.last_index + 1)
+        return needed
 
     # ---- serving -------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from chaos.simulator.invariants import Violation
 from chaos.simulator.model import GroupModel
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
-from multiraft import core
+from multiraft import core, snapshot
 from multiraft.errors import ProposalError
 from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 #: An image is served unchanged as long as somebody asked for it so recently.
 IMAGE_LIFE_MS = 2_000
+#: Commands that stay in the log for somebody who is being brought up: few, so that it is not enough
+#: now and then.
+COMMANDS_HELD_MAX = 50
 #: Of an image: metadata take more than a few of the smallest chunks.
 CHUNKS_MAX = 64
 #: While the disk is at something else, installing waits.
@@ -224,11 +227,20 @@ class Stately:
     # ---- checkpoints and compaction --------------------------------------------------------
 
     def compact(self, applied: int) -> None:
-        """A checkpoint holds what the commands up to ``applied`` did: forget all but the newest."""
-        first_index = applied - self._world.parameters.commands_kept + 1
-        if (METADATA_GROUP in self._raft.groups()
-                and 1 < first_index <= self._raft.applied_index(METADATA_GROUP) + 1):
+        """A checkpoint holds what the commands up to ``applied`` did: forget all but the newest and
+        those that somebody who is being brought up needs."""
+        if METADATA_GROUP not in self._raft.groups():
+            return
+        first_index = snapshot.log_start(applied, self._world.parameters.commands_kept,
+                                         COMMANDS_HELD_MAX, self._needed_from())
+        if 1 < first_index <= self._raft.applied_index(METADATA_GROUP) + 1:
             self._raft.compacted(METADATA_GROUP, first_index)
+
+    def _needed_from(self) -> int:
+        needed = self._raft.needed_from(METADATA_GROUP)
+        if self._image is not None and self.now_ms - self._image[1] <= IMAGE_LIFE_MS:
+            needed = min(needed, self._image[0].bounds.last_index + 1)
+        return needed
 
     # ---- serving ---------------------------------------------------------------------------
 

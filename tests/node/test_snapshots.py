@@ -19,6 +19,7 @@ from multiraft.wire.schema import Malformed
 from node import snapshots as module
 from node.bulk import NoAnswer
 from node.errors import DiskFailed
+from node.limits import Limits
 from node.metadata import MetadataState
 from node.snapshots import Snapshots
 from tests.node.harness import in_trio, silent_log, until
@@ -39,6 +40,10 @@ class Core:
         self.quarantined = ""
         self.first_index = 1
         self.incarnation = 1
+        self.needed = 1 << 62  # by learners: nothing
+
+    def needed_from(self, group: int) -> int:
+        return self.needed
 
     def is_settled(self, group: int) -> bool:
         return self.settled
@@ -95,9 +100,12 @@ class Side:
             alone=trio.Lock(), metadata_applied=20, after_one=None,
             write_now=lambda: self.done.append("checkpoint"))
         self.store = store
+        self.checkpoints = checkpoints
         self.snapshots = Snapshots(
-            core, store, log, checkpoints, bulk, 5, lambda: None, silent_log(),
-            PartialImage(self.filesystem, directory, module.IMAGE_BYTES_MAX), self.space)
+            core, store, log, checkpoints, bulk,
+            Limits(metadata_entries_kept=5, metadata_entries_held_max=50), lambda: None,
+            silent_log(), PartialImage(self.filesystem, directory, module.IMAGE_BYTES_MAX),
+            self.space)
 
     @property
     def kept(self) -> bool:
@@ -381,6 +389,36 @@ def test_compaction_keeps_the_newest_entries():
     side = Side(Core(applied=20), SimpleNamespace(handlers={}))
     side.snapshots.compact()
     assert side.core.compacted_to == [16]
+
+
+@pytest.mark.parametrize(("needed", "begins"), [(12, 12), (16, 16), (19, 16)])
+def test_compaction_leaves_what_a_learner_needs(needed, begins):
+    side = Side(Core(applied=20), SimpleNamespace(handlers={}))
+    side.core.needed = needed
+    side.snapshots.compact()
+    assert side.core.compacted_to == [begins]
+
+
+def test_a_learner_that_comes_no_further_holds_no_more_than_the_limit():
+    side = Side(Core(applied=200), SimpleNamespace(handlers={}))
+    side.checkpoints.metadata_applied = 200
+    side.core.needed = 2
+    side.snapshots.compact()
+    assert side.core.compacted_to == [200 - 5 + 1 - 50]
+
+
+@in_trio
+async def test_the_log_goes_on_behind_an_image_that_is_fetched_however_fast_commands_come():
+    """Else the next one is due as soon as this one is installed, and so on."""
+    leader = Side(Core(applied=20), SimpleNamespace(handlers={}))
+    await leader.snapshots.answer(1, {"group": METADATA_GROUP, "index": 0, "offset": 0},
+                                  memoryview(b""))
+    leader.core.applied = leader.checkpoints.metadata_applied = 60
+    leader.snapshots.compact()
+    assert leader.core.compacted_to == [21]
+    leader.snapshots._image.used_s -= module.IMAGE_LIFE_S + 1
+    leader.snapshots.compact()
+    assert leader.core.compacted_to == [21, 56], "nobody asks for it any more"
 
 
 def test_a_replica_that_went_and_came_while_a_checkpoint_was_written_is_not_compacted():
