@@ -13,7 +13,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 SOURCES = ("multiraft/_core.pyx", "multiraft/_core.pxd", "multiraft/_bytes.h",
-           "multiraft/_crc32c.h", "multiraft/_disk.h")
+           "multiraft/_crc32c.h", "multiraft/_disk.h", "multiraft/_index.h")
 WERROR = os.environ.get("MULTIRAFT_WERROR") == "1"
 DEBUG = os.environ.get("MULTIRAFT_DEBUG_BUILD") == "1"
 SANITIZE = os.environ.get("MULTIRAFT_SANITIZE") == "1"

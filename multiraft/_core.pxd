@@ -68,6 +68,68 @@ cdef extern from "_disk.h" nogil:
     int mr_disk_queue_run(mr_disk_queue *queue)
 
 
+cdef extern from "_index.h" nogil:
+    enum:
+        MR_PLAIN
+        MR_SPECIAL
+        MR_NO_MEMORY
+
+    ctypedef struct mr_column:
+        uint64_t *at
+        size_t count
+
+    ctypedef struct mr_partition:
+        uint64_t partition
+        size_t group
+        int64_t end_offset
+        mr_column bases
+        mr_column indexes
+        mr_column latest
+        mr_column hole_bases
+        mr_column hole_ends
+
+    ctypedef struct mr_group:
+        uint32_t group
+        uint32_t incarnation
+        uint64_t first_index
+        mr_column positions
+        mr_column ends
+        mr_column run_starts
+        mr_column run_terms
+        int has_hard_state
+        uint64_t term
+        uint32_t vote
+
+    ctypedef struct mr_indexer:
+        mr_group *groups
+        mr_partition *partitions
+        size_t group_count
+        size_t partition_count
+        int has_entries
+        uint64_t first_durable
+        uint64_t highest_durable
+
+    ctypedef struct mr_indexed:
+        int is_indexed
+        int is_batch
+        uint32_t group
+        uint32_t incarnation
+        uint64_t term
+        uint64_t index
+        uint64_t partition
+        uint64_t durable
+        uint64_t position
+        uint64_t size
+        int64_t base_offset
+        int64_t max_timestamp_ms
+        int32_t count
+        uint32_t vote
+
+    mr_indexer *mr_indexer_new()
+    void mr_indexer_free(mr_indexer *indexer)
+    int mr_indexer_add(mr_indexer *indexer, const mr_indexed *entry)
+
+
 cdef enum:
     # RecordBatch v2
     BATCH_BASE_OFFSET_AT = 0
@@ -239,3 +301,19 @@ cdef class ColumnBuilder:
 cdef class DiskQueue:
     cdef mr_disk_queue *_queue
     cdef Py_ssize_t _outstanding
+
+
+cdef struct Indexing:
+    # A window of a segment that is being taken.
+    Py_ssize_t at  # first byte that was not consumed
+    uint64_t position  # lane position of the window's first byte
+    uint32_t prev_crc
+    int fault
+    int stopped  # MR_PLAIN, or why an intact entry was not taken
+    bint damaged  # a payload
+
+
+cdef class SegmentIndexer:
+    cdef mr_indexer *_indexer
+
+    cdef object _group(self, const mr_group *group, list partitions)

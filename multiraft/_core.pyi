@@ -94,6 +94,13 @@ class Checked(NamedTuple):
     last_crc: int      # prev_crc for what would follow
     last_durable: int  # mark of the last entry; 0 = there was none
 
+class Indexed(NamedTuple):
+    """Where ``SegmentIndexer.take`` stopped and why."""
+    stopped_at: int    # as of a scan
+    reason: str        # as of a scan; "payload" = a damaged batch, "special" = an entry that is not
+                       # plain
+    last_crc: int      # prev_crc for what would follow
+
 def encode_header(header: dict[str, Any], payload_bytes: int) -> bytes:
     """What a frame has before its payload of ``payload_bytes``: u32 length of the rest, u32 length
     of the header, the header as CBOR in its shortest form.  Raises ``TypeError`` for what has no
@@ -215,6 +222,25 @@ def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = Tr
 def check_entries(data: Buffer, at: int, prev_crc: int) -> Checked:
     """As ``scan_entries`` with ``verify_payload``, for who wants to know only whether all is well:
     no object is made for an intact entry, and the compiled twin holds the GIL for none."""
+
+class SegmentIndexer:
+    """What the entries of one segment add to the index, without an object per entry; the compiled
+    twin holds the GIL for none.  It knows the plain case, which nearly every segment is: each entry
+    is the next of its group's log, whose incarnation does not change, or its group's hard state."""
+
+    @property
+    def first_durable(self) -> int:
+        """Durable mark of the first entry; -1 = no entries."""
+    @property
+    def highest_durable(self) -> int:
+        """The highest of the durable marks; 0 = no entries."""
+    def take(self, data: Buffer, at: int, prev_crc: int, position: int) -> Indexed:
+        """Entries from byte ``at`` on, as ``check_entries`` finds them; ``position``: lane position
+        of byte 0.  It stops at an entry that is not plain ("special") and at a damaged payload
+        ("payload"); what was taken is of no use then.  O(entries)."""
+    def runs(self) -> list[tuple]:
+        """Per group: (group, incarnation, fields of ``GroupIndex.unpack`` or None, list of fields
+        of ``PartitionIndex.unpack``, (term, vote) of the last hard state or None)."""
 
 def find_entry(data: Buffer, at: int) -> int:
     """First aligned byte >= ``at`` where an entry with an intact entry CRC starts; -1 = none.  The

@@ -24,6 +24,7 @@ from multiraft._reference_columns import ColumnBuilder
 from multiraft._reference_disk import DiskQueue, append_gathered, unset_memory
 from multiraft._reference_hashes import contiguous_bytes as _view
 from multiraft._reference_hashes import crc32c, jump_hash, murmur2
+from multiraft._reference_index import GroupColumns, PartitionColumns
 from multiraft._reference_records import Reader, next_record, records_of
 from multiraft._values import (
     BatchHeader,
@@ -31,6 +32,7 @@ from multiraft._values import (
     Checked,
     Columns,
     HeadersColumn,
+    Indexed,
     Record,
     Scan,
     ScannedEntry,
@@ -42,11 +44,12 @@ from multiraft.errors import (
     InvalidBatch,
     RecordTooLarge,
 )
-from multiraft.types import BatchInfo, Entry, EntryKind
+from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 __all__ = [
     "SOURCE_DIGEST", "BatchBuilder", "BatchHeader", "BytesColumn", "Checked", "ColumnBuilder",
-    "Columns", "DiskQueue", "HeadersColumn", "Record", "Scan", "ScannedEntry",
+    "Columns", "DiskQueue", "HeadersColumn", "Indexed", "Record", "Scan", "ScannedEntry",
+    "SegmentIndexer",
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
     "decode_header", "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
@@ -521,6 +524,50 @@ def check_entries(data, at: int, prev_crc: int) -> Checked:
     damaged = [(entry.at, entry.length) for entry in scan.entries if not entry.payload_intact]
     return Checked(len(scan.entries), damaged, scan.stopped_at, scan.reason, scan.last_crc,
                    scan.entries[-1].durable if scan.entries else 0)
+
+
+class SegmentIndexer:
+    """As described in ``_core.pyi``."""
+
+    def __init__(self):
+        self.first_durable, self.highest_durable = -1, 0
+        self._groups: dict[int, GroupColumns] = {}
+
+    def take(self, data, at: int, prev_crc: int, position: int) -> Indexed:
+        scan = scan_entries(data, at, prev_crc)
+        for found in scan.entries:
+            reason = "" if found.payload_intact else "payload"
+            if reason or not self._add(found, _view(data), position):
+                return Indexed(found.at, reason or "special", prev_crc)
+            prev_crc = _ENTRY.unpack_from(_view(data), found.at)[1]
+        return Indexed(scan.stopped_at, scan.reason, scan.last_crc)
+
+    def _add(self, found: ScannedEntry, view: memoryview, position: int) -> bool:
+        if found.kind > LAST_INDEXED_KIND and found.kind != EntryKind.HARD_STATE:
+            return False
+        group = self._groups.setdefault(found.group, GroupColumns(found.incarnation))
+        if group.incarnation != found.incarnation:
+            return False
+        if self.first_durable < 0:
+            self.first_durable = found.durable
+        self.highest_durable = max(self.highest_durable, found.durable)
+        payload = view[found.at + layout.ENTRY_HEADER_BYTES:found.at + found.length]
+        if found.kind == EntryKind.HARD_STATE:
+            vote = int.from_bytes(payload, "little") if len(payload) == 4 else 0
+            group.hard_state = found.term, vote
+            return True
+        if not group.add(found, position + found.at, _aligned(found.length)):
+            return False
+        if found.kind != EntryKind.DATA:
+            return True
+        batch = batch_info(payload)
+        partition = group.partitions.setdefault(found.partition, PartitionColumns())
+        return partition.add(found.base_offset, batch.count, found.index, batch.max_timestamp_ms)
+
+    def runs(self) -> list[tuple]:
+        return [(group, known.incarnation, known.packed(),
+                 [each.packed(partition) for partition, each in known.partitions.items()],
+                 known.hard_state) for group, known in self._groups.items()]
 
 
 def find_entry(data, at: int) -> int:

@@ -102,3 +102,12 @@ class Checked(NamedTuple):
     reason: str  # as of a scan, but never "limit"
     last_crc: int  # prev_crc for what would follow
     last_durable: int  # mark of the last entry; 0 = there was none
+
+
+class Indexed(NamedTuple):
+    """Where ``SegmentIndexer.take`` stopped and why."""
+
+    stopped_at: int  # as of a scan
+    reason: str  # as of a scan, but never "limit"; "payload" = a damaged batch; "special" = an
+    # entry that is neither the next of its group's log nor its hard state
+    last_crc: int  # prev_crc for what would follow

@@ -20,11 +20,7 @@ from multiraft.errors import CorruptBatch, CorruptEntry
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.filesystem import Buffer, File, Filesystem
 from multiraft.storage.lane import Lane, Part, Segment, SegmentHeader
-from multiraft.storage.segment_index import scan_segment, write_index_file
 from multiraft.types import Entry, EntryKind
-
-#: A full segment is read again in pieces of so much, with a pause after each: some 0.2 ms.
-SEAL_READ_BYTES = 512 << 10
 
 
 class WritePart(NamedTuple):
@@ -101,48 +97,6 @@ class PreparePlan:
 
     def execute(self) -> None:
         self._segment.create(self._filesystem, self._header)
-
-
-class SealPlan:
-    """Read a sealed segment once more and put its index beside it.  ``damage`` says why not."""
-
-    __slots__ = ("segment", "damage", "_filesystem")
-
-    def __init__(self, filesystem: Filesystem, segment: Segment):
-        self.segment = segment
-        self.damage = ""
-        self._filesystem = filesystem
-
-    def execute(self, pause: Callable[[], None] | None = None) -> None:
-        """Any thread.  ``pause`` is called after each fraction of a millisecond of work, None =
-        all at once.  Raises ``OSError``."""
-        segment = self.segment
-        data = self._read(segment.end - segment.start, pause)
-        header = SegmentHeader.parse(data)
-        if header is None or header.seed != segment.seed:
-            self.damage = "its header is damaged"
-            return
-        found = scan_segment(data, segment.start, segment.seed, None, pause=pause)
-        if found.breaks or found.index.end != segment.end:
-            self.damage = f"unreadable at {found.breaks or found.index.end}"
-            return
-        write_index_file(self._filesystem, segment, found.index)
-
-    def _read(self, length: int, pause: Callable[[], None] | None) -> Buffer:
-        """The segment's bytes.  Not all at once when others are to have their turn: to copy 64 MiB
-        keeps a processor for some 30 ms, and an append of another node may want that one."""
-        if pause is None:
-            return read_exactly(self._filesystem, self.segment.path, 0, length)
-        data, position = memoryview(core.unset_memory(length)), 0
-        with closing(self._filesystem.open(self.segment.path)) as file:
-            while position < length:
-                piece = file.read(min(SEAL_READ_BYTES, length - position), position)
-                if not piece:
-                    break
-                data[position:position + len(piece)] = piece
-                position += len(piece)
-                pause()
-        return data[:position]
 
 
 class Wanted(NamedTuple):

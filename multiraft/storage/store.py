@@ -46,7 +46,6 @@ from multiraft.storage.plans import (
     FetchPlan,
     PreparePlan,
     ReadPlan,
-    SealPlan,
     StagedWrite,
     VerifyPlan,
     plan_spans,
@@ -54,6 +53,7 @@ from multiraft.storage.plans import (
 from multiraft.storage.recovered import Damage, Progress
 from multiraft.storage.recovery import recover
 from multiraft.storage.repair import Repair, left_behind
+from multiraft.storage.sealing import SealPlan
 from multiraft.storage.segment_index import GIVEN_UP
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail

@@ -12,7 +12,7 @@ from multiraft import _core, _layout, _reference
 from multiraft import core as chosen
 
 PACKAGE = Path(_reference.__file__).parent
-SOURCES = ("_core.pyx", "_core.pxd", "_bytes.h", "_crc32c.h", "_disk.h")
+SOURCES = ("_core.pyx", "_core.pxd", "_bytes.h", "_crc32c.h", "_disk.h", "_index.h")
 
 
 def test_compiled_twin_is_a_compiled_module():
@@ -41,7 +41,7 @@ def test_both_twins_have_the_methods_of_the_stub(twin, class_name):
             assert callable(getattr(getattr(twin, class_name), node.name))
 
 
-@pytest.mark.parametrize("class_name", ["Record", "BatchHeader", "ScannedEntry", "Scan",
+@pytest.mark.parametrize("class_name", ["Record", "BatchHeader", "ScannedEntry", "Scan", "Indexed",
                                          "BytesColumn", "HeadersColumn", "Columns"])
 def test_values_have_the_fields_of_the_stub(class_name):
     tree = ast.parse((PACKAGE / "_core.pyi").read_text())

@@ -36,6 +36,10 @@ def work(lane: bytes, broken: bytes) -> None:
     _core.parse_entries(b"".join(buffers))
     _core.scan_entries(lane, 0, 0)
     _core.check_entries(lane, 0, 0)
+    indexer = _core.SegmentIndexer()
+    indexer.take(lane, 0, 0, 0)
+    indexer.take(b"".join(buffers), 0, 0, 0)
+    indexer.runs()
     _core.find_entry(lane, 1)
     _core.unset_memory(1 << 20)
     for function in (_core.check_batch, _core.parse_entries, _core.split_batches):
@@ -90,6 +94,7 @@ def test_no_view_of_an_input_is_kept():
     del entries
     _core.scan_entries(data, 0, 0)
     _core.check_entries(data, 0, 0)
+    _core.SegmentIndexer().take(data, 0, 0, 0)
     _core.find_entry(data, 0)
     for function in (_core.check_batch, _core.verify_batch, _core.split_batches,
                      _core.parse_entries, _core.batch_header):

@@ -395,3 +395,93 @@ def test_buffers_of_other_shapes_are_taken_alike():
         for name in ("check_batch", "batch_info", "split_batches", "crc32c", "murmur2",
                      "parse_entries"):
             agree(name, data)
+
+
+# ---- Indexes of segments -----------------------------------------------------------------------
+
+@st.composite
+def logs(draw):
+    """Entries of a few groups in lane order, most of them the next of their group."""
+    steps = draw(st.lists(st.tuples(
+        st.integers(0, 2), st.sampled_from([*[EntryKind.DATA] * 4, EntryKind.NOOP,
+                                            EntryKind.METADATA, EntryKind.HARD_STATE]),
+        st.integers(0, 2), st.integers(0, 1), st.binary(max_size=5)), max_size=12))
+    odd = draw(st.one_of(st.none(), st.tuples(
+        st.sampled_from([EntryKind.SUFFIX_DROP, EntryKind.LIFT, EntryKind.DATA, EntryKind.NOOP]),
+        st.integers(1, 2), st.integers(0, 5), st.integers(0, 3))))
+    framed, last, offsets = [], {}, {}
+    for group, kind, partition, more_term, payload in steps:
+        index, term = last.get(group, (4, 1))
+        offset = offsets.get((group, partition), 0)
+        batch = None
+        if kind == EntryKind.DATA:
+            count = len(payload) % 3 + 1
+            builder = builder_of(_reference, [(len(payload) * 7 + at, None, payload, ())
+                                              for at in range(count)])
+            payload = builder.build()
+            _reference.stamp_batch(payload, offset, 1)
+            offsets[group, partition] = offset + count + more_term
+        elif kind == EntryKind.HARD_STATE:
+            payload = payload[:4]
+        if kind != EntryKind.HARD_STATE:
+            index, term = index + 1, term + more_term
+            last[group] = index, term
+        framed.append(Entry(kind, group, 1, term, index, partition, offset, bytes(payload), batch))
+    if odd is not None:
+        kind, incarnation, index, term = odd
+        framed.append(Entry(kind, 0, incarnation, term, index, 0, 0, b"", None))
+    return framed
+
+
+def indexed(twin, lane, window: int, prev_crc: int):
+    """What came of each window, and the columns."""
+    indexer, at, outcomes = twin.SegmentIndexer(), 0, []
+    while at < len(lane):
+        taken = indexer.take(lane[at:at + window], 0, prev_crc, 1000 + at)
+        outcomes.append(taken)
+        if taken.reason not in ("end", "torn") or (not taken.stopped_at and window >= len(lane)):
+            break
+        window *= 1 if taken.stopped_at else 2
+        at, prev_crc = at + taken.stopped_at, taken.last_crc
+    return outcomes, indexer.runs(), indexer.first_durable, indexer.highest_durable
+
+
+@thorough
+@given(logs(), st.sampled_from([64, 200, 1 << 16]), st.integers(0, (1 << 32) - 1),
+       st.integers(0, (1 << 64) - 1), st.data())
+def test_indexers_agree_on_what_is_plain_and_on_what_is_not(framed, window, prev_crc, durable,
+                                                            data):
+    buffers, _, _, _ = _reference.frame_entries(framed, prev_crc, durable)
+    lane = bytearray(b"".join(buffers))
+    if lane and data.draw(st.booleans(), "damaged"):
+        at = data.draw(st.integers(0, len(lane) - 1), "at")
+        lane[at] ^= 1 << data.draw(st.integers(0, 7), "bit")
+    results = [indexed(twin, bytes(lane), window, prev_crc) for twin in (_reference, _core)]
+    assert results[0][0] == results[1][0]
+    if results[0][0] and results[0][0][-1].reason in ("end", "torn"):
+        assert results[0] == results[1]
+
+
+def test_indexers_agree_on_numbers_at_their_bounds():
+    top = (1 << 64) - 1
+    builder = builder_of(_reference, [(5, None, b"x", ())])
+    batch = bytes(builder.build())
+    for entry in (Entry(EntryKind.DATA, (1 << 32) - 1, (1 << 32) - 1, top, top, top, I64_MAX,
+                        batch),
+                  Entry(EntryKind.DATA, 1, 1, 1, 1, 1, I64_MAX - 1, batch),
+                  Entry(EntryKind.NOOP, 1, 1, top, top)):
+        follower = Entry(EntryKind.NOOP, entry.group, entry.incarnation, top, 0)
+        for framed in ([entry], [entry, follower]):
+            lane = b"".join(_reference.frame_entries(framed, 0, top)[0])
+            results = [indexed(twin, lane, 1 << 16, 0) for twin in (_reference, _core)]
+            assert results[0][0] == results[1][0]
+            if results[0][0][-1].reason == "end":
+                assert results[0] == results[1]
+
+
+def test_indexers_refuse_what_is_no_place():
+    for twin in (_reference, _core):
+        indexer = twin.SegmentIndexer()
+        assert outcome(indexer.take, b"", -1, 0, 0) == (ValueError, "at=-1 is negative")
+        assert outcome(indexer.take, b"", 0, 1 << 32, 0)[0] is OverflowError
+        assert (indexer.runs(), indexer.first_durable, indexer.highest_durable) == ([], -1, 0)

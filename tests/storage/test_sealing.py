@@ -1,25 +1,64 @@
-"""The index of a full segment is the same whether its scan gives way or not, and it does give
-way."""
+"""The index of a full segment is the same whether it is made with an object per entry or without,
+and whether whoever makes it gives way or not, and it does give way."""
 
 from __future__ import annotations
 
 import contextlib
 
-from multiraft.storage import plans, segment_index
+import pytest
+
+from multiraft.storage import sealing, segment_index
+from multiraft.storage.sealing import SealPlan
 from tests.storage.damage import DIRECTORY, long_lane
 from tests.storage.world import open_store
 
 
-def test_a_scan_that_gives_way_finds_the_same(monkeypatch):
+def unsealed():
+    """A disk whose full segments have no index files, what those were, and its store."""
     disk, _ = long_lane(with_checkpoint=False)
-    at_once = {path: disk.read(path) for path in disk.files() if path.endswith(".index")}
-    assert at_once, "nothing was sealed"
-    for path in at_once:
+    indexes = {path: disk.read(path) for path in disk.files() if path.endswith(".index")}
+    assert indexes, "nothing was sealed"
+    for path in indexes:
         disk.filesystem.remove(path)
+    return disk, indexes, open_store(disk.filesystem, DIRECTORY)
+
+
+@pytest.mark.parametrize("window", [1, 100, 1 << 20])
+def test_a_plain_segment_needs_no_scan_and_has_the_same_index(monkeypatch, window):
+    monkeypatch.setattr(sealing, "WINDOW_BYTES", window)
+    disk, indexes, store = unsealed()
+    plain = 0
+    while (plan := store.seal_plan()) is not None:
+        found = plan._indexed(None)
+        scanned = plan._scanned(None)
+        if found is not None:
+            plain += 1
+            assert segment_index.encode(found) == segment_index.encode(scanned)
+        plan.execute()
+        store.sealed(plan)
+    store.close()
+    assert plain, "no segment was plain"
+    assert {path: disk.read(path) for path in indexes} == indexes
+
+
+def test_a_segment_with_a_damaged_payload_is_damaged():
+    disk, _, store = unsealed()
+    plan = store.seal_plan()
+    with contextlib.closing(disk.filesystem.open(plan.segment.path)) as file:
+        size = plan.segment.end - plan.segment.start
+        byte = file.read(1, size - 9)
+        file.write([bytes([byte[0] ^ 1])], size - 9, True)
+    plan.execute()
+    assert plan.damage.startswith("unreadable at")
+    store.close()
+
+
+def test_a_scan_that_gives_way_finds_the_same(monkeypatch):
+    disk, at_once, store = unsealed()
     monkeypatch.setattr(segment_index, "_PIECE_BYTES", 1)
-    monkeypatch.setattr(plans, "SEAL_READ_BYTES", 100)
+    monkeypatch.setattr(sealing, "WINDOW_BYTES", 100)
+    monkeypatch.setattr(SealPlan, "_indexed", lambda plan, pause: None)
     pauses: list[int] = []
-    store = open_store(disk.filesystem, DIRECTORY)
     while (plan := store.seal_plan()) is not None:
         before = len(pauses)
         plan.execute(lambda: pauses.append(1))
@@ -29,6 +68,16 @@ def test_a_scan_that_gives_way_finds_the_same(monkeypatch):
         store.sealed(plan)
     store.close()
     assert {path: disk.read(path) for path in at_once} == at_once
+
+
+def test_windows_give_way(monkeypatch):
+    disk, at_once, store = unsealed()
+    monkeypatch.setattr(sealing, "WINDOW_BYTES", 100)
+    pauses: list[int] = []
+    plan = store.seal_plan()
+    assert plan._indexed(lambda: pauses.append(1)) is not None
+    assert len(pauses) >= 5, "several entries are in the segment, none of which fits a window"
+    store.close()
 
 
 def test_a_segment_that_became_shorter_is_damaged_whether_its_scan_gives_way_or_not():
