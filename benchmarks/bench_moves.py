@@ -75,7 +75,7 @@ POLICY = Policy(bands=(Band(DISK, 30), Band(INGRESS, 30, 1 << 20), Band(LEADERS,
                        Band(GROUP_INGRESS, 500, 1 << 20)), moves_max=wire.MOVES_MAX)
 
 #: Bytes per second and node: slower than plans are by default, for the sake of the appends.
-THROTTLE = 20_000_000
+THROTTLE = 16_000_000
 
 TARGET_BALANCE = 5.0
 TARGET_P99 = 2.0
@@ -97,8 +97,8 @@ class Scale(NamedTuple):
     part: float = 0.5  # of the throughput is the load
 
 
-FULL = Scale(24, 10.0, 20.0, 5.0, 10.0, 4.0, 240.0, 3, 100, 240.0)
-QUICK = Scale(12, 5.0, 10.0, 2.0, 4.0, 2.0, 180.0, 1, 12, 20.0)
+FULL = Scale(24, 10.0, 20.0, 30.0, 10.0, 4.0, 240.0, 3, 100, 240.0)
+QUICK = Scale(12, 5.0, 10.0, 15.0, 4.0, 2.0, 180.0, 1, 12, 20.0)
 
 
 class Moved(NamedTuple):

@@ -28,8 +28,10 @@ NUMBER_BYTES = 8
 BATCH_BYTES = 4 << 10
 #: Records handed to the producer at once when it is not paced.
 HANDFUL = 500
-#: How often a paced process gives what is due, in seconds.
+#: How often a paced process gives what is due, in seconds, and how much of it at most: after a
+#: stall it is made up for in several turns.
 TURN_S = 0.005
+DUE_MAX = 1000
 ANSWER_S = 60.0
 
 
@@ -194,7 +196,7 @@ def _run(pipe: Pipe, addresses: tuple[str, ...], topic: str, partitions: int, by
             now_s = time.monotonic()
             count = int((now_s - due_s) * bytes_per_s / RECORD_BYTES)
             if count:
-                count = min(count, HANDFUL)  # after a stall, what is due is made up for in turns
+                count = min(count, DUE_MAX)
                 due_s += count * RECORD_BYTES / bytes_per_s
                 appender.give(count)
             appender.idle(max(0.001, TURN_S - (time.monotonic() - now_s)))
