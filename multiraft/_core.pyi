@@ -8,7 +8,7 @@ Long work (CRC, copying, system calls) runs without the GIL in the compiled twin
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from multiraft.types import BatchInfo, Entry
+from multiraft.types import BatchInfo, Entry, EntryKind
 
 Buffer = bytes | bytearray | memoryview
 Header = tuple[str, bytes | None]
@@ -67,7 +67,7 @@ class ScannedEntry(NamedTuple):
     """An intact entry found by ``scan_entries``."""
     at: int            # byte in the scanned buffer where its header starts
     length: int        # header + payload
-    kind: int
+    kind: EntryKind
     group: int
     incarnation: int
     term: int

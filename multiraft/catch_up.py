@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from multiraft.group import Group
     from multiraft.host import Host
+    from multiraft.neighbours import Neighbours
 
 #: A bucket holds what comes in so many milliseconds, and gives nothing below what comes in so many.
 BURST_MS = 500
@@ -118,8 +119,13 @@ class Pace:
 class Paced:
     """Part of ``MultiRaft``, which has the groups and what they share."""
 
+    node: int
     _host: Host
     _groups: dict[int, Group]
+    _neighbours: Neighbours
+
+    def _group(self, group: int) -> Group:
+        raise NotImplementedError
 
     def pace_catch_up(self, limits: Limits) -> None:
         """From now on these rates for replicas that are being moved.  O(streams)."""

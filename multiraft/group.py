@@ -24,7 +24,7 @@ What the node's sums and lists say of a group: standing.py.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from multiraft import membership
 from multiraft.errors import ImpossibleMessage
@@ -37,6 +37,9 @@ from multiraft.standing import Standing
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail_protocol import Tail
 from multiraft.types import Configuration, Entry, HardState
+
+if TYPE_CHECKING:
+    from multiraft.reads import Reads
 
 #: Why a replica says nothing any more that is no member.
 REMOVED = "removed"
@@ -161,7 +164,7 @@ class Group:
         #: Leader: who was a member, to be told when the configuration without it is committed.
         self.departed: dict[int, None] = {}
         #: Leader: reads that wait for their confirmation; None = there was none in this office.
-        self.reads = None
+        self.reads: Reads | None = None
         self.standing = Standing(host, group)
         assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 

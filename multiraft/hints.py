@@ -39,7 +39,7 @@ class LedChanges:
 
     def since(self, version: int, count_max: int) -> tuple[int, tuple[Change, ...]]:
         """(version reached, changes) after ``version``, oldest first, at most ``count_max``."""
-        changes = []
+        changes: list[Change] = []
         reached = self.version
         for at in self._by_version.irange(minimum=version + 1):
             if len(changes) == count_max:

@@ -138,7 +138,7 @@ class Liveness:
 
     def questions(self, now_ms: int) -> list[tuple[int, Question]]:
         """The questions that are due, one per peer and interval; none while unhealthy."""
-        due = []
+        due: list[tuple[int, Question]] = []
         if not self._healthy:
             return due
         for node, peer in self._peers.items():

@@ -55,8 +55,9 @@ class VoteReply(NamedTuple):
 
 class Append(NamedTuple):
     """AppendEntries (paper 5.3).  ``entries`` is empty on an outgoing one until the driver fills
-    it.  ``last_index == prev_index`` = probe or commit notice.  ``stamp``: how many questions this
-    leader has asked in its term so far (who was added, who leads); answers echo the highest."""
+    it, with them as they are or framed.  ``last_index == prev_index`` = probe or commit notice.
+    ``stamp``: how many questions this leader has asked in its term so far (who was added, who
+    leads); answers echo the highest."""
 
     group: int
     incarnation: int
@@ -65,7 +66,7 @@ class Append(NamedTuple):
     prev_term: int
     last_index: int
     commit: int  # never above what the receiver will have verified: it caps it itself
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[Entry, ...] | bytes = ()
     stamp: int = 0
 
 

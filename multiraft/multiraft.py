@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from multiraft import changes, doubt, election, membership, neighbours, reads, replication, snapshot
-from multiraft.catch_up import Paced
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -41,7 +40,6 @@ from multiraft.messages import (
 from multiraft.neighbours import Neighbours
 from multiraft.questions import Questions
 from multiraft.ready import Envelope, Event, GroupWrite, Ready, Writes
-from multiraft.repairing import Repairing
 from multiraft.store import GroupRestored, LogBounds, LogReader
 from multiraft.tail_protocol import Tail
 from multiraft.types import BatchInfo, Configuration, Entry, EntryKind
@@ -94,7 +92,7 @@ class Proposed(NamedTuple):
     duplicate: bool
 
 
-class MultiRaft(Questions, Repairing, Paced):
+class MultiRaft(Questions):
     """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back."""
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance, now_ms: int):

@@ -201,7 +201,8 @@ class Neighbours:
             group = self._groups[id_]
             if group.role is Role.LEADER and id_ % BUCKETS in by_bucket:
                 by_bucket[id_ % BUCKETS].append((id_, group.incarnation, group.term))
-        buckets, listed = [], []
+        buckets: list[int] = []
+        listed: list[tuple[int, int, int]] = []
         for bucket in differing:
             if listed and len(listed) + len(by_bucket[bucket]) > LISTED_GROUPS_MAX:
                 break  # the rest still differs and is asked for next time

@@ -5,22 +5,13 @@ Contract.  As ``MultiRaft``.  Nothing changes by a question; each is O(1) unless
 
 from __future__ import annotations
 
-from multiraft.group import Group, GroupStatus, Role
-from multiraft.host import Host
-from multiraft.neighbours import Neighbours
+from multiraft.group import GroupStatus, Role
+from multiraft.repairing import Repairing
 from multiraft.types import Configuration
 
 
-class Questions:
+class Questions(Repairing):
     """Base of ``MultiRaft``, which has the groups."""
-
-    node: int
-    _host: Host
-    _groups: dict[int, Group]
-    _neighbours: Neighbours
-
-    def _group(self, group: int) -> Group:
-        raise NotImplementedError
 
     def led_digest(self, node: int) -> int:
         """Sum over the groups led here that ``node`` is a member of."""

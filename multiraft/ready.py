@@ -11,7 +11,7 @@ write is never retried: the node stops.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.messages import Message
 from multiraft.types import Entry, HardState
@@ -59,7 +59,7 @@ class ReadReady(NamedTuple):
     later: whatever was acknowledged before it was asked is in there."""
 
     group: int
-    token: object
+    token: Any
     index: int
 
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from multiraft import changes, doubt, membership
-from multiraft.group import Group
+from multiraft.catch_up import Paced
 from multiraft.types import Configuration
 
 
-class Repairing:
+class Repairing(Paced):
     """Base of ``MultiRaft``, which finds the group."""
-
-    def _group(self, group: int) -> Group:
-        raise NotImplementedError
 
     def quarantine(self, group: int, why: str) -> None:
         """The replica is damaged: it neither votes, leads nor acknowledges."""

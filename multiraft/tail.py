@@ -256,6 +256,7 @@ class PartitionTail:
         """Move the tail over ``entry``, which ``verify`` or ``admit`` accepted.  O(1)."""
         assert entry.index == self.last_index + 1, f"{entry!r} after {self.last_index}"
         kind = entry.kind
+        record: tuple | None = None
         if kind == _DATA:
             record = self._append_data(entry)
         elif kind == _OPEN:
@@ -292,7 +293,7 @@ class PartitionTail:
             windows = self._windows[partition] = {}
         producer = batch.producer_id
         window = windows.pop(producer, None)
-        changed = ((producer, window),)
+        changed: tuple[tuple[int, bytes | None], ...] = ((producer, window),)
         if window is None and len(windows) >= PRODUCERS_PER_PARTITION_MAX:
             oldest = next(iter(windows))
             changed += ((oldest, windows.pop(oldest)),)

@@ -58,6 +58,9 @@ class BatchInfo(NamedTuple):
     codec: int
 
 
+Payload = bytes | memoryview
+
+
 class Entry:
     """One entry of a group's log, or of a lane.  Treated as immutable once appended.
 
@@ -68,8 +71,9 @@ class Entry:
     __slots__ = ("kind", "group", "incarnation", "term", "index", "partition", "base_offset",
                  "payload", "batch")
 
-    def __init__(self, kind, group, incarnation, term, index, partition=0, base_offset=-1,
-                 payload=b"", batch=None):
+    def __init__(self, kind: EntryKind, group: int, incarnation: int, term: int, index: int,
+                 partition: int = 0, base_offset: int = -1, payload: Payload = b"",
+                 batch: BatchInfo | None = None):
         self.kind = kind
         self.group = group
         self.incarnation = incarnation
@@ -87,7 +91,11 @@ class Entry:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Entry):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in Entry.__slots__)
+        return (self.kind == other.kind and self.group == other.group
+                and self.incarnation == other.incarnation and self.term == other.term
+                and self.index == other.index and self.partition == other.partition
+                and self.base_offset == other.base_offset and self.payload == other.payload
+                and self.batch == other.batch)
 
     __hash__ = None  # entries are compared, never keys
 

@@ -11,18 +11,11 @@ the real node keeps it in ``known_nodes.json``, which has tests of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
 
+from chaos.simulator.ailing import Ailing
 from chaos.simulator.filesystem import SimulatedFilesystem
-from chaos.simulator.trace import Trace
 from multiraft import lives
-from multiraft.multiraft import MultiRaft
-from multiraft.storage.store import Store
-
-if TYPE_CHECKING:
-    from chaos.simulator.liveness import LivenessExchange
-    from chaos.simulator.world import World
 
 #: A connection that was refused for now is tried again after so long.
 HELLO_RETRY_US = 200_000
@@ -31,30 +24,8 @@ HELLO_RETRY_US = 200_000
 PASSING = frozenset({lives.Refusal.UNKNOWN, lives.Refusal.RUNS})
 
 
-class Acquainted:
+class Acquainted(Ailing):
     """Part of ``SimulatedNode``."""
-
-    node: int
-    alive: bool
-    is_up: bool
-    paused: bool
-    is_lost: bool
-    later: Callable[..., None]
-    crash: Callable[[bool], None]
-    peer_up: Callable[[int], None]
-    request_round: Callable[[], None]
-    _connect: Callable[[int], None]
-    _disconnect: Callable[[int], None]
-    _restart_soon: Callable[[], None]
-    _world: World
-    _trace: Trace
-    _life: int
-    _store: Store | None
-    _raft: MultiRaft | None
-    _liveness: LivenessExchange | None
-    _filesystem: SimulatedFilesystem
-    _connected: dict[int, Any]
-    _peers: tuple[int, ...]
 
     def _know_nobody(self) -> None:
         self.incarnation = 0  # of its directory, once it was opened

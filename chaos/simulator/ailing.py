@@ -10,17 +10,14 @@ Invariants.  A node's clock never goes back in one of its lives.
 from __future__ import annotations
 
 import errno
-import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from chaos.simulator.disk import PROBE, PROBE_FILE, DiskWorker
+from chaos.simulator.armed import Armed
+from chaos.simulator.disk import PROBE, PROBE_FILE
 from chaos.simulator.filesystem import SimulatedFilesystem
-from chaos.simulator.invariants import Violation
 from chaos.simulator.model import is_majority
-from chaos.simulator.trace import Trace
-from multiraft.multiraft import MultiRaft
+from chaos.simulator.violations import Violation
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.room import Room, is_full
 from multiraft.storage.store import Store
@@ -28,8 +25,6 @@ from multiraft.types import Entry, EntryKind
 
 if TYPE_CHECKING:
     from chaos.simulator.events import EventQueue
-    from chaos.simulator.liveness import LivenessExchange
-    from chaos.simulator.world import World
 
 #: How often the room is looked at.
 LOOK_US = 500_000
@@ -100,36 +95,8 @@ class Clock:
         self.rate = rate
 
 
-class Ailing:
+class Ailing(Armed):
     """Part of ``SimulatedNode``."""
-
-    node: int
-    alive: bool
-    clock: Clock
-    disk_hangs: bool
-    identity_is_rotten: bool
-    identity_lost: Callable[[], None]
-    is_lost: bool
-    later: Callable[..., None]
-    request_round: Callable[[], None]
-    crash: Callable[[bool], None]
-    start: Callable[[], None]
-    faulty: bool
-    _recover: Callable[[], None]
-    led_groups: Callable[[], list[int]]
-    _world: World
-    _queue: EventQueue
-    _trace: Trace
-    _rng: random.Random
-    _marks: Counter[str]
-    _filesystem: SimulatedFilesystem
-    _disk: DiskWorker | None
-    _disk_factor: int
-    _room: Room
-    _recovery_waits: bool
-    _raft: MultiRaft | None
-    _liveness: LivenessExchange | None
-    _wake_ms: int | None
 
     # ---- slow and hung ---------------------------------------------------------------------
 

@@ -7,23 +7,18 @@ that it was prepared for, but for a node that is down: its next recovery meets i
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
-from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.filesystem import PowerLoss
+from chaos.simulator.machine import Machine
 
 
 def _nothing() -> None:
     """Nobody wants to know."""
 
 
-class Armed:
+class Armed(Machine):
     """Part of ``SimulatedNode``."""
-
-    _filesystem: SimulatedFilesystem
-    _rng: random.Random
-    crash: Callable[[bool], None]
-    after_disk: Callable[..., None]
 
     def _nothing_prepared(self) -> None:
         self._effects_left = 0

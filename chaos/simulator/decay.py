@@ -8,28 +8,20 @@ cluster has to be able to do without that node, as for a header of which nobody 
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from chaos.simulator.striking import Striking
 from multiraft import _layout
 
 if TYPE_CHECKING:
-    from chaos.simulator.nemesis import World
     from chaos.simulator.node import SimulatedNode
 
 #: The sync of a directory fails within so many of them.
 DIRECTORY_SYNCS_MAX = 4
 
 
-class Decay:
+class Decay(Striking):
     """Part of ``Nemesis``."""
-
-    _world: World
-    _rng: random.Random
-    _say: Callable[[int, str], None]
-    _crash: Callable[[SimulatedNode, bool], None]
-    _node: Callable[[], SimulatedNode]
 
     def _dispensable(self) -> SimulatedNode | None:
         """A node that is up and may lose what it knows."""

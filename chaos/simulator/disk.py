@@ -18,7 +18,7 @@ from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.parameters import DiskParameters
 from multiraft.ready import Envelope, Writes
 from multiraft.storage.checkpoint import CheckpointPlan
-from multiraft.storage.filesystem import File
+from multiraft.storage.filesystem import Buffer, File
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.room import Room, is_full
 from multiraft.storage.store import Store
@@ -204,7 +204,9 @@ class DiskWorker:
         if len(staged) == 1:
             staged[0].execute()
             return
-        file, joined, begin, end = None, [], 0, -1
+        file: File | None = None
+        joined: list[Buffer] = []
+        begin, end = 0, -1
         for part in [part for one in staged for part in one.parts]:
             if part.file is not file or part.position != end:
                 if joined:

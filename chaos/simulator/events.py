@@ -14,9 +14,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-
-class Livelock(AssertionError):
-    """The queue does not drain: events breed events without time passing."""
+from chaos.simulator.violations import Livelock
 
 
 class Event:

@@ -20,12 +20,16 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from chaos.history import FAULT, Event
-from chaos.simulator.nemesis import Nemesis, World
+from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.parameters import FAULT_KINDS
 from chaos.simulator.recording import Recording
 from multiraft.group import Role
+
+if TYPE_CHECKING:
+    from chaos.simulator.world import World
 
 #: See the module docstring.
 DOWN = "down"

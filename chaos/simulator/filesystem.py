@@ -320,8 +320,8 @@ class SimulatedFilesystem:
     def flip(self, path: str, at: int, bit: int) -> None:
         """A bit changes on the disk; whoever reads the file sees it, cached or not."""
         inode = self._disk_names[dirname(path)][basename(path)]
-        for image in (inode.disk, inode.view, inode.cache or b""):
-            if at < len(image):
+        for image in (inode.disk, inode.view, inode.cache):
+            if image is not None and at < len(image):
                 image[at] ^= 1 << bit
 
     def overwrite(self, path: str, at: int, data: bytes) -> bytes:

@@ -12,6 +12,7 @@ Theory.  The safety properties of figure 3 of the Raft paper, the durability rul
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import ClassVar
 
 from chaos.simulator.model import (
     BatchModel,
@@ -23,6 +24,7 @@ from chaos.simulator.model import (
     chain_of,
 )
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
+from chaos.simulator.violations import Violation
 from multiraft import _layout, core
 from multiraft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
 from multiraft.store import GroupRestored
@@ -35,14 +37,6 @@ HOOKS = ("on_stage", "on_send", "on_leader", "on_commit", "on_apply", "on_recove
          "on_ack", "on_read", "on_converged")
 
 
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-    def __init__(self, invariant: str, text: str):
-        super().__init__(f"{invariant}: {text}")
-        self.invariant = invariant
-
-
 class PromisedLoss(Exception):
     """Relaxed durability lost what it may lose (docs/decisions/0010): the run is over, and held."""
 
@@ -50,7 +44,7 @@ class PromisedLoss(Exception):
 class Invariant:
     """Base: a name and a way to fail."""
 
-    messages: tuple[type, ...] = ()  # what ``on_send`` wants to see
+    messages: ClassVar[tuple[type, ...]] = ()  # what ``on_send`` wants to see
 
     def require(self, holds: bool, text: str, *parts: object) -> None:
         """Raise ``Violation`` unless ``holds``; ``text`` is formatted only then."""
@@ -75,7 +69,7 @@ class VoteOncePerTerm(Invariant):
     """A voter supports one candidate per term, across restarts, and its disk knows before anyone
     else does (paper 5.2, A19, S21)."""
 
-    messages = (VoteReply, VoteRequest)
+    messages: ClassVar[tuple[type, ...]] = (VoteReply, VoteRequest)
 
     def on_send(self, replica: ReplicaModel, to: int, message: Message) -> None:
         if type(message) is VoteReply and message.granted and not message.pre:
@@ -231,7 +225,7 @@ class AcknowledgedIsDurable(Invariant):
     What waited for the disk may leave late, as through a slow network: when the replica was removed
     by then, it speaks of the one that was (leaders tell them apart)."""
 
-    messages = (AppendReply,)
+    messages: ClassVar[tuple[type, ...]] = (AppendReply,)
 
     def on_send(self, replica: ReplicaModel, to: int, message: Message) -> None:
         if message.status != Status.OK:

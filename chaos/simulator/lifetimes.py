@@ -5,18 +5,11 @@ Contract.  Part of ``nemesis.Nemesis``.  A strike that finds nothing that may en
 
 from __future__ import annotations
 
-import random
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from chaos.simulator.nemesis import World
+from chaos.simulator.decay import Decay
 
 
-class Lifetimes:
+class Lifetimes(Decay):
     """Part of ``Nemesis``."""
-
-    _world: World
-    _rng: random.Random
 
     def cause_wipe(self) -> None:
         """A node loses its directory for ever, and a new one comes in its place."""

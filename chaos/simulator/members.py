@@ -11,6 +11,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from chaos.simulator.sending import Sending
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 from multiraft.errors import ProposalError
@@ -121,7 +122,7 @@ def create_wanted(store: Store, raft: MultiRaft, witness: Witness, repairer: Rep
     repairer.created(group)
 
 
-class Regrouping:
+class Regrouping(Sending):
     """Part of ``SimulatedNode``."""
 
     def change_some(self, rng: random.Random) -> None:

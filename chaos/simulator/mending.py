@@ -7,30 +7,22 @@ has been over its lane and nothing is under repair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from os.path import basename
-from typing import TYPE_CHECKING, Any
 
-from chaos.simulator.disk import DiskWorker, Flight
-from chaos.simulator.filesystem import SimulatedFilesystem
-from chaos.simulator.invariants import Violation
-from chaos.simulator.moving import Question, Told
-from chaos.simulator.network import Network
+from chaos.simulator.disk import Flight
+from chaos.simulator.moving import Moving, Question, Told
 from chaos.simulator.rot import Misdirected, Place, durable_places
 from chaos.simulator.state_group import Chunk, ChunkRequest
-from multiraft.multiraft import MultiRaft
+from chaos.simulator.violations import Violation
 from multiraft.storage.checkpoint import checkpoint_names
-from multiraft.storage.errors import CorruptRange
+from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.identity import NODE_FILE
 from multiraft.storage.lane import SEGMENT_SUFFIX
 from multiraft.storage.plans import StagedWrite
-from multiraft.storage.repairer import Answer, Ask, Extend, Repairer, Request
+from multiraft.storage.repairer import Answer, Ask, Extend, Request
 from multiraft.storage.scrub import Scrubber
-from multiraft.storage.store import Store
 from multiraft.types import Entry
-
-if TYPE_CHECKING:
-    from chaos.simulator.world import World
 
 DIRECTORY = "/data"
 #: A scrub comes this long after the rot, or after the start of a node that has some.
@@ -39,32 +31,8 @@ SCRUB_US = 200_000
 REPAIR_US = 50_000
 
 
-class Mending:
+class Mending(Moving):
     """What ``SimulatedNode`` does about damage."""
-
-    node: int
-    identity_is_rotten: bool
-    rotten: bool  # bits of its disk have changed
-    _rotted: list[tuple[int, int]]  # which: (begin, end) of the lane
-    is_up: bool
-    later: Callable[..., None]
-    request_round: Callable[[], None]
-    _arrived: Callable[..., None]
-    _world: World
-    _network: Network
-    _filesystem: SimulatedFilesystem
-    _connected: dict[int, Any]
-    _store: Store
-    _raft: MultiRaft
-    _disk: DiskWorker
-    _repairer: Repairer
-    _repairing: bool
-    _serve_state: Callable[[int, ChunkRequest], None]
-    _take_chunk: Callable[[int, Chunk], None]
-    _take_question: Callable[[int, Question], None]
-    _told: Callable[[Told], None]
-    _unscrubbed: bool
-    _unmet: bool  # no start has met the latest damage
 
     def durable_places(self) -> list[Place]:
         """Entries whose damage must be found."""
@@ -151,7 +119,7 @@ class Mending:
         return error.index in log.missing or any(
             begin < position + size and position < end for begin, end in self._rotted)
 
-    def _take_damage(self, error: CorruptRange) -> None:
+    def _take_damage(self, error: CorruptRange | CorruptFile) -> None:
         if not self.rotten:
             raise error
         self._repairer.damaged(error)

@@ -16,8 +16,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
-from chaos.simulator.invariants import Violation
 from chaos.simulator.parameters import Parameters
+from chaos.simulator.violations import Violation
 from multiraft.errors import ProposalError
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import PlanLimits, PlannedMove

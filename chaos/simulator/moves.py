@@ -7,17 +7,15 @@ strike that finds nothing to move is not counted.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from chaos.simulator import metadata
+from chaos.simulator.lifetimes import Lifetimes
 from chaos.simulator.members import INCARNATION
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import plans as wire
 
 if TYPE_CHECKING:
-    from chaos.simulator.nemesis import World
     from chaos.simulator.node import SimulatedNode
     from multiraft.group import GroupStatus
 
@@ -32,14 +30,9 @@ FOREVER_MS = 1 << 40
 STEPS_MAX, EFFECTS_MAX = 8, 12
 
 
-class Moves:
+class Moves(Lifetimes):
     """Part of ``Nemesis``."""
 
-    _world: World
-    _rng: random.Random
-    _running: bool
-    _lasting: Callable[[Callable[[], None]], None]
-    _say: Callable[[int, str], None]
     #: Until somebody dies; 0 = nobody has to.
     _steps_left: int = 0
 
@@ -131,7 +124,7 @@ class Moves:
         state = self._world.truth.metadata.state
         partitions = [partition for living in metadata.topics_of(state)
                       for partition, _ in living.partitions]
-        moves = []
+        moves: list[wire.PlannedMove] = []
         for partition in self._rng.sample(partitions, min(len(partitions),
                                                           self._rng.randrange(3))):
             place = metadata.place_of(state, partition)

@@ -12,24 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chaos.simulator.fibres import Pending, start
+from chaos.simulator.members import Regrouping
 from chaos.simulator.planning import Planning
 from chaos.simulator.switching import Switches
 from multiraft.errors import MultiRaftError, NotLeader
 from multiraft.membership import is_voter
-from multiraft.multiraft import MultiRaft
-from multiraft.storage.repairer import Repairer
 from multiraft.storage.room import Room
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown, TimedOut
-
-if TYPE_CHECKING:
-    from chaos.simulator.metadata import MetadataState
-    from chaos.simulator.trace import Trace
-    from chaos.simulator.world import World
-    from multiraft.storage.store import Store
 
 #: A request that was not answered by then is given up.
 ASK_US = 2_000_000
@@ -52,24 +45,9 @@ class Told(NamedTuple):
     error: MultiRaftError | None
 
 
-class Moving:
+class Moving(Regrouping):
     """Part of ``SimulatedNode``."""
 
-    node: int
-    later: Callable[..., None]
-    request_round: Callable[[], None]
-    _effect: Callable[[], None]
-    _send_bulk: Callable[[int, Any], None]
-    _connected: dict[int, Any]
-    _raft: MultiRaft
-    _store: Store
-    _world: World
-    metadata: MetadataState
-    _switches: Switches | None
-    _planning: Planning | None
-    _repairer: Repairer
-    _room: Room
-    _trace: Trace
     #: Goes on in the next life: an answer to this one may still be on its way.
     _ask_count = 0
 

@@ -12,24 +12,16 @@ and reordering of single frames: network.py.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from chaos.simulator.decay import Decay
-from chaos.simulator.events import EventQueue
-from chaos.simulator.lifetimes import Lifetimes
 from chaos.simulator.moves import Moves
-from chaos.simulator.network import Link, Network
+from chaos.simulator.network import Link
 from chaos.simulator.node import RECOVERY_US, SimulatedNode
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.rot import Atlas
-from chaos.simulator.state_group import StateTruth
-from chaos.simulator.topics import Topics
-from chaos.simulator.trace import Trace
-from chaos.simulator.wipes import Wipes
-from chaos.simulator.witness import Witness
 from chaos.simulator.workload import CLIENT_BASE, READER_BASE
+
+if TYPE_CHECKING:
+    from chaos.simulator.world import World
 
 #: A crash midway happens within this many effects: a round has 5 to 50.
 MIDWAY_EFFECTS_MAX = 40
@@ -46,23 +38,7 @@ CLOCK_JUMP_US_MAX = 5_000_000
 CHANNELS = ("append", "liveness", "bulk")
 
 
-class World(Protocol):
-    """What the nemesis may touch."""
-
-    queue: EventQueue
-    network: Network
-    trace: Trace
-    faults: Counter[str]
-    parameters: Parameters
-    nodes: dict[int, SimulatedNode]
-    witness: Witness
-    atlas: Atlas
-    wipes: Wipes
-    topics: Topics
-    truth: StateTruth
-
-
-class Nemesis(Decay, Lifetimes, Moves):
+class Nemesis(Moves):
     """Draws a fault, causes it, schedules its end."""
 
     def __init__(self, world: World, rng: random.Random):
@@ -393,7 +369,10 @@ class Nemesis(Decay, Lifetimes, Moves):
         self._say(0, f"clog {links}")
         self._world.network.clog(links, CLOG_US)
         for link in links:
-            self._lasting(lambda link=link: self._world.network.unclog([link]))
+            self._unclog_later([link])
+
+    def _unclog_later(self, links: list[Link]) -> None:
+        self._lasting(lambda: self._world.network.unclog(links))
 
     def cause_disconnect(self) -> None:
         """A connection breaks and is made anew at once: what was under way may be lost."""
@@ -423,7 +402,7 @@ class Nemesis(Decay, Lifetimes, Moves):
         if self._world.nodes[node].alive:
             self._say(peer, f"removed and added again by n{node}")
             self._world.network.clog([(peer, node)], CLOG_US)
-            self._lasting(lambda: self._world.network.unclog([(peer, node)]))
+            self._unclog_later([(peer, node)])
             self._world.nodes[node].return_some(peer, self._rng)
 
     def cause_transfer(self) -> None:

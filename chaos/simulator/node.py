@@ -18,24 +18,21 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chaos.simulator.acquainted import Acquainted
-from chaos.simulator.ailing import Ailing, Clock
-from chaos.simulator.armed import Armed
+from chaos.simulator.ailing import Clock
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
-from chaos.simulator.invariants import Violation
 from chaos.simulator.limits import raft_config, storage_config
 from chaos.simulator.liveness import LivenessExchange
-from chaos.simulator.members import INCARNATION, Regrouping, create_wanted
+from chaos.simulator.members import INCARNATION, create_wanted
 from chaos.simulator.mending import DIRECTORY, Mending
 from chaos.simulator.metadata import Extent, MetadataState
-from chaos.simulator.moving import Moving
 from chaos.simulator.readback import ReadBack
-from chaos.simulator.sending import Sending, with_entries
+from chaos.simulator.sending import with_entries
 from chaos.simulator.sessions import Sessions
-from chaos.simulator.state_group import State, Stately, UnreadableCommand
+from chaos.simulator.state_group import State, UnreadableCommand
+from chaos.simulator.violations import Violation
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
@@ -66,7 +63,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
                            "removed", "wanted"})
 
 
-class SimulatedNode(Acquainted, Ailing, Armed, Mending, Moving, Regrouping, Sending, Stately):
+class SimulatedNode(Mending):
     """One node over all its lives."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
@@ -113,7 +110,7 @@ class SimulatedNode(Acquainted, Ailing, Armed, Mending, Moving, Regrouping, Send
         self._store: Store | None = None
         self._sessions: Sessions | None = None
         self._liveness: LivenessExchange | None = None
-        self._inbox: list[tuple[Callable[[int, tuple], None], int, tuple]] = []
+        self._inbox: list[tuple[Callable[[int, Any], None], int, Any]] = []
         self._answers: dict[int, list[tuple]] = {}  # by client
         self._round_due = False
         self._wake_ms: int | None = None

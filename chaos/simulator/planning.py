@@ -16,8 +16,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chaos.simulator.fibres import Pending, start, together
-from chaos.simulator.invariants import Violation
 from chaos.simulator.preferring import Handing
+from chaos.simulator.violations import Violation
 from multiraft.multiraft import MultiRaft
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import TimedOut
@@ -88,7 +88,8 @@ class _Log:
         if "phase" in extra:
             self._node.count(f"moves {extra['phase']}")
 
-    warning = info
+    def warning(self, text: str, extra: dict) -> None:
+        self.info(text, extra)
 
 
 class _Survey(NamedTuple):

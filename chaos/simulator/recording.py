@@ -13,8 +13,10 @@ cluster sees.  A bug that both are shown must be found by both, or the checkers 
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from chaos.history import END, FAULT, FINAL, INVOKE, NEMESIS, OK, PHASE, WARM_UP, Event, key_of
 from chaos.simulator.events import EventQueue
@@ -28,6 +30,9 @@ from chaos.simulator.operations import (
 )
 from multiraft import _layout, core
 
+if TYPE_CHECKING:
+    from chaos.simulator.world import World
+
 _LEVELS = {ACKS_COMMIT: "commit", ACKS_LEADER: "leader", ACKS_NONE: "none"}
 #: Processes: a producer's with its epoch, plain appends and readers behind them.
 PLAIN, READERS, TOPICS = 1 << 30, 1 << 40, 1 << 50
@@ -36,8 +41,6 @@ FINAL_READER = 0
 
 class Recording:
     """See the module docstring."""
-
-    nemesis = Nemesis
 
     def __init__(self) -> None:
         self.faults: Counter[str] = Counter()
@@ -51,6 +54,10 @@ class Recording:
         self._asked: dict[int, dict] = {}  # operations of topics that are not done
         self._phase(WARM_UP)
         self._nemesis(True)
+
+    def nemesis(self, world: World, rng: random.Random) -> Nemesis:
+        """The nemesis of the run."""
+        return Nemesis(world, rng)
 
     def _add(self, kind: str, operation: int, process: int, name: str, data: dict) -> None:
         now_us = self.queue.now_us if self.queue is not None else 0

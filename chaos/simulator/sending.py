@@ -6,50 +6,33 @@ them; entries that are no longer in memory are read first, and what that finds d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
-from chaos.simulator.invariants import Violation
-from chaos.simulator.network import Network
-from chaos.simulator.witness import Witness
+from chaos.simulator.state_group import Stately
+from chaos.simulator.violations import Violation
 from multiraft import core
 from multiraft.messages import Append, Message
-from multiraft.multiraft import MultiRaft
 from multiraft.ready import Envelope
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.store import Store
+from multiraft.storage.plans import ReadPlan
 from multiraft.types import Entry
-
-if TYPE_CHECKING:
-    from chaos.simulator.world import World
 
 #: Blocking reads of cold entries take this long.
 COLD_READ_US = 400
 
 
-class Sending:
+class Sending(Stately):
     """Part of ``SimulatedNode``."""
-
-    node: int
-    peer_frames: int
-    later: Callable[..., None]
-    _effect: Callable[[], None]
-    _damaged: Callable[[CorruptRange], None]
-    _connected: dict[int, Any]
-    _network: Network
-    _raft: MultiRaft
-    _store: Store
-    _witness: Witness
-    _world: World
 
     def _send_all(self, envelopes: Sequence[Envelope]) -> None:
         """One frame per peer; appends of cold ranges follow when they were read."""
         frames: dict[int, list[Message]] = {}
         for to, message in envelopes:
             if type(message) is Append and message.last_index != message.prev_index:
-                message = self._fill(to, message)
-                if message is None:
+                filled = self._fill(to, message)
+                if filled is None:
                     continue
+                message = filled
             frame = frames.get(to)
             if frame is None:
                 frames[to] = [message]
@@ -80,7 +63,7 @@ class Sending:
             return None
         return self._framed(message, entries)
 
-    def _send_cold(self, to: int, message: Append, plan: object) -> None:
+    def _send_cold(self, to: int, message: Append, plan: ReadPlan) -> None:
         if not self._raft.leads(message.group, message.term):
             return  # as the real node: it may have been removed meanwhile
         try:

@@ -22,7 +22,7 @@ from multiraft.errors import (
     ProposalError,
     UnknownPartition,
 )
-from multiraft.multiraft import MultiRaft
+from multiraft.multiraft import MultiRaft, Proposed
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.room import Room
 from multiraft.storage.store import Store
@@ -84,11 +84,11 @@ class Sessions:
             leader = error.leader or self._raft.leader_hint(request.group)[0]
             self._reply(request, Reply(request.attempt, "NotLeader", leader=leader))
             return
-        except Moved as error:
-            self._reply(request, Reply(request.attempt, "Moved", moved_to=error.group))
+        except Moved as moved:
+            self._reply(request, Reply(request.attempt, "Moved", moved_to=moved.group))
             return
-        except (ProposalError, CodecError) as error:
-            self._reply(request, Reply(request.attempt, type(error).__name__))
+        except (ProposalError, CodecError) as refused:
+            self._reply(request, Reply(request.attempt, type(refused).__name__))
             return
         waiter = Waiter(request.client, request.attempt, proposed.base_offset)
         if request.acks == ACKS_LEADER:
@@ -100,7 +100,7 @@ class Sessions:
                 group = self._waiting.setdefault(request.group, {})
                 group.setdefault(proposed.index, []).append(waiter)
 
-    def _propose(self, request: AppendRequest):
+    def _propose(self, request: AppendRequest) -> Proposed:
         """As the real session: the first batch of a partition opens it."""
         if request.partition >= FIRST:
             return self._propose_to_topic(request)

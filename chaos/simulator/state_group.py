@@ -17,29 +17,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import marshal
-import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from chaos.simulator import metadata
-from chaos.simulator.disk import DiskWorker
-from chaos.simulator.filesystem import SimulatedFilesystem
-from chaos.simulator.invariants import Violation
+from chaos.simulator.acquainted import Acquainted
 from chaos.simulator.model import GroupModel
-from chaos.simulator.trace import Trace
-from chaos.simulator.witness import Witness
+from chaos.simulator.violations import Violation
 from multiraft import core, snapshot
 from multiraft.errors import ProposalError
-from multiraft.multiraft import MultiRaft
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.room import Room, is_full
-from multiraft.storage.store import Store
+from multiraft.storage.room import is_full
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
-
-if TYPE_CHECKING:
-    from chaos.simulator.world import World
 
 #: An image is served unchanged as long as somebody asked for it so recently.
 IMAGE_LIFE_MS = 2_000
@@ -130,38 +120,8 @@ class Download(NamedTuple):
     data: bytes
 
 
-class Stately:
+class Stately(Acquainted):
     """Part of ``SimulatedNode``."""
-
-    node: int
-    now_ms: int
-    is_up: bool
-    paused: bool
-    later: Callable[..., None]
-    request_round: Callable[[], None]
-    commits: Callable[[], dict[int, int]]
-    disk_failed: Callable[[OSError], None]
-    crash: Callable[[bool], None]
-    _effect: Callable[[], None]
-    _restart_soon: Callable[[], None]
-    _command_applied: Callable[[int, int, Any], None]
-    _metadata_moved: Callable[[], None]
-    _send_bulk: Callable[[int, Any], None]
-    _effects_left: int
-    _world: World
-    _trace: Trace
-    _rng: random.Random
-    _witness: Witness
-    _filesystem: SimulatedFilesystem
-    _disk: DiskWorker
-    _room: Room
-    _store: Store
-    _raft: MultiRaft
-    state: State
-    metadata: metadata.MetadataState
-    _image: tuple[Image, int] | None  # and when it was last asked for, milliseconds
-    _download: Download | None
-    _installing: bool
 
     # ---- commands --------------------------------------------------------------------------
 

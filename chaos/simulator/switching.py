@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chaos.simulator.fibres import Pending, start
-from chaos.simulator.metadata import FIRST
+from chaos.simulator.metadata import FIRST, MetadataState
 from multiraft.errors import MultiRaftError
 from multiraft.multiraft import MultiRaft
 from multiraft.wire import placements as wire
@@ -24,7 +24,6 @@ from node.metadata_commands import PublishSwitch, encode_command
 from node.switching import LOOK_S, RETRY_S_MAX, RETRY_S_MIN, Switching
 
 if TYPE_CHECKING:
-    from chaos.simulator.metadata import MetadataState
     from chaos.simulator.node import SimulatedNode
     from multiraft.storage.store import Store
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from chaos.simulator import extents
-from chaos.simulator.invariants import ALL, HOOKS, Invariant, OffsetsDense, Violation
+from chaos.simulator.invariants import ALL, HOOKS, Invariant, OffsetsDense
 from chaos.simulator.model import NO_HARD_STATE, NOBODY, GroupModel, LogModel, ReplicaModel
 from chaos.simulator.operations import AppendOperation, ReadOperation
+from chaos.simulator.violations import Violation
 from multiraft.messages import Append, GroupMessage, Message
 from multiraft.ready import Writes
 from multiraft.store import GroupRestored

@@ -33,6 +33,7 @@ from chaos.simulator.operations import (
 )
 from chaos.simulator.parameters import WorkloadParameters
 from chaos.simulator.trace import Trace
+from chaos.simulator.violations import Violation
 from chaos.simulator.witness import Witness
 from multiraft import core
 
@@ -270,13 +271,19 @@ class Workload:
     def append_final(self) -> None:
         """One more batch for each group and topic, of whichever producer has room: it must still
         commit."""
-        appends = []
+        appends: list[AppendOperation] = []
         topics = self.topics.places() if self.topics is not None else ()
         for partition in (*(partitions[0] for _, partitions in sorted(self.partitions.items())),
                           *(partition for partition, _ in topics)):
-            batches = (self._next_batch(producer, partition) for producer in self._epochs)
-            appends += [next(batch for batch in batches if batch is not None)]
+            appends.append(self._batch_of_any(partition))
         self._send(appends)
+
+    def _batch_of_any(self, partition: int) -> AppendOperation:
+        for producer in self._epochs:
+            batch = self._next_batch(producer, partition)
+            if batch is not None:
+                return batch
+        raise Violation("Liveness", f"no producer has room for a batch to partition {partition}")
 
     def _build_plain(self, partition: int) -> AppendOperation:
         """Without a producer id, and without a retry: it may be lost, it may not be doubled."""

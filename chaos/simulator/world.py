@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from chaos.defects import DEFECTS
 from chaos.simulator.events import EventQueue
 from chaos.simulator.healing import SILENT, Remainder
-from chaos.simulator.invariants import PromisedLoss, Violation
+from chaos.simulator.invariants import PromisedLoss
 from chaos.simulator.metadata import Extent
 from chaos.simulator.model import GroupModel
 from chaos.simulator.network import Network
@@ -36,6 +36,7 @@ from chaos.simulator.rot import Atlas
 from chaos.simulator.state_group import StateTruth
 from chaos.simulator.topics import Topics
 from chaos.simulator.trace import Trace
+from chaos.simulator.violations import Violation
 from chaos.simulator.wipes import Wipes
 from chaos.simulator.witness import Witness
 from chaos.simulator.workload import Cluster, Workload
@@ -103,7 +104,8 @@ class World:
         self._introduce()
         self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
         self.wipes = Wipes(self, self._rng("wipes"))
-        self.nemesis = (history or Recording).nemesis(self, self._rng("nemesis"))
+        watcher = Recording() if history is None else history
+        self.nemesis = watcher.nemesis(self, self._rng("nemesis"))
         self.voters = voters
         self.topics = Topics(self, self._rng("topics"))
         if TOPIC_KINDS & {*parameters.faults}:

@@ -19,7 +19,7 @@ durable bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cbor2
 
@@ -71,7 +71,7 @@ class GroupRecord(NamedTuple):
     prev_term: int
     commit: int
     quarantined: str
-    tail: object  # PartitionTail.snapshot()
+    tail: Any  # PartitionTail.snapshot()
     missing: tuple[tuple[int, int], ...] = ()  # (index, lane position of its damage)
     doubtful: bool = False
     lasting: bool = False
@@ -123,7 +123,7 @@ class Checkpoint:
     lane_start: int = 0  # start of the first segment
     records: dict[int, GroupRecord] = field(default_factory=dict)
     tails: dict[int, PartitionTail] = field(default_factory=dict)
-    extra: object = None
+    extra: Any = None
 
     def installed(self) -> dict[int, int]:
         """group -> ``since``, of those whose log begins with a snapshot.  O(groups)."""

@@ -24,7 +24,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from multiraft import core
 from multiraft.storage.errors import DirectoryInUse
@@ -234,7 +234,7 @@ class RealFilesystem:
     """The operating system's.  Symbolic links are not followed for files: a data directory holds
     its own data."""
 
-    _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    _FLAGS: ClassVar[int] = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
     def make_directory(self, path: str) -> None:
         if os.path.isdir(path):

@@ -121,7 +121,9 @@ def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int, int]],
                gap_bytes_max: int) -> list[Span]:
     """Reads for (index, term, lane position, size) in ascending order.  O(entries)."""
     spans: list[Span] = []
-    segment, end, start, wanted = None, -1, 0, []
+    segment: Segment | None = None
+    wanted: list[Wanted] = []
+    end, start = -1, 0
     for index, term, position, size in places:
         # A repaired entry stands elsewhere than its neighbours.
         if segment is None or not (0 <= position - end <= gap_bytes_max

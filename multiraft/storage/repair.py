@@ -222,7 +222,8 @@ class Repair:
                     bytes_max: int) -> list[ReadPlan]:
         """For a peer: plans that read those of the (index, term) that stand in this log too, one
         each, as many as fit into ``bytes_max`` and at least one.  O(wanted)."""
-        log, plans, total = self._store._log(group), [], 0
+        log, total = self._store._log(group), 0
+        plans: list[ReadPlan] = []
         first, applied = log.index.first_index, self._store.tails[group].applied_index
         for index, term in wanted:
             if term == ANY_COMMITTED:

@@ -190,7 +190,7 @@ class Repairer:
         status = self._core.status(group)
         others = [peer for peer in status.configuration.members() if peer != self._node]
         for peer in (status.leader, status.candidate):
-            if peer not in (0, self._node, *others):
+            if peer and peer != self._node and peer not in others:
                 others.append(peer)
         return others
 

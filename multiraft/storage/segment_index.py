@@ -311,7 +311,7 @@ class _Scanner:
             run.removed = False
             wanted = (self._applied is not None
                       and index > self._applied.get((group, incarnation), 0))
-            if kind is _DATA:
+            if kind == _DATA:
                 batch = core.batch_info(self._view[at + _HEADER_BYTES:at + length])
                 run.note_batch(partition, base_offset, index, batch)
                 if wanted:

@@ -50,7 +50,7 @@ from multiraft.storage.plans import (
     VerifyPlan,
     plan_spans,
 )
-from multiraft.storage.recovered import Damage, Progress
+from multiraft.storage.recovered import Damage, Progress, Recovered
 from multiraft.storage.recovery import recover
 from multiraft.storage.repair import Repair, left_behind
 from multiraft.storage.sealing import SealPlan
@@ -87,14 +87,13 @@ class Store:
         self.tails: dict[int, PartitionTail] = {}
         self.damage: list[Damage] = []
         self.extra: object = None  # what the last checkpoint carried for the node
-        self.recovered = None  # recovery.Recovered: figures of the last recovery
+        self.recovered: Recovered | None = None  # figures of the last recovery
         self.repair = Repair(self)
         self.relaxed = False  # rounds of nothing but records may be synced later
         self._filesystem = filesystem
         self._lock = lock
         self._logs: dict[int, GroupLog] = {}
         self._cache = TailCache(config.tail_cache_bytes_max)
-        self._lane: Lane = None
         self._lane_damage = ""
         self._sealed: list[Segment] = []  # waiting for their index file
         self._staged_sequence = self._finished_sequence = 0
@@ -454,7 +453,8 @@ class Store:
             raise OffsetTooLow(partition, offset, batches.first_offset)
         size_of, cached = log.index.size, log.cached
         hot = batches.batch(first)[2] in cached
-        indexes, total, next_offset = [], 0, offset
+        indexes: list[int] = []
+        total, next_offset = 0, offset
         for slot in range(first, len(batches)):
             _, end, index = batches.batch(slot)
             size = size_of(index) - _ENTRY_HEADER_BYTES

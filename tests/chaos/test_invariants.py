@@ -6,9 +6,10 @@ from contextlib import nullcontext
 
 import pytest
 
-from chaos.simulator.invariants import ALL, HOOKS, PromisedLoss, Violation
+from chaos.simulator.invariants import ALL, HOOKS, PromisedLoss
 from chaos.simulator.model import NO_HARD_STATE, GroupModel
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
+from chaos.simulator.violations import Violation
 from chaos.simulator.witness import DamagedEntry, Witness
 from multiraft import core, marks, membership
 from multiraft.messages import Append, AppendReply, Status, VoteReply, VoteRequest

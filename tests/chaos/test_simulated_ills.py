@@ -15,10 +15,10 @@ from chaos.simulator.ailing import RESERVE_FILE, Clock, SimulatedReserve
 from chaos.simulator.events import EventQueue
 from chaos.simulator.fibres import start
 from chaos.simulator.filesystem import SimulatedFilesystem
-from chaos.simulator.invariants import Violation
 from chaos.simulator.network import Network
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.state_group import Chunk, Download
+from chaos.simulator.violations import Violation
 from chaos.simulator.world import World
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import EntryKind
