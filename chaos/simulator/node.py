@@ -362,7 +362,7 @@ class SimulatedNode(Mending):
         inbox, self._inbox = self._inbox, []
         for handler, sender, frame in inbox:
             handler(sender, frame)
-            if self._raft is None:
+            if not self.is_up:
                 return  # its disk failed while it was at it
         self._raft.tick(self.clock.now_ms)
         changed = False
