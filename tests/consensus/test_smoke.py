@@ -61,8 +61,8 @@ def test_a_thousand_idle_groups_have_no_timer_and_every_node_knows_all_leaders()
             assert node.core.leader_hint(group)[0] == cluster.leader(group) != 0
 
 
-#: Half of what a node may have: with their first elections about two seconds of a core.
-MANY = 5_000
+#: With their first elections about five seconds of a core.
+MANY = 10_000
 
 
 def test_a_node_that_returns_wakes_its_sleeping_groups_without_a_storm():
