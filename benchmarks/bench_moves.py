@@ -1,6 +1,6 @@
 """The figures of moving: a fourth node joins under load and gets its share; partitions switch.
 
-    make bench-moves                                 everything, ten minutes or so
+    make bench-moves                                 everything, a quarter of an hour
     make bench-moves ARGS=--quick                    a look, two to four
     make bench-moves ARGS="--only grow --repeat 1"   one part
 
@@ -97,7 +97,7 @@ class Scale(NamedTuple):
     part: float = 0.5  # of the throughput is the load
 
 
-FULL = Scale(24, 10.0, 20.0, 30.0, 10.0, 4.0, 240.0, 3, 100, 240.0)
+FULL = Scale(24, 10.0, 20.0, 30.0, 10.0, 4.0, 240.0, 3, 100, 600.0)
 QUICK = Scale(12, 5.0, 10.0, 15.0, 4.0, 2.0, 180.0, 1, 12, 20.0)
 
 

@@ -99,12 +99,13 @@ class Snapshots:
     def compact(self) -> None:
         """Forget the entries that the last checkpoint makes unnecessary, but for the newest and
         for those that somebody who is being brought up needs."""
-        if METADATA_GROUP in self._core.groups():
-            first_index = snapshot.log_start(
-                self._checkpoints.metadata_applied, self._limits.metadata_entries_kept,
-                self._limits.metadata_entries_held_max, self._needed_from())
-            # It may be another replica by now than the one that the checkpoint speaks of.
-            if 1 < first_index <= self._core.applied_index(METADATA_GROUP) + 1:
+        applied, limits = self._checkpoints.metadata_applied, self._limits
+        # It may be another replica by now than the one that the checkpoint speaks of.
+        if (METADATA_GROUP in self._core.groups()
+                and applied <= self._core.applied_index(METADATA_GROUP)):
+            first_index = snapshot.log_start(applied, limits.metadata_entries_kept,
+                                             limits.metadata_entries_held_max, self._needed_from())
+            if first_index > 1:
                 self._core.compacted(METADATA_GROUP, first_index)
         self._offer.set()  # is what has arrived of a snapshot behind this replica by now?
 

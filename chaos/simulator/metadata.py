@@ -204,7 +204,9 @@ class Truth:
 
     def __init__(self) -> None:
         self.state = MetadataState()
-        self.created: dict[bytes, int] = {}  # topic id -> incarnation
+        #: Topic id -> incarnations: more than one when its creation was asked for twice, and its
+        #: end came between.
+        self.lives: dict[bytes, list[int]] = {}
         self.deleted_at: dict[int, int] = {}  # partition -> index of its deletion
         #: partition -> its groups: the first, and those that switches to were decided
         self.groups: dict[int, tuple[int, ...]] = {}
@@ -233,7 +235,7 @@ class Truth:
             raise Violation("IncarnationsAreNew", f"topic {topic.name} gets incarnation "
                             f"{topic.incarnation}, {self._incarnations} were given before")
         self._incarnations = incarnations[-1]
-        self.created[topic.id] = topic.incarnation
+        self.lives.setdefault(topic.id, []).append(topic.incarnation)
         self._sizes[topic.incarnation] = topic.partitions
         for incarnation in incarnations:
             self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)

@@ -189,11 +189,12 @@ class Stately(Acquainted):
     def compact(self, applied: int) -> None:
         """A checkpoint holds what the commands up to ``applied`` did: forget all but the newest and
         those that somebody who is being brought up needs."""
-        if METADATA_GROUP not in self._raft.groups():
-            return
+        if (METADATA_GROUP not in self._raft.groups()
+                or applied > self._raft.applied_index(METADATA_GROUP)):
+            return  # it may be another replica by now than the one that the checkpoint speaks of
         first_index = snapshot.log_start(applied, self._world.parameters.commands_kept,
                                          COMMANDS_HELD_MAX, self._needed_from())
-        if 1 < first_index <= self._raft.applied_index(METADATA_GROUP) + 1:
+        if first_index > 1:
             self._raft.compacted(METADATA_GROUP, first_index)
 
     def _needed_from(self) -> int:

@@ -162,9 +162,11 @@ class Topics:
         history, truth = self._world.workload.history, self._world.truth.metadata
         if history is not None and intent.topic_id:
             asked = self._asked.pop(intent, 0) or self._tell_asked(intent)
-            incarnation = truth.created[intent.topic_id]
-            history.topic_done(asked, intent.name, incarnation, intent.deletes,
-                               truth.partitions_of(incarnation))
+            first, *others = truth.lives[intent.topic_id]
+            history.topic_done(asked, intent.name, first, intent.deletes,
+                               truth.partitions_of(first))
+            for incarnation in others if intent.deletes else ():
+                history.topic_lived(intent.name, incarnation, truth.partitions_of(incarnation))
 
     def _next(self) -> list[Intent]:
         """The first that is not done, and perhaps the one behind it."""
@@ -174,10 +176,10 @@ class Topics:
         truth = self._world.truth.metadata
         if not intent.topic_id:
             return bool(truth.state.cluster_id)
-        incarnation = truth.created.get(intent.topic_id)
-        if incarnation is None or not intent.deletes:
-            return incarnation is not None
-        return metadata.FIRST + incarnation in truth.deleted_at
+        lives = truth.lives.get(intent.topic_id)
+        if lives is None or not intent.deletes:
+            return lives is not None
+        return metadata.FIRST + lives[-1] in truth.deleted_at
 
     def _end_plan(self, node: SimulatedNode) -> None:
         """Behind the faults an operator wants a plan to come to its end, one way or the other."""

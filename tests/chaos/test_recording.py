@@ -3,6 +3,9 @@ that clients can see is found by them too."""
 
 from __future__ import annotations
 
+import random
+from types import SimpleNamespace
+
 import pytest
 
 from chaos.checkers import Verdict, check
@@ -12,9 +15,11 @@ from chaos.planted.catalogue import BUGS
 from chaos.planted.proofs import dense
 from chaos.simulator import world
 from chaos.simulator.invariants import ALL
+from chaos.simulator.metadata import Truth
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation
 from chaos.simulator.parameters import Parameters
 from chaos.simulator.recording import Recording
+from chaos.simulator.topics import Intent, Topics
 from tests.storage.world import data_entry
 
 SAFETY_MS = 8_000
@@ -87,3 +92,19 @@ def test_a_visible_bug_is_found_from_the_history_alone(name, monkeypatch):
         if VISIBLE[name] & {found.id for found in verdict.anomalies}:
             return
     pytest.fail(f"{name} was not found in the histories of {SEEDS_MAX} seeds")
+
+
+def test_a_topic_whose_creation_came_twice_ends_twice():
+    """Whoever is not answered asks again, and what ends the topic may come between.  The records of
+    its first life were counted as never read.  Seed 790000080112."""
+    truth, recording = Truth(), Recording()
+    truth.lives[b"id"] = [46, 47]
+    truth._sizes |= {46: 1, 47: 1}
+    topics = Topics(SimpleNamespace(workload=SimpleNamespace(history=recording),
+                                    truth=SimpleNamespace(metadata=truth)), random.Random(1))
+    for ends in (False, True):
+        topics._tell_done(Intent(b"", "t2", b"id", ends))
+    ended = [event.data["incarnation"] for event in recording.finish()
+             if event.name == "delete_topic" and event.kind == INVOKE]
+    assert ended == [46, 47]
+    assert check(recording.events).anomalies == []
