@@ -1,4 +1,8 @@
-"""Ports for the clusters of tests, also of several test processes at once."""
+"""Ports for the nodes and clusters of tests, also of several test processes at once.
+
+They lie below the range that the kernel hands out by itself, from which any connection on this
+machine may get one between two moments.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,30 @@ from admin_cli import dev_state
 CLUSTERS_AT_ONCE = 8
 TRIES = 20
 _reserved: deque[socket.socket] = deque()
+
+#: A single port is this process's as long as it holds the same one of an address where no node is.
+SINGLE_PORTS = range(10_000, 15_000)
+SINGLE_AT_ONCE = 200
+RESERVED_ON = "127.0.0.2"
+_singles: deque[socket.socket] = deque()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has, and which no other test process gets meanwhile."""
+    for port in random.sample(SINGLE_PORTS, k=TRIES):
+        reservation = socket.socket()
+        try:
+            reservation.bind((RESERVED_ON, port))
+            with socket.socket() as tried:
+                tried.bind(("127.0.0.1", port))
+        except OSError:
+            reservation.close()
+            continue
+        _singles.append(reservation)
+        if len(_singles) > SINGLE_AT_ONCE:
+            _singles.popleft().close()
+        return port
+    raise AssertionError(f"{TRIES} ports were tried and none is free")
 
 
 def free_base_port(nodes: int) -> int:
@@ -45,5 +73,5 @@ def _bind_all(base: int, nodes: int) -> None:
 
 @atexit.register
 def _release() -> None:
-    for reservation in _reserved:
+    for reservation in (*_reserved, *_singles):
         reservation.close()

@@ -11,6 +11,7 @@ through which the clients come.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import ipaddress
 import random
@@ -20,10 +21,21 @@ import subprocess
 from pathlib import Path
 
 from chaos.backends import host, ledger, probes, subnet, throttle
-from chaos.backends.backend import CLIENTS, KINDS, PARTITION, SLOW_DISK, ClusterSpec
+from chaos.backends.backend import (
+    CLIENTS,
+    KINDS,
+    PARTITION,
+    SLOW_DISK,
+    BackendError,
+    ClusterSpec,
+)
 from chaos.backends.cluster import Cluster
 from chaos.backends.layout import Place
 from chaos.backends.packets import NodePackets
+
+#: Where nodes of a run without networks listen: below the range that the kernel hands out by itself
+#: (Linux: from 32,768), and above what `multiraft dev` and the tests use.
+NODE_PORTS = range(30_000, 32_700)
 
 
 class ProcessBackend(Cluster):
@@ -190,12 +202,12 @@ def share_mounts(book: ledger.Ledger, directory: Path) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has just now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
+    """Ports of loopback that nobody has just now, nor gets from the kernel while a node is down."""
+    found: list[int] = []
+    for port in random.sample(NODE_PORTS, k=len(NODE_PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise BackendError(f"fewer than {count} ports of {NODE_PORTS} are free on loopback")

@@ -204,9 +204,7 @@ class Truth:
 
     def __init__(self) -> None:
         self.state = MetadataState()
-        #: Topic id -> incarnations: more than one when its creation was asked for twice, and its
-        #: end came between.
-        self.lives: dict[bytes, list[int]] = {}
+        self.created: dict[bytes, int] = {}  # topic id -> incarnation
         self.deleted_at: dict[int, int] = {}  # partition -> index of its deletion
         #: partition -> its groups: the first, and those that switches to were decided
         self.groups: dict[int, tuple[int, ...]] = {}
@@ -234,8 +232,11 @@ class Truth:
         if topic.incarnation <= self._incarnations:
             raise Violation("IncarnationsAreNew", f"topic {topic.name} gets incarnation "
                             f"{topic.incarnation}, {self._incarnations} were given before")
+        if topic.id in self.created:
+            raise Violation("TopicsLiveOnce", f"topic {topic.name} got incarnation "
+                            f"{self.created[topic.id]} and gets {topic.incarnation}")
         self._incarnations = incarnations[-1]
-        self.lives.setdefault(topic.id, []).append(topic.incarnation)
+        self.created[topic.id] = topic.incarnation
         self._sizes[topic.incarnation] = topic.partitions
         for incarnation in incarnations:
             self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)

@@ -135,11 +135,6 @@ class Recording:
         self._add(OK, operation, TOPICS, _topic_operation(ends),
                   {} if ends else {"incarnation": incarnation})
 
-    def topic_lived(self, name: str, incarnation: int, partitions: Sequence[int]) -> None:
-        """One more life of a topic that has ended: its creation was committed twice."""
-        for ends in (False, True):
-            self.topic_done(self.topic_asked(name, ends), name, incarnation, ends, partitions)
-
     def _key(self, partition: int) -> str:
         return self._keys.get(partition) or key_of("t", partition, 0)
 

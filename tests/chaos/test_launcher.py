@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import pytest
 from chaos import launcher
 from chaos.planted import plugin
 from chaos.shifted_clock import ClockShift, write_shift
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 30
@@ -41,23 +41,13 @@ peer_address = "127.0.0.1:{1}"
 """
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has right now."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in taken]
-    for each in taken:
-        each.close()
-    return ports
-
-
 class Node:
     """A node under the launcher; its log is read line by line."""
 
     def __init__(self, directory: Path, planted: tuple[str, ...] = (), clock: Path | None = None):
         self.config = directory / "node.toml"
         if not self.config.exists():
-            ports = free_ports(3)
-            self.config.write_text(TOML.format(*ports))
+            self.config.write_text(TOML.format(*(free_port() for _ in range(3))))
             self.run("init")
         self.http = self.config.read_text().split('[http]\naddress = "')[1].split('"')[0]
         self.process = subprocess.Popen(

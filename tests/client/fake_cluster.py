@@ -13,6 +13,7 @@ import math
 import queue
 import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import outcome
@@ -549,8 +550,12 @@ async def _await(fn, args, kwargs):
         return await result if inspect.isawaitable(result) else result
 
 
-def unused_address() -> str:
-    """A loopback address where nothing listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return "127.0.0.1:%d" % sock.getsockname()[1]
+@contextlib.contextmanager
+def unused_addresses(count: int) -> Iterator[list[str]]:
+    """Loopback addresses where nothing listens, nor will: they are held.  A port that is only found
+    free is soon that of another test's cluster."""
+    with contextlib.ExitStack() as held:
+        ports = [held.enter_context(socket.socket()) for _ in range(count)]
+        for port in ports:
+            port.bind(("127.0.0.1", 0))
+        yield ["127.0.0.1:%d" % port.getsockname()[1] for port in ports]

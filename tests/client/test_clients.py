@@ -20,7 +20,7 @@ from multiraft.errors import ConfigError, RecordTooLarge
 from multiraft.wire import errors, messages
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code, ErrorDetail
-from tests.client.fake_cluster import unused_address
+from tests.client.fake_cluster import unused_addresses
 from tests.client.scripts import once, produced, values_of
 
 # ---- topics and cluster -----------------------------------------------------------------------
@@ -110,9 +110,9 @@ def test_offsets_of_all_partitions(client, cluster):
 
 
 def test_when_nobody_answers_the_error_names_each_address(driver):
-    addresses = [unused_address(), unused_address()]
     impatient = NetworkLimits(unreachable_ms=100)
-    with driver.client(addresses, limits=impatient) as client:
+    with (unused_addresses(2) as addresses,
+          driver.client(addresses, limits=impatient) as client):
         with pytest.raises(NoNodeAnswered) as caught:
             client.list_topics()
     assert set(caught.value.errors) == set(addresses)
@@ -121,15 +121,17 @@ def test_when_nobody_answers_the_error_names_each_address(driver):
 
 def test_one_living_node_among_the_addresses_is_enough(driver, cluster):
     cluster.add_topic("a")
-    with driver.client([unused_address(), cluster.addresses[2]]) as client:
+    with (unused_addresses(1) as nobody,
+          driver.client([*nobody, cluster.addresses[2]]) as client):
         assert [topic.name for topic in client.list_topics()] == ["a"]
 
 
 def test_nobody_is_given_up_before_every_address_was_tried(driver, cluster):
     cluster.add_topic("a")
-    addresses = [*(unused_address() for _ in range(7)), cluster.addresses[2]]
     for _ in range(5):
-        with driver.client(addresses, limits=NetworkLimits(unreachable_ms=0)) as client:
+        with (unused_addresses(7) as nobody,
+              driver.client([*nobody, cluster.addresses[2]],
+                            limits=NetworkLimits(unreachable_ms=0)) as client):
             assert [topic.name for topic in client.list_topics()] == ["a"]
 
 

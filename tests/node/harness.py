@@ -27,6 +27,7 @@ from node.http import HttpThread
 from node.life import Life
 from node.main import Node
 from node.security import Security
+from tests.ports import free_port
 
 LIMIT_S = 40.0
 POLL_S = 0.002
@@ -79,13 +80,6 @@ def connected_pair(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]
     near.setblocking(False)
     far.setblocking(False)
     return near, far
-
-
-def free_port() -> int:
-    """A port that nobody has right now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def silent_log() -> logging.Logger:

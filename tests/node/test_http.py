@@ -21,13 +21,13 @@ from node.survey import Named, Survey
 from tests.node.harness import (
     LIMIT_S,
     Client,
-    free_port,
     in_trio,
     make_node,
     one_node_table,
     running,
     until,
 )
+from tests.ports import free_port
 
 
 class World:

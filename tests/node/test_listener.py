@@ -11,7 +11,8 @@ from node import listener as listener_module
 from node.config import Address
 from node.errors import BadConfig
 from node.listener import Listener, listen
-from tests.node.harness import free_port, in_trio, until
+from tests.node.harness import in_trio, until
+from tests.ports import free_port
 
 
 class World:

@@ -20,7 +20,8 @@ from node.handshake import Introduction
 from node.lease_events import LeaseEvents
 from node.liveness import LIVENESS_LIMITS, LivenessThread
 from node.security import Security, SecurityConfig
-from tests.node.harness import connected_pair, free_port, in_trio, until
+from tests.node.harness import connected_pair, in_trio, until
+from tests.ports import free_port
 
 LEASE_MS = 300
 #: Where nothing is to end by itself, however long this machine stands still.

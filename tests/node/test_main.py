@@ -18,7 +18,8 @@ from node import main as main_module
 from node.config import parse
 from node.errors import DiskFailed
 from node.main import init, run
-from tests.node.harness import free_port, make_node, one_node_table
+from tests.node.harness import make_node, one_node_table
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60

@@ -20,8 +20,9 @@ from node.metadata_requests import MetadataRequests
 from node.peer_listener import PeerListener
 from node.peer_requests import PeerRequests
 from node.security import Security, SecurityConfig
-from tests.node.harness import free_port, in_trio, silent_log, until
+from tests.node.harness import in_trio, silent_log, until
 from tests.node.test_peers import CLUSTER, Core, hello_of, known_nodes
+from tests.ports import free_port
 from tests.wire.test_connection import NODE
 
 SECURITY = Security(SecurityConfig(), CLUSTER)

@@ -30,7 +30,8 @@ from node.peer_listener import PeerListener
 from node.peers import RESIDENT_BYTES_MAX, RESIDENT_ENTRIES_MAX, PeerLink, Peers
 from node.receive import receive_some
 from node.security import Security, SecurityConfig
-from tests.node.harness import attend, free_port, in_trio, silent_log, until
+from tests.node.harness import attend, in_trio, silent_log, until
+from tests.ports import free_port
 
 CLUSTER = bytes(16)
 FRAME_BYTES_MAX = 32 << 20

@@ -22,7 +22,8 @@ from node.config import NodeConfig, parse
 from node.life import SERVING
 from node.main import Node
 from node.metadata import AllocateProducerIds, CreateTopic, encode_command
-from tests.node.harness import CLUSTER, Client, free_port, in_trio, make_node, until
+from tests.node.harness import CLUSTER, Client, in_trio, make_node, until
+from tests.ports import free_port
 
 OLD_LEADER, SURVIVOR = 2, 3
 #: Incarnations and producer ids that may have been given away by what is lost.
