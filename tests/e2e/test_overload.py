@@ -7,6 +7,7 @@ import signal
 import statistics
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterable
 
 import trio
@@ -31,9 +32,12 @@ def small(world: World) -> None:
 REFUSED = re.compile(r'^multiraft_rejections_total\{.*reason="QUEUE_FULL".*\} (\d+)', re.MULTILINE)
 SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": small}
 PRODUCERS = 6
-BATCHES = 40
+OVERLOAD_S = 60.0
+#: Small, for a minute of it is a log that all three nodes keep.
 BATCH_RECORDS = 8
-RECORD = bytes(range(256)) * 256
+RECORD = bytes(range(256)) * 2
+#: A producer that is this far ahead of its outcomes waits for them.
+OPEN_MAX = 40
 #: Normal load, one append behind the other, is timed by so many at a time.
 SOME = 40
 WINDOWS = 5
@@ -43,28 +47,32 @@ SLOWER_MAX = 3.0
 RETURNS_S = 60.0
 
 
-async def flood(client: Client, topic: str, outcomes: list[str]) -> None:
-    """Batches of half a MiB as fast as they are taken, more of them open than a group may hold."""
-    async with client.producer(batch_bytes=1 << 20, delivery_timeout_ms=5_000) as producer:
+async def flood(client: Client, topic: str, until_s: float, outcomes: Counter[str]) -> None:
+    """Small batches as fast as they are taken, more of them open than a group may hold."""
+    room = trio.Semaphore(OPEN_MAX)
+    async with client.producer(delivery_timeout_ms=5_000) as producer:
         async with trio.open_nursery() as nursery:
-            for _ in range(BATCHES):
+            while trio.current_time() < until_s:
                 # One, unless it took so long to hand them over that some had left before.
                 deliveries = {await producer.send(Record(topic, RECORD))
                               for _ in range(BATCH_RECORDS)}
                 for delivery in deliveries:
-                    nursery.start_soon(note, delivery, outcomes)
+                    await room.acquire()
+                    outcomes["given"] += 1
+                    nursery.start_soon(note, delivery, room, outcomes)
 
 
-async def note(delivery, outcomes: list[str]) -> None:
+async def note(delivery, room: trio.Semaphore, outcomes: Counter[str]) -> None:
     """What became of a batch: taken, refused, or unknown."""
     try:
         await delivery.wait()
     except AmbiguousOutcome:
-        outcomes.append("unknown")
+        outcomes["unknown"] += 1
     except RequestError:
-        outcomes.append("refused")
+        outcomes["refused"] += 1
     else:
-        outcomes.append("taken")
+        outcomes["taken"] += 1
+    room.release()
 
 
 def held_back(world: World, nodes: Iterable[int]) -> int:
@@ -99,16 +107,18 @@ async def overload(world: World, client: Client, topic: str) -> None:
     leader = await trio.to_thread.run_sync(world.leader_of, topic)
     lagging = next(node for node in world.ids() if node != leader)
     others = [node for node in world.ids() if node != lagging]
-    outcomes: list[str] = []
+    outcomes: Counter[str] = Counter()
+    until_s = trio.current_time() + OVERLOAD_S
     world.signal(lagging, signal.SIGSTOP)
     try:
         async with trio.open_nursery() as nursery:
             for _ in range(PRODUCERS):
-                nursery.start_soon(flood, client, topic, outcomes)
+                nursery.start_soon(flood, client, topic, until_s, outcomes)
     finally:
         world.signal(lagging, signal.SIGCONT)
-    assert len(outcomes) >= PRODUCERS * BATCHES, "every batch has an end"
-    assert "taken" in outcomes, "two of three nodes go on meanwhile"
+    ended = outcomes["taken"] + outcomes["refused"] + outcomes["unknown"]
+    assert ended == outcomes["given"], f"every batch has an end: {outcomes}"
+    assert outcomes["taken"], "two of three nodes go on meanwhile"
     assert held_back(world, others) > 0, "a leader takes only what its group may hold"
 
 
