@@ -8,8 +8,9 @@ their digests differ.  Nothing that is shipped knows of either.
 Theory.  Only calls that stay inside the library are cheap, so all that a seed runs much of is in
 it.  What mypy says of unions and of None is left aside: the code that mypyc makes of it asks at run
 time, as the interpreter does, and raises.  Not always: a test for None behind a call that changes
-what is tested is left out.  So what fails here is run again in the interpreter before it is
-believed.  Planted bugs patch sources, and are for the interpreter.
+what is tested is left out, and whether an object is true is asked of its ``__bool__`` alone, never
+of its ``__len__``: who has the one has to have the other.  So what fails here is run again in the
+interpreter before it is believed.  Planted bugs patch sources, and are for the interpreter.
 """
 
 from __future__ import annotations

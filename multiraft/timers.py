@@ -34,6 +34,9 @@ class Timers:
     def __len__(self) -> int:
         return len(self._deadlines)
 
+    def __bool__(self) -> bool:
+        return bool(self._deadlines)
+
     def arm(self, key: int, deadline_ms: int) -> None:
         """Fire at ``deadline_ms`` at the latest."""
         current = self._deadlines.get(key)

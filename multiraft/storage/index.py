@@ -60,6 +60,9 @@ class GroupIndex:
     def __len__(self) -> int:
         return len(self._positions)
 
+    def __bool__(self) -> bool:
+        return bool(self._positions)
+
     @property
     def last_index(self) -> int:
         return self.first_index + len(self._positions) - 1
@@ -246,6 +249,9 @@ class PartitionIndex:
 
     def __len__(self) -> int:
         return len(self._bases)
+
+    def __bool__(self) -> bool:
+        return bool(self._bases)
 
     @property
     def first_offset(self) -> int:
