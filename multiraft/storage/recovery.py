@@ -71,6 +71,7 @@ class _Found:
     size: int
     seed: int | None  # None: the header is damaged
     scan: SegmentScan
+    is_complete: bool = False  # an index file says that the last entry is the last there was
 
 
 def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
@@ -135,19 +136,19 @@ class _Recovery:
         try:
             seed = self._seed(segment, file.read(_HEADER_BYTES, 0))
             segment.seed = seed or 0
-            if not last and seed is not None:
-                index = self._usable_index(segment, size, file)
-                if index is not None:
-                    segment.end = index.end
-                    self._result.indexed_segments += 1
-                    return _Found(segment, size, seed, SegmentScan(index, [], from_file=True))
+            index = None if last or seed is None else self._index_file(segment, size)
+            if index is not None and self._read_tails(index, file):
+                segment.end = index.end
+                self._result.indexed_segments += 1
+                return _Found(segment, size, seed, SegmentScan(index, []), is_complete=True)
             scan = self._scan(segment, seed, file, min(size, SEGMENT_BYTES_LIMIT))
         finally:
             file.close()
             self._progress.segments_done += 1
         if not last and not scan.breaks:
             self._result.unindexed.append(segment)
-        return _Found(segment, size, seed, scan)
+        return _Found(segment, size, seed, scan,
+                      is_complete=index is not None and index.end == scan.index.end)
 
     def _seed(self, segment: Segment, data: bytes) -> int | None:
         """The chain's seed from an intact header.  Raises when the file is not ours."""
@@ -157,20 +158,20 @@ class _Recovery:
         header.require(self._header, segment.path)
         return header.seed
 
-    def _usable_index(self, segment: Segment, size: int, file: File) -> SegmentIndex | None:
-        """The index file's content, with the entries that a tail needs; None = scan the segment."""
+    def _index_file(self, segment: Segment, size: int) -> SegmentIndex | None:
+        """Its content; None = there is none of this segment as it is."""
         if not self._filesystem.exists(index_path(segment)):
             return None
         try:
             index = read_index_file(self._filesystem, segment)
         except (CorruptFile, UnknownFormat):
             return None  # a cache: scanned and written anew
-        if size < index.end - index.start:
-            return None
+        return index if size >= index.end - index.start else None
+
+    def _read_tails(self, index: SegmentIndex, file: File) -> bool:
+        """The entries that tails need, into the index; False = the segment has to be scanned."""
         above = entries_above(index, self._applied, self._checkpoint.position)
-        if above is None or not read_above(index, above, file):
-            return None
-        return index
+        return above is not None and read_above(index, above, file)
 
     def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
         data = file.read(length, 0)
@@ -225,7 +226,7 @@ class _Recovery:
         first_mark = each.scan.index.first_durable
         if first_mark < 0 or (previous is not None and first_mark == previous.scan.index.end):
             return []
-        if previous is not None and previous.scan.from_file and first_mark > each.segment.start:
+        if previous is not None and previous.is_complete and first_mark > each.segment.start:
             return []  # the first entry is lost, and that is all
         if previous is None:
             lane_start = self._checkpoint.lane_start

@@ -204,7 +204,6 @@ class SegmentScan:
     index: SegmentIndex
     breaks: list[Break]
     stray: bool = False  # bytes other than zeros stand behind the last entry
-    from_file: bool = False  # an index file said it, also where the last entry ends
 
 
 def living(applied: Applied, known_to: int, indexes: list[SegmentIndex]) -> Applied:
