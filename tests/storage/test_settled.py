@@ -302,45 +302,6 @@ def test_the_damaged_first_entry_of_a_segment_is_that_entry_alone():
     assert store.read_plan(1, 1, len(entries)).execute() == tuple(entries)
 
 
-def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its_index_file():
-    """Seed 790000100545.  Group 2 was removed and came back, and a copy of its earlier life needs a
-    scan.  That start took the room of one empty entry before the lost first entry of the next
-    segment for a place of unknown damage, which no lift had named: in a group of two voters nobody
-    could be elected any more."""
-    disk, store, rounds, _ = two_groups()
-    entry = noop_entry(2, 1, 1)
-    rounds.run(write(2, entry))
-    store.repair.damaged(2, 1, "found by a read")
-    put(store, store.repair.stage_copies(2, [entry], lambda: None))
-    put(store, store.repair.stage_lift(2, lambda: None))
-    for _ in range(2):
-        store._lane.cut_over()
-        for _ in range(2):
-            rounds.run(write(1, hard_state=HardState(9, 2)))
-    assert seal(store) == 2
-    first, second, _ = store._lane.segments
-    assert second.start - first.end >= 64, "an empty entry might have stood there"
-    disk.put(second.path, flipped(disk.read(second.path), 64 + 20))
-    disk.filesystem.remove(second.path.replace(".segment", ".index"))
-    store.close()
-    store = open_store(disk.filesystem, DIRECTORY)
-    store.tails[2].apply(1)
-    checkpoint(store)
-    store.close()
-    store = open_store(disk.filesystem, DIRECTORY)
-    assert (store.recovered.indexed_segments, store.recovered.holes) == (1, [(4160, 4232)])
-    assert [*store.repair.quarantined_groups()] == [1, 2]
-    for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
-    Rounds(store).run(GroupWrite(2, 1, 0, (), None,
-                                 tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
-    store.create_group(2, 1, VOTERS)
-    checkpoint(store)
-    store.close()
-    store = open_store(disk.filesystem, DIRECTORY)
-    assert [*store.repair.quarantined_groups()] == []
-
-
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(restarts):
     disk, store, rounds, _ = two_groups()
