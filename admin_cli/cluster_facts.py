@@ -18,6 +18,7 @@ from admin_cli import connection
 from admin_cli.failures import NotFound
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
+from multiraft.wire import plans
 
 #: Nodes that are asked after this have no answer; a few that hang do not hold up the others.
 BUDGET_S = 10.0
@@ -56,6 +57,7 @@ def cluster_status(client: Any) -> dict[str, Any]:
     """Nodes, and the groups in need: the shape of the JSON."""
     status = client.cluster_status()
     rows = connection.groups(client)
+    intents = connection.intents(client)
     ask = NodeAsking()
     told: dict[int, dict] = {}
     problems: dict[int, str | None] = {}
@@ -69,7 +71,8 @@ def cluster_status(client: Any) -> dict[str, Any]:
         "groups": status.groups, "growing_to": _growing_to(status.groups, rows),
         "replication_factor": status.replication_factor,
         "topics": status.topics, "partitions": status.partitions,
-        "nodes": [{"id": node.id, "state": node.state, "rack": node.rack,
+        "nodes": [{"id": node.id, "state": node.state, "intent": intent_of(intents, node.id),
+                   "rack": node.rack,
                    "client_address": node.client_address, "peer_address": node.peer_address,
                    "leads": led[node.id],
                    "groups": sum(node.id in row.voters + row.learners for row in rows),
@@ -80,6 +83,11 @@ def cluster_status(client: Any) -> dict[str, Any]:
         "under_replicated_groups": _under_replicated(status.nodes, rows, told.values()),
         "quarantined_groups": _named(told.values(), "quarantined"),
     }
+
+
+def intent_of(intents: dict[int, str] | None, node: int) -> str | None:
+    """What is wanted of one node; None when nobody says."""
+    return None if intents is None else intents.get(node, plans.ALIVE)
 
 
 def _growing_to(pool_size: int, rows: Sequence[connection.GroupRow]) -> int | None:

@@ -20,6 +20,7 @@ from admin_cli.times import At
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire
+from multiraft.wire import plans
 
 #: A node that is up answers within a round trip and a survey of its groups.
 NODE_TIMEOUT_MS = 2_000
@@ -27,6 +28,8 @@ NODE_TIMEOUT_MS = 2_000
 #: apart; a node that restarts is often back by then.
 RECOVERY_PATIENCE_S = 3.0
 ASK_AGAIN_S = 0.2
+#: What is wanted of a node that is not simply alive, in words.
+INTENTS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
 #: How often a bounded flush looks whether it is through.
 FLUSH_INTERVAL_S = 0.002
 
@@ -121,6 +124,14 @@ def groups(client: Any) -> list[GroupRow]:
     rows = [GroupRow(row.group, row.leader or None, row.term, tuple(sorted(row.voters)),
                      tuple(sorted(row.learners))) for row in client.group_list()]
     return sorted(rows, key=lambda row: row.group)
+
+
+def intents(client: Any) -> dict[int, str] | None:
+    """What is wanted of nodes, but of those that are simply alive; None when nobody says."""
+    try:
+        return dict(client.plan_request(plans.PlacementFacts()).intents)
+    except (MultiRaftError, blocking.NoNodeAnswered, OSError):
+        return None
 
 
 def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:

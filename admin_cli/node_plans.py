@@ -2,7 +2,8 @@
 
 Contract.  The wish is kept by the cluster and every later plan goes by it; what follows from it is
 a plan like any other, which is shown, and carried out only with `--yes`.  Of a plan that is refused
-no wish is kept.  Run again, each goes on where it was.  Exit codes as of `multiraft rebalance`.
+no wish is kept, and while another plan is being carried out none is written down that has to wait
+for it.  Run again, each goes on where it was.  Exit codes as of `multiraft rebalance`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,24 @@ from admin_cli import connection, plan_input, plan_view, rebalance
 from admin_cli.failures import CommandFailed
 from admin_cli.nodes import await_records, require_known
 from admin_cli.options import BytesPerSecond, servers_option
-from admin_cli.output import note
+from admin_cli.output import note, plural
 from admin_cli.session import Session
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
 from placement.plan import Plan
-from placement.policy import SCOPE_DRAIN, SCOPE_LEADERS, Options
+from placement.policy import LEADERS, NODE_RESOURCES, SCOPE_DRAIN, SCOPE_LEADERS, Options
 
 node_argument = click.argument("node_id", metavar="NODE", type=click.IntRange(min=1))
 throttle_option = click.option("--throttle", type=BytesPerSecond(), default=None, metavar="RATE",
                                help="Bytes per second and node, such as 50MiB.")
 yes_option = click.option("--yes", is_flag=True, help="Do it. Without it, only show the plan.")
 wait_option = click.option("--wait", is_flag=True, help="Come back when it is over.")
+
+#: What is wanted of a node -> the scope of the plan that follows from it.
+_SCOPES = {wire.DRAINING: SCOPE_DRAIN, wire.MAINTENANCE: SCOPE_LEADERS}
+#: Groups that a refusal names.
+_NAMED_MAX = 8
 
 
 @click.command(cls=rebalance.PlanCommand)
@@ -40,29 +46,37 @@ wait_option = click.option("--wait", is_flag=True, help="Come back when it is ov
 def drain(session: Session, node_id: int, throttle: int | None, yes: bool, wait: bool) -> None:
     """Move everything away from NODE, which gets nothing new until `node undrain`."""
     with connection.open_session(session) as client:
-        _empty(client, session, node_id, throttle, yes, wait)
+        if not _empty(client, session, node_id, throttle, yes, wait):
+            note(f"Nothing to do: node {node_id} is drained and empty, and gets nothing new until "
+                 f"`multiraft node undrain {node_id}`.")
+            raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
 
 
 def _empty(client: Any, session: Session, node_id: int, throttle: int | None, yes: bool,
-           wait: bool) -> None:
-    """Plan the drain of a node, and carry it out if that is wanted.  Nothing is written down of a
-    drain that cannot be done."""
+           wait: bool) -> bool:
+    """Plan the drain of a node, and carry it out if that is wanted; False when there was nothing
+    to do.  Nothing is written down of a drain that cannot be done."""
     require_known(client, node_id)
+    wish = _Wish(node_id, wire.DRAINING)
+    if _goes_on(client, session, wish, throttle, yes and wait):
+        return True
     made = rebalance.make(client, Options(SCOPE_DRAIN, 0, (node_id,), 0,
                                           throttle or Options().copy_rate),
                           rebalance.read_policy(None), plan_input.WINDOW_S / 4, session)
     plan_view.show_plan(made)
     if made.infeasible:
-        rebalance.end_of(made)
+        rebalance.end_of(made, shown=True)
+    if not made.moves and _wanted_of(client, node_id) == wish.state:
+        return False
     if not yes:
         note("Nothing was changed. To do it, say --yes.")
-        return
-    if not made.moves:
-        client.plan_request(wire.SetNodeState(node_id, wire.DRAINING))
+    elif made.moves:
+        _carry_out(client, session, wish, made, throttle, wait)
+    else:
+        _mark(client, wish)
         note(f"Node {node_id} is empty, and gets nothing new until `multiraft node undrain "
              f"{node_id}`.")
-        return
-    _carry_out(client, session, _Wish(node_id, wire.DRAINING), made, throttle, wait)
+    return True
 
 
 class _Wish(NamedTuple):
@@ -72,9 +86,48 @@ class _Wish(NamedTuple):
     state: str
 
 
+def _intents(client: Any) -> dict[int, str]:
+    """What is wanted of nodes up to now, but of those that are simply alive."""
+    return dict(client.plan_request(wire.PlacementFacts()).intents)
+
+
 def _wanted_of(client: Any, node_id: int) -> str:
     """What is wanted of a node up to now."""
-    return dict(client.plan_request(wire.PlacementFacts()).intents).get(node_id, wire.ALIVE)
+    return _intents(client).get(node_id, wire.ALIVE)
+
+
+def _goes_on(client: Any, session: Session, wish: _Wish, throttle: int | None, wait: bool) -> bool:
+    """Whether the plan of this very wish is being carried out: that is said, and its end waited for
+    if that is wanted.  Whoever planned anew would be told that what moves has moved."""
+    status = client.plan_request(wire.PlanStatus())
+    if status.state not in rebalance.GOING_ON or status.scope != _SCOPES[wish.state] \
+            or _wanted_of(client, wish.node) != wish.state or not _has_left(client, wish):
+        return False
+    doing = "being drained" if wish.state == wire.DRAINING else "handing its groups over"
+    note(f"Node {wish.node} is {doing} already, by plan {status.plan_id[:12]}, which is "
+         f"{status.state}. Follow it: multiraft rebalance status --watch")
+    if throttle is not None:
+        note("Its throttle is as it was. To change it: multiraft rebalance throttle RATE")
+    if wait:
+        rebalance.finish(client, session, status.plan_id)
+    return True
+
+
+def _has_left(client: Any, wish: _Wish) -> bool:
+    """Whether the node has what it shall not have.  Every node learns the metadata, group 0."""
+    found = client.node_describe(wish.node)
+    if wish.state == wire.MAINTENANCE:
+        return bool(found.leader_of)
+    return bool(found.voter_of) or any(found.learner_of)
+
+
+def _mark(client: Any, wish: _Wish) -> None:
+    """Write a wish down that no plan has to follow."""
+    status = client.plan_request(wire.PlanStatus())
+    client.plan_request(wire.SetNodeState(*wish))
+    if status.state in rebalance.GOING_ON:
+        note(f"Plan {status.plan_id[:12]} goes on, without what it was still to bring to node "
+             f"{wish.node}.")
 
 
 def _carry_out(client: Any, session: Session, wish: _Wish, made: Plan, throttle: int | None,
@@ -87,7 +140,14 @@ def _carry_out(client: Any, session: Session, wish: _Wish, made: Plan, throttle:
 
 def _begin(client: Any, wish: _Wish, made: Plan, throttle: int | None) -> str:
     """Write the wish down and hand the plan over; the plan's state.  The wish comes first, so that
-    no other plan brings to the node what this one takes away; a refusal takes it back."""
+    no other plan brings to the node what this one takes away; a refusal takes it back.
+
+    But a plan that is being carried out heeds a wish at once: it skips for good what it was to
+    bring to the node, and undoes copies.  So whoever has to wait for it is refused before.  A plan
+    that begins between the look and the wish, within milliseconds, has moved nothing yet; it may
+    skip moves to this node nevertheless, and then that is said.
+    """
+    _check_alone(client)
     before = _wanted_of(client, wish.node)
     client.plan_request(wire.SetNodeState(*wish))
     try:
@@ -95,19 +155,37 @@ def _begin(client: Any, wish: _Wish, made: Plan, throttle: int | None) -> str:
     except (CommandFailed, MultiRaftError, OSError) as error:
         refused = isinstance(error, CommandFailed) or (
             isinstance(error, wire_errors.RequestError) and not error.retriable)
-        if not (refused and _taken_back(client, _Wish(wish.node, before))):
+        overtaken = isinstance(error, wire_errors.PlanActive)
+        if not (refused and _taken_back(client, _Wish(wish.node, before), overtaken)):
             note(f"Node {wish.node} is marked as {wish.state}: run the command again to go on, or "
                  f"take it back with `multiraft node undrain {wish.node}`.")
         raise
 
 
-def _taken_back(client: Any, before: _Wish) -> bool:
-    """Whether the node is wanted as before again."""
+def _check_alone(client: Any) -> None:
+    """Raises ``CommandFailed`` while another plan is being carried out."""
+    status = client.plan_request(wire.PlanStatus())
+    if status.state in rebalance.UNDER_WAY:
+        raise CommandFailed(
+            f"plan {status.plan_id[:12]} is {status.state}, and there is one plan at a time. "
+            f"Nothing was changed.",
+            "Run this again when it has ended (multiraft rebalance status --watch), or end it: "
+            "multiraft rebalance cancel")
+
+
+def _taken_back(client: Any, before: _Wish, overtaken: bool) -> bool:
+    """Whether the node is wanted as before again.  ``overtaken``: by a plan that may have seen the
+    wish meanwhile."""
     try:
         client.plan_request(wire.SetNodeState(*before))
     except (MultiRaftError, OSError):
         return False
-    note(f"Nothing was changed: node {before.node} is {before.state}, as before.")
+    if overtaken:
+        note(f"Another plan began in this moment: node {before.node} is {before.state}, as before, "
+             f"but that plan may have skipped what it was to bring there. `multiraft rebalance "
+             f"status` says so; plan again after it.")
+    else:
+        note(f"Nothing was changed: node {before.node} is {before.state}, as before.")
     return True
 
 
@@ -124,10 +202,15 @@ def undrain(session: Session, node_id: int) -> None:
     with connection.open_session(session) as client:
         require_known(client, node_id)
         status = client.plan_request(wire.PlanStatus())
+        client.catch_up()
+        before = _wanted_of(client, node_id)
         client.plan_request(wire.SetNodeState(node_id, wire.ALIVE))
+    if before == wire.ALIVE:
+        note(f"Nothing to do: node {node_id} was not drained, nor in maintenance.")
+        raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
     note(f"Node {node_id} takes leaders and replicas again. To give it some: multiraft rebalance "
          f"plan")
-    if status.state in ("running", "paused"):
+    if status.state in rebalance.GOING_ON:
         note(f"Plan {status.plan_id[:12]}, scope {status.scope}, goes on: what it was made to take "
              f"from node {node_id} it still takes. To end it: multiraft rebalance cancel")
 
@@ -144,19 +227,46 @@ def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
     with connection.open_session(session) as client:
         require_known(client, node_id)
         wish = _Wish(node_id, wire.MAINTENANCE)
+        if _goes_on(client, session, wish, None, yes and wait):
+            return
         made = rebalance.make(client, Options(SCOPE_LEADERS), rebalance.read_policy(None),
                               plan_input.WINDOW_S / 4, session, dict([wish]))
         plan_view.show_plan(made)
+        _check_may_rest(client, node_id, made)
+        if not made.moves and _wanted_of(client, node_id) == wish.state:
+            note(f"Nothing to do: node {node_id} is in maintenance and leads nothing.")
+            raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
         if not yes:
             note("Nothing was changed. To do it, say --yes.")
         elif made.moves:
             _carry_out(client, session, wish, made, None, wait)
         else:
-            before = _wanted_of(client, node_id)
-            client.plan_request(wire.SetNodeState(*wish))
-            note(f"Node {node_id} leads nothing that another node could lead.")
-            if before == wish.state:
-                raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
+            _mark(client, wish)
+            note(f"Node {node_id} leads nothing, and gets no leaders and no replicas until "
+                 f"`multiraft node undrain {node_id}`.")
+
+
+def _check_may_rest(client: Any, node_id: int, made: Plan) -> None:
+    """Raises ``PlanEnded`` when the node would go on leading groups because no other of their
+    voters may lead them: their appends would stop with it."""
+    after = next(row.after for row in made.nodes if row.node == node_id)
+    if not after[NODE_RESOURCES.index(LEADERS)]:
+        return
+    intents = _intents(client)
+    others = {row.group: {*row.voters} - {node_id} for row in client.group_list()
+              if row.leader == node_id}
+    stuck = [group for group, voters in others.items() if intents.keys() >= voters]
+    if not stuck:
+        return  # in the middle of a change, or more than one plan may move
+    named = ", ".join(map(str, stuck[:_NAMED_MAX])) + (", ..." if len(stuck) > _NAMED_MAX else "")
+    aside = sorted(set().union(*(others[group] for group in stuck)))
+    why = ", ".join(f"node {node} is {connection.INTENTS[intents[node]]}" for node in aside)
+    raise rebalance.PlanEnded(
+        f"node {node_id} leads {plural(len(stuck), 'group')} ({named}) that no other node can "
+        f"lead: {why or 'their only replica is there'}. Nothing was changed.",
+        f"Take one of those back first: multiraft node undrain {aside[0]}" if aside else
+        f"To move what it has to other nodes: multiraft node drain {node_id}",
+        rebalance.PlanExit.INFEASIBLE)
 
 
 @click.command(cls=rebalance.PlanCommand)
@@ -173,7 +283,7 @@ def decommission(session: Session, node_id: int, throttle: int | None, yes: bool
     """
     with connection.open_session(session) as client:
         status = client.plan_request(wire.PlanStatus())
-        if yes and status.scope == SCOPE_DRAIN and status.state in ("running", "paused"):
+        if yes and status.scope == SCOPE_DRAIN and status.state in rebalance.GOING_ON:
             rebalance.finish(client, session, status.plan_id)
         _empty(client, session, node_id, throttle, yes, wait=True)
         if not yes:

@@ -17,13 +17,14 @@ from typing import Any
 import click
 
 from admin_cli import connection, quantities
-from admin_cli.cluster_facts import NodeAsking, scrub_facts
+from admin_cli.cluster_facts import NodeAsking, intent_of, scrub_facts
 from admin_cli.failures import CommandFailed, NotFound, Unreachable
 from admin_cli.groups import LOOK_S, change_members, move_replica
 from admin_cli.main import ENTRY_POINT_GROUP, HelpfulGroup, load_plugin
 from admin_cli.options import BytesPerSecond, json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
+from admin_cli.status_view import with_intent
 
 #: The members of a group are recorded within a moment of the change, unless the metadata group is
 #: electing.
@@ -73,13 +74,14 @@ def node() -> None:
     """The nodes of a cluster; run one."""
 
 
-def _shown(row: Any) -> dict[str, Any]:
+def _shown(row: Any, intents: dict[int, str] | None) -> dict[str, Any]:
     """One node as in the JSON: the keys stay."""
     about = row.node
     since = (datetime.fromtimestamp(about.started_ms / 1000, timezone.utc).isoformat(
         timespec="seconds") if about.started_ms else None)
-    return {"id": about.id, "state": row.state, "client_address": about.client_address,
-            "peer_address": about.peer_address, "rack": about.rack, "weight": about.weight / 100,
+    return {"id": about.id, "state": row.state, "intent": intent_of(intents, about.id),
+            "client_address": about.client_address, "peer_address": about.peer_address,
+            "rack": about.rack, "weight": about.weight / 100,
             "incarnation": f"{about.incarnation:016x}" if about.incarnation else None,
             "boot_epoch": about.boot_epoch, "version": about.version or None, "since": since,
             "replicas": row.replicas, "leads": row.leads}
@@ -94,14 +96,16 @@ def list_(session: Session, as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         answer = client.node_list()
-    rows = [_shown(row) for row in answer.nodes]
+        intents = connection.intents(client)
+    rows = [_shown(row, intents) for row in answer.nodes]
     if as_json:
         print_json({"nodes": rows, "removed": list(answer.removed)})
         return
     print_table(("node", "state", "replicas", "leads", "rack", "version", "since",
                  "client address"),
-                [(row["id"], row["state"], row["replicas"], row["leads"], row["rack"],
-                  row["version"], row["since"], row["client_address"]) for row in rows])
+                [(row["id"], with_intent(row["state"], row["intent"]), row["replicas"],
+                  row["leads"], row["rack"], row["version"], row["since"],
+                  row["client_address"]) for row in rows])
 
 
 @node.command()
@@ -114,15 +118,20 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         answer = client.node_describe(node_id)
+        intents = connection.intents(client)
         told, problem = (NodeAsking()(client.node_status, answer.node.node.client_address)
                          if answer.node.state == "up" else (None, f"it is {answer.node.state}"))
     scrub = scrub_facts(told.status) if told is not None else None
     groups = {"voter_of": list(answer.voter_of), "learner_of": list(answer.learner_of),
               "leader_of": list(answer.leader_of)}
+    shown = _shown(answer.node, intents)
     if as_json:
-        print_json({**_shown(answer.node), **groups, "scrub": scrub, "problem": problem})
+        print_json({**shown, **groups, "scrub": scrub, "problem": problem})
         return
-    facts = {name.replace("_", " "): value for name, value in _shown(answer.node).items()}
+    facts = {name.replace("_", " "): value for name, value in shown.items()}
+    if shown["intent"] in connection.INTENTS:
+        facts["intent"] = (f"{connection.INTENTS[shown['intent']]}, until `multiraft node undrain "
+                           f"{node_id}`")
     facts |= {name.replace("_", " "): ", ".join(map(str, found)) or None
               for name, found in groups.items()}
     facts["scrub"] = _scrub_sentence(scrub) if scrub else problem

@@ -31,7 +31,14 @@ from placement import plan as plans
 from placement.cluster import Snapshot
 from placement.errors import EditedPlan, PlacementError
 from placement.planner import make_plan
-from placement.policy import SCOPE_DRAIN, SCOPE_NODE, SCOPE_REPAIR, Options, Policy
+from placement.policy import (
+    SCOPE_DRAIN,
+    SCOPE_LEADERS,
+    SCOPE_NODE,
+    SCOPE_REPAIR,
+    Options,
+    Policy,
+)
 from placement.verify import verify as find_faults
 
 #: How often a plan that is watched is looked at, in seconds.
@@ -39,6 +46,13 @@ LOOK_S = 1.0
 #: As the controller's: so long it stands still for slow appends that are none of its doing.
 SLOW_PATIENCE_S = 20
 _OVER = ("done", "cancelled")
+#: The reason of a plan that did not pause itself begins with this.
+BY_OPERATOR = "paused by the operator"
+#: States of a plan that moves what it was made for, and of any that no other may begin beside.
+GOING_ON = ("running", "paused")
+UNDER_WAY = (*GOING_ON, "cancelling")
+#: The scope of a plan -> what is wanted of the node that it may be there for.
+_MARKS = {SCOPE_DRAIN: wire.DRAINING, SCOPE_LEADERS: wire.MAINTENANCE}
 #: A policy that names a thousand topics has some 100 KB.
 POLICY_BYTES_MAX = 1 << 20
 
@@ -188,7 +202,7 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
             load_view.show(made)
     if picture is not None:
         load_view.draw(made, picture)
-    end_of(made)
+    end_of(made, shown=not as_json)
     if output is not None and not as_json:
         note(f"Written to {output}. Carry it out: multiraft rebalance apply {output} --yes")
 
@@ -233,11 +247,15 @@ def make(client: Any, options: Options, policy: Policy, window_s: float,
         raise CommandFailed(f"no plan can be made: {error}.") from error
 
 
-def end_of(made: plans.Plan) -> None:
-    """Raises what the exit code of having made a plan is."""
+def end_of(made: plans.Plan, shown: bool = False) -> None:
+    """Raises what the exit code of having made a plan is.  ``shown``: with its causes."""
     if made.infeasible and (not made.moves or made.options.drain
                             or made.options.scope == SCOPE_DRAIN):
         first = made.infeasible[0]
+        if shown:
+            above = "reason" if len(made.infeasible) == 1 else "reasons"
+            raise PlanEnded(f"nothing was changed, for the {above} above.", "",
+                            PlanExit.INFEASIBLE)
         raise PlanEnded(f"{first.cause}: {first.text}.", first.way_out, PlanExit.INFEASIBLE)
     if not made.moves:
         note("Nothing to do: what is outside its band has to stay where it is, for the reasons "
@@ -422,7 +440,7 @@ def status(session: Session, watch: bool, as_json: bool) -> None:
 
 def end_of_status(found: wire.PlanStatusReply) -> None:
     """Raises what the exit code of a state is."""
-    if found.state == "paused" and not found.reason.startswith("paused by the operator"):
+    if found.state == "paused" and not found.reason.startswith(BY_OPERATOR):
         raise PlanEnded(f"plan {found.plan_id[:12]} has paused itself: {found.reason}.",
                         "It goes on by itself when that is over"
                         + (f", or after {SLOW_PATIENCE_S} s in which it copied nothing and that "
@@ -432,6 +450,8 @@ def end_of_status(found: wire.PlanStatusReply) -> None:
 
 def _control(session: Session, action: str, value: int = 0) -> None:
     with connection.open_session(session) as client:
+        before = client.plan_request(wire.PlanStatus())
+        _check_news(action, before)
         try:
             reply = client.plan_request(wire.PlanControl(action, "", value))
         except wire_errors.StalePlan as error:
@@ -439,7 +459,37 @@ def _control(session: Session, action: str, value: int = 0) -> None:
                             "last one.", PlanExit.NOTHING_TO_DO) from error
         if action == wire.RESUME and reply.state == "paused":  # it would pause itself again
             end_of_status(client.plan_request(wire.PlanStatus()))
-    note(f"Plan {reply.plan_id[:12]} is {reply.state}.")
+        note(f"Plan {reply.plan_id[:12]} is {reply.state}"
+             + (f", and copies at most {quantities.size(value)}/s and node from now on."
+                if action == wire.THROTTLE else "."))
+        if action == wire.CANCEL:
+            _tell_marks(client, before.scope)
+
+
+def _check_news(action: str, found: wire.PlanStatusReply) -> None:
+    """Ends the command when a plan is as it shall be, or past it.  One that has paused itself is
+    not paused by the operator, which outlasts the reason."""
+    paused = found.state == "paused" and found.reason.startswith(BY_OPERATOR)
+    if action == wire.PAUSE and paused:
+        why = "paused already. To let it go on: multiraft rebalance resume"
+    elif action == wire.RESUME and found.state == "running":
+        why = "running already."
+    elif action in (wire.PAUSE, wire.RESUME) and found.state == "cancelling":
+        why = "being cancelled, and ends by itself."
+    else:
+        return
+    note(f"Nothing to do: plan {found.plan_id[:12]} is {why}")
+    raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
+
+
+def _tell_marks(client: Any, scope: str) -> None:
+    """What stays wanted of nodes after the end of a plan that was there for one."""
+    for node, state in client.plan_request(wire.PlacementFacts()).intents:
+        if state == _MARKS.get(scope):
+            command = "drain" if state == wire.DRAINING else "maintenance"
+            note(f"Node {node} is {connection.INTENTS[state]} all the same, and gets nothing new. "
+                 f"To take it back: multiraft node undrain {node}. To go on: multiraft node "
+                 f"{command} {node} --yes")
 
 
 @rebalance.command()

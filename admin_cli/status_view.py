@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from admin_cli import quantities
+from admin_cli import connection, quantities
 from admin_cli.output import plural, print_table
 
 #: Groups that are named in a line.
@@ -23,14 +23,20 @@ def print_status(answer: dict) -> None:
     click.echo("Needs attention:" if needs else _all_well(answer))
     for need in needs:
         click.echo(f"  {need}")
+    aside = [f"node {node['id']} is {connection.INTENTS[node['intent']]}"
+             for node in answer["nodes"] if node["intent"] in connection.INTENTS]
+    if aside:
+        click.echo(f"Set aside by the operator: {', '.join(aside)}. To take one back: multiraft "
+                   f"node undrain NODE")
     click.echo()
     most = max((node["leads"] for node in answer["nodes"]), default=0)
     cell = _cell()
     print_table(
         ("node", "state", "version", "uptime", "leads", "", "replicas", "behind", "lag", "log",
          "disk used", "disk free", "rack", "client address"),
-        [(node["id"], node_state(node), node["version"], quantities.span(node["uptime_ms"]),
-          node["leads"], quantities.bar(node["leads"], most, cell), node["groups"], node["behind"],
+        [(node["id"], with_intent(node_state(node), node["intent"]), node["version"],
+          quantities.span(node["uptime_ms"]), node["leads"],
+          quantities.bar(node["leads"], most, cell), node["groups"], node["behind"],
           node["lag_entries"], quantities.size(node["log_bytes"]),
           quantities.size(node["disk_used_bytes"]), _free(node), node["rack"],
           node["client_address"]) for node in answer["nodes"]])
@@ -66,6 +72,12 @@ def node_state(node: dict) -> str:
     if node["phase"] != "serving":
         return node["phase"]
     return "ready" if node["ready"] else "not ready"
+
+
+def with_intent(state: str, intent: str | None) -> str:
+    """What a node is, and what is wanted of it unless it is simply alive: ``up, draining``."""
+    words = connection.INTENTS.get(intent)
+    return f"{state}, {words}" if words else state
 
 
 def _needs(answer: dict) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from placement.cluster import DEAD, GroupRow, PartitionRow, Snapshot
+from placement.cluster import DEAD, MAINTENANCE, GroupRow, PartitionRow, Snapshot
 from placement.plan import (
     GroupOutcome,
     LeaderTransfer,
@@ -258,13 +258,15 @@ def _groups_outcome(start: State, end: State, band: Band, options: Options) -> R
 
 
 def nodes(start: State, end: State, policy: Policy) -> tuple[NodeOutcome, ...]:
-    """Each node before and after, by id."""
+    """Each node before and after, by id; one that drains and cannot, and keeps its replicas like
+    one in maintenance, is what it is: draining."""
     shares = []
     for resource in NODE_RESOURCES:
         band = policy.band(resource) or Band(resource, 0)
         shares.append(node_shares(end, band).share)
     return tuple(
-        NodeOutcome(node.id, end.racks[node.rack], node.weight, node.state,
+        NodeOutcome(node.id, end.racks[node.rack], node.weight,
+                    start.nodes[place].state if node.state == MAINTENANCE else node.state,
                     tuple(start.load[place]), tuple(end.load[place]),
                     tuple(share[place] for share in shares),
                     len(start.held[place]), len(end.held[place]))

@@ -183,21 +183,28 @@ def _no_target(ledger: Ledger, group: int, leaving: int) -> None:
 
 
 def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
-    """Why the draining nodes cannot be empty, found before anything is planned.  O(nodes)."""
-    draining = [node for node in state.nodes if node.leaves and node.state != DEAD]
+    """Why the draining nodes cannot be empty, found before anything is planned.  Those that hold
+    nothing are empty, whoever else is left.  O(nodes)."""
+    draining = [node for place, node in enumerate(state.nodes)
+                if node.leaves and node.state != DEAD and state.held[place]]
     if not draining:
         return []
     subject = " ".join(f"n{node.id}" for node in draining[:NAMED_MAX])
     named = _named([node.id for node in draining])
     takes = [node for node in state.nodes if node.takes]
+    holders = sum(node.holds for node in state.nodes)
     voters = max((len(state.voters[group]) for group in state.groups), default=0)
     faults = []
     racks_after = {node.rack for node in state.nodes if node.holds}
     racks_before = racks_after | {node.rack for node in draining if node.weight}
-    if not takes or len([node for node in state.nodes if node.holds]) < voters:
+    if holders < voters:
         faults.append(Infeasible(
-            TOO_FEW_NODES, subject, f"without {named} {len(takes)} nodes would remain for groups "
-            f"with {voters} replicas", "add nodes before draining these"))
+            TOO_FEW_NODES, subject, f"without {named}, {holders} node{'' if holders == 1 else 's'} "
+            f"would remain for groups with {voters} replicas", "add nodes before draining these"))
+    elif not takes:
+        faults.append(Infeasible(
+            TOO_FEW_NODES, subject, f"without {named}, every node that remains is in maintenance "
+            f"and takes no replicas", "take one back first (multiraft node undrain), or add nodes"))
     elif not fewer_racks and len(racks_after) < min(voters, len(racks_before)):
         lost = sorted(state.racks[rack] for rack in racks_before - racks_after)
         faults.append(Infeasible(
@@ -217,7 +224,9 @@ def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
 
 
 def _named(nodes: list[int]) -> str:
-    """``node 3``, ``nodes 3, 6``; of many the first."""
-    said = f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes[:NAMED_MAX]))}"
+    """``node 3``, ``nodes 3 and 6``; of many the first."""
     more = len(nodes) - NAMED_MAX
-    return f"{said} and {more} more" if more > 0 else said
+    words = [*map(str, nodes[:NAMED_MAX]), *([f"{more} more"] if more > 0 else [])]
+    if len(words) == 1:
+        return f"node {words[0]}"
+    return f"nodes {', '.join(words[:-1])} and {words[-1]}"

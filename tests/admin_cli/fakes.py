@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp
 from multiraft.wire import errors as wire
-from multiraft.wire import messages, nodes
+from multiraft.wire import messages, nodes, plans
 from multiraft.wire.description import MemberProgress
 from multiraft.wire.placements import LinkRow, PlacementRow
 from multiraft.wire.pool import PoolStatusReply
@@ -56,6 +56,7 @@ class FakeCluster:
         self.published_after = 1  # looks that a switch takes
         self.replicas_of_partition: tuple = ()
         self.lag = 0  # entries that each follower lacks
+        self.intents: dict[int, str] = {}  # node -> what is wanted of it, if not simply alive
         self.pool = PoolStatusReply(4, 4, 0, (), 64)
 
     def connect(self, addresses):
@@ -166,6 +167,12 @@ class FakeClient:
         node = int(address[-1])
         self._fail_if_silent(node)
         return self._cluster.replica(group, node)
+
+    def plan_request(self, request):
+        assert isinstance(request, plans.PlacementFacts)
+        return plans.PlacementFactsReply(
+            bytes(range(16)).hex(), 17, 4, 3, 5, 0,
+            tuple(plans.NodeIntent(*item) for item in self._cluster.intents.items()), (), (), "")
 
     def _fail_if_silent(self, node):
         if node in self._cluster.silent:

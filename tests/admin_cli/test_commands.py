@@ -102,8 +102,9 @@ def test_cluster_status_json(run, cluster):
     untold = ("version", "phase", "ready", "not_ready", "uptime_ms", "quarantined", "behind",
               "lag_entries", "log_bytes", "disk_used_bytes", "disk_free_bytes", "disk_total_bytes",
               "disk_full", "scrub", "problem")
-    place = {"id": 2, "state": "down", "rack": "r2", "client_address": "127.0.0.1:9102",
-             "peer_address": "127.0.0.1:9202", "leads": 2, "groups": 5}
+    place = {"id": 2, "state": "down", "intent": "alive", "rack": "r2",
+             "client_address": "127.0.0.1:9102", "peer_address": "127.0.0.1:9202",
+             "leads": 2, "groups": 5}
     assert answer["nodes"][1] == {**place, **dict.fromkeys(untold)}
     told = answer["nodes"][2]
     assert set(told) == {*place, *untold}

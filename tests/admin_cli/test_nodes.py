@@ -29,7 +29,7 @@ def test_the_json_of_the_list_is_stable(run, cluster):
     answer = json.loads(run("node", "list", "--json").stdout)
     assert answer["removed"] == [3]
     assert answer["nodes"][0] == {
-        "id": 1, "state": "up", "client_address": "127.0.0.1:9101",
+        "id": 1, "state": "up", "intent": "alive", "client_address": "127.0.0.1:9101",
         "peer_address": "127.0.0.1:9201", "rack": "r1", "weight": 1.0,
         "incarnation": "0000000000000002", "boot_epoch": 2, "version": "0.1.0",
         "since": "2023-11-14T22:13:20+00:00", "replicas": 5, "leads": 2}

@@ -429,7 +429,8 @@ def test_a_plan_that_paused_itself_has_its_own_exit_code(run, cluster):
     (("throttle", "5MiB"), wire.PlanControl("throttle", "", 5 << 20))])
 def test_control_asks_for_what_is_said(run, cluster, words, request_):
     assert run("rebalance", *words).exit_code == 0
-    assert cluster.requests == [request_]
+    asked = [wire.PlanStatus(), request_]
+    assert cluster.requests == asked + [wire.PlacementFacts()] * (words == ("cancel",))
     cluster.refusal = wire_errors.StalePlan("no plan is being carried out")
     assert run("rebalance", *words).exit_code == 2
 
@@ -506,6 +507,7 @@ def test_maintenance_of_a_node_that_leads_nothing_marks_it_once(run, cluster):
     ("running", True), ("paused", True), ("cancelling", False), ("done", False), ("none", False)])
 def test_to_undrain_says_of_a_plan_under_way_that_it_goes_on(run, cluster, state, told):
     cluster.status = BUSY._replace(scope="drain", state=state)
+    cluster.intents = {3: "draining"}
     done = run("node", "undrain", "3")
     assert done.exit_code == 0 and cluster.intents == {3: "alive"}
     assert ("multiraft rebalance cancel" in done.stderr) is told, done.stderr

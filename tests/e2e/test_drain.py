@@ -53,7 +53,10 @@ def test_a_drain_is_shown_first_and_then_done(world):
     done = node(world, "drain", 2, "--yes", "--wait")
     assert done.exit_code == 0, done.output
     assert held(world, 2) == [] and intents(world) == {2: "draining"}
-    assert node(world, "drain", 2, "--yes").exit_code == 0, "it is empty already"
+    assert node(world, "drain", 2, "--yes").exit_code == 2, "it is empty already"
+    listed = rebalance(world, "list", "--json", command="node")
+    assert [row["intent"] for row in json.loads(listed.stdout)["nodes"]] == [
+        "alive", "draining", "alive", "alive"]
 
 
 def test_draining_what_leaves_too_few_nodes_is_refused_before_anything_changes(world):
@@ -88,7 +91,38 @@ def test_a_node_in_maintenance_keeps_its_replicas_and_leads_nothing(world):
     assert done.exit_code == 0, done.output
     wait_for(lambda: 1 not in leaders(world).values(), "node 1 leads nothing")
     assert held(world, 1) == before and intents(world) == {1: "maintenance"}
+    assert node(world, "maintenance", 1, "--yes").exit_code == 2, "it leads nothing already"
     assert node(world, "undrain", 1).exit_code == 0
+    assert node(world, "undrain", 1).exit_code == 2, "it is like any other already"
+
+
+def test_a_node_that_alone_can_lead_is_not_put_into_maintenance(world):
+    """Whoever could lead a group instead of it is in maintenance; nothing is written down."""
+    group, voters = next((group, voters) for group, (voters, _) in members(world).items()
+                         if 4 in voters)
+    others = [voter for voter in voters if voter != 4]
+    for other in others:
+        done = node(world, "maintenance", other, "--yes", "--wait")
+        assert done.exit_code == 0, done.output
+    wait_for(lambda: leaders(world)[group] == 4, "node 4 leads the group")
+    before = intents(world)
+    refused = node(world, "maintenance", 4, "--yes")
+    assert refused.exit_code == 3, refused.output
+    assert "no other node can lead" in refused.output and intents(world) == before
+    for other in others:
+        assert node(world, "undrain", other).exit_code == 0
+
+
+def test_a_drain_that_is_run_again_is_not_stale(world):
+    """By then the plan has moved some of what a new one would be made from."""
+    begun = node(world, "drain", 2, "--yes")
+    assert begun.exit_code == 0, begun.output
+    again = node(world, "drain", 2, "--yes", "--wait")
+    assert again.exit_code in (0, 2), again.output  # 2: the plan was quicker than this test
+    assert "is being drained already" in again.output or again.exit_code, again.output
+    wait_for(lambda: status(world).state == "done", "the plan is over")
+    assert held(world, 2) == [] and intents(world) == {2: "draining"}
+    assert node(world, "undrain", 2).exit_code == 0
 
 
 def test_a_node_that_is_decommissioned_is_emptied_and_forgotten(world):

@@ -128,10 +128,45 @@ def test_a_drained_node_is_empty_and_only_it_moves():
 def test_a_drain_that_cannot_be_done_is_refused_whole(before, drain, cause):
     made = make_plan(before, STRICT, Options("drain", drain=drain))
     assert made.is_empty and made.infeasible[0].cause == cause
-    named = f"node{'s' if len(drain) > 1 else ''} {', '.join(map(str, drain))} "
+    named = f"node{'s' if len(drain) > 1 else ''} {' and '.join(map(str, drain))}"
     assert named in made.infeasible[0].text
     assert made.infeasible[0].text and made.infeasible[0].way_out
     assert "fewer racks" not in made.infeasible[0].way_out, "no command has that"
+
+
+@pytest.mark.parametrize("count, drain, told", [
+    (3, (1,), "without node 1, 2 nodes would remain for groups with 3 replicas"),
+    (4, (2, 3), "without nodes 2 and 3, 2 nodes would remain"),
+    (4, (1, 2, 3), "without nodes 1, 2 and 3, 1 node would remain")])
+def test_how_many_nodes_would_remain_is_said_in_a_sentence(count, drain, told):
+    made = make_plan(cluster(nodes(count), 8, RATES), STRICT, Options("drain", drain=drain))
+    assert made.infeasible[0].text.startswith(told)
+
+
+def spared(before, *ids):
+    """The cluster with these nodes in maintenance."""
+    for node in ids:
+        before = with_state(before, node, MAINTENANCE)
+    return before
+
+
+@pytest.mark.parametrize("scope", ["drain", "all"])
+@pytest.mark.parametrize("state", ["alive", DRAINING])
+def test_a_node_that_holds_nothing_is_drained_though_no_other_takes_replicas(scope, state):
+    """It is shown as what it is, too, where its drain was a fault it was called in maintenance."""
+    crowd = spared(grown(cluster(nodes(3), 8, RATES), NodeRow(4, state=state)), 1, 2, 3)
+    made = make_plan(crowd, STRICT, Options(scope, drain=(4,)))
+    assert not changes(made) and not made.infeasible
+    assert [row.state for row in made.nodes] == [MAINTENANCE] * 3 + [DRAINING]
+
+
+def test_a_drain_that_nobody_takes_anything_of_names_the_maintenance_of_the_others():
+    crowd = spared(cluster(nodes(4), 8, RATES), 1, 2, 3)
+    made = make_plan(crowd, STRICT, Options("drain", drain=(4,)))
+    assert made.is_empty and made.infeasible[0].cause == plan.TOO_FEW_NODES
+    assert "every node that remains is in maintenance" in made.infeasible[0].text
+    assert "node undrain" in made.infeasible[0].way_out
+    assert made.nodes[3].state == "alive", "nothing is kept of a drain that is refused"
 
 
 def test_a_last_rack_may_be_drained_when_asked_for():
@@ -144,6 +179,7 @@ def test_a_node_that_drains_and_cannot_keeps_its_replicas_and_the_plan_says_why(
     made = checked_plan(with_state(cluster(nodes(3), 8, RATES), 1, DRAINING))
     assert [cause.cause for cause in made.infeasible] == [plan.TOO_FEW_NODES]
     assert made.nodes[0].replicas_after == made.nodes[0].replicas_before
+    assert made.nodes[0].state == DRAINING
 
 
 def test_maintenance_moves_leaders_away_and_replicas_not():
