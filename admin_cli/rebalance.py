@@ -21,7 +21,7 @@ import click
 from admin_cli import connection, load_view, plan_engine, plan_input, plan_view, quantities
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
-from admin_cli.options import BytesPerSecond, json_option, servers_option
+from admin_cli.options import Bytes, BytesPerSecond, json_option, servers_option
 from admin_cli.output import check_file, clear_screen, note, print_json, write_file
 from admin_cli.session import Session
 from multiraft.wire import errors as wire_errors
@@ -130,7 +130,7 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.argument("node", required=False, type=click.IntRange(min=1), metavar="[N]")
 @click.option("--drain", multiple=True, type=click.IntRange(min=1), metavar="N",
               help="Plan as if this node were draining.")
-@click.option("--budget", "budget", type=BytesPerSecond(), default=None, metavar="BYTES",
+@click.option("--budget", "budget", type=Bytes(), default=None, metavar="BYTES",
               help="Copy no more than that for balance; repairs are never cut.")
 @click.option("--throttle", "rate", type=BytesPerSecond(), default=None, metavar="RATE",
               help="Bytes per second and node, for the estimate and as the plan's throttle.")
@@ -173,11 +173,13 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
     asked.check()
     for path in (output, picture):
         check_file(path)
+    followed = read_policy(policy)
+    plan_input.check_rate(rate, followed)
     if engine == plan_engine.SPARK:
-        made = plan_engine.make(session, asked, read_policy(policy), options, window)
+        made = plan_engine.make(session, asked, followed, options, window)
     else:
         with connection.open_session(session) as client:
-            made = make(client, options, read_policy(policy), window, session)
+            made = make(client, options, followed, window, session)
     if output is not None:
         write_file(output, plans.save(made))
     if as_json:
@@ -330,6 +332,7 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
             if yes and wait:
                 finish(client, session, made.plan_id)
             return
+        plan_input.check_throttle(made, throttle, None)
         seen = check(client, made, session)
         if not yes:
             plan_input.check_throttle(made, throttle, seen)
@@ -347,8 +350,13 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
 
 def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
     """Hand a plan over; its state."""
+    plan_input.check_throttle(made, throttle, None)
     try:
         return client.plan_request(plan_input.requested(made, throttle)).state
+    except wire_errors.LimitExceeded as error:
+        if error.detail.value >= error.detail.limit:
+            raise  # it is another limit, or too much
+        raise plan_input.low_throttle(str(error), error.detail.limit) from error
     except wire_errors.StalePlan as error:
         raise PlanEnded(f"the plan is stale: {connection.sentence(error)}",
                         "Make a new one: multiraft rebalance plan", PlanExit.STALE) from error
@@ -437,6 +445,11 @@ def _control(session: Session, action: str, value: int = 0) -> None:
         except wire_errors.StalePlan as error:
             raise PlanEnded(connection.sentence(error), "`multiraft rebalance status` shows the "
                             "last one.", PlanExit.NOTHING_TO_DO) from error
+        except wire_errors.LimitExceeded as error:
+            if error.detail.value >= error.detail.limit:
+                raise
+            raise plan_input.low_throttle(str(error), error.detail.limit,
+                                          "multiraft rebalance throttle {}") from error
         if action == wire.RESUME and reply.state == "paused":  # it would pause itself again
             end_of_status(client.plan_request(wire.PlanStatus()))
     note(f"Plan {reply.plan_id[:12]} is {reply.state}.")

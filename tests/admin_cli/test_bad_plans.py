@@ -14,6 +14,7 @@ import pytest
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
 from placement import plan as plans
+from placement import throttle
 from tests.admin_cli.fakes import FakeClient
 from tests.admin_cli.test_rebalance import PlanClient, PlanCluster, applied
 
@@ -174,13 +175,54 @@ def test_a_log_that_shrank_between_two_looks_is_no_negative_load(run, cluster, p
 # ---- throttles ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [("apply", "PLAN", "--yes", "--throttle", "1KiB"),
-                                   ("throttle", "1KiB")])
-def test_a_throttle_below_what_is_appended_names_the_least_that_would_do(run, cluster, path, words):
-    cluster.refusal = wire_errors.LimitExceeded("a throttle of 1,024 bytes per second is too low: "
-                                                "replicas would not catch up below 9,000")
+@pytest.mark.parametrize("words, way", [
+    (("apply", "PLAN", "--yes", "--throttle", "8KiB"), "Allow that with --throttle 9000, or"),
+    (("throttle", "8KiB"), "Allow that with multiraft rebalance throttle 9000.")])
+def test_a_throttle_below_what_is_appended_names_the_least_that_would_do(run, cluster, path, words,
+                                                                         way):
+    cluster.refusal = wire_errors.LimitExceeded("a throttle of 8,192 bytes per second is too low: "
+                                                "replicas would not catch up below 9,000",
+                                                limit=9_000, value=8_192)
     done = run("rebalance", *(str(path) if word == "PLAN" else word for word in words))
     assert done.exit_code == 1 and "would not catch up below 9,000" in done.output
+    assert way in done.output, done.output
+
+
+def test_a_throttle_at_which_every_replica_would_be_given_up_is_refused(run, cluster, path):
+    """A batch of the largest size has to reach each replica within a learner's patience: at 5 bytes
+    per second a plan took 575 days, and undid every copy after a minute of them."""
+    done = run("rebalance", "plan", "--throttle", "5", *QUICK)
+    assert done.exit_code == 1, done.output
+    assert "a throttle of 5 bytes per second is too low" in done.output
+    assert f"--throttle {throttle.smallest(2, 2)}" in done.output
+    assert "given up" in done.output
+    enough = str(throttle.smallest(2, 2))
+    assert run("rebalance", "plan", "--throttle", enough, *QUICK).exit_code in (0, 2)
+
+
+def test_a_plan_of_copies_is_not_applied_at_such_a_throttle(run, cluster, path):
+    forge(path, options=plans.Options("all"), moves=(plans.ReplicaChange(
+        1, 1, (), plans.Why(plans.OVERLOAD), 1, 1, 7, (1, 2, 3), (1, 2, 4), 1, 1, 1 << 20),))
+    for words in ((), ("--yes",)):
+        done = run("rebalance", "apply", str(path), "--throttle", "5", *words)
+        assert done.exit_code == 1 and f"--throttle {throttle.smallest(2, 2)}" in done.output
+    assert not applied(cluster)
+
+
+@pytest.mark.parametrize("words, code", [
+    (("rebalance", "apply", "PLAN", "--yes", "--throttle", "999999TiB"), 64),
+    (("rebalance", "plan", "--throttle", "99999999TiB"), 64),
+    (("rebalance", "throttle", "2TiB"), 64), (("node", "scrub", "1", "--rate", "2TiB"), 2)])
+def test_a_rate_that_no_node_can_have_is_a_wrong_command_line(run, cluster, path, words, code):
+    done = run(*(str(path) if word == "PLAN" else word for word in words))
+    assert done.exit_code == code and "more than 1 TiB per second" in done.output, done.output
+    assert not applied(cluster)
+
+
+def test_a_budget_is_so_many_bytes(run):
+    for budget, text in (("-5", "'-5' is not so many bytes; write"), ("99999999TiB", "1 EiB")):
+        done = run("rebalance", "plan", f"--budget={budget}", *QUICK)
+        assert done.exit_code == 64 and text in done.output, done.output
 
 
 @pytest.mark.parametrize("rate", ["0", "-5", "fast", "1e9"])
