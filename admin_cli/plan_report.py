@@ -15,8 +15,8 @@ from typing import Any
 
 from admin_cli import load_view, plan_view, quantities
 from admin_cli.failures import CommandFailed
-from admin_cli.times import iso
 from placement import plan as plans
+from placement.describe import iso
 
 PAGE, PICTURE, PLAN = "report.md", "loads.svg", "plan.json"
 #: Nodes furthest from their share, moves, and non-moves that the page has; the plan has all.

@@ -6,7 +6,7 @@ Contract.  Functions of values; they print and ask nobody.  The keys of the JSON
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -26,9 +26,12 @@ from placement.policy import (
     SCOPE_ALL,
 )
 from placement.shares import LARGEST, PPM
+from placement.verify import Fault
 
 #: Moves that are shown unless all are asked for.
 SHOWN_MAX = 20
+#: Faults of a plan that are shown: one is enough to make another.
+FAULTS_MAX = 5
 _RATES = (INGRESS, EGRESS, "group_ingress")
 
 
@@ -63,6 +66,17 @@ def described(move: Move) -> str:
         return (f"{move.topic}/{move.partition}: group {move.from_group} -> {move.to_group}")
     wanted = " ".join(map(str, move.new_voters))
     return f"group {move.group}: {' '.join(map(str, move.old_voters))} -> {wanted}"
+
+
+def faults_told(made: Plan, faults: Sequence[Fault]) -> str:
+    """What is wrong with a plan, a line each, moves as ``show`` names them."""
+    moves = {move.move_id: move for move in made.moves}
+    lines = [f"{fault.code}, {described(moves[fault.move_id])}: {fault.text}"
+             if fault.move_id in moves else f"{fault.code}: {fault.text}"
+             for fault in faults[:FAULTS_MAX]]
+    if len(faults) > FAULTS_MAX:
+        lines.append(f"... and {len(faults) - FAULTS_MAX:,} more")
+    return "\n".join(lines)
 
 
 def show_plan(made: Plan, all_moves: bool = False) -> None:

@@ -22,7 +22,14 @@ from admin_cli import connection, load_view, plan_engine, plan_input, plan_view,
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import Bytes, BytesPerSecond, json_option, servers_option
-from admin_cli.output import check_file, clear_screen, note, print_json, write_file
+from admin_cli.output import (
+    check_file,
+    clear_screen,
+    note,
+    plural,
+    print_json,
+    write_file,
+)
 from admin_cli.session import Session
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
@@ -280,14 +287,29 @@ def verify(session: Session, path: Path) -> None:
     """Check a plan against the cluster as it is now. Changes nothing."""
     made = read_plan(path)
     with connection.open_session(session) as client:
+        refuse_repetition(made, client.plan_request(wire.PlanStatus()))
         check(client, made, session)
     note(f"Plan {made.plan_id[:12]} may be carried out.")
+
+
+def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
+    """Raises ``PlanEnded`` for the cluster's last plan, which it would not begin again."""
+    if known.plan_id != made.plan_id or known.state not in _OVER:
+        return
+    done = dict(known.phases).get("done", 0)
+    ended = ("was carried out already" if known.state == "done" else
+             f"was begun already, and ended before it was through ({known.reason})")
+    raise PlanEnded(f"plan {made.plan_id[:12]} {ended}: {done:,} of its "
+                    f"{plural(known.moves_total, 'move')} {'is' if done == 1 else 'are'} done.",
+                    "A plan is carried out once. Make a new one: multiraft rebalance plan",
+                    PlanExit.STALE)
 
 
 def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
     """The cluster as it is.  Raises ``PlanEnded`` for a plan that is stale, ``CommandFailed`` for
     one that is wrong."""
-    keep = {move.from_group for move in made.moves if isinstance(move, plans.TopicSwitch)}
+    keep = {group for move in made.moves if isinstance(move, plans.TopicSwitch)
+            for group in (move.from_group, move.to_group)}
     try:
         gathered = plan_input.collect(client, _now_ms(), made.options.scope == SCOPE_REPAIR,
                                       plan_input.WINDOW_S / 4, keep, session.pause)
@@ -296,7 +318,7 @@ def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
     faults = find_faults(made, gathered.snapshot, _now_ms())
     if not faults:
         return gathered.snapshot
-    told = "\n".join(f"{fault.code} {fault.move_id}: {fault.text}" for fault in faults[:5])
+    told = plan_view.faults_told(made, faults)
     if all(fault.stale for fault in faults):
         raise PlanEnded(f"plan {made.plan_id[:12]} is stale:\n{told}",
                         "Make a new one: multiraft rebalance plan", PlanExit.STALE)
@@ -329,9 +351,13 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
                                                   and known.state not in _OVER):
             note(f"Plan {made.plan_id[:12]} is being carried out already. Watch it: multiraft "
                  f"rebalance status --watch")
+            if throttle is not None and throttle != known.limits.throttle:
+                note(f"Its throttle is as before: --throttle is for plans that begin. To change "
+                     f"it: multiraft rebalance throttle {throttle}")
             if yes and wait:
                 finish(client, session, made.plan_id)
             return
+        refuse_repetition(made, known)
         plan_input.check_throttle(made, throttle, None)
         seen = check(client, made, session)
         if not yes:

@@ -2,8 +2,8 @@
 
 Contract.  ``faults`` compares every move with what the leaders of the groups and the metadata say
 now; pure.  The same guards are compared again when each move begins (``decide``), because hours may
-lie between.  ``floor`` is the least throttle at which a plan can come to an end, ``too_low`` says so
-of one below it.
+lie between.  ``floor`` is the least throttle at which a plan can come to an end, ``too_low`` says
+so of one below it.
 """
 
 from __future__ import annotations

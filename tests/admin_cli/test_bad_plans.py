@@ -65,18 +65,19 @@ def refused(run, cluster, path, code, *texts):
 
 def test_another_cluster_s_plan_is_refused(run, cluster, path):
     forge(path, cluster_id="ff" * 16)
-    refused(run, cluster, path, 4, "FOREIGN", "ff" * 16)
+    refused(run, cluster, path, 4, "FOREIGN: the plan is for", "ff" * 16)
 
 
 def test_a_plan_that_is_too_old_is_refused(run, cluster, path):
     forge(path, expires_ms=1_700_000_000_000)
-    refused(run, cluster, path, 4, "EXPIRED", "too old")
+    refused(run, cluster, path, 4, "EXPIRED: the plan was valid until 2023-11-14T22:13:20Z, now is "
+            "20", "too old")
 
 
 def test_a_plan_with_a_node_that_is_not_there_is_refused(run, cluster, path):
     made = plans.load(path.read_bytes())
     forge(path, moves=(made.moves[0]._replace(to_node=9), *made.moves[1:]))
-    refused(run, cluster, path, 4, "UNKNOWN", "9")
+    refused(run, cluster, path, 4, "UNKNOWN, group 0: led by 1 -> 9: there is no node 9")
 
 
 @pytest.mark.parametrize("spoil, code", [
@@ -101,6 +102,62 @@ def test_a_plan_that_is_larger_than_a_plan_may_be_is_refused(run, cluster, path,
     done = run("rebalance", "apply", str(path), "--yes")
     assert done.exit_code == 1 and "can be carried out at a time" in done.output
     assert "--budget" in done.output and not applied(cluster)
+
+
+@pytest.fixture
+def switching(run, cluster, tmp_path):
+    """A plan that switches partitions of group 1, which takes all appends."""
+    cluster.appended = {1: 1_000}
+    policy = tmp_path / "switches.json"
+    policy.write_text(json.dumps({"bands": [{"resource": "group_ingress", "permille": 50,
+                                             "floor": 0}]}))
+    made = tmp_path / "switches-plan.json"
+    done = run("rebalance", "plan", "--policy", str(policy), *QUICK, "--output", str(made))
+    assert done.exit_code == 0, done.output
+    return made
+
+
+def are_now(monkeypatch, rows):
+    """Each partition is where ``rows`` say, as (group, epoch) by incarnation."""
+    monkeypatch.setattr(PlanClient, "partition_loads", lambda self, groups, address, timeout_ms=0: [
+        wire.PartitionLoad(partition, "t", partition, group, epoch, 2, 1)
+        for partition, (group, epoch) in rows.items() if group in groups])
+
+
+def test_a_plan_of_switches_that_was_carried_out_says_where_the_partitions_are(
+        run, cluster, switching, monkeypatch):
+    """They are in groups that nothing is appended to meanwhile, which were not asked."""
+    cluster.appended = {}
+    moves = plans.load(switching.read_bytes()).moves
+    are_now(monkeypatch, {move.incarnation: (move.to_group, 2) for move in moves})
+    move = moves[0]
+    refused(run, cluster, switching, 4, f"EPOCH_CHANGED, t/{move.partition}: group "
+            f"{move.from_group} -> {move.to_group}: t/{move.partition} is in group "
+            f"{move.to_group} already, since epoch 2")
+    are_now(monkeypatch, {})
+    refused(run, cluster, switching, 4, f"UNKNOWN, t/{move.partition}", "was switched to another")
+
+
+@pytest.mark.parametrize("state, text", [
+    ("done", "was carried out already: 2 of its 3 moves are done."),
+    ("cancelled", "ended before it was through (cancelled by the operator): 2 of its 3 moves")])
+def test_the_plan_that_the_cluster_has_had_last_is_no_riddle(run, cluster, path, state, text):
+    plan_id = plans.load(path.read_bytes()).plan_id
+    cluster.status = cluster.status._replace(
+        plan_id=plan_id, state=state, moves_total=3, reason="cancelled by the operator",
+        phases=(wire.PhaseCount("done", 2), wire.PhaseCount("skipped", 1)))
+    cluster.conf_index = 8
+    refused(run, cluster, path, 4, text)
+
+
+@pytest.mark.parametrize("rate, told", [("5MiB", True), ("50000000", False)])
+def test_another_throttle_for_the_plan_under_way_is_not_ignored_in_silence(run, cluster, path,
+                                                                           rate, told):
+    cluster.status = cluster.status._replace(
+        plan_id=plans.load(path.read_bytes()).plan_id, state="running")
+    done = run("rebalance", "apply", str(path), "--yes", "--throttle", rate)
+    assert done.exit_code == 0 and "is being carried out already" in done.output
+    assert (f"multiraft rebalance throttle {5 << 20}" in done.output) is told, done.output
 
 
 # ---- nodes that nobody knows --------------------------------------------------------------------
