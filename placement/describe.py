@@ -9,7 +9,6 @@ from placement.overflow import group_cap
 from placement.plan import LeaderTransfer, Move, Plan, TopicSwitch
 from placement.topology import Topology
 
-
 #: The last moment that has a name, in seconds since 1970.
 YEAR_9999_S = 253_402_300_799
 
