@@ -18,7 +18,15 @@ from typing import Any
 
 import click
 
-from admin_cli import connection, load_view, plan_engine, plan_input, plan_view, quantities
+from admin_cli import (
+    connection,
+    load_view,
+    plan_engine,
+    plan_input,
+    plan_left,
+    plan_view,
+    quantities,
+)
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
 from admin_cli.options import Bytes, BytesPerSecond, json_option, servers_option
@@ -220,7 +228,8 @@ def read_policy(path: Path | None) -> Policy:
     try:
         told = canonical.parse(path.read_bytes(), POLICY_BYTES_MAX)
         if not isinstance(told, dict):
-            raise CommandFailed(f"{path} is no policy: it is no map.")
+            raise CommandFailed(f"{path} is no policy: it is no map, such as "
+                                f'{{"cool_down_ms": 0}}.')
         return canonical.from_plain(Policy, {**canonical.to_plain(default), **told}, "policy")
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
@@ -249,8 +258,7 @@ def end_of(made: plans.Plan) -> None:
         first = made.infeasible[0]
         raise PlanEnded(f"{first.cause}: {first.text}.", first.way_out, PlanExit.INFEASIBLE)
     if not made.moves:
-        note("Nothing to do: what is outside its band has to stay where it is, for the reasons "
-             "above." if made.skipped else "Nothing to do: everything is within the bands.")
+        note(f"{plan_left.nothing_to_do(made)}.")
         raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
 
 

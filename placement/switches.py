@@ -412,8 +412,8 @@ def _non_move(pool: _Pool, group: int, row: PartitionRow, largest_room: int) -> 
     share = pool.shares.ppm(row.ingress, 1)
     if row.ingress > pool.high[group]:
         reason = SPLIT
-        text = (f"{name} alone takes {share / 10_000:.0f} % of a group's share: give the topic "
-                f"more partitions, moving it helps nobody")
+        text = (f"{name} alone takes {share / 10_000:.0f} % of the mean of the groups: give the "
+                f"topic more partitions, moving it helps nobody")
     else:
         reason = pool.refusal(row) or (MOVES_LIMIT if pool.cut else TOO_LARGE
                                        if row.ingress > largest_room else NO_SLACK)

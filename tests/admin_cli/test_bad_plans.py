@@ -175,6 +175,12 @@ def test_a_plan_for_a_node_that_is_not_there_names_those_that_are(run, words):
     ({"bands": [{"resource": "luck", "permille": 50, "floor": 0}]},
      "no resource is called 'luck'"),
     ({"bands": [{"resource": "disk", "permille": -1, "floor": 0}]}, "permille is -1"),
+    ({"bands": {"disk": 50}}, 'policy.bands is no list; expected [{"resource": text, "permille": '
+                              'whole number, "floor": whole number}, ...]'),
+    ({"bands": [50]}, 'policy.bands[0] is no map; expected {"resource": text'),
+    ({"bandz": []}, "policy does not know bandz; its fields are bands, disk_cap_permille"),
+    ({"bands": [{"resource": "disk", "permille": 50, "flor": 0}]},
+     "policy.bands[0] lacks floor and does not know flor; its fields are resource"),
     ({"moves_max": 1 << 40}, "whole number from 1")])
 def test_a_policy_that_cannot_be_followed_says_why(run, tmp_path, told, why):
     path = tmp_path / "odd.json"
