@@ -157,9 +157,10 @@ def show_status(status: wire.PlanStatusReply) -> None:
         copied = (f"bytes: {quantities.size(status.bytes_done)} of "
                   f"{quantities.size(status.bytes_total)}")
         if status.state == "running":
-            eta = quantities.span(status.eta_ms) if status.eta_ms >= 0 else "not known"
+            eta = (f"ready in {quantities.span(status.eta_ms)}" if status.eta_ms >= 0 else
+                   "when it is ready is not known yet")
             copied += (f", {quantities.size(status.rate)}/s (throttle "
-                       f"{quantities.size(status.limits.throttle)}/s and node), ready in {eta}")
+                       f"{quantities.size(status.limits.throttle)}/s and node), {eta}")
         click.echo(copied)
     if status.nodes:
         click.echo("copying: " + "; ".join(

@@ -244,8 +244,9 @@ def make(client: Any, options: Options, policy: Policy, window_s: float,
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
                                       pause=session.pause)
         if gathered.active_plan and options.scope != SCOPE_REPAIR:
-            note(f"Plan {gathered.active_plan[:12]} is being carried out: what it still moves is "
-                 f"not in this one.")
+            note(f"Plan {gathered.active_plan[:12]} is being carried out. This one is made from "
+                 f"where everything is now: what that one still moves is in this one too. It "
+                 f"cannot be applied before that one is over, and may be stale then: plan again.")
         return make_plan(plan_input.intended(gathered.snapshot, intents or {}), policy, options)
     except PlacementError as error:
         raise CommandFailed(f"no plan can be made: {error}.") from error
@@ -397,9 +398,9 @@ def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
 
 
 def finish(client: Any, session: Session, plan_id: str) -> None:
-    """Until the plan is over.  Raises ``PlanEnded`` when it paused itself, ``CommandFailed`` when
-    moves failed or it was cancelled.  That somebody else paused it is said once, and so is a move
-    that waits for room: that may be for ever."""
+    """Until the plan is over.  Says what it did; raises ``PlanEnded`` when it paused itself,
+    ``CommandFailed`` when moves failed or it was cancelled.  That somebody else paused it is said
+    once, and so is a move that waits for room: that may be for ever."""
     was_paused = was_short = False
     while True:
         status = client.plan_request(wire.PlanStatus())
@@ -409,6 +410,9 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
         if status.plan_id == plan_id:
             if status.state in _OVER:
                 _judge(status)
+                note(f"Plan {plan_id[:12]} is done: {plural(status.moves_total, 'move')}, "
+                     f"{quantities.size(status.bytes_done)} copied, in "
+                     f"{quantities.span(max(0, status.now_ms - status.applied_ms))}.")
                 return
             is_paused = status.state == "paused"
             if is_paused:
