@@ -230,29 +230,6 @@ def test_a_plan_that_is_under_way_is_no_stale_one(run, cluster, path):
     assert run("rebalance", "apply", str(path), "--yes").exit_code == 4
 
 
-def test_a_plan_beside_another_one_says_that_what_that_moves_counts_where_it_is(run, cluster):
-    cluster.status = BUSY
-    done = run("rebalance", "plan", "--window", "0.2")
-    assert "what that one still moves is in this one too" in done.stderr, done.output
-    assert "cannot be applied before that one is over" in done.stderr
-
-
-def test_who_waited_is_told_what_was_done(run, cluster, path):
-    plan_id = plans.load(path.read_bytes()).plan_id
-    cluster.statuses = [IDLE, BUSY._replace(plan_id=plan_id)]
-    cluster.status = BUSY._replace(plan_id=plan_id, state="done", phases=(
-        wire.PhaseCount("done", 3),), bytes_done=4 << 30, applied_ms=5_000, now_ms=128_000)
-    done = run("rebalance", "apply", str(path), "--yes", "--wait")
-    assert done.exit_code == 0, done.output
-    assert f"Plan {plan_id[:12]} is done: 3 moves, 4.0 GiB copied, in 2 min 3 s." in done.stderr
-
-
-def test_a_rate_of_nothing_yet_is_no_time(run, cluster):
-    cluster.status = BUSY._replace(eta_ms=-1)
-    shown = run("rebalance", "status").output
-    assert "when it is ready is not known yet" in shown and "ready in" not in shown
-
-
 def test_when_a_plan_is_ready_is_said_while_it_runs(run, cluster):
     for state, said in (("running", True), ("paused", False), ("done", False)):
         cluster.status = BUSY._replace(state=state, reason="")
