@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from admin_cli import plan_view
+from admin_cli import plan_left
 from admin_cli.failures import CommandFailed
 from admin_cli.output import note, plural, print_table, write_file
 from placement.plan import GroupOutcome, NodeOutcome, Plan
@@ -83,7 +83,7 @@ def _show_nodes(rows: tuple[NodeOutcome, ...], position: int, resource: str) -> 
 def _amount(resource: str, row: NodeOutcome, value: int, position: int) -> str:
     share = row.share[position]
     of_share = f", {value * 100 // share} %" if share else ""
-    return f"{plan_view.amount(resource, value)}{of_share}"
+    return f"{plan_left.amount(resource, value)}{of_share}"
 
 
 def bar(value: int, most: int, mark: int | None = None) -> str:
@@ -107,8 +107,8 @@ def _show_groups(rows: tuple[GroupOutcome, ...]) -> None:
     fullest = f"the {len(shown)} fullest of " if len(shown) < len(rows) else ""
     click.echo(f"\nappended per group, {fullest}{plural(len(rows), 'group')}; | is the mean")
     print_table(("group", "before", "", "after", ""), [
-        (row.group, bar(row.before, most, mean), plan_view.amount(GROUP_INGRESS, row.before),
-         bar(row.after, most, mean), plan_view.amount(GROUP_INGRESS, row.after))
+        (row.group, bar(row.before, most, mean), plan_left.amount(GROUP_INGRESS, row.before),
+         bar(row.after, most, mean), plan_left.amount(GROUP_INGRESS, row.after))
         for row in shown])
     _rest(len(rows) - len(shown), "group")
 

@@ -17,6 +17,7 @@ import click
 from admin_cli import dev_state, quantities, servers
 from admin_cli.failures import NotFound
 from admin_cli.times import FORMS, At, parse_time
+from placement import throttle
 
 #: What other systems call --servers: accepted, not advertised.
 SERVERS_ELSEWHERE = ("--server", "--bootstrap-server", "--bootstrap-servers", "--broker",
@@ -31,10 +32,19 @@ COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
 Command = Callable[..., object]
 
 
-class BytesPerSecond(click.ParamType):
-    """``64MiB``: a size, above 0."""
+#: Rates above this are slips of the keyboard: no node sends, reads or writes a tebibyte a second.
+RATE_MAX = throttle.THROTTLE_MAX
+#: And sizes above this, of an exbibyte.
+SIZE_MAX = 1 << 60
+
+
+class Bytes(click.ParamType):
+    """``64GiB``: a size, above 0."""
 
     name = "size"
+    what = "so many bytes"
+    example = "64GiB, 500MiB"
+    most, most_text = SIZE_MAX, "1 EiB"
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> int:
@@ -46,10 +56,19 @@ class BytesPerSecond(click.ParamType):
         except ValueError:
             found = 0
         if not found:
-            self.fail(f"{value!r} is not so many bytes per second; write 64MiB, 500KiB or a "
-                      "number of bytes.", param, ctx)
+            self.fail(f"{value!r} is not {self.what}; write {self.example} or a number of bytes.",
+                      param, ctx)
+        if found > self.most:
+            self.fail(f"{value!r} is more than {self.most_text}, which is the most.", param, ctx)
         return found
 
+
+class BytesPerSecond(Bytes):
+    """``64MiB``: a rate, above 0."""
+
+    what = "so many bytes per second"
+    example = "64MiB, 500KiB"
+    most, most_text = RATE_MAX, "1 TiB per second"
 
 
 def _remember_servers(context: click.Context, _parameter: click.Parameter,

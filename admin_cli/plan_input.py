@@ -276,20 +276,32 @@ def requested(made: Plan, throttle: int | None = None) -> wire.PlanApply:
                           limits, tuple(map(_requested_move, made.moves)))
 
 
-def check_throttle(made: Plan, throttle: int | None, snapshot: cluster.Snapshot) -> None:
+def check_throttle(made: Plan, throttle: int | None, snapshot: cluster.Snapshot | None) -> None:
     """Raises ``CommandFailed`` for a throttle at which the cluster would refuse the plan, as far as
-    loads measured just now can tell."""
+    loads measured just now can tell; without a ``snapshot``, whatever is appended."""
     limits = requested(made, throttle).limits
-    rows = {row.id: row for row in snapshot.groups}
-    least = throttles.least(
-        ((rows[move.group].ingress, rows[move.group].leader, move.joining)
-         for move in made.moves if isinstance(move, ReplicaChange)),
-        limits.in_per_node_max, limits.out_per_node_max)
-    if limits.throttle < least:
-        raise CommandFailed(
-            f"a throttle of {limits.throttle:,} bytes per second is too low: so much is appended "
-            f"to the groups that replicas would not catch up below {least:,}.",
-            f"Allow that with --throttle {least}, or make a plan with fewer moves per node.")
+    changes = [move for move in made.moves if isinstance(move, ReplicaChange)]
+    rows = {} if snapshot is None else {row.id: row for row in snapshot.groups}
+    found = throttles.too_low(limits.throttle, [
+        (rows[move.group].ingress, rows[move.group].leader, move.joining)
+        for move in changes if move.group in rows],
+        limits.in_per_node_max, limits.out_per_node_max) if changes else None
+    if found is not None:
+        raise low_throttle(found.text, found.least)
+
+
+def check_rate(rate: int | None, policy: Policy) -> None:
+    """The same for the throttle of a plan that is still to be made."""
+    found = None if rate is None else throttles.too_low(rate, (), policy.in_per_node_max,
+                                                        policy.out_per_node_max)
+    if found is not None:
+        raise low_throttle(found.text, found.least)
+
+
+def low_throttle(text: str, least: int, way: str = "--throttle {}, or make a plan with fewer moves "
+                 "per node") -> CommandFailed:
+    """The refusal of a throttle, with the way out."""
+    return CommandFailed(f"{text}.", f"Allow that with {way.format(least)}.")
 
 
 def _requested_move(move: Move) -> wire.PlannedMove:

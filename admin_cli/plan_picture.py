@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from admin_cli import plan_view, quantities
+from admin_cli import plan_left, quantities
 from admin_cli.output import plural
 from placement.cluster import ALIVE
 from placement.plan import NodeOutcome, Plan
@@ -47,7 +47,7 @@ STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "
 
 class Panel(NamedTuple):
     """One chart: bins with a load each, and their shares (0 = none), in ``unit``s of ``unit_size``.
-    ``worst``: how far the worst bin is from its share."""
+    ``worst``: how far the worst bin is above the mean by weight."""
 
     title: str
     worst: str
@@ -105,8 +105,8 @@ def _of_groups(made: Plan) -> Panel:
 
 def _panel(made: Plan, resource: str, title: str, names: tuple[str, ...],
            rows: Sequence[tuple[int, int, int]], named_max: int) -> Panel:
-    worst = next((f"worst {plan_view.share(row.before_ppm)} of its share, then "
-                  f"{plan_view.share(row.after_ppm)}" for row in made.resources
+    worst = next((f"worst {plan_left.percent(row.before_ppm)} of the mean, then "
+                  f"{plan_left.percent(row.after_ppm)}" for row in made.resources
                   if row.resource == resource and row.total), "")
     before, after, shares = zip(*rows, strict=True) if rows else ((), (), ())
     unit, unit_size = _unit(resource, max((0, *before, *after, *shares)))

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from admin_cli import load_view, plan_view, quantities
+from admin_cli import load_view, plan_left, plan_view, quantities
 from admin_cli.failures import CommandFailed
-from admin_cli.times import iso
 from placement import plan as plans
+from placement.describe import iso
 
 PAGE, PICTURE, PLAN = "report.md", "loads.svg", "plan.json"
 #: Nodes furthest from their share, moves, and non-moves that the page has; the plan has all.
@@ -63,13 +63,13 @@ def _head(made: Any) -> str:
 
 
 def _balance(plan: plans.Plan) -> str:
-    return _table(
+    return "The worst node, or group, in per cent of the mean by weight.\n\n" + _table(
         ("resource", "band", "worst before", "worst after", "lower bound", "from", "gap", "moved",
          "has to move", "gap"),
-        [(row.resource, f"{row.band_permille / 10:g} %", plan_view.share(row.before_ppm),
-          plan_view.share(row.after_ppm), plan_view.share(row.bound_ppm), row.bound,
-          plan_view.gap(row), plan_view.amount(row.resource, row.moved),
-          plan_view.amount(row.resource, row.moved_bound), plan_view.moved_more(row))
+        [(row.resource, f"{row.band_permille / 10:g} %", plan_left.percent(row.before_ppm),
+          plan_left.percent(row.after_ppm), plan_left.percent(row.bound_ppm), row.bound,
+          plan_view.gap(row), plan_left.amount(row.resource, row.moved),
+          plan_left.amount(row.resource, row.moved_bound), plan_view.moved_more(row))
          for row in plan.resources])
 
 
@@ -97,7 +97,7 @@ def _skipped(plan: plans.Plan) -> str:
     if not plan.skipped:
         return "Everything that should have moved does."
     counts = Counter(row.reason for row in plan.skipped)
-    rows = [(row.reason, row.subject, plan_view.amount(row.resource, row.load), row.text)
+    rows = [(row.reason, row.subject, plan_left.amount(row.resource, row.load), row.text)
             for row in plan.skipped[:SKIPPED_MAX]]
     said = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
     return f"{said}\n\n" + _table(("reason", "what", "load", "text"), rows) + _rest(

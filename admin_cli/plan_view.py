@@ -6,35 +6,23 @@ Contract.  Functions of values; they print and ask nobody.  The keys of the JSON
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from admin_cli import quantities
 from admin_cli.output import note, plural, print_table
+from admin_cli.plan_left import amount, left_as_it_is, percent
 from multiraft.wire import plans as wire
-from placement.cluster import ALIVE
 from placement.plan import Difference, Move, Plan, ResourceOutcome, destination
-from placement.policy import (
-    DISK,
-    EGRESS,
-    GROUP_INGRESS,
-    INGRESS,
-    NODE_RESOURCES,
-    PERMILLE,
-    SCOPE_ALL,
-)
-from placement.shares import LARGEST, PPM
+from placement.policy import NODE_RESOURCES
+from placement.verify import Fault
 
 #: Moves that are shown unless all are asked for.
 SHOWN_MAX = 20
-_RATES = (INGRESS, EGRESS, "group_ingress")
-
-
-def share(ppm: int) -> str:
-    """A node's load as a part of its share: ``104.2 %``."""
-    return f"{ppm / 10_000:.1f} %"
+#: Faults of a plan that are shown: one is enough to make another.
+FAULTS_MAX = 5
 
 
 def gap(row: ResourceOutcome) -> str:
@@ -45,13 +33,6 @@ def gap(row: ResourceOutcome) -> str:
 def moved_more(row: ResourceOutcome) -> str:
     """How much more is moved than has to be; a dash when nothing has to."""
     return f"{100 * (row.moved / row.moved_bound - 1):+.2f} %" if row.moved_bound else "-"
-
-
-def amount(resource: str, value: int) -> str:
-    """A load in its unit."""
-    if resource == DISK:
-        return str(quantities.size(value))
-    return f"{quantities.size(value)}/s" if resource in _RATES else f"{value:,}"
 
 
 def described(move: Move) -> str:
@@ -65,6 +46,17 @@ def described(move: Move) -> str:
     return f"group {move.group}: {' '.join(map(str, move.old_voters))} -> {wanted}"
 
 
+def faults_told(made: Plan, faults: Sequence[Fault]) -> str:
+    """What is wrong with a plan, a line each, moves as ``show`` names them."""
+    moves = {move.move_id: move for move in made.moves}
+    lines = [f"{fault.code}, {described(moves[fault.move_id])}: {fault.text}"
+             if fault.move_id in moves else f"{fault.code}: {fault.text}"
+             for fault in faults[:FAULTS_MAX]]
+    if len(faults) > FAULTS_MAX:
+        lines.append(f"... and {len(faults) - FAULTS_MAX:,} more")
+    return "\n".join(lines)
+
+
 def show_plan(made: Plan, all_moves: bool = False) -> None:
     """What it does, why, and what it cannot do."""
     click.echo(f"plan {made.plan_id[:12]}, scope {made.options.scope}: "
@@ -72,11 +64,11 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
                f"{quantities.span(made.estimated_ms)} at "
                f"{quantities.size(made.options.copy_rate)}/s and node")
     if made.resources:
-        click.echo()
+        click.echo("\nThe worst node, or group, of the mean by weight:")
         print_table(("resource", "worst before", "worst after", "bound", "gap", "moved",
                      "has to move", "gap"),
-                    [(row.resource, share(row.before_ppm), share(row.after_ppm),
-                      share(row.bound_ppm), gap(row), amount(row.resource, row.moved),
+                    [(row.resource, percent(row.before_ppm), percent(row.after_ppm),
+                      percent(row.bound_ppm), gap(row), amount(row.resource, row.moved),
                       amount(row.resource, row.moved_bound), moved_more(row))
                      for row in made.resources])
     if made.moves:
@@ -100,38 +92,15 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
         note(f"Cannot be done, {row.cause}: {row.text}. {row.way_out}")
 
 
-def left_as_it_is(made: Plan) -> Iterator[str]:
-    """What is outside its band after the plan though no move is named that was left out: below
-    floors nothing is balanced, and what is too large for a share cannot be parted.  And which
-    nodes stay empty."""
-    nodes = [row for row in made.nodes if row.state == ALIVE]
-    for row in made.resources:
-        band, edge = made.policy.band(row.resource), PERMILLE + row.band_permille
-        if band is None or row.after_ppm * PERMILLE <= PPM * edge:
-            continue
-        loads = ([each.after for each in made.groups] if row.resource == GROUP_INGRESS else
-                 [each.after[NODE_RESOURCES.index(row.resource)] for each in nodes])
-        bins, item = (("group", "partition") if row.resource == GROUP_INGRESS
-                      else ("node", "group"))
-        if max(loads, default=0) <= band.floor:
-            yield (f"Not balanced, {row.resource}: no {bins} has more than "
-                   f"{amount(row.resource, band.floor)}, below which nothing is moved for its "
-                   f"sake. To balance it all the same: a lower floor in --policy.")
-        elif row.bound == LARGEST and row.after_ppm * PERMILLE <= row.bound_ppm * edge:
-            yield (f"Not balanced, {row.resource}: one {item} alone is {share(row.bound_ppm)} of a "
-                   f"{bins}'s share, wherever it is.")
-    empty = [row.node for row in nodes if not row.replicas_after]
-    if empty and made.options.scope == SCOPE_ALL:
-        yield (f"Without a replica afterwards: {plural(len(empty), 'node')} "
-               f"({', '.join(map(str, empty[:SHOWN_MAX]))}). By hand: multiraft group move GROUP "
-               f"--from NODE --to {empty[0]}")
-
-
 def _why(move: Move) -> str:
+    """``OVERLOAD disk of node 3: 130.0 % of its share -> 102.0 %``; no numbers that say nothing."""
     why = move.why
-    if not why.resource:
-        return why.reason
-    return f"{why.reason} {why.resource} {share(why.before_ppm)} -> {share(why.after_ppm)}"
+    if not why.resource or why.before_ppm == why.after_ppm or not why.subject:
+        return f"{why.reason} {why.resource}".rstrip()
+    subject, unit = ((f"group {why.subject}", "the mean") if move.kind == wire.TOPIC_SWITCH
+                     else (f"node {why.subject}", "its share"))
+    return (f"{why.reason} {why.resource}: {subject} {percent(why.before_ppm)} of {unit} -> "
+            f"{percent(why.after_ppm)}")
 
 
 def plan_json(made: Plan) -> dict[str, Any]:
@@ -188,9 +157,10 @@ def show_status(status: wire.PlanStatusReply) -> None:
         copied = (f"bytes: {quantities.size(status.bytes_done)} of "
                   f"{quantities.size(status.bytes_total)}")
         if status.state == "running":
-            eta = quantities.span(status.eta_ms) if status.eta_ms >= 0 else "not known"
+            eta = (f"ready in {quantities.span(status.eta_ms)}" if status.eta_ms >= 0 else
+                   "when it is ready is not known yet")
             copied += (f", {quantities.size(status.rate)}/s (throttle "
-                       f"{quantities.size(status.limits.throttle)}/s and node), ready in {eta}")
+                       f"{quantities.size(status.limits.throttle)}/s and node), {eta}")
         click.echo(copied)
     if status.nodes:
         click.echo("copying: " + "; ".join(

@@ -18,11 +18,26 @@ from typing import Any
 
 import click
 
-from admin_cli import connection, load_view, plan_engine, plan_input, plan_view, quantities
+from admin_cli import (
+    connection,
+    load_view,
+    plan_engine,
+    plan_input,
+    plan_left,
+    plan_view,
+    quantities,
+)
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
-from admin_cli.options import BytesPerSecond, json_option, servers_option
-from admin_cli.output import check_file, clear_screen, note, print_json, write_file
+from admin_cli.options import Bytes, BytesPerSecond, json_option, servers_option
+from admin_cli.output import (
+    check_file,
+    clear_screen,
+    note,
+    plural,
+    print_json,
+    write_file,
+)
 from admin_cli.session import Session
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
@@ -144,7 +159,7 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.argument("node", required=False, type=click.IntRange(min=1), metavar="[N]")
 @click.option("--drain", multiple=True, type=click.IntRange(min=1), metavar="N",
               help="Plan as if this node were draining.")
-@click.option("--budget", "budget", type=BytesPerSecond(), default=None, metavar="BYTES",
+@click.option("--budget", "budget", type=Bytes(), default=None, metavar="BYTES",
               help="Copy no more than that for balance; repairs are never cut.")
 @click.option("--throttle", "rate", type=BytesPerSecond(), default=None, metavar="RATE",
               help="Bytes per second and node, for the estimate and as the plan's throttle.")
@@ -187,11 +202,13 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
     asked.check()
     for path in (output, picture):
         check_file(path)
+    followed = read_policy(policy)
+    plan_input.check_rate(rate, followed)
     if engine == plan_engine.SPARK:
-        made = plan_engine.make(session, asked, read_policy(policy), options, window)
+        made = plan_engine.make(session, asked, followed, options, window)
     else:
         with connection.open_session(session) as client:
-            made = make(client, options, read_policy(policy), window, session)
+            made = make(client, options, followed, window, session)
     if output is not None:
         write_file(output, plans.save(made))
     if as_json:
@@ -225,7 +242,8 @@ def read_policy(path: Path | None) -> Policy:
     try:
         told = canonical.parse(path.read_bytes(), POLICY_BYTES_MAX)
         if not isinstance(told, dict):
-            raise CommandFailed(f"{path} is no policy: it is no map.")
+            raise CommandFailed(f"{path} is no policy: it is no map, such as "
+                                f'{{"cool_down_ms": 0}}.')
         return canonical.from_plain(Policy, {**canonical.to_plain(default), **told}, "policy")
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
@@ -240,8 +258,9 @@ def make(client: Any, options: Options, policy: Policy, window_s: float,
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
                                       pause=session.pause)
         if gathered.active_plan and options.scope != SCOPE_REPAIR:
-            note(f"Plan {gathered.active_plan[:12]} is being carried out: what it still moves is "
-                 f"not in this one.")
+            note(f"Plan {gathered.active_plan[:12]} is being carried out. This one is made from "
+                 f"where everything is now: what that one still moves is in this one too. It "
+                 f"cannot be applied before that one is over, and may be stale then: plan again.")
         return make_plan(plan_input.intended(gathered.snapshot, intents or {}), policy, options)
     except PlacementError as error:
         raise CommandFailed(f"no plan can be made: {error}.") from error
@@ -258,8 +277,7 @@ def end_of(made: plans.Plan, shown: bool = False) -> None:
                             PlanExit.INFEASIBLE)
         raise PlanEnded(f"{first.cause}: {first.text}.", first.way_out, PlanExit.INFEASIBLE)
     if not made.moves:
-        note("Nothing to do: what is outside its band has to stay where it is, for the reasons "
-             "above." if made.skipped else "Nothing to do: everything is within the bands.")
+        note(f"{plan_left.nothing_to_do(made)}.")
         raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
 
 
@@ -296,14 +314,29 @@ def verify(session: Session, path: Path) -> None:
     """Check a plan against the cluster as it is now. Changes nothing."""
     made = read_plan(path)
     with connection.open_session(session) as client:
+        refuse_repetition(made, client.plan_request(wire.PlanStatus()))
         check(client, made, session)
     note(f"Plan {made.plan_id[:12]} may be carried out.")
+
+
+def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
+    """Raises ``PlanEnded`` for the cluster's last plan, which it would not begin again."""
+    if known.plan_id != made.plan_id or known.state not in _OVER:
+        return
+    done = dict(known.phases).get("done", 0)
+    ended = ("was carried out already" if known.state == "done" else
+             f"was begun already, and ended before it was through ({known.reason})")
+    raise PlanEnded(f"plan {made.plan_id[:12]} {ended}: {done:,} of its "
+                    f"{plural(known.moves_total, 'move')} {'is' if done == 1 else 'are'} done.",
+                    "A plan is carried out once. Make a new one: multiraft rebalance plan",
+                    PlanExit.STALE)
 
 
 def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
     """The cluster as it is.  Raises ``PlanEnded`` for a plan that is stale, ``CommandFailed`` for
     one that is wrong."""
-    keep = {move.from_group for move in made.moves if isinstance(move, plans.TopicSwitch)}
+    keep = {group for move in made.moves if isinstance(move, plans.TopicSwitch)
+            for group in (move.from_group, move.to_group)}
     try:
         gathered = plan_input.collect(client, _now_ms(), made.options.scope == SCOPE_REPAIR,
                                       plan_input.WINDOW_S / 4, keep, session.pause)
@@ -312,7 +345,7 @@ def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
     faults = find_faults(made, gathered.snapshot, _now_ms())
     if not faults:
         return gathered.snapshot
-    told = "\n".join(f"{fault.code} {fault.move_id}: {fault.text}" for fault in faults[:5])
+    told = plan_view.faults_told(made, faults)
     if all(fault.stale for fault in faults):
         raise PlanEnded(f"plan {made.plan_id[:12]} is stale:\n{told}",
                         "Make a new one: multiraft rebalance plan", PlanExit.STALE)
@@ -345,9 +378,14 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
                                                   and known.state not in _OVER):
             note(f"Plan {made.plan_id[:12]} is being carried out already. Watch it: multiraft "
                  f"rebalance status --watch")
+            if throttle is not None and throttle != known.limits.throttle:
+                note(f"Its throttle is as before: --throttle is for plans that begin. To change "
+                     f"it: multiraft rebalance throttle {throttle}")
             if yes and wait:
                 finish(client, session, made.plan_id)
             return
+        refuse_repetition(made, known)
+        plan_input.check_throttle(made, throttle, None)
         seen = check(client, made, session)
         if not yes:
             plan_input.check_throttle(made, throttle, seen)
@@ -365,17 +403,22 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
 
 def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
     """Hand a plan over; its state."""
+    plan_input.check_throttle(made, throttle, None)
     try:
         return client.plan_request(plan_input.requested(made, throttle)).state
+    except wire_errors.LimitExceeded as error:
+        if error.detail.value >= error.detail.limit:
+            raise  # it is another limit, or too much
+        raise plan_input.low_throttle(str(error), error.detail.limit) from error
     except wire_errors.StalePlan as error:
         raise PlanEnded(f"the plan is stale: {connection.sentence(error)}",
                         "Make a new one: multiraft rebalance plan", PlanExit.STALE) from error
 
 
 def finish(client: Any, session: Session, plan_id: str) -> None:
-    """Until the plan is over.  Raises ``PlanEnded`` when it paused itself, ``CommandFailed`` when
-    moves failed or it was cancelled.  That somebody else paused it is said once, and so is a move
-    that waits for room: that may be for ever."""
+    """Until the plan is over.  Says what it did; raises ``PlanEnded`` when it paused itself,
+    ``CommandFailed`` when moves failed or it was cancelled.  That somebody else paused it is said
+    once, and so is a move that waits for room: that may be for ever."""
     was_paused = was_short = False
     while True:
         status = client.plan_request(wire.PlanStatus())
@@ -385,6 +428,9 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
         if status.plan_id == plan_id:
             if status.state in _OVER:
                 _judge(status)
+                note(f"Plan {plan_id[:12]} is done: {plural(status.moves_total, 'move')}, "
+                     f"{quantities.size(status.bytes_done)} copied, in "
+                     f"{quantities.span(max(0, status.now_ms - status.applied_ms))}.")
                 return
             is_paused = status.state == "paused"
             if is_paused:
@@ -457,6 +503,11 @@ def _control(session: Session, action: str, value: int = 0) -> None:
         except wire_errors.StalePlan as error:
             raise PlanEnded(connection.sentence(error), "`multiraft rebalance status` shows the "
                             "last one.", PlanExit.NOTHING_TO_DO) from error
+        except wire_errors.LimitExceeded as error:
+            if error.detail.value >= error.detail.limit:
+                raise
+            raise plan_input.low_throttle(str(error), error.detail.limit,
+                                          "multiraft rebalance throttle {}") from error
         if action == wire.RESUME and reply.state == "paused":  # it would pause itself again
             end_of_status(client.plan_request(wire.PlanStatus()))
         note(f"Plan {reply.plan_id[:12]} is {reply.state}"

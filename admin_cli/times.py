@@ -43,9 +43,3 @@ def parse_time(text: str, now_ms: int) -> At | None:
         moment = moment.replace(tzinfo=datetime.timezone.utc)
     since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
     return At(max(0, since // datetime.timedelta(milliseconds=1)))
-
-
-def iso(ms: int) -> str:
-    """``2026-11-20T10:00:00Z``."""
-    moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.timezone.utc)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

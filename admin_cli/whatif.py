@@ -46,14 +46,15 @@ class JoiningNode(click.ParamType):
         number, *fields = str(value).split(",")
         told = dict(field.partition("=")[::2] for field in fields)
         try:
-            if told.keys() - {"rack", "weight", "disk"}:
+            if told.keys() - {"rack", "weight", "disk"} or not all(told.values()) \
+                    or len(told) != len(fields):
                 raise ValueError
             return NodeRow(int(number), told.get("rack", ""),
                            int(told.get("weight", WEIGHT_DEFAULT)),
                            disk_capacity=quantities.parse_size(told.get("disk", "0")))
         except ValueError:
-            self.fail(f"{value!r} is no node: write 5, or 5,rack=r2,weight=200,disk=2TiB.", param,
-                      ctx)
+            self.fail(f"{value!r} is no node: write 5, or 5,rack=r2,weight=200,disk=2TiB, each "
+                      f"once and with a value.", param, ctx)
 
 
 class _Imagined(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 
 from screen import Screen
 
-from admin_cli import connection, load_view, plan_view, rebalance
+from admin_cli import connection, load_view, plan_left, plan_view, rebalance
 from admin_cli.failures import CommandFailed
 from admin_cli.session import Session
 from multiraft.wire import plans as wire
@@ -68,8 +68,8 @@ class Rebalancing:
         screen.event(f"plan {made.plan_id[:12]}: {described(made)}")
         for row in made.resources:
             if row.before_ppm != row.after_ppm:
-                before, after = map(plan_view.share, (row.before_ppm, row.after_ppm))
-                screen.event(f"  {row.resource}: the worst has {before} of its share, planned is "
+                before, after = map(plan_left.percent, (row.before_ppm, row.after_ppm))
+                screen.event(f"  {row.resource}: the worst has {before} of the mean, planned is "
                              f"{after}")
         for move in made.moves:
             if move.kind == plans.TOPIC_SWITCH:

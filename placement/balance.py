@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
+from placement.describe import rests
 from placement.deviations import NAMES, Balance
 from placement.filling import fill
 from placement.ledger import Ledger
@@ -34,7 +35,6 @@ from placement.plan import (
     NO_QUORUM,
     NO_SLACK,
     OVERLOAD,
-    RESTS,
     TOO_LARGE,
     Skipped,
 )
@@ -273,16 +273,17 @@ def _non_move(balance: Balance, group: int, node: int, position: int,
         reason = BUDGET
     if not reason:
         reason = TOO_LARGE if load > largest_room else NO_SLACK
+    why = _WORDS[reason] if reason != COOL_DOWN else rests(
+        balance.state.groups[group].moved_ms, balance.ledger.policy.cool_down_ms)
     return Skipped(reason, f"g{group}", balance.state.ids[node], NAMES[position], load,
-                   f"group {group} stays on node {balance.state.ids[node]}: {_WORDS[reason]}")
+                   f"group {group} stays on node {balance.state.ids[node]}: {why}")
 
 
 _WORDS = {
     EXCLUDED: "the policy, or the scope of this plan, excludes it",
     IN_CHANGE: "its members are changing",
     NO_QUORUM: "it has no majority",
-    COOL_DOWN: RESTS,
     BUDGET: "the byte budget is spent",
-    TOO_LARGE: "it is larger than the room of any other node",
+    TOO_LARGE: "it is larger than the room under any other node's share",
     NO_SLACK: "no node that its racks and disks allow has room for it",
 }

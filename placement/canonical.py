@@ -114,16 +114,31 @@ def from_plain(shape: Any, value: Any, where: str) -> Any:
 
 def _read_named(shape: type, value: Any, where: str) -> Any:
     if type(value) is not dict:
-        raise InvalidDocument(f"{where} is no map")
+        raise InvalidDocument(f"{where} is no map; expected {_described(shape)}")
     fields = _fields_of(shape)
     expected = [*shape._fields, *(["kind"] if isinstance(getattr(shape, "kind", None), str)
                                   else [])]
     if sorted(value) != sorted(expected):
-        missing = sorted(set(expected) - set(value))
-        unknown = sorted(set(value) - set(expected))
-        raise InvalidDocument(f"{where}: missing {missing!r:.200}, unknown {unknown!r:.200}")
+        odd = [f"{what} {', '.join(sorted(names)):.200}" for what, names in (
+            ("lacks", set(expected) - set(value)), ("does not know", set(value) - set(expected)))
+            if names]
+        raise InvalidDocument(f"{where} {' and '.join(odd)}; its fields are "
+                              f"{', '.join(expected)}")
     return shape(*(from_plain(fields[name], value[name], f"{where}.{name}")
                    for name in shape._fields))
+
+
+def _described(shape: Any) -> str:
+    """What a value of the shape looks like: ``[{"resource": text, "permille": number}, ...]``."""
+    if typing.get_origin(shape) is tuple:
+        parts = ["..." if each is Ellipsis else _described(each)
+                 for each in typing.get_args(shape)]
+        return f"[{', '.join(parts)}]"
+    if hasattr(shape, "_fields"):
+        fields = _fields_of(shape)
+        return "{" + ", ".join(f'"{name}": {_described(fields[name])}'
+                               for name in shape._fields) + "}"
+    return {int: "whole number", str: "text", bool: "true or false"}.get(shape, "map")
 
 
 def _read_union(shapes: tuple, value: Any, where: str) -> Any:
@@ -137,7 +152,7 @@ def _read_union(shapes: tuple, value: Any, where: str) -> Any:
 
 def _read_tuple(shapes: tuple, value: Any, where: str) -> tuple:
     if type(value) is not list:
-        raise InvalidDocument(f"{where} is no list")
+        raise InvalidDocument(f"{where} is no list; expected {_described(tuple[shapes])}")
     if len(shapes) == 2 and shapes[1] is Ellipsis:
         return tuple(from_plain(shapes[0], each, f"{where}[{position}]")
                      for position, each in enumerate(value))

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 
 from placement.overflow import group_cap
 from placement.plan import LeaderTransfer, Move, Plan, TopicSwitch
 from placement.topology import Topology
+
+#: The last moment that has a name, in seconds since 1970.
+YEAR_9999_S = 253_402_300_799
+
+
+def iso(ms: int) -> str:
+    """``2026-11-20T10:00:00Z``."""
+    moment = datetime.datetime.fromtimestamp(min(ms // 1000, YEAR_9999_S), datetime.timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rests(moved_ms: int, cool_down_ms: int) -> str:
+    """``COOL_DOWN`` in words."""
+    return (f"a plan moved it lately, and it rests until {iso(moved_ms + cool_down_ms)}; to move "
+            f"it before, a smaller cool_down_ms in --policy")
 
 
 def describe_replicas(replicas_by_group: Sequence[Sequence[int]]) -> str:

@@ -74,8 +74,6 @@ MOVES_LIMIT = "MOVES_LIMIT"  # the plan has as many moves as it may
 DISK_PEAK = "DISK_PEAK"  # while copies are under way a disk would exceed its cap
 NON_MOVES = (SPLIT, TOO_LARGE, NO_SLACK, COOL_DOWN, EXCLUDED, COPIED, CHAIN_FULL, EXCEPTIONS_FULL,
              IN_CHANGE, NO_QUORUM, BUDGET, MOVES_LIMIT, DISK_PEAK)
-#: ``COOL_DOWN`` in words.
-RESTS = "a plan moved it lately, and it rests for cool_down_ms of the policy"
 
 # Causes of what cannot be done at all.
 NO_TARGET = "NO_TARGET"  # no node may take a replica of the group

@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from placement.cluster import PartitionRow
+from placement.describe import rests
 from placement.plan import (
     CHAIN_FULL,
     COOL_DOWN,
@@ -30,7 +31,6 @@ from placement.plan import (
     NO_QUORUM,
     NO_SLACK,
     OVERLOAD,
-    RESTS,
     SPLIT,
     TOO_LARGE,
     Skipped,
@@ -412,18 +412,19 @@ def _non_move(pool: _Pool, group: int, row: PartitionRow, largest_room: int) -> 
     share = pool.shares.ppm(row.ingress, 1)
     if row.ingress > pool.high[group]:
         reason = SPLIT
-        text = (f"{name} alone takes {share / 10_000:.0f} % of a group's share: give the topic "
-                f"more partitions, moving it helps nobody")
+        text = (f"{name} alone takes {share / 10_000:.0f} % of the mean of the groups: give the "
+                f"topic more partitions, moving it helps nobody")
     else:
         reason = pool.refusal(row) or (MOVES_LIMIT if pool.cut else TOO_LARGE
                                        if row.ingress > largest_room else NO_SLACK)
-        text = f"{name} stays in group {group}: {_WORDS[reason]}"
+        why = (rests(row.moved_ms, pool.policy.cool_down_ms) if reason == COOL_DOWN
+               else _WORDS[reason])
+        text = f"{name} stays in group {group}: {why}"
     return Skipped(reason, f"p{row.incarnation}", group, GROUP_INGRESS, row.ingress, text)
 
 
 _WORDS = {
     EXCLUDED: "the policy excludes it",
-    COOL_DOWN: RESTS,
     COPIED: "it is compacted or kept without limit, and switching would copy it",
     CHAIN_FULL: "its chain has as many links as are allowed; nothing makes it shorter, because "
                 "there is no retention yet",
@@ -431,6 +432,6 @@ _WORDS = {
     IN_CHANGE: "the group's members are changing",
     NO_QUORUM: "the group has no majority",
     MOVES_LIMIT: "the plan has as many switches as it may; plan again after this one",
-    TOO_LARGE: "it is larger than the room of any group",
+    TOO_LARGE: "it is larger than the room under any other group's share",
     NO_SLACK: "what room there is, is taken by others",
 }

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from placement import cluster, outcome
 from placement.cluster import DEAD, GroupRow, PartitionRow, Snapshot
+from placement.describe import iso, rests
 from placement.errors import PlacementError
 from placement.plan import (
     DISK_HARD,
@@ -24,7 +25,6 @@ from placement.plan import (
     MAINTENANCE,
     RACK_VIOLATION,
     REPAIR_DEAD,
-    RESTS,
     UNDER_REPLICATED,
     LeaderTransfer,
     Move,
@@ -130,8 +130,8 @@ def _head_faults(made: Plan, snapshot: Snapshot, policy: Policy, now_ms: int) ->
         yield Fault(FOREIGN, "", f"the plan is for cluster {made.cluster_id:.32}, this is "
                     f"{snapshot.cluster_id}")
     if now_ms > made.expires_ms:
-        yield Fault(EXPIRED, "", f"the plan was valid until {made.expires_ms}, now is {now_ms}: "
-                    f"what it was made from is too old")
+        yield Fault(EXPIRED, "", f"the plan was valid until {iso(made.expires_ms)}, now is "
+                    f"{iso(now_ms)}: what it was made from is too old")
     unknown = [node for node in made.options.drain
                if node not in {row.id: None for row in snapshot.nodes}]
     if unknown:
@@ -203,25 +203,15 @@ class _Known:
     def faults(self, move: Move) -> Iterator[Fault]:
         """What the move names and is not there, or has changed."""
         if isinstance(move, TopicSwitch):
-            row = self.partitions.get(move.incarnation)
-            if row is None or any(group not in self.groups or not group
-                                  for group in (move.from_group, move.to_group)):
-                yield Fault(UNKNOWN, move.move_id, f"partition {move.incarnation}, group "
-                            f"{move.from_group} or group {move.to_group} is not there")
-            elif standing_of_switch(move, row) != PENDING:
-                yield Fault(EPOCH_CHANGED, move.move_id, f"partition {move.incarnation} is in "
-                            f"group {row.group} at epoch {row.epoch}; the plan expects group "
-                            f"{move.from_group} at epoch {move.expect_epoch}")
-            elif move.from_group == move.to_group:
-                yield Fault(BAD_ORDER, move.move_id, "it leads to where the partition is")
+            yield from self._switch_faults(move)
             return
         row = self.groups.get(move.group)
         named = ((move.from_node, move.to_node) if isinstance(move, LeaderTransfer)
                  else move.new_voters)
         missing = [node for node in named if node not in self.nodes]
         if row is None or missing:
-            yield Fault(UNKNOWN, move.move_id, f"group {move.group} or one of the nodes "
-                        f"{missing!r:.80} is not there")
+            what = f"group {move.group}" if row is None else f"node {_numbers(missing):.80}"
+            yield Fault(UNKNOWN, move.move_id, f"there is no {what}")
             return
         stands = standing_of_group(move, row)
         if stands == DONE and isinstance(move, LeaderTransfer):
@@ -229,13 +219,44 @@ class _Known:
         if stands != PENDING and not row.leader:
             yield Fault(CONF_CHANGED, move.move_id, f"group {move.group} has no leader now: what "
                         f"its configuration is, nobody says")
+        elif stands == DONE:
+            yield Fault(CONF_CHANGED, move.move_id, f"group {move.group} has these voters already: "
+                        f"{_numbers(row.voters)}")
         elif stands != PENDING:
             yield Fault(CONF_CHANGED, move.move_id, f"group {move.group} has the configuration "
                         f"{row.conf_index} of incarnation {row.incarnation}; the plan expects "
                         f"{move.expect_conf_index} of {move.group_incarnation}")
         elif isinstance(move, ReplicaChange) and move.old_voters != row.voters:
-            yield Fault(BAD_VOTERS, move.move_id, f"the voters are {row.voters}, the plan says "
-                        f"{move.old_voters}")
+            yield Fault(BAD_VOTERS, move.move_id, f"the voters are {_numbers(row.voters)}, the "
+                        f"plan says {_numbers(move.old_voters)}")
+
+
+    def _switch_faults(self, move: TopicSwitch) -> Iterator[Fault]:
+        name = f"{move.topic}/{move.partition}"
+        for group in (move.from_group, move.to_group):
+            if group not in self.groups or not group:
+                yield Fault(UNKNOWN, move.move_id, f"there is no group {group} for partitions")
+                return
+        row = self.partitions.get(move.incarnation)
+        if row is None:
+            yield Fault(UNKNOWN, move.move_id, f"{name} is neither in group {move.from_group} nor "
+                        f"in group {move.to_group}: it was switched to another one, or its topic "
+                        f"was deleted")
+            return
+        stands = standing_of_switch(move, row)
+        if stands == DONE:
+            yield Fault(EPOCH_CHANGED, move.move_id, f"{name} is in group {row.group} already, "
+                        f"since epoch {row.epoch}")
+        elif stands != PENDING:
+            yield Fault(EPOCH_CHANGED, move.move_id, f"{name} is in group {row.group} at epoch "
+                        f"{row.epoch}; the plan expects group {move.from_group} at epoch "
+                        f"{move.expect_epoch}")
+        elif move.from_group == move.to_group:
+            yield Fault(BAD_ORDER, move.move_id, "it leads to where the partition is")
+
+
+def _numbers(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def standing_of_switch(move: TopicSwitch, row: PartitionRow) -> str:
@@ -307,7 +328,7 @@ def _switch_faults(made: Plan, state: State, known: _Known, policy: Policy,
             group in policy.excluded_groups for group in (move.from_group, move.to_group)):
         yield Fault(EXCLUDED, move.move_id, "its topic or one of the groups is excluded")
     if row.moved_ms and state.snapshot.taken_ms < row.moved_ms + policy.cool_down_ms:
-        yield Fault(COOL_DOWN, move.move_id, RESTS)
+        yield Fault(COOL_DOWN, move.move_id, rests(row.moved_ms, policy.cool_down_ms))
     if row.links >= policy.chain_links_max:
         yield Fault(CHAINS, move.move_id, f"its chain has {row.links} links already")
     if row.copied and not policy.switch_copied:
@@ -372,7 +393,7 @@ def _change_faults(made: Plan, state: State, policy: Policy, move: ReplicaChange
     left = [state.nodes[state.index[node]] for node in move.leaving]
     if not forced and row.moved_ms and \
             state.snapshot.taken_ms < row.moved_ms + policy.cool_down_ms:
-        yield Fault(COOL_DOWN, move.move_id, RESTS)
+        yield Fault(COOL_DOWN, move.move_id, rests(row.moved_ms, policy.cool_down_ms))
     if not forced and any(node in policy.excluded_nodes for node in (*move.joining,
                                                                      *move.leaving)):
         yield Fault(EXCLUDED, move.move_id, "one of its nodes is excluded")

@@ -3,7 +3,8 @@
 Contract.  ``paused`` is told when a plan has paused itself because appends are slow, ``eased`` when
 it may go on because they were fast while it stood: that is what it should copy at from then on,
 None = as before.  Never below what is appended to the groups whose replicas are still to be
-changed, measured over the pause: replicas would not catch up.  Where that is not known, because
+changed, measured over the pause: replicas would not catch up; nor
+below what a plan may be throttled to.  Where that is not known, because
 another controller saw the pause begin or a leader does not answer, nothing is changed.
 
 Theory.  Without it such a plan would pause and go on for ever, and appends would be slow half of
@@ -21,6 +22,7 @@ from node.plans.guards import floor
 from node.plans.observer import Observer
 from node.plans.state import ActivePlan
 from node.plans.tasks import Tasks
+from placement.throttle import smallest
 
 
 class _Seen(NamedTuple):
@@ -58,7 +60,8 @@ class Easing:
         if any(move.subject not in rates for move in moves):
             return None
         least = floor(moves, plan.limits, rates, now.leaders)
-        throttle = max(1, least, plan.limits.throttle // 2)
+        throttle = max(smallest(plan.limits.in_per_node_max, plan.limits.out_per_node_max), least,
+                       plan.limits.throttle // 2)
         return throttle if throttle < plan.limits.throttle else None
 
 

@@ -2,7 +2,8 @@
 
 Contract.  ``faults`` compares every move with what the leaders of the groups and the metadata say
 now; pure.  The same guards are compared again when each move begins (``decide``), because hours may
-lie between.  ``floor`` is the least throttle at which a plan can come to an end.
+lie between.  ``floor`` is the least throttle at which a plan can come to an end, ``too_low`` says
+so of one below it.
 """
 
 from __future__ import annotations
@@ -85,7 +86,18 @@ def floor(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, 
           leaders: Mapping[int, int]) -> int:
     """Bytes per second below which some replica might never catch up (``placement.throttle``).
     ``rates``: appended bytes per second by group.  O(moves log moves)."""
-    return throttle.least(
-        ((rates.get(move.subject, 0), leaders.get(move.subject, 0), move.joining)
-         for move in moves if move.kind == REPLICA_CHANGE),
-        limits.in_per_node_max, limits.out_per_node_max)
+    return throttle.least(_copies(moves, rates, leaders), limits.in_per_node_max,
+                          limits.out_per_node_max)
+
+
+def too_low(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
+            leaders: Mapping[int, int]) -> throttle.TooLow | None:
+    """Why the limits' throttle is refused; None = it is not."""
+    return throttle.too_low(limits.throttle, _copies(moves, rates, leaders),
+                            limits.in_per_node_max, limits.out_per_node_max)
+
+
+def _copies(moves: Iterable[PlannedMove], rates: Mapping[int, int],
+            leaders: Mapping[int, int]) -> list[tuple[int, int, tuple[int, ...]]]:
+    return [(rates.get(move.subject, 0), leaders.get(move.subject, 0), move.joining)
+            for move in moves if move.kind == REPLICA_CHANGE]

@@ -19,14 +19,13 @@ from node.plans.actions import Change, Next, StepTo, Transfer
 from node.plans.moves import ATTEMPTS_MAX, Phase
 from node.plans.state import CANCELLING, RUNNING, ActivePlan, Record
 from node.plans.world import World, member_of
+from placement.throttle import STILL_MS_MAX
 
 #: A learner that lacks no more entries than this may become a voter; the leader has the last word
 #: (``promotion_lag_entries_max``).
 LAG_ENTRIES_MAX = 1_000
 #: And no more bytes: the joint majority would wait for them.
 LAG_BYTES_MAX = 8 << 20
-#: A learner that got nothing for so long is given up, in milliseconds, and tried again later.
-STILL_MS_MAX = 60_000
 #: The leader is asked to hand over before a change that it is not part of, for so long.
 HAND_OVER_MS = 3_000
 #: Pause before the second attempt, doubled for each further one, in milliseconds.
@@ -86,14 +85,14 @@ def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     still_ms = world.still_ms.get(move.subject, 0)
     if still_ms > STILL_MS_MAX and plan.state == RUNNING:
         whom = lost or move.joining
-        return _to(move, record, Phase.UNDOING, f"{_nodes(whom)} got nothing for "
+        return _to(move, record, Phase.UNDOING, f"{_named(whom)} got nothing for "
                    f"{still_ms // 1000} s")
     if plan.state != RUNNING:
         return f"the plan is {plan.state}: {plan.reason}"
     if any(world.is_draining(node) for node in move.joining):  # it would have to leave again
         return _to(move, record, Phase.UNDOING, world.spared(move.joining))
     if lost:
-        return f"{_nodes(lost)} not up"
+        return f"{_are(lost)} not up"
     if missing:
         return _change(move, world, seen, seen.voters, (*seen.learners, *missing))
     lacking = _lacking(move, seen)
@@ -155,7 +154,7 @@ def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     if added and move.subject != METADATA_GROUP:
         return _change(move, world, seen, seen.voters,
                        (node for node in seen.learners if node not in added))
-    return _to(move, record, Phase.FAILED, f"{_nodes(lost)} not up: {plan.reason}")
+    return _to(move, record, Phase.FAILED, f"{_are(lost)} not up: {plan.reason}")
 
 
 def _bare(move: PlannedMove, world: World) -> str:
@@ -164,7 +163,7 @@ def _bare(move: PlannedMove, world: World) -> str:
     lost = [node for node in move.new if not world.is_up(node)]
     if 2 * len(lost) < len(move.new):
         return ""
-    return f"{_nodes(lost)} not up: the new voters would have no majority"
+    return f"{_are(lost)} not up: the new voters would have no majority"
 
 
 def _successor(move: PlannedMove, world: World, seen: LookedGroup) -> int:
@@ -204,7 +203,7 @@ def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     if not kept or move.subject == METADATA_GROUP:  # every node is at least a learner of that
         return _to(move, record, Phase.DONE)
     if elapsed_ms < plan.limits.grace_ms and plan.state != CANCELLING:
-        return (f"{_nodes(kept)} kept in step for another "
+        return (f"{_are(kept)} kept in step for another "
                 f"{(plan.limits.grace_ms - elapsed_ms) / 1000:.1f} s")
     return _change(move, world, seen, seen.voters,
                    (node for node in seen.learners if node not in kept))
@@ -233,9 +232,13 @@ def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     return StepTo(move.seq, again, Phase.PENDING, record.reason)
 
 
-def _nodes(nodes) -> str:
+def _named(nodes) -> str:
     listed = ", ".join(map(str, nodes))
-    return f"node {listed} is" if len(nodes) == 1 else f"nodes {listed} are"
+    return f"node {listed}" if len(nodes) == 1 else f"nodes {listed}"
+
+
+def _are(nodes) -> str:
+    return f"{_named(nodes)} {'is' if len(nodes) == 1 else 'are'}"
 
 
 _PHASES = {Phase.LEARNING: _learning, Phase.JOINT: _joint, Phase.GRACE: _grace,

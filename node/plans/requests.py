@@ -23,9 +23,10 @@ from multiraft.wire.errors import (
 from node.clock import wall_ms
 from node.metadata_commands import ApplyPlan, ControlPlan, SetNodeState
 from node.plans.driver import Driver
-from node.plans.guards import NAMED_MAX, faults, floor, unseen
+from node.plans.guards import NAMED_MAX, faults, too_low, unseen
 from node.plans.observer import Observer
 from node.plans.world import World
+from placement import throttle
 
 #: What is appended to a group is measured over this, in seconds.
 MEASURE_S = 1.0
@@ -84,21 +85,19 @@ class PlanRequests:
 
     async def _check_throttle(self, moves: tuple[wire.PlannedMove, ...], limits: wire.PlanLimits,
                               before: World) -> None:
-        """Raises ``LimitExceeded`` when replicas would be appended to faster than they catch
-        up."""
+        """Raises ``LimitExceeded`` when replicas would be appended to faster than they catch up,
+        or get so little that they are given up."""
         changes = tuple(move for move in moves if move.kind == wire.REPLICA_CHANGE)
+        _check_throttle_max(limits.throttle)
         if not changes:
             return
         await trio.sleep(MEASURE_S)
         after = await self._observe(changes)
         rates = {group: max(0, int((seen.bytes - before.groups[group].bytes) / MEASURE_S))
                  for group, seen in after.groups.items() if group in before.groups}
-        least = floor(changes, limits, rates, after.leaders)
-        if limits.throttle < least:
-            raise LimitExceeded(
-                f"a throttle of {limits.throttle:,} bytes per second is too low: so much is "
-                f"appended to the groups that replicas would not catch up below {least:,}; allow "
-                f"that, or fewer moves per node", limit=least, value=limits.throttle)
+        found = too_low(changes, limits, rates, after.leaders)
+        if found is not None:
+            raise LimitExceeded(found.text, limit=found.least, value=limits.throttle)
 
     # ---- status and control ---------------------------------------------------------------------
 
@@ -149,3 +148,10 @@ class PlanRequests:
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
         return result.value
+
+
+def _check_throttle_max(rate: int) -> None:
+    if rate > throttle.THROTTLE_MAX:
+        raise LimitExceeded(f"a throttle of {rate:,} bytes per second is above THROTTLE_MAX, "
+                            f"{throttle.THROTTLE_MAX:,}: no node sends that much",
+                            limit=throttle.THROTTLE_MAX, value=rate)

@@ -14,6 +14,7 @@ import pytest
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
 from placement import plan as plans
+from placement import throttle
 from tests.admin_cli.fakes import FakeClient
 from tests.admin_cli.test_rebalance import PlanClient, PlanCluster, applied
 
@@ -64,18 +65,19 @@ def refused(run, cluster, path, code, *texts):
 
 def test_another_cluster_s_plan_is_refused(run, cluster, path):
     forge(path, cluster_id="ff" * 16)
-    refused(run, cluster, path, 4, "FOREIGN", "ff" * 16)
+    refused(run, cluster, path, 4, "FOREIGN: the plan is for", "ff" * 16)
 
 
 def test_a_plan_that_is_too_old_is_refused(run, cluster, path):
     forge(path, expires_ms=1_700_000_000_000)
-    refused(run, cluster, path, 4, "EXPIRED", "too old")
+    refused(run, cluster, path, 4, "EXPIRED: the plan was valid until 2023-11-14T22:13:20Z, now is "
+            "20", "too old")
 
 
 def test_a_plan_with_a_node_that_is_not_there_is_refused(run, cluster, path):
     made = plans.load(path.read_bytes())
     forge(path, moves=(made.moves[0]._replace(to_node=9), *made.moves[1:]))
-    refused(run, cluster, path, 4, "UNKNOWN", "9")
+    refused(run, cluster, path, 4, "UNKNOWN, group 0: led by 1 -> 9: there is no node 9")
 
 
 @pytest.mark.parametrize("spoil, code", [
@@ -102,6 +104,62 @@ def test_a_plan_that_is_larger_than_a_plan_may_be_is_refused(run, cluster, path,
     assert "--budget" in done.output and not applied(cluster)
 
 
+@pytest.fixture
+def switching(run, cluster, tmp_path):
+    """A plan that switches partitions of group 1, which takes all appends."""
+    cluster.appended = {1: 1_000}
+    policy = tmp_path / "switches.json"
+    policy.write_text(json.dumps({"bands": [{"resource": "group_ingress", "permille": 50,
+                                             "floor": 0}]}))
+    made = tmp_path / "switches-plan.json"
+    done = run("rebalance", "plan", "--policy", str(policy), *QUICK, "--output", str(made))
+    assert done.exit_code == 0, done.output
+    return made
+
+
+def are_now(monkeypatch, rows):
+    """Each partition is where ``rows`` say, as (group, epoch) by incarnation."""
+    monkeypatch.setattr(PlanClient, "partition_loads", lambda self, groups, address, timeout_ms=0: [
+        wire.PartitionLoad(partition, "t", partition, group, epoch, 2, 1)
+        for partition, (group, epoch) in rows.items() if group in groups])
+
+
+def test_a_plan_of_switches_that_was_carried_out_says_where_the_partitions_are(
+        run, cluster, switching, monkeypatch):
+    """They are in groups that nothing is appended to meanwhile, which were not asked."""
+    cluster.appended = {}
+    moves = plans.load(switching.read_bytes()).moves
+    are_now(monkeypatch, {move.incarnation: (move.to_group, 2) for move in moves})
+    move = moves[0]
+    refused(run, cluster, switching, 4, f"EPOCH_CHANGED, t/{move.partition}: group "
+            f"{move.from_group} -> {move.to_group}: t/{move.partition} is in group "
+            f"{move.to_group} already, since epoch 2")
+    are_now(monkeypatch, {})
+    refused(run, cluster, switching, 4, f"UNKNOWN, t/{move.partition}", "was switched to another")
+
+
+@pytest.mark.parametrize("state, text", [
+    ("done", "was carried out already: 2 of its 3 moves are done."),
+    ("cancelled", "ended before it was through (cancelled by the operator): 2 of its 3 moves")])
+def test_the_plan_that_the_cluster_has_had_last_is_no_riddle(run, cluster, path, state, text):
+    plan_id = plans.load(path.read_bytes()).plan_id
+    cluster.status = cluster.status._replace(
+        plan_id=plan_id, state=state, moves_total=3, reason="cancelled by the operator",
+        phases=(wire.PhaseCount("done", 2), wire.PhaseCount("skipped", 1)))
+    cluster.conf_index = 8
+    refused(run, cluster, path, 4, text)
+
+
+@pytest.mark.parametrize("rate, told", [("5MiB", True), ("50000000", False)])
+def test_another_throttle_for_the_plan_under_way_is_not_ignored_in_silence(run, cluster, path,
+                                                                           rate, told):
+    cluster.status = cluster.status._replace(
+        plan_id=plans.load(path.read_bytes()).plan_id, state="running")
+    done = run("rebalance", "apply", str(path), "--yes", "--throttle", rate)
+    assert done.exit_code == 0 and "is being carried out already" in done.output
+    assert (f"multiraft rebalance throttle {5 << 20}" in done.output) is told, done.output
+
+
 # ---- nodes that nobody knows --------------------------------------------------------------------
 
 
@@ -117,6 +175,12 @@ def test_a_plan_for_a_node_that_is_not_there_names_those_that_are(run, words):
     ({"bands": [{"resource": "luck", "permille": 50, "floor": 0}]},
      "no resource is called 'luck'"),
     ({"bands": [{"resource": "disk", "permille": -1, "floor": 0}]}, "permille is -1"),
+    ({"bands": {"disk": 50}}, 'policy.bands is no list; expected [{"resource": text, "permille": '
+                              'whole number, "floor": whole number}, ...]'),
+    ({"bands": [50]}, 'policy.bands[0] is no map; expected {"resource": text'),
+    ({"bandz": []}, "policy does not know bandz; its fields are bands, disk_cap_permille"),
+    ({"bands": [{"resource": "disk", "permille": 50, "flor": 0}]},
+     "policy.bands[0] lacks floor and does not know flor; its fields are resource"),
     ({"moves_max": 1 << 40}, "whole number from 1")])
 def test_a_policy_that_cannot_be_followed_says_why(run, tmp_path, told, why):
     path = tmp_path / "odd.json"
@@ -174,13 +238,54 @@ def test_a_log_that_shrank_between_two_looks_is_no_negative_load(run, cluster, p
 # ---- throttles ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [("apply", "PLAN", "--yes", "--throttle", "1KiB"),
-                                   ("throttle", "1KiB")])
-def test_a_throttle_below_what_is_appended_names_the_least_that_would_do(run, cluster, path, words):
-    cluster.refusal = wire_errors.LimitExceeded("a throttle of 1,024 bytes per second is too low: "
-                                                "replicas would not catch up below 9,000")
+@pytest.mark.parametrize("words, way", [
+    (("apply", "PLAN", "--yes", "--throttle", "8KiB"), "Allow that with --throttle 9000, or"),
+    (("throttle", "8KiB"), "Allow that with multiraft rebalance throttle 9000.")])
+def test_a_throttle_below_what_is_appended_names_the_least_that_would_do(run, cluster, path, words,
+                                                                         way):
+    cluster.refusal = wire_errors.LimitExceeded("a throttle of 8,192 bytes per second is too low: "
+                                                "replicas would not catch up below 9,000",
+                                                limit=9_000, value=8_192)
     done = run("rebalance", *(str(path) if word == "PLAN" else word for word in words))
     assert done.exit_code == 1 and "would not catch up below 9,000" in done.output
+    assert way in done.output, done.output
+
+
+def test_a_throttle_at_which_every_replica_would_be_given_up_is_refused(run, cluster, path):
+    """A batch of the largest size has to reach each replica within a learner's patience: at 5 bytes
+    per second a plan took 575 days, and undid every copy after a minute of them."""
+    done = run("rebalance", "plan", "--throttle", "5", *QUICK)
+    assert done.exit_code == 1, done.output
+    assert "a throttle of 5 bytes per second is too low" in done.output
+    assert f"--throttle {throttle.smallest(2, 2)}" in done.output
+    assert "given up" in done.output
+    enough = str(throttle.smallest(2, 2))
+    assert run("rebalance", "plan", "--throttle", enough, *QUICK).exit_code in (0, 2)
+
+
+def test_a_plan_of_copies_is_not_applied_at_such_a_throttle(run, cluster, path):
+    forge(path, options=plans.Options("all"), moves=(plans.ReplicaChange(
+        1, 1, (), plans.Why(plans.OVERLOAD), 1, 1, 7, (1, 2, 3), (1, 2, 4), 1, 1, 1 << 20),))
+    for words in ((), ("--yes",)):
+        done = run("rebalance", "apply", str(path), "--throttle", "5", *words)
+        assert done.exit_code == 1 and f"--throttle {throttle.smallest(2, 2)}" in done.output
+    assert not applied(cluster)
+
+
+@pytest.mark.parametrize("words, code", [
+    (("rebalance", "apply", "PLAN", "--yes", "--throttle", "999999TiB"), 64),
+    (("rebalance", "plan", "--throttle", "99999999TiB"), 64),
+    (("rebalance", "throttle", "2TiB"), 64), (("node", "scrub", "1", "--rate", "2TiB"), 2)])
+def test_a_rate_that_no_node_can_have_is_a_wrong_command_line(run, cluster, path, words, code):
+    done = run(*(str(path) if word == "PLAN" else word for word in words))
+    assert done.exit_code == code and "more than 1 TiB per second" in done.output, done.output
+    assert not applied(cluster)
+
+
+def test_a_budget_is_so_many_bytes(run):
+    for budget, text in (("-5", "'-5' is not so many bytes; write"), ("99999999TiB", "1 EiB")):
+        done = run("rebalance", "plan", f"--budget={budget}", *QUICK)
+        assert done.exit_code == 64 and text in done.output, done.output
 
 
 @pytest.mark.parametrize("rate", ["0", "-5", "fast", "1e9"])

@@ -53,6 +53,12 @@ def test_the_json_has_nodes_groups_and_the_topics_that_were_named(whatif):
     assert any(row["after"]["voters"] != row["before"]["voters"] for row in partitions)
 
 
+@pytest.mark.parametrize("node", ["4,rack", "4,rack=", "4,weight", "4,disk=", "4,rack=a,rack=b"])
+def test_a_node_whose_fields_have_no_value_is_a_wrong_command_line(whatif, node):
+    done = whatif("--join", node)
+    assert done.exit_code == 64 and "with a value" in done.output, done.output
+
+
 def test_a_topic_s_partitions_are_shown_where_they_would_be(whatif):
     done = whatif("flights", "--join", "4", "--all")
     assert "flights (3 partitions): 0 would go on in another group" in done.output

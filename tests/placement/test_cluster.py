@@ -113,7 +113,7 @@ def test_the_digest_is_the_contents_and_not_their_order():
 
 @pytest.mark.parametrize("change, complaint", [
     (lambda fields: fields.update(format=7), "format"),
-    (lambda fields: fields.pop("nodes"), "missing"),
+    (lambda fields: fields.pop("nodes"), "snapshot lacks nodes"),
     (lambda fields: fields["groups"][0].update(bytes=-1), "bytes"),
     (lambda fields: fields["groups"][0].update(in_joint=0), "in_joint"),
 ])

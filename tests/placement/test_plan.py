@@ -70,7 +70,7 @@ def test_the_layout_of_the_file_does_not_matter_but_every_value_does():
 
 @pytest.mark.parametrize("change, complaint", [
     (lambda fields: fields.update(format=2), "format"),
-    (lambda fields: fields.pop("moves"), "missing"),
+    (lambda fields: fields.pop("moves"), "plan lacks moves"),
     (lambda fields: fields.update(colour="red"), "colour"),
     (lambda fields: fields["moves"][0].update(to_node=-1), "to_node"),
     (lambda fields: fields["moves"][0].update(to_node=True), "to_node"),

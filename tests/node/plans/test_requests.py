@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from multiraft._layout import BATCH_BYTES_MAX
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import InvalidRequest, LeaderUnknown, LimitExceeded, StalePlan
 from node.plans import requests
@@ -12,6 +13,7 @@ from node.plans.commands import ControlPlan
 from node.plans.requests import PlanRequests
 from node.plans.state import PlanTable
 from node.plans.world import SeenNode, World
+from placement import throttle
 from tests.node.plans.cases import CLUSTER, LIMITS, change, plan, transfer
 
 #: Bytes per second that are appended to group 1.
@@ -27,6 +29,7 @@ class Leader:
         self.proposed: list = []
         self.looks = 0
         self.silent = False
+        self.appended = APPENDED
         for command in applied:
             self.plans.apply(command, CLUSTER)
         self.requests = PlanRequests(self, None, lambda: self)
@@ -43,7 +46,7 @@ class Leader:
     async def look(self, groups, _partitions):
         self.looks += 1
         found = {} if self.silent else {group: wire.LookedGroup(
-            group, 1, 0, False, (1, 2, 3), (), (), 9, self.looks * APPENDED, 0, ())
+            group, 1, 0, False, (1, 2, 3), (), (), 9, self.looks * self.appended, 0, ())
             for group in groups}
         nodes = {node: SeenNode(node, "up", "alive") for node in range(1, 6)}
         return World(nodes, found, dict.fromkeys(groups, 1), {}, {}, (), {}, {}, 3)
@@ -104,6 +107,23 @@ def test_a_throttle_below_what_is_appended_is_refused_with_the_least_that_would_
     assert refused.value.detail.limit == APPENDED * 12 // 10 and not leader.proposed
     with pytest.raises(Proposed):
         leader.ask(asked(change(1), throttle=refused.value.detail.limit))
+
+
+def test_a_throttle_at_which_a_replica_would_be_given_up_is_refused_whatever_is_appended():
+    """The largest batch, to as many replicas as a node may receive or send at once, has to be
+    through before a learner that got nothing is given up; and above is a slip."""
+    assert throttle.PIECE_BYTES_MAX == BATCH_BYTES_MAX
+    least = throttle.smallest(LIMITS.in_per_node_max, LIMITS.out_per_node_max)
+    assert least * throttle.STILL_MS_MAX // 1000 // 2 > BATCH_BYTES_MAX
+    for rate, why, limit in ((5, "and is given up then", least),
+                             (1 << 50, "above THROTTLE_MAX", throttle.THROTTLE_MAX)):
+        leader = Leader(plan(change(2), limits=LIMITS))
+        for request in (asked(change(2), throttle=rate),
+                        wire.PlanControl(wire.THROTTLE, "", rate)):
+            leader.appended = 0
+            with pytest.raises(LimitExceeded, match=why) as refused:
+                leader.ask(request)
+            assert refused.value.detail.limit == limit and not leader.proposed
 
 
 def test_leaders_are_moved_whatever_the_throttle():

@@ -6,6 +6,7 @@ import pytest
 
 from multiraft.wire.plans import PlanLimits
 from node.plans.decide import decide, subjects
+from node.plans.moves import Phase
 from node.plans.world import SeenPartition
 from tests.node.plans.cases import change, plan, step, switch, transfer
 from tests.node.plans.model import Cluster, Group
@@ -70,3 +71,16 @@ def test_taking_turns_is_no_matter_of_a_node_0():
     made.apply(plan(switch(3, partition=103), switch(4, partition=104)))
     found = decide(made.table.active, made.world(*subjects(made.table.active)))
     assert found.waits[4] == "takes turns with other switches, of which one begins at a time"
+
+
+@pytest.mark.parametrize("joining, told", [((4,), "node 4 got nothing for 61 s"),
+                                           ((4, 5), "nodes 4, 5 got nothing for 61 s")])
+def test_what_got_nothing_is_given_up_and_named(joining, told):
+    groups = {1: Group(1, (1, 2, 3), leader=1, last_index=2_000,
+                       match=dict.fromkeys((1, 2, 3), 2_000))}
+    made = Cluster(1, groups, nodes=5)
+    made.apply(plan(change(1, old=(1, 2, 3), new=(1, *joining)[:3])))
+    assert made.table.step(step(1, "LEARNING")).value
+    world = made.world(*subjects(made.table.active))
+    (found,) = decide(made.table.active, world._replace(still_ms={1: 61_000})).actions
+    assert (found.phase, found.reason) == (Phase.UNDOING, told)

@@ -1,0 +1,167 @@
+"""What a plan leaves out of balance, and why; and what is true when it moves nothing.
+
+Contract.  Functions of the plan.  They speak of what the plan's scope balances: a repair or a drain
+balances nothing, and says nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from admin_cli import quantities
+from admin_cli.output import plural
+from placement.cluster import ALIVE
+from placement.outcome import BALANCED_BY
+from placement.plan import MAINTENANCE, Plan, ResourceOutcome
+from placement.policy import (
+    DISK,
+    EGRESS,
+    GROUP_INGRESS,
+    INGRESS,
+    LEADERS,
+    NODE_RESOURCES,
+    PERMILLE,
+    SCOPE_ALL,
+    SCOPE_DRAIN,
+    SCOPE_LEADERS,
+    SCOPE_NODE,
+    SCOPE_REPAIR,
+)
+from placement.shares import LARGEST, PIGEONHOLE, POSITION, PPM, RACKS
+
+#: Nodes that are named at most.
+NAMED_MAX = 20
+_RATES = (INGRESS, EGRESS, GROUP_INGRESS)
+_BOUNDS = {RACKS: "the racks allow no better",
+           PIGEONHOLE: "two of the largest have to share one, wherever they are"}
+
+
+class _Bins(NamedTuple):
+    """What is balanced: its name, what is in it, and the loads afterwards."""
+
+    name: str
+    item: str
+    loads: list[int]
+
+
+def amount(resource: str, value: int) -> str:
+    """A load in its unit."""
+    if resource == DISK:
+        return str(quantities.size(value))
+    return f"{quantities.size(value)}/s" if resource in _RATES else f"{value:,}"
+
+
+def percent(ppm: int) -> str:
+    """Millionths: ``104.2 %``."""
+    return f"{ppm / 10_000:.1f} %"
+
+
+def above_band(made: Plan) -> list[ResourceOutcome]:
+    """Resources that the plan's scope balances, of which a bin is above the band afterwards, the
+    band being about the mean by weight."""
+    return [row for row in made.resources if _is_balanced(made, row.resource)
+            and row.after_ppm * PERMILLE > PPM * (PERMILLE + row.band_permille)
+            and not (row.resource == LEADERS and _whole(made))]
+
+
+def _is_balanced(made: Plan, resource: str) -> bool:
+    if made.policy.band(resource) is None:
+        return False
+    scope = made.options.scope
+    if scope == SCOPE_LEADERS and made.moves and all(move.why.reason == MAINTENANCE
+                                                     for move in made.moves):
+        return False  # it was made to take the leaders from a node
+    if resource == GROUP_INGRESS:
+        return scope == SCOPE_ALL
+    return scope in BALANCED_BY[POSITION[resource]]
+
+
+def _whole(made: Plan) -> bool:
+    """Is every node within its share of leaders rounded up?  There are no halves of them."""
+    nodes = [row for row in made.nodes if row.state == ALIVE]
+    total, weight = sum(row.after[-1] for row in made.nodes), sum(row.weight for row in nodes)
+    return all(row.after[-1] <= -(-total * row.weight // max(1, weight)) for row in nodes)
+
+
+def left_as_it_is(made: Plan) -> Iterator[str]:
+    """What is outside its band after the plan though no move is named that was left out, and why;
+    and which nodes stay empty."""
+    for row in above_band(made):
+        why = _reason(made, row)
+        if why:
+            yield f"Not balanced, {row.resource}: {why}."
+    empty = [row.node for row in made.nodes if row.state == ALIVE and not row.replicas_after]
+    if empty and made.options.scope == SCOPE_ALL:
+        yield (f"Without a replica afterwards: {plural(len(empty), 'node')} "
+               f"({', '.join(map(str, empty[:NAMED_MAX]))}). By hand: multiraft group move GROUP "
+               f"--from NODE --to {empty[0]}")
+
+
+def _bins(made: Plan, resource: str) -> _Bins:
+    if resource == GROUP_INGRESS:
+        return _Bins("group", "partition", [row.after for row in made.groups])
+    position = NODE_RESOURCES.index(resource)
+    return _Bins("node", "group", [row.after[position] for row in made.nodes
+                                   if row.state == ALIVE])
+
+
+def _reason(made: Plan, row: ResourceOutcome) -> str:
+    """Why the resource stays as it is; empty when the moves that were left out say it."""
+    band, edge, bins = (made.policy.band(row.resource), PERMILLE + row.band_permille,
+                        _bins(made, row.resource))
+    if max(bins.loads, default=0) <= band.floor:
+        return (f"no {bins.name} has more than {amount(row.resource, band.floor)}, its floor, "
+                f"below which nothing is moved for its sake. To balance it all the same: a lower "
+                f"floor in --policy")
+    if row.bound == LARGEST and row.after_ppm * PERMILLE <= row.bound_ppm * edge:
+        return (f"one {bins.item} alone is {percent(row.bound_ppm)} of the mean of the "
+                f"{bins.name}s, wherever it is")
+    if row.bound in _BOUNDS and row.after_ppm * PERMILLE <= row.bound_ppm * edge:
+        return _BOUNDS[row.bound]
+    if any(left.resource == row.resource for left in made.skipped) or not made.converged \
+            or made.options.scope == SCOPE_NODE:
+        return ""
+    if row.resource in (LEADERS, EGRESS):
+        bare = [node.node for node in made.nodes if node.state == ALIVE and not node.replicas_after]
+        none = f"; {_named(bare)} no replica" if bare else ""
+        return (f"only a node that holds a replica of a group can lead it, and no other one of "
+                f"those has room for more below its share{none}")
+    if row.after_ppm * PERMILLE <= row.level_ppm * edge:
+        return (f"each {bins.name} is within the band of its share, which differs from the mean "
+                f"because of racks or large {bins.item}s")
+    return f"no move of a {bins.item} that racks, disks and policy allow makes it better"
+
+
+def _named(nodes: list[int]) -> str:
+    listed = ", ".join(map(str, nodes[:NAMED_MAX]))
+    return f"node {listed} holds" if len(nodes) == 1 else f"nodes {listed} hold"
+
+
+def nothing_to_do(made: Plan) -> str:
+    """What is true of the cluster when the plan has no moves: of its scope alone."""
+    scope = made.options.scope
+    if scope == SCOPE_REPAIR:
+        return ("Nothing to repair: no replica is lost or missing, no rack has more than its part, "
+                "no disk is above its cap. Balance was not asked for")
+    if scope == SCOPE_DRAIN:
+        return "Nothing to drain: no replica is on a node that is to be empty"
+    above = [row.resource for row in above_band(made)]
+    if above and scope != SCOPE_NODE:
+        verb, band, stay = (("is", "its band", "stays") if len(above) == 1 else
+                            ("are", "their bands", "stay"))
+        return (f"Nothing to do: {_and(above)} {verb} above {band}, and {stay} so for the reasons "
+                f"above")
+    if made.skipped:
+        return ("Nothing to do: what is above its band has to stay where it is, for the reasons "
+                "above")
+    if scope == SCOPE_LEADERS:
+        return "Nothing to do: no node leads, or sends, more than its band allows"
+    if scope == SCOPE_NODE:
+        return (f"Nothing to do: nothing is to be moved from node {made.options.node} or to it. "
+                f"Other nodes were not looked at")
+    return "Nothing to do: everything is within the bands"
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
