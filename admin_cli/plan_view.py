@@ -89,7 +89,7 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
     for why in left_as_it_is(made):
         note(why)
     for row in made.infeasible:
-        note(f"Cannot be done, {row.cause}: {row.text}. {row.way_out}")
+        note(f"Cannot be done, {row.cause}: {row.text}. Way out: {row.way_out}.")
 
 
 def _why(move: Move) -> str:
