@@ -57,7 +57,7 @@ def cluster_status(client: Any) -> dict[str, Any]:
     """Nodes, and the groups in need: the shape of the JSON."""
     status = client.cluster_status()
     rows = connection.groups(client)
-    intents = connection.intents(client)
+    intents = connection.told_intents(client)
     ask = NodeAsking()
     told: dict[int, dict] = {}
     problems: dict[int, str | None] = {}

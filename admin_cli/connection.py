@@ -126,10 +126,15 @@ def groups(client: Any) -> list[GroupRow]:
     return sorted(rows, key=lambda row: row.group)
 
 
-def intents(client: Any) -> dict[int, str] | None:
-    """What is wanted of nodes, but of those that are simply alive; None when nobody says."""
+def intents(client: Any) -> dict[int, str]:
+    """What is wanted of nodes, but of those that are simply alive."""
+    return dict(client.plan_request(plans.PlacementFacts()).intents)
+
+
+def told_intents(client: Any) -> dict[int, str] | None:
+    """The same for those who show it beside other things; None when nobody says."""
     try:
-        return dict(client.plan_request(plans.PlacementFacts()).intents)
+        return intents(client)
     except (MultiRaftError, blocking.NoNodeAnswered, OSError):
         return None
 

@@ -66,6 +66,7 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
     plan_view.show_plan(made)
     if made.infeasible:
         rebalance.end_of(made, shown=True)
+    plan_input.check_throttle(made, throttle, None)
     if not made.moves and _wanted_of(client, node_id) == wish.state:
         return False
     if not yes:
@@ -86,14 +87,9 @@ class _Wish(NamedTuple):
     state: str
 
 
-def _intents(client: Any) -> dict[int, str]:
-    """What is wanted of nodes up to now, but of those that are simply alive."""
-    return dict(client.plan_request(wire.PlacementFacts()).intents)
-
-
 def _wanted_of(client: Any, node_id: int) -> str:
     """What is wanted of a node up to now."""
-    return _intents(client).get(node_id, wire.ALIVE)
+    return connection.intents(client).get(node_id, wire.ALIVE)
 
 
 def _goes_on(client: Any, session: Session, wish: _Wish, throttle: int | None, wait: bool) -> bool:
@@ -252,7 +248,7 @@ def _check_may_rest(client: Any, node_id: int, made: Plan) -> None:
     after = next(row.after for row in made.nodes if row.node == node_id)
     if not after[NODE_RESOURCES.index(LEADERS)]:
         return
-    intents = _intents(client)
+    intents = connection.intents(client)
     others = {row.group: {*row.voters} - {node_id} for row in client.group_list()
               if row.leader == node_id}
     stuck = [group for group, voters in others.items() if intents.keys() >= voters]

@@ -96,7 +96,7 @@ def list_(session: Session, as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         answer = client.node_list()
-        intents = connection.intents(client)
+        intents = connection.told_intents(client)
     rows = [_shown(row, intents) for row in answer.nodes]
     if as_json:
         print_json({"nodes": rows, "removed": list(answer.removed)})
@@ -118,7 +118,7 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         answer = client.node_describe(node_id)
-        intents = connection.intents(client)
+        intents = connection.told_intents(client)
         told, problem = (NodeAsking()(client.node_status, answer.node.node.client_address)
                          if answer.node.state == "up" else (None, f"it is {answer.node.state}"))
     scrub = scrub_facts(told.status) if told is not None else None

@@ -403,7 +403,6 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
 
 def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
     """Hand a plan over; its state."""
-    plan_input.check_throttle(made, throttle, None)
     try:
         return client.plan_request(plan_input.requested(made, throttle)).state
     except wire_errors.LimitExceeded as error:
@@ -535,7 +534,7 @@ def _check_news(action: str, found: wire.PlanStatusReply) -> None:
 
 def _tell_marks(client: Any, scope: str) -> None:
     """What stays wanted of nodes after the end of a plan that was there for one."""
-    for node, state in client.plan_request(wire.PlacementFacts()).intents:
+    for node, state in connection.intents(client).items():
         if state == _MARKS.get(scope):
             command = "drain" if state == wire.DRAINING else "maintenance"
             note(f"Node {node} is {connection.INTENTS[state]} all the same, and gets nothing new. "
