@@ -11,6 +11,7 @@ import contextlib
 import random
 import socket
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
 from admin_cli import dev_state
 
@@ -29,45 +30,39 @@ _singles: deque[socket.socket] = deque()
 
 def free_port() -> int:
     """A port of loopback that nobody has, and which no other test process gets meanwhile."""
-    for port in random.sample(SINGLE_PORTS, k=TRIES):
-        reservation = socket.socket()
-        try:
-            reservation.bind((RESERVED_ON, port))
-            with socket.socket() as tried:
-                tried.bind(("127.0.0.1", port))
-        except OSError:
-            reservation.close()
-            continue
-        _singles.append(reservation)
-        if len(_singles) > SINGLE_AT_ONCE:
-            _singles.popleft().close()
-        return port
-    raise AssertionError(f"{TRIES} ports were tried and none is free")
+    return _reserve(SINGLE_PORTS, RESERVED_ON, lambda port: (port,), _singles, SINGLE_AT_ONCE)
 
 
 def free_base_port(nodes: int) -> int:
     """A base above which the ports of ``multiraft dev`` are free, below the kernel's own range, and
     which no other test process gets meanwhile."""
-    for base in random.sample(range(15_000, 30_000, dev_state.PORTS), k=TRIES):
+    return _reserve(range(15_000, 30_000, dev_state.PORTS), "127.0.0.1", lambda base: [
+        base + number + role for role in range(0, dev_state.PORTS, 100)
+        for number in range(1, nodes + 1)], _reserved, CLUSTERS_AT_ONCE)
+
+
+def _reserve(bases: Sequence[int], held_on: str, listened_at: Callable[[int], Iterable[int]],
+             held: deque[socket.socket], at_once: int) -> int:
+    """A base whose ports nobody has, held from now on; of more than ``at_once`` the oldest goes."""
+    for base in random.sample(bases, k=TRIES):
         reservation = socket.socket()
         try:
-            reservation.bind(("127.0.0.1", base))
-            _bind_all(base, nodes)
+            reservation.bind((held_on, base))
+            _bind_all(listened_at(base))
         except OSError:
             reservation.close()
             continue
-        _reserved.append(reservation)
-        if len(_reserved) > CLUSTERS_AT_ONCE:
-            _reserved.popleft().close()
+        held.append(reservation)
+        if len(held) > at_once:
+            held.popleft().close()
         return base
-    raise AssertionError(f"{TRIES} ranges of ports were tried and none is free")
+    raise AssertionError(f"{TRIES} of {bases} were tried and none is free")
 
 
-def _bind_all(base: int, nodes: int) -> None:
+def _bind_all(ports: Iterable[int]) -> None:
     """All ports that nodes listen at, for a moment; ``OSError`` when one is taken."""
     with contextlib.ExitStack() as stack:
-        for port in (base + number + role for role in range(0, dev_state.PORTS, 100)
-                     for number in range(1, nodes + 1)):
+        for port in ports:
             stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
 
 
