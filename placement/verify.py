@@ -230,7 +230,6 @@ class _Known:
             yield Fault(BAD_VOTERS, move.move_id, f"the voters are {_numbers(row.voters)}, the "
                         f"plan says {_numbers(move.old_voters)}")
 
-
     def _switch_faults(self, move: TopicSwitch) -> Iterator[Fault]:
         name = f"{move.topic}/{move.partition}"
         for group in (move.from_group, move.to_group):

@@ -3,9 +3,9 @@
 Contract.  ``paused`` is told when a plan has paused itself because appends are slow, ``eased`` when
 it may go on because they were fast while it stood: that is what it should copy at from then on,
 None = as before.  Never below what is appended to the groups whose replicas are still to be
-changed, measured over the pause: replicas would not catch up; nor
-below what a plan may be throttled to.  Where that is not known, because
-another controller saw the pause begin or a leader does not answer, nothing is changed.
+changed, measured over the pause: replicas would not catch up; nor below what a plan may be
+throttled to.  Where that is not known, because another controller saw the pause begin or a leader
+does not answer, nothing is changed.
 
 Theory.  Without it such a plan would pause and go on for ever, and appends would be slow half of
 the time.  Nothing raises the throttle again but the operator, who sees it in the plan's status:
