@@ -402,7 +402,8 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
 
 
 def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
-    """Hand a plan over; its state."""
+    """Hand a plan over, whose throttle the caller has looked at; its state.  Raises
+    ``CommandFailed`` when it is refused for its size or throttle, ``PlanEnded`` for a stale one."""
     try:
         return client.plan_request(plan_input.requested(made, throttle)).state
     except wire_errors.LimitExceeded as error:
