@@ -16,12 +16,15 @@ how long a partition refuses appends when it is switched on an idle cluster.
 
 Every repetition is by itself, and no further one is begun that would take the whole beyond its
 time; how many there were is printed.  Nothing is left behind: processes are ended by the pids that
-were started here, files are below one temporary directory.  The exit status is 1 when something
-could not be measured or a record was harmed; not when a time is missed, as a machine under load is
-no error.
+were started here, files, some 12 GB at a time, are below one temporary directory.  The exit status
+is 1 when something could not be measured or a record was harmed; not when a time is missed, as a
+machine under load is no error.
 
-Theory.  Batches are small, so that the cluster's throughput is a matter of processor time and not
-of the disk's: logs are kept for ever, and half of what a disk takes would fill it within minutes.
+Theory.  What limits the throughput decides what is found.  Each node has a disk and memory of its
+own here, of a size such that disks are what limits (``benchmarks.node_bounds``), and a producer
+makes its batches as it does by default.  Without that (``--disk-bytes-per-s 0 --memory-bytes 0``,
+or small batches: ``--batch-bytes 4096``) it is the processors that nodes share, of which half of
+the load takes nearly all, and a fourth node has none to bring.
 """
 
 from __future__ import annotations
@@ -41,11 +44,14 @@ from typing import NamedTuple
 from admin_cli import plan_input
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import DevCluster
+from admin_cli.dev_state import NodeRecord
 from admin_cli.failures import CommandFailed
 from benchmarks import switches
 from benchmarks.figures import Figure, Series, bound, compare, say, show
+from benchmarks.node_bounds import NodeBounds
 from benchmarks.numbered import (
     RECORD_BYTES,
+    SINGLE,
     Account,
     Appending,
     Damage,
@@ -74,8 +80,16 @@ SAY_S = 10.0
 POLICY = Policy(bands=(Band(DISK, 30), Band(INGRESS, 30, 1 << 20), Band(LEADERS, 50, 1),
                        Band(GROUP_INGRESS, 500, 1 << 20)), moves_max=wire.MOVES_MAX)
 
-#: Bytes per second and node: slower than plans are by default, for the sake of the appends.
-THROTTLE = 16_000_000
+#: The plan's throttle: what the new node will take of the load at last, for a throttle bounds both,
+#: and half of the load for copying, which so takes as long on a fast machine as on a slow one.
+SHARE_PART = 3 / 4
+COPY_PART = 1 / 2
+#: What producers have by default.
+BATCH_BYTES = 256 << 10
+#: Of each node: a disk that is slow enough for two processors to feed three, and memory that is
+#: full before anything is measured.
+DISK_BYTES_PER_S = 64_000_000
+MEMORY_BYTES = 1 << 30
 
 TARGET_BALANCE = 5.0
 TARGET_P99 = 2.0
@@ -95,6 +109,10 @@ class Scale(NamedTuple):
     switches: int
     whole_s: float  # no repetition is begun that would end later
     part: float = 0.5  # of the throughput is the load
+    batch_bytes: int = BATCH_BYTES  # of the load
+    disk_bytes_per_s: int = DISK_BYTES_PER_S  # of each node, 0 = no bound
+    memory_bytes: int = MEMORY_BYTES  # likewise
+    throttle: int = 0  # of the plan; 0 = as the constants above say
 
 
 FULL = Scale(24, 10.0, 20.0, 30.0, 10.0, 4.0, 240.0, 3, 100, 600.0)
@@ -121,42 +139,73 @@ class Moved(NamedTuple):
     moved_bytes: int
     seconds: float
     paused: tuple[str, ...]  # reasons for which the plan paused itself
+    unbounded: str = ""  # why nodes were not bounded
+
+
+class _Cluster:
+    """Three nodes, with ports for a fourth, each within its bounds."""
+
+    def __init__(self, dev: DevCluster, bounds: NodeBounds):
+        self._dev = dev
+        self._bounds = bounds
+        self.addresses = dev.addresses
+        for node in dev.record.nodes:
+            self._bound(node)
+
+    def join(self) -> int:
+        """One node more; its number."""
+        joined = self._dev.add(UP_S)
+        self.addresses = self._dev.addresses
+        self._bound(self._dev.record.nodes[-1])
+        return joined
+
+    def _bound(self, node: NodeRecord) -> None:
+        assert node.pid is not None, "it has just been started"
+        self._bounds.add(node.pid)
+
+    @property
+    def unbounded(self) -> str:
+        """Why nodes have no bounds, if they have none."""
+        return self._bounds.why
 
 
 @contextlib.contextmanager
-def _cluster(directory: Path, groups: int) -> Iterator[DevCluster]:
-    """Three nodes, with ports for a fourth."""
+def _cluster(directory: Path, scale: Scale) -> Iterator[_Cluster]:
     dev = DevCluster(directory / "cluster", open_client, os.environ)
-    dev.create(nodes=3, groups=groups, replication_factor=3, base_port=free_base_port(4))
-    with contextlib.ExitStack() as stack:
+    dev.create(nodes=3, groups=scale.groups, replication_factor=3, base_port=free_base_port(4))
+    with NodeBounds(directory, scale.disk_bytes_per_s, scale.memory_bytes,
+                    f"multiraft-bench-moves-{os.getpid()}") as bounds, \
+            contextlib.ExitStack() as stack:
         stack.callback(dev.down)
         dev.up(UP_S)
-        yield dev
+        yield _Cluster(dev, bounds)
 
 
-def grow(directory: Path, throttle: int, scale: Scale) -> Moved:
+def grow(directory: Path, scale: Scale) -> Moved:
     """See the module's docstring."""
     full = _throughput(directory, scale)
     say(f"throughput {full / 1e6:.1f} MB/s for {scale.full_s:.0f} s; "
         f"{scale.part:.0%} of it is the load of another cluster")
-    with _cluster(directory, scale.groups) as dev, \
-            _appending(dev, scale, int(full * scale.part)) as (load, watched):
-        say(f"node {dev.add(UP_S)} has joined")
-        with blocking.Client(list(dev.addresses)) as client:
-            return _moved(_Plans(directory, dev.addresses, throttle, scale), client, load, watched,
-                          full)
+    throttle = scale.throttle or int(full * scale.part * (SHARE_PART + COPY_PART))
+    with _cluster(directory, scale) as cluster, \
+            _appending(cluster, scale, int(full * scale.part)) as (load, watched):
+        say(f"node {cluster.join()} has joined")
+        with blocking.Client(list(cluster.addresses)) as client:
+            moved = _moved(_Plans(directory, cluster.addresses, throttle, scale), client, load,
+                           watched, full)
+            return moved._replace(unbounded=cluster.unbounded)
 
 
 @contextlib.contextmanager
-def _appending(dev: DevCluster, scale: Scale,
+def _appending(cluster: _Cluster, scale: Scale,
                bytes_per_s: int) -> Iterator[tuple[Appending, Appending]]:
     """The load, 0 = as fast as it is taken, and the single appends beside it."""
-    with blocking.Client(list(dev.addresses)) as client:
+    with blocking.Client(list(cluster.addresses)) as client:
         client.create_topic(LOAD, PARTITIONS)
         client.create_topic(WATCHED, scale.groups)
-    with Appending(dev.addresses, LOAD, PARTITIONS, bytes_per_s) as load, \
-            Appending(dev.addresses, WATCHED, scale.groups, WATCHED_PER_S * RECORD_BYTES,
-                      single=True) as watched:
+    with Appending(cluster.addresses, LOAD, PARTITIONS, scale.batch_bytes, bytes_per_s) as load, \
+            Appending(cluster.addresses, WATCHED, scale.groups, SINGLE,
+                      WATCHED_PER_S * RECORD_BYTES) as watched:
         yield load, watched
 
 
@@ -164,7 +213,8 @@ def _throughput(directory: Path, scale: Scale) -> float:
     """Bytes per second that three nodes of their own acknowledge when the producer never waits,
     once segments are filled, indexed and prepared all the time; nothing is left of them."""
     with tempfile.TemporaryDirectory(dir=directory) as place, \
-            _cluster(Path(place), scale.groups) as dev, _appending(dev, scale, 0) as (load, _):
+            _cluster(Path(place), scale) as cluster, \
+            _appending(cluster, scale, 0) as (load, _):
         time.sleep(scale.warm_up_s)
         before, start_s = load.acknowledged(), time.monotonic()
         time.sleep(scale.full_s)
@@ -301,10 +351,9 @@ def _now_ms() -> int:
 class Bench:
     """Runs the parts and collects what they measured."""
 
-    def __init__(self, home: Path, scale: Scale, throttle: int):
+    def __init__(self, home: Path, scale: Scale):
         self.home = home
         self.scale = scale
-        self.throttle = throttle
         self.figures: list[Figure] = []
         self.remarks: list[str] = []
         self.harmed = False
@@ -338,7 +387,7 @@ class Bench:
                 say(f"{len(seen)} repetitions took {began_s - start_s:.0f} s, that is enough")
                 break
             with tempfile.TemporaryDirectory(dir=self.home) as directory:
-                seen.append(grow(Path(directory), self.throttle, self.scale))
+                seen.append(grow(Path(directory), self.scale))
             longest_s = max(longest_s, time.monotonic() - began_s)
             say(_said(seen[-1]))
 
@@ -389,6 +438,8 @@ def _said(moved: Moved) -> str:
             f"batches {moved.load_before_ms:.1f} -> {moved.load_during_ms:.1f}, "
             f"{moved.load_after_ms:.1f} ms; leaders {moved.leaders}; {moved.damage}, "
             f"{len(moved.failures)} failed")
+    if moved.unbounded:
+        text += f"; NODES WERE NOT BOUNDED: {moved.unbounded}"
     return text + "".join(f"; {reason}" for reason in (*moved.failures[:3], *moved.paused))
 
 
@@ -403,10 +454,18 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--quick", action="store_true", help="short and once, for a look")
     add("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to measure")
     add("--repeat", type=int, help="repetitions of grow (default 3, with --quick 1)")
-    add("--throttle", type=int, default=THROTTLE,
-        help=f"the plan's throttle in bytes per second and node (default {THROTTLE:,})")
+    add("--throttle", type=int, default=0,
+        help="the plan's throttle in bytes per second and node (default: "
+             f"{SHARE_PART + COPY_PART:g} times the load)")
     add("--part", type=float, default=FULL.part,
         help="of the throughput that is the load; the target is for 0.5 (default)")
+    add("--batch-bytes", type=int, default=BATCH_BYTES,
+        help=f"batches of the load (default {BATCH_BYTES:,})")
+    add("--disk-bytes-per-s", type=int, default=DISK_BYTES_PER_S,
+        help=f"what each node can write (default {DISK_BYTES_PER_S:,}; 0 = no bound)")
+    add("--memory-bytes", type=int, default=MEMORY_BYTES,
+        help="what each node has, page cache included "
+             f"(default {MEMORY_BYTES:,}; 0 = no bound)")
     add("--dir", help="where the files go (default: a new temporary directory)")
     return parser.parse_args(arguments)
 
@@ -418,8 +477,10 @@ def main() -> int:
     # Whoever is told to end ends what was started, as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="bench-moves-", dir=arguments.dir) as home:
-        bench = Bench(Path(home), scale._replace(repeat=arguments.repeat or scale.repeat,
-                                                 part=arguments.part), arguments.throttle)
+        bench = Bench(Path(home), scale._replace(
+            repeat=arguments.repeat or scale.repeat, part=arguments.part,
+            batch_bytes=arguments.batch_bytes, disk_bytes_per_s=arguments.disk_bytes_per_s,
+            memory_bytes=arguments.memory_bytes, throttle=arguments.throttle))
         missing = [part for part in arguments.only if not bench.measured(part)]
     show("Moving", bench.figures, bench.remarks)
     return int(bench.harmed or bool(missing))

@@ -25,14 +25,15 @@ from multiraft.errors import MultiRaftError
 
 RECORD_BYTES = 256
 NUMBER_BYTES = 8
-BATCH_BYTES = 4 << 10
 #: Records handed to the producer at once when it is not paced.
 HANDFUL = 500
 #: How often a paced process gives what is due, in seconds, and how much of it at most: after a
-#: stall it is made up for in several turns.
+#: stall it is made up for in several turns.  So no more than 256 MB/s can be asked for.
 TURN_S = 0.005
-DUE_MAX = 1000
+DUE_MAX = 5000
 ANSWER_S = 60.0
+#: As ``batch_bytes``: a record at a time.
+SINGLE = 0
 
 
 class Taken(NamedTuple):
@@ -59,15 +60,16 @@ class Damage(NamedTuple):
 
 
 class Appending:
-    """One appending process; use it with ``with``.  ``single``: each record is a batch, given when
-    the one before is acknowledged, to the next partition."""
+    """One appending process; use it with ``with``.  Batches are of up to ``batch_bytes``;
+    ``SINGLE``: each record is a batch, given when the one before is acknowledged, to the next
+    partition."""
 
-    def __init__(self, addresses: tuple[str, ...], topic: str, partitions: int,
-                 bytes_per_s: int = 0, single: bool = False):
+    def __init__(self, addresses: tuple[str, ...], topic: str, partitions: int, batch_bytes: int,
+                 bytes_per_s: int = 0):
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
         self._process = context.Process(
-            target=_run, args=(other, addresses, topic, partitions, bytes_per_s, single),
+            target=_run, args=(other, addresses, topic, partitions, batch_bytes, bytes_per_s),
             daemon=True)
 
     def __enter__(self) -> Appending:
@@ -171,12 +173,13 @@ class _Appender:
         return Account(self.given, tuple(self.failures), tuple(self.taken))
 
 
-def _run(pipe: Pipe, addresses: tuple[str, ...], topic: str, partitions: int, bytes_per_s: int,
-         single: bool) -> None:
+def _run(pipe: Pipe, addresses: tuple[str, ...], topic: str, partitions: int, batch_bytes: int,
+         bytes_per_s: int) -> None:
     """The process: give what is due, answer what is asked, until told to stop."""
+    single = batch_bytes == SINGLE
+    settings = {"linger_ms": 0} if single else {"linger_ms": 5, "batch_bytes": batch_bytes}
     with blocking.Client(list(addresses)) as client, \
-            client.producer(acks="commit", batch_bytes=BATCH_BYTES,
-                            linger_ms=0 if single else 5) as producer:
+            client.producer(acks="commit", **settings) as producer:
         appender = _Appender(client, producer, topic, partitions, single)
         due_s = time.monotonic()
         while True:
@@ -196,7 +199,7 @@ def _run(pipe: Pipe, addresses: tuple[str, ...], topic: str, partitions: int, by
             now_s = time.monotonic()
             count = int((now_s - due_s) * bytes_per_s / RECORD_BYTES)
             if count:
-                count = min(count, DUE_MAX)
+                count = min(count, 1 if single else DUE_MAX)
                 due_s += count * RECORD_BYTES / bytes_per_s
                 appender.give(count)
             appender.idle(max(0.001, TURN_S - (time.monotonic() - now_s)))

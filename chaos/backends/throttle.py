@@ -11,65 +11,42 @@ kernel writes back later on its behalf.  That is what a log waits for.
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from chaos.backends import cgroups
 from chaos.backends.backend import BackendError
 
-ROOT = Path("/sys/fs/cgroup")
-V1 = ROOT / "blkio"
+CONTROLLER = cgroups.Controller("blkio", "io")
 
 
 def unavailable() -> str:
     """Why there is no bounding here; empty when there is."""
-    if (V1 / "blkio.throttle.write_bps_device").exists():
-        return ""
-    controllers = ROOT / "cgroup.controllers"
-    if not controllers.exists():
-        return "there is no cgroup with the controller blkio or io"
-    if "io" not in controllers.read_text(encoding="ascii").split():
-        return "the cgroup controller io is not enabled"
-    return ""
+    if CONTROLLER.is_v1 and not (CONTROLLER.home / "blkio.throttle.write_bps_device").exists():
+        return "the cgroup controller blkio does not throttle"
+    return CONTROLLER.unavailable()
 
 
 def isolate(pid: int, name: str) -> None:
     """Moves a process into the group ``name``, made if need be."""
-    group = _group(name)
-    try:
-        group.mkdir(exist_ok=True)
-        if not V1.is_dir():
-            (ROOT / "cgroup.subtree_control").write_text("+io", encoding="ascii")
-        (group / "cgroup.procs").write_text(str(pid), encoding="ascii")
-    except OSError as error:
-        raise BackendError(f"cgroup {group}: {error.strerror}") from error
+    cgroups.move(pid, CONTROLLER.make(name))
 
 
 def join(pid: int, member: int) -> None:
     """Moves ``pid`` into the group that ``member`` is in."""
-    group = _group_of(member)
-    try:
-        (group / "cgroup.procs").write_text(str(pid), encoding="ascii")
-    except OSError as error:
-        raise BackendError(f"cgroup {group}: {error.strerror}") from error
+    cgroups.move(pid, CONTROLLER.group_of(member))
 
 
 def remove(name: str) -> None:
-    """Removes the group ``name``; one that is not empty stays, and so does one that is not there.
+    """Removes the group ``name``; it is an error when it is not empty, none when it is not there.
     """
-    group = _group(name)
-    if group.is_dir():
-        try:
-            group.rmdir()
-        except OSError as error:
-            raise BackendError(f"cgroup {group}: {error.strerror}") from error
+    CONTROLLER.remove(name)
 
 
 def throttle(pid: int, device: str, bytes_per_s: int, operations_per_s: int) -> None:
     """Bounds writes of the group of ``pid`` to ``device`` (MAJOR:MINOR); 0 = unbounded."""
     try:
-        group = _group_of(pid)
+        group = CONTROLLER.group_of(pid)
     except (FileNotFoundError, ProcessLookupError):
         return
-    if V1.is_dir():
+    if CONTROLLER.is_v1:
         values = {"blkio.throttle.write_bps_device": f"{device} {bytes_per_s}",
                   "blkio.throttle.write_iops_device": f"{device} {operations_per_s}"}
     else:
@@ -77,22 +54,7 @@ def throttle(pid: int, device: str, bytes_per_s: int, operations_per_s: int) -> 
                             f"{operations_per_s or 'max'}"}
     try:
         for name, value in values.items():
-            (group / name).write_text(value, encoding="ascii")
-    except OSError as error:
-        if not group.is_dir():
-            return  # it has gone with its process
-        raise BackendError(f"cgroup {group}: {error.strerror}") from error
-
-
-def _group(name: str) -> Path:
-    return (V1 if V1.is_dir() else ROOT) / name
-
-
-def _group_of(pid: int) -> Path:
-    for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if V1.is_dir() and "blkio" in controllers.split(","):
-            return V1 / path.lstrip("/")
-        if not V1.is_dir() and not controllers:
-            return ROOT / path.lstrip("/")
-    raise BackendError(f"process {pid} is in no cgroup that bounds writing")
+            cgroups.write(group / name, value)
+    except BackendError:
+        if group.is_dir():  # else it has gone with its process
+            raise

@@ -33,7 +33,8 @@ class StorageConfig:
     #: How far a small write zero-fills ahead, so that the next ones overwrite allocated blocks and
     #: their sync need not write metadata.
     zero_ahead_bytes: int = 512 << 10
-    #: Rounds above this size do not zero-fill: a bulk stream would write everything twice.
+    #: Rounds above this size do not zero-fill, and none while their mean is above it: large ones
+    #: would write the same places a second time.
     zero_ahead_round_bytes_max: int = 32 << 10
     #: Recent entries of all groups kept in memory: what followers and tailing readers ask for.
     tail_cache_bytes_max: int = 256 << 20

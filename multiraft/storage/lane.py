@@ -39,6 +39,8 @@ _CRC_AT = _layout.SEGMENT_CRC_AT
 assert _HEADER.size == _layout.SEGMENT_HEADER_BYTES
 
 _ALIGN = _layout.ENTRY_ALIGNMENT - 1
+#: The mean size of so many writes, the latest most, says whether zeros ahead are worth their while.
+_WRITES_REMEMBERED = 16
 _ENTRY_HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 
 
@@ -170,6 +172,7 @@ class Lane:
         self._next_start = 0
         self._last_crc = 0
         self._zeros = memoryview(bytes(config.zero_ahead_bytes))
+        self._write_bytes_mean = 0  # of the last writes
         self._closing: list[Segment] = []  # rolled over; sealed once durable
 
     # ---- after recovery -------------------------------------------------------------------------
@@ -241,16 +244,19 @@ class Lane:
             placed.framed.append((buffers, slot))
             slot += 3
         self.position = segment.end = position + total
+        self._write_bytes_mean += (total - self._write_bytes_mean) // _WRITES_REMEMBERED
         if segment.end - segment.start > segment.zeroed:
             buffers = self._zero_ahead(buffers, total)
         placed.parts.append(Part(segment, buffers, position - segment.start, self.position))
 
     def _zero_ahead(self, buffers: list[Buffer], total: int) -> list[Buffer]:
-        """The buffers of a write that grows the file, with zeros behind them when it is small."""
+        """The buffers of a write that grows the file, with zeros behind them when it and most of
+        those before it are small: a large one would write the same place a second time."""
         segment = self._active
         end = segment.end - segment.start
         room = min(segment.capacity - end, len(self._zeros))
-        if total > self._config.zero_ahead_round_bytes_max or room == 0:
+        most = max(total, self._write_bytes_mean)
+        if most > self._config.zero_ahead_round_bytes_max or room == 0:
             segment.zeroed = end
             return buffers
         segment.zeroed = end + room

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.backends import throttle
+from chaos.backends import cgroups, throttle
 from chaos.backends.backend import SLOW_DISK, BackendError, Link
 from chaos.backends.cluster import Cluster
 from chaos.backends.layout import Place
@@ -60,9 +60,16 @@ class Alone(Cluster):
 @pytest.fixture
 def group(tmp_path, monkeypatch):
     """The group of every process."""
-    monkeypatch.setattr(throttle, "V1", tmp_path)
-    monkeypatch.setattr(throttle, "_group_of", lambda _pid: tmp_path)
-    return tmp_path
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    there = tmp_path / "blkio"
+    there.mkdir()
+    in_group(monkeypatch, there)
+    return there
+
+
+def in_group(monkeypatch, group) -> None:
+    """Every process is in that group."""
+    monkeypatch.setattr(cgroups.Controller, "group_of", lambda _controller, _pid: group)
 
 
 def bound(group) -> str:
@@ -91,7 +98,7 @@ def test_a_bound_stays_when_the_node_starts_again(group):
 
 def test_a_process_that_has_just_ended_needs_no_bound(tmp_path, monkeypatch):
     throttle.throttle(GONE_PID, DEVICE, 1, 1)
-    monkeypatch.setattr(throttle, "_group_of", lambda _pid: tmp_path / "gone")
+    in_group(monkeypatch, tmp_path / "gone")
     throttle.throttle(1, DEVICE, 1, 1)
 
 

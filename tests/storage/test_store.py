@@ -379,6 +379,28 @@ def test_small_rounds_write_zeros_ahead_and_large_ones_do_not(rounds):
     assert rounds.store._lane._active.zeroed == 64 + 29 * 64
 
 
+def metadata_entry(index: int) -> Entry:
+    """A large one, for this configuration."""
+    return Entry(EntryKind.METADATA, 1, 1, 1, index, payload=bytes(1700))
+
+
+def test_small_rounds_between_large_ones_do_not_make_the_disk_write_twice(rounds):
+    """A load of middling size is such a mixture: 1.8 times its bytes were written for it."""
+    staged_bytes, lane = 0, rounds.store._lane
+    for index in range(1, 200):
+        entry = noop_entry(1, index, 1) if index % 4 == 0 else metadata_entry(index)
+        staged_bytes += rounds.run(write(1, entry)).bytes
+    written = sum(segment.end - segment.start - 64 for segment in lane.segments)
+    assert staged_bytes < 1.05 * written
+
+
+def test_small_rounds_write_zeros_ahead_again_once_large_ones_are_over(rounds):
+    for index in range(1, 20):
+        rounds.run(write(1, metadata_entry(index)))
+    sizes = [rounds.run(write(1, noop_entry(1, index, 1))).bytes for index in range(20, 70)]
+    assert sizes[0] == 64 and max(sizes) == 64 + 512
+
+
 def test_a_sealed_segment_gets_its_index_file(rounds):
     fill(rounds, 60)
     assert seal(rounds.store) == len(rounds.store._lane.segments) - 1
