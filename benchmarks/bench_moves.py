@@ -115,8 +115,8 @@ class Scale(NamedTuple):
     throttle: int = 0  # of the plan; 0 = as the constants above say
 
 
-FULL = Scale(24, 10.0, 20.0, 30.0, 10.0, 4.0, 240.0, 3, 100, 600.0)
-QUICK = Scale(12, 5.0, 10.0, 15.0, 4.0, 2.0, 180.0, 1, 12, 20.0)
+FULL = Scale(24, 10.0, 20.0, 30.0, 20.0, 12.0, 240.0, 3, 100, 600.0)
+QUICK = Scale(12, 5.0, 10.0, 15.0, 6.0, 6.0, 180.0, 1, 12, 20.0)
 
 
 class Moved(NamedTuple):

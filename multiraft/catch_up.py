@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from multiraft.host import Host
     from multiraft.neighbours import Neighbours
 
-#: A bucket holds what comes in so many milliseconds, and gives nothing below what comes in so many.
+#: A bucket holds what comes in so many milliseconds, and gives nothing below what comes in so many,
+#: or below a piece: then one goes at once, as saving for several makes the receiver's disk busy for
+#: as long as all of them take, and appends wait for it.
 BURST_MS = 500
 LEAST_MS = 50
+LEAST_BYTES_MAX = 256 << 10
 
 
 class Limits(NamedTuple):
@@ -50,7 +53,7 @@ class Bucket:
         something happens would send what has come in since, entry by entry."""
         self._micro = min(self._micro + self.rate * (now_ms - self._at_ms), self.rate * BURST_MS)
         self._at_ms = now_ms
-        return self._micro // 1000 if self._micro >= self.rate * LEAST_MS else 0
+        return self._micro // 1000 if self._micro >= self._least() else 0
 
     def take(self, size: int) -> None:
         """``size`` bytes went; more than there was room for is a debt."""
@@ -60,8 +63,11 @@ class Bucket:
         """When the least may go again; None = never at this rate."""
         if not self.rate:
             return None
-        lacking = self.rate * LEAST_MS - self._micro
+        lacking = self._least() - self._micro
         return self._at_ms + max(1, -(-lacking // self.rate))
+
+    def _least(self) -> int:
+        return min(self.rate * LEAST_MS, LEAST_BYTES_MAX * 1000)
 
 
 class Pace:

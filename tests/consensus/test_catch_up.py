@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiraft.catch_up import BURST_MS, LEAST_MS, Bucket, Limits, Pace
+from multiraft.catch_up import BURST_MS, LEAST_BYTES_MAX, LEAST_MS, Bucket, Limits, Pace
 from multiraft.config import RaftConfig
 from multiraft.replication import PROBE_BYTES_MAX
 from tests.consensus.cluster import Cluster
@@ -34,7 +34,7 @@ def test_when_a_bucket_is_due_it_has_room(rate, debt):
     bucket = Bucket(rate, 0)
     bucket.take(debt)
     due_ms = bucket.due_ms()
-    assert bucket.room(due_ms) >= rate * LEAST_MS // 1000
+    assert bucket.room(due_ms) >= min(rate * LEAST_MS // 1000, LEAST_BYTES_MAX)
 
 
 def test_a_bucket_gives_no_crumbs():
@@ -43,6 +43,13 @@ def test_a_bucket_gives_no_crumbs():
     bucket.take(9_000)
     assert bucket.room(100) == 0 and bucket.room(139) == 0
     assert bucket.due_ms() == 140 and bucket.room(140) == 5_000
+
+
+def test_a_bucket_does_not_save_for_several_pieces():
+    """50 ms of 20 MB/s were four pieces at once, for which a disk of 64 MB/s is busy for 16 ms."""
+    bucket = Bucket(20_000_000, 0)
+    assert bucket.room(13) == 0
+    assert bucket.due_ms() == 14 and bucket.room(14) == 280_000
 
 
 def test_a_bucket_that_is_looked_at_seldom_keeps_its_rate():
