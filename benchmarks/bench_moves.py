@@ -16,7 +16,7 @@ how long a partition refuses appends when it is switched on an idle cluster.
 
 Every repetition is by itself, and no further one is begun that would take the whole beyond its
 time; how many there were is printed.  Nothing is left behind: processes are ended by the pids that
-were started here, files, some 12 GB at a time, are below one temporary directory.  The exit status
+were started here, files, some 20 GB at a time, are below one temporary directory.  The exit status
 is 1 when something could not be measured or a record was harmed; not when a time is missed, as a
 machine under load is no error.
 
@@ -115,7 +115,7 @@ class Scale(NamedTuple):
     throttle: int = 0  # of the plan; 0 = as the constants above say
 
 
-FULL = Scale(24, 10.0, 20.0, 30.0, 20.0, 12.0, 240.0, 3, 100, 600.0)
+FULL = Scale(24, 10.0, 20.0, 30.0, 20.0, 12.0, 240.0, 3, 100, 840.0)
 QUICK = Scale(12, 5.0, 10.0, 15.0, 6.0, 6.0, 180.0, 1, 12, 20.0)
 
 

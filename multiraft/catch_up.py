@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from multiraft.neighbours import Neighbours
 
 #: A bucket holds what comes in so many milliseconds, and gives nothing below what comes in so many,
-#: or below a piece: then one goes at once, as saving for several makes the receiver's disk busy for
-#: as long as all of them take, and appends wait for it.
+#: or below a piece (``catch_up_append_bytes`` as it is by default) where that is less: saving for
+#: several makes the receiver's disk busy for as long as all of them take, and appends wait for it.
 BURST_MS = 500
 LEAST_MS = 50
 LEAST_BYTES_MAX = 256 << 10

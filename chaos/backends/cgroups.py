@@ -69,7 +69,7 @@ class Controller(NamedTuple):
                            f"{self.v2}")
 
     def remove(self, name: str) -> None:
-        """Removes the group ``name``; one that is not there stays away.  Raises ``BackendError``,
+        """Removes the group ``name``; nothing when it is not there.  Raises ``BackendError``,
         also for one that has processes."""
         group = self.group(name)
         if group.is_dir():

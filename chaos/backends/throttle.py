@@ -25,23 +25,24 @@ def unavailable() -> str:
 
 
 def isolate(pid: int, name: str) -> None:
-    """Moves a process into the group ``name``, made if need be."""
+    """Moves a process into the group ``name``, made if need be.  Raises ``BackendError``."""
     cgroups.move(pid, CONTROLLER.make(name))
 
 
 def join(pid: int, member: int) -> None:
-    """Moves ``pid`` into the group that ``member`` is in."""
+    """Moves ``pid`` into the group that ``member`` is in.  Raises ``BackendError``."""
     cgroups.move(pid, CONTROLLER.group_of(member))
 
 
 def remove(name: str) -> None:
-    """Removes the group ``name``; it is an error when it is not empty, none when it is not there.
-    """
+    """Removes the group ``name``; nothing when it is not there.  Raises ``BackendError`` when it
+    has processes."""
     CONTROLLER.remove(name)
 
 
 def throttle(pid: int, device: str, bytes_per_s: int, operations_per_s: int) -> None:
-    """Bounds writes of the group of ``pid`` to ``device`` (MAJOR:MINOR); 0 = unbounded."""
+    """Bounds writes of the group of ``pid`` to ``device`` (MAJOR:MINOR); 0 = unbounded.
+    Raises ``BackendError``."""
     try:
         group = CONTROLLER.group_of(pid)
     except (FileNotFoundError, ProcessLookupError):

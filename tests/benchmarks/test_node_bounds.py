@@ -33,7 +33,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def v1(machine):
-    """Groups of version 1; every process is in the one that was made first."""
+    """Groups of version 1."""
     for name in ("blkio", "memory"):
         (machine / "groups" / name).mkdir()
     (machine / "groups" / "blkio" / "blkio.throttle.write_bps_device").touch()
@@ -84,7 +84,7 @@ def test_where_there_are_no_groups_that_is_said(machine, write, memory):
     assert "there is no cgroup" in bounds.why and not list((machine / "groups").iterdir())
 
 
-def test_without_the_right_to_make_groups_that_is_said(machine, monkeypatch):
+def test_without_the_right_to_make_groups_that_is_said(machine):
     groups = v1(machine)
     (groups / "blkio" / "n-0").touch()  # no directory can be made there
     bounds = NodeBounds(machine, 64, 0, "n")
@@ -93,13 +93,12 @@ def test_without_the_right_to_make_groups_that_is_said(machine, monkeypatch):
 
 
 def test_groups_are_gone_afterwards(machine, monkeypatch):
-    v1(machine)
-    removed = []
-    monkeypatch.setattr(cgroups.Controller, "make", lambda controller, name: pytest.fail(name))
+    groups, removed = v1(machine), []
     monkeypatch.setattr(cgroups.Controller, "remove",
                         lambda controller, name: removed.append((controller.v1, name)))
-    with NodeBounds(machine, 0, 0, "n") as bounds:
+    with NodeBounds(machine, 0, 1 << 30, "n") as bounds:
         bounds.add(PID)
+        assert (groups / "memory" / "n-0").is_dir() and not removed
     assert removed == [("blkio", "n-0"), ("memory", "n-0")]
 
 
