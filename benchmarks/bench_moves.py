@@ -80,10 +80,11 @@ SAY_S = 10.0
 POLICY = Policy(bands=(Band(DISK, 30), Band(INGRESS, 30, 1 << 20), Band(LEADERS, 50, 1),
                        Band(GROUP_INGRESS, 500, 1 << 20)), moves_max=wire.MOVES_MAX)
 
-#: The plan's throttle: what the new node will take of the load at last, for a throttle bounds both,
-#: and half of the load for copying, which so takes as long on a fast machine as on a slow one.
-SHARE_PART = 3 / 4
-COPY_PART = 1 / 2
+#: The plan's throttle, of the load.  It bounds what is copied, and groups grow while they wait for
+#: their turn: at three quarters of the load the copies take more than two minutes, at half of it
+#: more than six.  Beside three quarters of the load, which the new node takes in the end, this is
+#: all that its disk can do.
+THROTTLE_PART = 5 / 4
 #: What producers have by default.
 BATCH_BYTES = 256 << 10
 #: Of each node: a disk that is slow enough for two processors to feed three, and memory that is
@@ -186,7 +187,7 @@ def grow(directory: Path, scale: Scale) -> Moved:
     full = _throughput(directory, scale)
     say(f"throughput {full / 1e6:.1f} MB/s for {scale.full_s:.0f} s; "
         f"{scale.part:.0%} of it is the load of another cluster")
-    throttle = scale.throttle or int(full * scale.part * (SHARE_PART + COPY_PART))
+    throttle = scale.throttle or int(full * scale.part * THROTTLE_PART)
     with _cluster(directory, scale) as cluster, \
             _appending(cluster, scale, int(full * scale.part)) as (load, watched):
         say(f"node {cluster.join()} has joined")
@@ -456,7 +457,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--repeat", type=int, help="repetitions of grow (default 3, with --quick 1)")
     add("--throttle", type=int, default=0,
         help="the plan's throttle in bytes per second and node (default: "
-             f"{SHARE_PART + COPY_PART:g} times the load)")
+             f"{THROTTLE_PART:g} times the load)")
     add("--part", type=float, default=FULL.part,
         help="of the throughput that is the load; the target is for 0.5 (default)")
     add("--batch-bytes", type=int, default=BATCH_BYTES,
