@@ -46,19 +46,21 @@ def test_a_percentile_is_of_the_span_and_of_enough():
 def test_the_worst_node_may_be_an_empty_one():
     rows = [GroupRow(group, 1, 1, (1, 2, 3), 1, bytes=100, ingress=10) for group in range(4)]
     before = snapshot([NodeRow(node) for node in range(1, 5)], rows, factor=3)
-    assert imbalance(before) == {"disk": 100.0, "ingress": 100.0}
+    assert imbalance(before) == {"disk": 100.0, "ingress": 100.0, "egress": 300.0}
+
+
+BALANCED = {"disk": 2.0, "ingress": 3.0, "egress": 4.0}
 
 
 def moved(**changed) -> Moved:
     """As it should be, but for what is changed."""
-    return Moved(20.0, FULL.part, (10.0, 10.0), {"disk": 2.0, "ingress": 3.0}, (8, 8, 8, 8),
-                 5.0, 9.0, 6.0, 10.0, 19.0, 12.0,
-                 (), Damage(0, 0, 0), 24, 1 << 28, 20.0, ())._replace(**changed)
+    return Moved(20.0, FULL.part, (10.0, 10.0), BALANCED, (8, 8, 8, 8),
+                 5.0, 9.0, 6.0, 10.0, 19.0, 12.0, (), Damage(0, 0, 0), 24, 1 << 28, 20.0, ())._replace(**changed)
 
 
 @pytest.mark.parametrize(("changed", "missed"), [
-    ({}, 0), ({"imbalance": {"disk": 5.1, "ingress": 3.0}}, 1), ({"during_ms": 10.1}, 1),
-    ({"load_during_ms": 20.1}, 1), ({"failures": ("TimedOut",)}, 1),
+    ({}, 0), *(({"imbalance": {**BALANCED, name: 5.1}}, 1) for name in BALANCED),
+    ({"during_ms": 10.1}, 1), ({"load_during_ms": 20.1}, 1), ({"failures": ("TimedOut",)}, 1),
     ({"damage": Damage(0, 1, 0)}, 1)])
 def test_each_target_can_be_missed(changed, missed):
     assert sum(not figure.holds for figure in judged([moved(**changed)])) == missed
