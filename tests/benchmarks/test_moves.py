@@ -55,7 +55,8 @@ BALANCED = {"disk": 2.0, "ingress": 3.0, "egress": 4.0}
 def moved(**changed) -> Moved:
     """As it should be, but for what is changed."""
     return Moved(20.0, FULL.part, (10.0, 10.0), BALANCED, (8, 8, 8, 8),
-                 5.0, 9.0, 6.0, 10.0, 19.0, 12.0, (), Damage(0, 0, 0), 24, 1 << 28, 20.0, ())._replace(**changed)
+                 5.0, 9.0, 6.0, 10.0, 19.0, 12.0, (), Damage(0, 0, 0), 24, 1 << 28, 20.0,
+                 ())._replace(**changed)
 
 
 @pytest.mark.parametrize(("changed", "missed"), [
