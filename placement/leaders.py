@@ -7,7 +7,8 @@ it ended does nothing.  A dead node's groups have elected somebody already, or c
 
 Theory.  Who can lead is restricted to a group's voters, so the best single transfer may lead to a
 node that is full itself.  A chain of two transfers, over a node between, reaches further; longer
-ones were not worth their search (``benchmarks/placement.py``).
+ones were not worth their search (``benchmarks/placement.py``).  Where a node leads few groups, each
+is more than a band: of two nodes that exchange one, each is off by the difference only.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:
 
 
 def _hand_over_by_two(leaders: _Leaders) -> bool:
-    """One chain of two transfers, over a node between.  Did it find one?"""
+    """One chain of two transfers, over a node between, or one exchange.  Did it find one?"""
     if leaders.only != NOBODY:
         return False
     for node in _overloaded(leaders):
@@ -214,20 +215,27 @@ def _largest(leaders: _Leaders, node: int) -> list[int]:
 
 
 def _pass_on(leaders: _Leaders, node: int, group: int, between: int) -> bool:
-    """Give ``group`` to ``between``, which hands on the group with which both gain most."""
+    """Give ``group`` to ``between``, which hands on the group with which all gain most, to a third
+    node or in exchange."""
     state = leaders.state
     egress = state.leader_egress(group)
     best = (0, NOBODY, NOBODY)
     for other in _largest(leaders, between):
         passed = state.leader_egress(other)
-        kept = (leaders.cost(node) - leaders.cost(node, -egress, -1)
-                + leaders.cost(between) - leaders.cost(between, egress - passed, 0))
+        between_gains = leaders.cost(between) - leaders.cost(between, egress - passed)
+        if not leaders.spares(between, node, egress - passed, 0):
+            continue
         for target in state.voters[other]:
-            if target in (node, between) or not leaders.may_get(other, target, between):
+            if target == between or not leaders.may_get(other, target, between):
                 continue
-            gain = kept + leaders.cost(target) - leaders.cost(target, passed, 1)
-            if gain > best[0] and leaders.spares(target, node, passed, 1) \
-                    and leaders.spares(between, node, egress - passed, 0):
+            if target == node:
+                gain = between_gains + leaders.cost(node) - leaders.cost(node, passed - egress)
+            elif leaders.spares(target, node, passed, 1):
+                gain = (between_gains + leaders.cost(node) - leaders.cost(node, -egress, -1)
+                        + leaders.cost(target) - leaders.cost(target, passed, 1))
+            else:
+                continue
+            if gain > best[0]:
                 best = (gain, other, target)
     if best[0] > 0:
         position = leaders.worst(node)
