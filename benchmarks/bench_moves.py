@@ -120,7 +120,7 @@ class Scale(NamedTuple):
     throttle: int = 0  # of the plan; 0 = as the constants above say
 
 
-FULL = Scale(24, 10.0, 20.0, 30.0, 20.0, 24.0, 240.0, 3, 100, 1080.0)
+FULL = Scale(24, 10.0, 20.0, 30.0, 20.0, 24.0, 240.0, 3, 100, 1200.0)
 QUICK = Scale(12, 5.0, 10.0, 15.0, 6.0, 6.0, 180.0, 1, 12, 20.0)
 
 
