@@ -17,7 +17,7 @@ cluster.
 
 Every repetition is by itself, and no further one is begun that would take the whole beyond its
 time; how many there were is printed.  Nothing is left behind: processes are ended by the pids that
-were started here, files, some 13 GB at a time, are below one temporary directory.  The exit status
+were started here, files, some 20 GB at a time, are below one temporary directory.  The exit status
 is 1 when something could not be measured or a record was harmed; not when a time is missed, as a
 machine under load is no error.
 
@@ -84,8 +84,8 @@ POLICY = Policy(bands=(Band(DISK, 30), Band(INGRESS, 30, 1 << 20), Band(EGRESS, 
                 moves_max=wire.MOVES_MAX)
 
 #: The plan's throttle, of the load.  It bounds what is copied, and groups grow while they wait for
-#: their turn: at half of the load the copies take four times as long.  Beside three quarters of the
-#: load, which the new node takes in the end, it leaves its disk an eighth.
+#: their turn: at half of the load the copies would take five times as long.  Beside three quarters
+#: of the load, which the new node takes in the end, it leaves its disk an eighth.
 THROTTLE_PART = 1.0
 #: What producers have by default.
 BATCH_BYTES = 256 << 10

@@ -219,6 +219,7 @@ def _pass_on(leaders: _Leaders, node: int, group: int, between: int) -> bool:
     node or in exchange."""
     state = leaders.state
     egress = state.leader_egress(group)
+    node_gains = leaders.cost(node) - leaders.cost(node, -egress, -1)
     best = (0, NOBODY, NOBODY)
     for other in _largest(leaders, between):
         passed = state.leader_egress(other)
@@ -231,7 +232,7 @@ def _pass_on(leaders: _Leaders, node: int, group: int, between: int) -> bool:
             if target == node:
                 gain = between_gains + leaders.cost(node) - leaders.cost(node, passed - egress)
             elif leaders.spares(target, node, passed, 1):
-                gain = (between_gains + leaders.cost(node) - leaders.cost(node, -egress, -1)
+                gain = (node_gains + between_gains
                         + leaders.cost(target) - leaders.cost(target, passed, 1))
             else:
                 continue
