@@ -115,7 +115,7 @@ class DevCluster:
         """
         with dev_state.locked(self.directory):
             record = self.record
-            idle = [node for node in record.nodes if not _alive(node)]
+            idle = [node for node in record.nodes if not self._alive(node)]
             for node in idle:
                 _require_free_ports(node)
             for node in idle:
@@ -142,7 +142,7 @@ class DevCluster:
         """Removes the files of a stopped cluster."""
         with dev_state.locked(self.directory):
             record = self.record
-            running = [node.id for node in record.nodes if _alive(node)]
+            running = [node.id for node in record.nodes if self._alive(node)]
             if running:
                 raise CommandFailed(f"nodes {running} still run; nothing was removed.",
                                     "Stop them first: multiraft dev down")
@@ -192,7 +192,7 @@ class DevCluster:
         with dev_state.locked(self.directory):
             record = self.record
             node = record.node(node_id)
-            idle = not _alive(node)
+            idle = not self._alive(node)
             if idle:
                 _require_free_ports(node)
                 self._spawn(record, node)
@@ -221,12 +221,12 @@ class DevCluster:
     def members(self) -> list[NodeRecord]:
         """Nodes that run, or that the cluster has not been told to forget."""
         known = node_ids(self._connect, self.addresses)
-        return [node for node in self.record.nodes if _alive(node) or node.id in known]
+        return [node for node in self.record.nodes if self._alive(node) or node.id in known]
 
     def _wait_whole(self, timeout_s: float) -> None:
         """Waits until every node runs and is ready."""
         nodes = self.members()
-        missing = [node.id for node in nodes if not _alive(node)]
+        missing = [node.id for node in nodes if not self._alive(node)]
         if missing:
             raise CommandFailed(
                 f"nodes {missing} do not run: a group that has a member there may need all others.",
@@ -241,7 +241,7 @@ class DevCluster:
             return list(pool.map(self._node_state, nodes))
 
     def _node_state(self, node: NodeRecord) -> NodeState:
-        living = _alive(node)
+        living = self._alive(node)
         if not living:
             state = {dev_state.RUN: "dead", dev_state.STOP: "stopped",
                      dev_state.KILL: "killed"}[node.wanted]
@@ -255,10 +255,18 @@ class DevCluster:
 
     # -- parts ----------------------------------------------------------------------------------
 
+    def _alive(self, node: NodeRecord) -> bool:
+        """Whether the recorded process of the node runs on this directory.  A copy of the directory
+        records processes that run on the original: those are not its own."""
+        return (node.pid is not None and dev_process.alive(_identity(node))
+                and process_table.works_in(node.pid,
+                                           dev_state.node_directory(self.directory, node.id)))
+
     def _spawn(self, record: ClusterRecord, node: NodeRecord) -> None:
         """Starts one process and records it; the lock is held."""
         log = dev_state.log_path(self.directory, node.id)
         self._log_starts[node.id] = dev_process.log_size(log)
+        dev_state.use_own_data(self.directory, node.id)
         process = dev_process.start(self._command(dev_state.config_path(self.directory, node.id)),
                                     dev_state.node_directory(self.directory, node.id), log)
         node.wanted = dev_state.RUN
@@ -270,7 +278,7 @@ class DevCluster:
         with dev_state.locked(self.directory):
             record = self.record
             node = record.node(node_id)
-            living = _alive(node)
+            living = self._alive(node)
             if living or wanted == dev_state.STOP:  # stopping the dead says: this is as intended
                 node.wanted = wanted
                 dev_state.save(self.directory, record)
@@ -323,7 +331,7 @@ class DevCluster:
     def _check_progress(self, waiting: Sequence[NodeRecord], what: str, deadline: float) -> None:
         """Raises if a node that is waited for has died or time is up; else sleeps a moment."""
         for node in waiting:
-            if not _alive(node):
+            if not self._alive(node):
                 raise CommandFailed(*self._explain_death(node))
         if not waiting:
             return
@@ -350,10 +358,6 @@ class DevCluster:
 def _identity(node: NodeRecord) -> Identity:
     assert node.pid is not None
     return Identity(node.pid, node.start_time, node.boot)
-
-
-def _alive(node: NodeRecord) -> bool:
-    return node.pid is not None and dev_process.alive(_identity(node))
 
 
 def _is_ready_line(line: bytes) -> bool:

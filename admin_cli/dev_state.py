@@ -10,6 +10,7 @@ Contract.  `cluster.json` is replaced atomically and only under `locked`.  The *
 per user, names the directory of the cluster that was started last, so that commands find it.
 Invariants.  A node record with a pid also has the start time and the boot that the pid belongs to:
 pids are reused, (boot, pid, start time) is not.
+Nothing in the directory names the directory: it can be moved and copied while no node runs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import time
+import tomllib
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -29,6 +32,8 @@ from admin_cli.failures import CommandFailed, NotFound
 
 FORMAT_VERSION = 1
 DEFAULT_DIRECTORY = "dev-cluster"
+#: Where a node's data is, beside its configuration.
+DATA = "data"
 DEFAULT_BASE_PORT = 9100
 #: Peer ports lie this far above client ports, so this also bounds the number of nodes; the ports of
 #: metrics and health lie as far above those.
@@ -41,6 +46,8 @@ NODES_MAX = PEER_PORT_DISTANCE - 1
 LOCK_TIMEOUT_S = 10.0
 #: How often it is asked for meanwhile.
 LOCK_POLL_S = 0.02
+
+_DATA_DIR_LINE = re.compile(r"^[ \t]*data_dir[ \t]*=.*$", re.MULTILINE)
 
 # What was last asked of a node.  What it *is* follows from this and from its process.
 RUN, STOP, KILL = "run", "stop", "kill"
@@ -177,28 +184,44 @@ def write_configs(directory: Path, record: ClusterRecord) -> None:
     """Writes every node's `node.toml`."""
     for node in record.nodes:
         node_directory(directory, node.id).mkdir(parents=True, exist_ok=True)
-        _replace(config_path(directory, node.id), _node_toml(directory, record, node))
+        _replace(config_path(directory, node.id), _node_toml(record, node))
 
 
 def write_joining_config(directory: Path, record: ClusterRecord, node: NodeRecord) -> None:
     """Writes the `node.toml` of a node that joins."""
     node_directory(directory, node.id).mkdir(parents=True, exist_ok=True)
-    lines = [*_node_table("Written by `multiraft dev add-node`.", directory, node),
+    lines = [*_node_table("Written by `multiraft dev add-node`.", node),
              *_metrics_toml(record)]
     _replace(config_path(directory, node.id), "\n".join(lines) + "\n")
 
 
-def _node_table(comment: str, directory: Path, node: NodeRecord) -> list[str]:
-    data = node_directory(directory, node.id) / "data"
+def use_own_data(directory: Path, node_id: int) -> None:
+    """Makes the node's configuration name the data beside it.
+
+    Earlier releases wrote the absolute path, so that a copy of the directory ran on the data of the
+    original.  A path that this command did not write stays as it is.
+    """
+    path = config_path(directory, node_id)
+    text = path.read_text(encoding="utf-8")
+    try:
+        written = Path(tomllib.loads(text)["node"]["data_dir"])
+    except (tomllib.TOMLDecodeError, KeyError, TypeError):
+        return  # the node says what is wrong with its configuration
+    was_generated = written.is_absolute() and written.parts[-2:] == (f"node-{node_id}", DATA)
+    if was_generated and (path.parent / DATA).is_dir():
+        _replace(path, _DATA_DIR_LINE.sub(f'data_dir = "{DATA}"', text, count=1))
+
+
+def _node_table(comment: str, node: NodeRecord) -> list[str]:
     return [f"# {comment}", "[node]",
             f"id = {node.id}", f"rack = {_toml_string(node.rack)}", f"weight = {node.weight}",
-            f"data_dir = {_toml_string(str(data))}",
+            f"data_dir = {_toml_string(DATA)}",
             f"client_address = {_toml_string(node.client_address)}",
             f"peer_address = {_toml_string(node.peer_address)}", "", *_http_toml(node)]
 
 
-def _node_toml(directory: Path, record: ClusterRecord, node: NodeRecord) -> str:
-    lines = [*_node_table("Written by `multiraft dev up`.", directory, node),
+def _node_toml(record: ClusterRecord, node: NodeRecord) -> str:
+    lines = [*_node_table("Written by `multiraft dev up`.", node),
              *_metrics_toml(record),
              "[cluster]", f"id = {_toml_string(record.cluster_id)}",
              f"groups = {record.groups}", f"replication_factor = {record.replication_factor}"]

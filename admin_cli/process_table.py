@@ -36,6 +36,18 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in "ZX" and threads <= 1 else int(fields[19])
 
 
+def works_in(pid: int, directory: Path) -> bool:
+    """Whether the working directory of a process is ``directory``, under whatever name.
+
+    True as well where the kernel does not tell: for processes of other users, and for those whose
+    first thread has ended.
+    """
+    try:
+        return os.path.samestat(os.stat(f"/proc/{pid}/cwd"), os.stat(directory))
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return True
+
+
 def signal_exactly(pid: int, is_it: Callable[[], bool], number: signal.Signals) -> bool:
     """Signals the process that has this pid now, if it is the one that is meant; whether it was
     there.  ``is_it`` compares while nobody else can get the pid."""

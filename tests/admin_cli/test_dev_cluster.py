@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import tomllib
@@ -15,6 +16,8 @@ from admin_cli.connection import leaderless_groups
 from admin_cli.dev_cluster import DevCluster
 from admin_cli.dev_process import Identity
 from admin_cli.failures import CommandFailed, ExitCode, NotFound
+from node.config import load
+from tests.admin_cli.conftest import end, fake_node_command
 from tests.admin_cli.fakes import FakeCluster
 
 #: For what happens at once on a machine that is not busy.
@@ -264,7 +267,7 @@ def test_each_node_gets_its_own_configuration_and_the_same_member_list(dev):
     for node, config in zip(dev.record.nodes, configs, strict=True):
         assert config["node"] == {
             "id": node.id, "rack": f"r{node.id}", "weight": 1.0,
-            "data_dir": str(dev.directory / f"node-{node.id}" / "data"),
+            "data_dir": "data",
             "client_address": node.client_address, "peer_address": node.peer_address}
         assert config["cluster"] == configs[0]["cluster"]
     assert configs[0]["cluster"]["id"] == dev.record.cluster_id
@@ -277,7 +280,81 @@ def test_strange_directory_names_survive_toml(tmp_path, cluster, environ):
     made = DevCluster(tmp_path / 'a "b" \\ \x7f é 🛫', cluster.connect, environ)
     made.create(1, 1, 1, 9100)
     config = tomllib.loads(dev_state.config_path(made.directory, 1).read_text())
-    assert config["node"]["data_dir"] == str(made.directory / "node-1" / "data")
+    assert config["node"]["id"] == 1
+
+
+def data_of(dev: DevCluster, node: int):
+    """Where the node keeps its data, by its own reading of its configuration."""
+    return load(dev_state.config_path(dev.directory, node)).data_dir.resolve()
+
+
+def sibling(dev: DevCluster, name: str, cluster, environ) -> DevCluster:
+    """The cluster of another directory beside this one."""
+    return DevCluster(dev.directory.with_name(name), cluster.connect_over_tcp, environ,
+                      command=fake_node_command)
+
+
+@pytest.mark.parametrize("carry", [shutil.copytree, shutil.move], ids=["copied", "moved"])
+def test_a_directory_that_was_copied_or_moved_has_its_own_data(dev, cluster, environ, carry):
+    other = sibling(dev, "other", cluster, environ)
+    carry(dev.directory, other.directory)
+    for node in other.record.nodes:
+        assert data_of(other, node.id) == other.directory / f"node-{node.id}" / "data"
+
+
+def with_absolute_data(dev: DevCluster, place: str) -> None:
+    """Makes the configuration of node 1 what earlier releases wrote."""
+    path = dev_state.config_path(dev.directory, 1)
+    path.write_text(path.read_text().replace('data_dir = "data"', f'data_dir = "{place}"'))
+    (path.parent / "data").mkdir(exist_ok=True)
+
+
+def test_a_copy_of_a_directory_with_absolute_paths_runs_on_its_own_data(dev, cluster, environ):
+    """As releases before this one wrote them."""
+    with_absolute_data(dev, str(dev.directory / "node-1" / "data"))
+    other = sibling(dev, "other", cluster, environ)
+    shutil.copytree(dev.directory, other.directory)
+    try:
+        other.up()
+        assert data_of(other, 1) == other.directory / "node-1" / "data"
+        assert data_of(dev, 1) == dev.directory / "node-1" / "data"
+    finally:
+        end(other)
+
+
+def test_a_data_directory_that_the_user_chose_stays(dev, tmp_path):
+    elsewhere = tmp_path / "disk" / "data"
+    with_absolute_data(dev, str(elsewhere))
+    dev.up()
+    assert data_of(dev, 1) == elsewhere
+
+
+def test_a_copy_of_a_running_cluster_neither_sees_nor_ends_the_nodes_of_the_original(
+        dev, cluster, environ):
+    dev.up()
+    before = pids(dev)
+    copy = sibling(dev, "copy", cluster, environ)
+    shutil.copytree(dev.directory, copy.directory)
+    assert set(states(copy).values()) == {"dead"}
+    assert copy.down() == []
+    with pytest.raises(CommandFailed, match="does not run"):
+        copy.kill(1)
+    with pytest.raises(CommandFailed, match="cannot be used: Address already in use"):
+        copy.up()
+    assert pids(dev) == before
+    assert set(states(dev).values()) == {"running"}
+
+
+def test_a_cluster_that_is_moved_while_it_runs_is_still_recognised(dev, cluster, environ):
+    dev.up()
+    before = pids(dev)
+    moved = sibling(dev, "moved", cluster, environ)
+    shutil.move(dev.directory, moved.directory)
+    try:
+        assert pids(moved) == before
+        assert moved.down() == [1, 2, 3]
+    finally:
+        shutil.move(moved.directory, dev.directory)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', "not json"])
