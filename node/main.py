@@ -26,8 +26,6 @@ import trio
 
 import multiraft
 from multiraft._layout import BATCH_BYTES_MAX
-from multiraft.client import blocking
-from multiraft.client.tls import TlsSettings
 from multiraft.errors import CodecError, ConfigError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
@@ -127,6 +125,7 @@ class Node:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
         facts = setup.facts_of(RealFilesystem(), config)
+        setup.check_addresses(config, facts, log)
         self.space = Space(config.data_dir, config.storage.reserved_bytes, log, store)
         self.space.open()
         self.relaxed = config.storage.durability == RELAXED
@@ -450,7 +449,7 @@ def init(config_path: Path, servers: Sequence[str] = ()) -> int:
     """Give the data directory its identity; returns the exit code."""
     try:
         config = load(config_path)
-        found, is_new = setup.initialise(RealFilesystem(), config, servers, _connect)
+        found, is_new = setup.initialise(RealFilesystem(), config, servers, setup.connect)
     except NodeError as error:
         print(f"multiraft node: {error}", file=sys.stderr)
         return error.exit_code
@@ -467,7 +466,7 @@ def run(config_path: Path, log_format: str = "json", log_level: str = "info",
     try:
         config = load(config_path)
         if servers:
-            setup.initialise(RealFilesystem(), config, servers, _connect)
+            setup.initialise(RealFilesystem(), config, servers, setup.connect)
         config = setup.resolved(config, setup.identity_of(RealFilesystem(), config))
     except NodeError as error:
         print(f"multiraft node: {error}", file=sys.stderr)
@@ -516,14 +515,6 @@ def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
         return error.exit_code
     print(f"node {config.node.id} is the only voter of incarnation {incarnation}")
     return 0
-
-
-def _connect(servers: Sequence[str]) -> blocking.Client:
-    """A client of the cluster that is joined; TLS as the environment tells all clients."""
-    given = [os.environ.get(f"MULTIRAFT_TLS_{name}", "")
-             for name in ("CA", "CERT", "KEY", "SERVER_NAME")]
-    tls = TlsSettings(*given) if any(given) or os.environ.get("MULTIRAFT_TLS") else None
-    return blocking.Client(servers, client_id="multiraft-node-init", tls=tls)
 
 
 def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) -> None:

@@ -19,7 +19,7 @@ from multiraft.wire.errors import (
     exception_for,
 )
 from node import metadata
-from node.config import address
+from node.dialable import require_dialable_row
 from node.errors import BadConfig
 from node.known_nodes import KnownNodes
 from node.metadata import NodeRecord
@@ -65,17 +65,23 @@ class NodeAdmin:
                                     tuple(sorted(facts.removed)), facts.version)
 
     async def _registered(self, command: metadata.RegisterNode) -> wire.JoinClusterReply:
-        try:
-            address(command.node.client_address, "the client address")
-            address(command.node.peer_address, "the peer address")
-        except BadConfig as error:
-            raise InvalidRequest(str(error)) from error
+        self._check_addresses(command.node)
         node = await self._propose(command)
         state, table = self._metadata_log.state, self._metadata_log.state.table
         return wire.JoinClusterReply(
             node.id, state.cluster_id, state.pool_size, state.replication_factor,
             tuple(wire.NodeRow(*row) for row in state.nodes()), tuple(sorted(table.removed)),
             table.version)
+
+    def _check_addresses(self, node: NodeRecord) -> None:
+        """Raises ``InvalidRequest`` for an address that is none, and for a new one that others
+        cannot connect to: what a node has had since an earlier release stays."""
+        known = self._metadata_log.state.node(node.id)
+        try:
+            if known is None or _addresses(known) != _addresses(node):
+                require_dialable_row(node)
+        except BadConfig as error:
+            raise InvalidRequest(str(error)) from error
 
     async def _node_list(self, _request: wire.NodeList) -> wire.NodeListReply:
         state = self._state()
@@ -155,3 +161,7 @@ class NodeAdmin:
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
         return result.value
+
+
+def _addresses(node: NodeRecord) -> tuple[str, str]:
+    return node.client_address, node.peer_address

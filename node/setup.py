@@ -8,11 +8,15 @@ not be mounted (scenario S28f).  Blocks; runs before there is a loop.
 
 from __future__ import annotations
 
+import logging
+import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import multiraft
+from multiraft.client import blocking
+from multiraft.client.tls import TlsSettings
 from multiraft.errors import MultiRaftError
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import StorageError
@@ -23,6 +27,7 @@ from multiraft.wire.errors import RequestError
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
 from node import bootstrap, known_nodes
 from node.config import NodeConfig
+from node.dialable import require_dialable, unreachable_hosts
 from node.errors import BadConfig, BadDirectory, NodeRefused
 from node.known_nodes import Facts
 from node.metadata import NodeRecord
@@ -41,6 +46,7 @@ def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str
     found = _existing(filesystem, config)
     if found is not None:
         return found, False
+    require_dialable([config.node, *config.members], servers)
     try:
         if filesystem.exists(directory) and _has_data(filesystem, directory):
             raise BadDirectory(f"{directory} holds data but no {NODE_FILE}: it is half a copy, or "
@@ -89,6 +95,26 @@ def facts_of(filesystem: Filesystem, config: NodeConfig) -> Facts:
 def resolved(config: NodeConfig, found: Found) -> NodeConfig:
     """The configuration with what only the data directory knows."""
     return replace(config, cluster_id=found.cluster, node=replace(config.node, id=found.node))
+
+
+def connect(servers: Sequence[str]) -> blocking.Client:
+    """A client of the cluster that is joined; TLS as the environment tells all clients."""
+    given = [os.environ.get(f"MULTIRAFT_TLS_{name}", "")
+             for name in ("CA", "CERT", "KEY", "SERVER_NAME")]
+    tls = TlsSettings(*given) if any(given) or os.environ.get("MULTIRAFT_TLS") else None
+    return blocking.Client(servers, client_id="multiraft-node-init", tls=tls)
+
+
+def check_addresses(config: NodeConfig, facts: Facts, log: logging.Logger) -> None:
+    """Raises ``BadConfig`` where the configuration changes an address of the node to one that
+    nobody else can connect to; warns of one that the node has always had."""
+    hosts = unreachable_hosts(config.node)
+    known = facts.nodes.get(config.node.id)
+    had = (known.client_address, known.peer_address) if known is not None else None
+    if hosts and had != (str(config.node.client_address), str(config.node.peer_address)):
+        require_dialable([config.node])
+    for host in hosts:
+        log.warning("other machines cannot connect to this address", extra={"host": host})
 
 
 def _existing(filesystem: Filesystem, config: NodeConfig) -> Found | None:

@@ -13,7 +13,7 @@ import trio
 
 from admin_cli import dev_state
 from multiraft.client import blocking
-from multiraft.wire.errors import NodeRemoved
+from multiraft.wire.errors import InvalidRequest, NodeRemoved
 from tests.e2e.test_kill_leader import SOME, under_load
 from tests.e2e.test_nodes import data, init, node_rows, still_serves
 from tests.e2e.world import ROOT, run_node, steady, wait_for
@@ -159,7 +159,7 @@ def test_nobody_joins_under_an_id_that_was_removed(world):
     path = world.config(1).with_name("again.toml")
     text = world.config(1).read_text()
     node_table = text[text.index("[node]"):text.index("[cluster]")]
-    path.write_text(node_table.replace("id = 1\n", "id = 3\n").replace("/data", "/fresh"))
+    path.write_text(node_table.replace("id = 1\n", "id = 3\n").replace('"data"', '"fresh"'))
     refused = init(path, "--join", world.address(1))
     assert refused.returncode == 3
     assert "ids are never used again" in refused.stderr
@@ -167,6 +167,14 @@ def test_nobody_joins_under_an_id_that_was_removed(world):
         with pytest.raises(NodeRemoved):
             row = client.node_list().nodes[0].node
             client.join_cluster(row._replace(id=3, incarnation=9))
+
+
+@pytest.mark.parametrize("name", ["client_address", "peer_address"])
+def test_nobody_joins_with_an_address_that_others_cannot_connect_to(world, name):
+    with blocking.Client(world.addresses) as client:
+        row = client.node_list().nodes[0].node._replace(id=0, incarnation=9, boot_epoch=0)
+        with pytest.raises(InvalidRequest, match="no separate listen address"):
+            client.join_cluster(row._replace(**{name: "0.0.0.0:9101"}))
 
 
 def test_a_node_is_replaced_under_load_and_nothing_acknowledged_is_lost(world):

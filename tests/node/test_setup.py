@@ -1,6 +1,7 @@
 """``node init``: what it makes, what it refuses, and what a start asks of it."""
 
 import json
+import logging
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import NodeRemoved
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
 from node import bootstrap, known_nodes, setup
-from node.config import NodeConfig, parse
+from node.config import Address, NodeConfig, parse
 from node.errors import BadConfig, BadDirectory, NodeRefused
 from tests.node.harness import CLUSTER, one_node_table
 
@@ -161,3 +162,49 @@ def test_what_the_file_says_otherwise_than_the_cluster_is_named(config):
     [differs, missing] = bootstrap.edited(replace(config, members=(*config.members, other)), moved)
     assert "rack 'elsewhere'" in differs and "rack 'r2'" in differs
     assert missing == "node 3 is in the cluster, not in the file"
+
+
+WILDCARDS = ["0.0.0.0", "::", "0", "0x0", "::ffff:0.0.0.0", "0:0:0:0:0:0:0:0", "224.0.0.1",
+             "ff02::1", "255.255.255.255"]
+
+
+@pytest.mark.parametrize("name", ["client_address", "peer_address"])
+@pytest.mark.parametrize("host", WILDCARDS)
+def test_an_address_that_nobody_else_can_connect_to_is_no_node_s(config, joining, name, host):
+    changed = {name: Address(host, 9101)}
+    for refused, cluster in ((config, None), (joining, Cluster())):
+        refused = replace(refused, node=replace(refused.node, **changed))
+        with pytest.raises(BadConfig, match=f"{name}.*there is no separate listen address"):
+            init(refused, cluster)
+        assert not refused.data_dir.exists()
+    others = replace(config, members=(*config.members, replace(config.node, id=2, **changed)))
+    with pytest.raises(BadConfig, match=f"{name} of node 2"):
+        init(others)
+
+
+@pytest.mark.parametrize("server", ["0.0.0.0:9101", "[::]:9101"])
+def test_a_cluster_is_not_joined_at_an_address_that_means_this_machine(joining, server):
+    cluster = Cluster()
+    with pytest.raises(BadConfig, match="--join cannot be"):
+        setup.initialise(FILESYSTEM, joining, [server], cluster.connect)
+    assert not cluster.asked
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1", "10.0.0.1", "broker-1", "0a"])
+def test_addresses_of_machines_and_names_are_taken(config, host):
+    node = replace(config.node, client_address=Address(host, 9101))
+    assert init(replace(config, node=node, members=(node,)))[1]
+
+
+def test_an_address_that_was_always_unreachable_is_named_and_a_new_one_refused(config, caplog):
+    """A cluster of an earlier release on one machine goes on."""
+    log = logging.getLogger("node")
+    facts = bootstrap.initial_facts(config)
+    setup.check_addresses(config, facts, log)
+    assert not caplog.records
+    old = replace(config, node=replace(config.node, peer_address=Address("0.0.0.0", 9201)))
+    with pytest.raises(BadConfig, match="peer_address of node 1"):
+        setup.check_addresses(old, facts, log)
+    facts = facts._replace(nodes={1: bootstrap.record_of(old.node)})
+    setup.check_addresses(old, facts, log)
+    assert [record.host for record in caplog.records] == ["0.0.0.0"]
