@@ -124,7 +124,8 @@ def test_a_dead_node_is_replaced_and_never_comes_back(world):
 def test_the_machine_of_a_lost_node_comes_back_as_a_new_node(world):
     """The same addresses, an empty disk, no id: the next free one."""
     shutil.rmtree(data(world, 3))
-    path = world.config(3).with_name("anew.toml")
+    path = dev_state.config_path(world.dev.directory, 5)
+    path.parent.mkdir()
     text = world.config(3).read_text()
     node_table = text[text.index("[node]"):text.index("[cluster]")]
     path.write_text(node_table.replace("id = 3\n", ""))
@@ -135,9 +136,6 @@ def test_the_machine_of_a_lost_node_comes_back_as_a_new_node(world):
     record = world.dev.record
     row = record.node(3)
     row.id, row.wanted = 5, dev_state.STOP
-    directory = dev_state.node_directory(world.dev.directory, 5)
-    directory.mkdir()
-    shutil.copy(path, dev_state.config_path(world.dev.directory, 5))
     dev_state.save(world.dev.directory, record)
     world.dev.start(5)
     wait_for(lambda: node_rows(world)[5].state == "up", "node 5 is there")
