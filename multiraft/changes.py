@@ -17,7 +17,7 @@ committed and whenever it asks: nobody else knows for sure (scenario S38).
 
 from __future__ import annotations
 
-from multiraft import doubt, election, membership
+from multiraft import doubt, election, membership, reads
 from multiraft.errors import ChangeOpen, InvalidMembers, MemberLags, MembershipError
 from multiraft.group import Group, Role
 from multiraft.log import framed_bytes
@@ -92,6 +92,7 @@ def _append(group: Group, configuration: Configuration) -> Entry:
     group.append(entry)
     group.uncommitted_bytes += framed_bytes(entry)
     group.adopt(entry.index, configuration)
+    reads.on_voters_changed(group)
     group.wake()
     return entry
 
