@@ -399,6 +399,12 @@ class Group:
         if self.transferee not in self.progress:
             self.transferee = 0
 
+    def forget_word_of(self, member: Progress) -> None:
+        """Count nothing of what a member said up to now and may still be on its way here: a later
+        life of it need not have what that one had."""
+        self.stamp += 1
+        member.since = self.stamp
+
     def seat(self, node: int, since: int) -> None:
         """A leader begins to serve a member, of which it knows nothing."""
         support = self.host.support
@@ -494,7 +500,8 @@ class Group:
             if epoch is None:
                 continue
             if epoch != member.boot_epoch:
-                member.restarted(epoch)
+                self.forget_word_of(member)
+                member.restarted(epoch, host.config.members_may_forget)
             if not member.has_all(self.log.last_index, self.log.commit):
                 self.wake()
 

@@ -230,6 +230,10 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
         _on_mismatch(group, member, reply)
     elif status == Status.UNKNOWN_GROUP:
         member.absences += 1
+        if member.match:
+            member.vanished()
+            group.forget_word_of(member)
+            group.wake()
         _set_aside(group, member, ProgressState.ABSENT)
     else:
         _set_aside(group, member, ProgressState.OUT)
@@ -269,7 +273,9 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     which is always safe, for it only counts for less."""
     if reply.hint_index < member.match and group.host.config.members_may_forget:
         member.match = member.commit_known = 0
+        group.forget_word_of(member)
         group.emit("member", member.node, "forgot")
+        group.wake()
     if reply.hint_index < member.match:
         group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
         return
