@@ -35,7 +35,8 @@ class Progress:
 
     __slots__ = ("node", "state", "match", "next_index", "inflight", "inflight_bytes",
                  "commit_sent", "commit_known", "progressed_ms", "probe_sent", "boot_epoch",
-                 "connection", "since", "stamp_sent", "stamp_heard", "doubt", "barrier", "absences")
+                 "connection", "since", "stamp_sent", "stamp_heard", "doubt", "barrier", "absences",
+                 "barred")
 
     def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
                  since: int = 0):
@@ -73,6 +74,8 @@ class Progress:
         self.barrier = 0
         #: How often in a row it said that it does not know the group.
         self.absences = 0
+        #: It said last that it votes for nobody yet (``Group.is_barred``).
+        self.barred = False
 
     def become_probe(self, next_index: int) -> None:
         """Ask where the logs meet; forget what is in flight."""

@@ -251,6 +251,7 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     news = member.acknowledged(reply.match, group.host.now_ms) or member.doubt != doubted
     # Assigned, not maximised: after a restart the member knows less, and has to be told again.
     member.commit_known = reply.commit
+    member.barred = reply.hint_term != 0
     if member.state is not _REPLICATE:
         verified = min(max(reply.hint_index, member.match), log.last_index)
         member.become_replicate(verified + 1)
