@@ -17,8 +17,14 @@ committed and whenever it asks: nobody else knows for sure (scenario S38).
 
 from __future__ import annotations
 
-from multiraft import doubt, election, membership
-from multiraft.errors import ChangeOpen, InvalidMembers, MemberLags, MembershipError
+from multiraft import doubt, election, membership, reads
+from multiraft.errors import (
+    ChangeOpen,
+    InvalidMembers,
+    MemberBarred,
+    MemberLags,
+    MembershipError,
+)
 from multiraft.group import Group, Role
 from multiraft.log import framed_bytes
 from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
@@ -82,8 +88,10 @@ def _check_new_voter(group: Group, node: int) -> None:
     lacks = group.log.last_index - member.match
     if member.state is not ProgressState.REPLICATE or lacks > limit:
         raise MemberLags(node, lacks, limit)
-    if member.match < group.configuration_index:  # until then it votes for nobody (``is_barred``)
+    if member.match < group.configuration_index:  # it does not know that it is a member
         raise MemberLags(node, lacks, lacks - 1)
+    if member.barred:
+        raise MemberBarred(node, group.id)
 
 
 def _append(group: Group, configuration: Configuration) -> Entry:
@@ -92,6 +100,7 @@ def _append(group: Group, configuration: Configuration) -> Entry:
     group.append(entry)
     group.uncommitted_bytes += framed_bytes(entry)
     group.adopt(entry.index, configuration)
+    reads.on_voters_changed(group)
     group.wake()
     return entry
 
@@ -184,30 +193,46 @@ def on_removed(group: Group, sender: int, message: Removed) -> None:
 
 
 def tombstone_of(group: Group) -> Entry:
-    """What has to be remembered of a replica when it is gone: its hard state, and from where on a
-    configuration with this node in it means its next life.  Who was not told (``go``) goes by the
-    end of its log: what it acknowledged is below."""
-    barred = group.barred if group.id in group.host.going else group.log.last_index
+    """What has to be remembered of a replica when it is gone: its hard state, and to which place of
+    the log its next life has to come before it votes.  Who was told (``go``) goes by the
+    configuration that removed it: nothing that it acknowledged was counted behind that.  Who was
+    not goes by the end of its log, which has all that it acknowledged."""
+    if group.id not in group.host.going:
+        _bar_at_the_end(group)
     return tombstone(group.id, group.log_incarnation,
-                     Tombstone(HardState(group.term, group.vote), max(barred, group.barred),
-                               group.incarnation))
+                     Tombstone(HardState(group.term, group.vote), group.barred, group.incarnation,
+                               group.barred_term))
+
+
+def _bar_at_the_end(group: Group) -> None:
+    """Bar the next life up to the end of this log.  Of a damaged one the last term may be a guess:
+    no entry is of a later one than the replica is in.  A bar by an index alone, from an earlier
+    version, that still holds goes on as one."""
+    log = group.log
+    if group.barred and not group.barred_term and group.is_barred():
+        group.barred = max(group.barred, log.last_index)
+    else:
+        group.bar(group.term if group.quarantined else log.last_term, log.last_index)
 
 
 def reincarnate(group: Group, incarnation: int, configuration: Configuration,
-                barred: int = 0) -> None:
+                barred: int = 0, barred_term: int = 0) -> None:
     """The group goes on from this replica's log in a new incarnation, with members that are named
     and not elected.  Nothing that was said in the old one counts; the term goes on.  A replica that
-    is empty names nobody: it votes when its log has come to ``barred``, where a leader of the new
-    incarnation began, because configurations of the old one come before that.  So does one in doubt
+    is empty names nobody: it votes when its log has come to the place (``barred_term``, ``barred``)
+    of the leader that wants it, who began there in the new incarnation, because configurations of
+    the old one come before that; a later leader may have a shorter log, and is in a later term.  So
+    does one in doubt
     that may have gone on already and lost the record of it: its log says who the members are, as
     far as it is cleared."""
     assert incarnation > group.incarnation, f"{incarnation} after {group.incarnation}"
     unheard = group.host.config.term_jump_max // UNHEARD_SHARE if configuration.voters else 0
     group.become_follower(group.term + 1 + unheard, 0, "recovered by force")
     group.incarnation = incarnation
-    group.barred = 0 if configuration.voters else max(1, barred)
+    group.barred, group.barred_term = ((0, 0) if configuration.voters
+                                       else (max(1, barred), barred_term))
     group.mark = reincarnation(group.id, group.log_incarnation,
                                group.barred or group.log.last_index,
-                               Reincarnation(incarnation, configuration))
+                               Reincarnation(incarnation, configuration), group.barred_term)
     if configuration.voters:
         group.replace_configurations([(group.configuration_index, configuration)])

@@ -87,6 +87,8 @@ def _append_reply(message: AppendReply) -> str:
         text += f" match={message.match} commit={message.commit}"
         if message.hint_index != message.match:
             text += f" verified={message.hint_index}"
+        if message.hint_term:
+            text += " barred"
     elif status is Status.MISMATCH:
         text += f" hint={message.hint_index}@{message.hint_term}"
     return text + _stamp(message)

@@ -116,8 +116,7 @@ def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
         return
     group.doubters += member.doubt == 0
     member.doubt = doubt.episode
-    group.stamp += 1
-    member.since = group.stamp  # what it said before, it may have forgotten
+    group.forget_word_of(member)
     member.barrier = group.log.last_index + 1
     member.match = 0  # whatever it acknowledged, it may have forgotten
     member.commit_known = 0

@@ -21,6 +21,7 @@
     |  +- MembershipError       a change of members that cannot begin
     |     +- ChangeOpen         another one is under way
     |     +- MemberLags         a new voter lacks entries, with their number
+    |     +- MemberBarred       a new voter would vote for nobody yet
     |     +- InvalidMembers     the members asked for are none, or those that are
     +- Compacted                below the log's first index
     +- ImpossibleMessage        no correct node can have sent it
@@ -133,6 +134,17 @@ class MemberLags(MembershipError):
         self.node = node
         self.entries = entries
         self.limit = limit
+
+
+class MemberBarred(MembershipError):
+    """A node that shall vote would vote for nobody yet: its log has not come to where an earlier
+    replica of the group on that node may have acknowledged entries."""
+
+    def __init__(self, node: int, group: int):
+        super().__init__(f"node {node} had a replica of group {group} before, and its log has not "
+                         f"come to where that one's ended; it votes for nobody until then")
+        self.node = node
+        self.group = group
 
 
 class InvalidMembers(MembershipError):

@@ -96,9 +96,9 @@ class Group:
     """State of one replica."""
 
     __slots__ = ("host", "id", "incarnation", "log_incarnation", "tail", "log", "configuration",
-                 "configuration_index", "configurations", "barred", "term", "vote", "stamp",
-                 "hard_state_unstaged", "hard_state_sequence", "role", "leader", "leader_credit",
-                 "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
+                 "configuration_index", "configurations", "barred", "barred_term", "term", "vote",
+                 "stamp", "hard_state_unstaged", "hard_state_sequence", "role", "leader",
+                 "leader_credit", "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
                  "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
                  "abstain_until_ms", "quarantined", "episode", "cleared", "doubters", "outbox",
                  "mark", "changing", "departed", "reads", "commit_said", "standing", "candidate")
@@ -118,8 +118,9 @@ class Group:
         #: The one in force: the last, committed or not (thesis 4.1).
         self.configuration_index, self.configuration = self.configurations[-1]
         membership.validate(self.configuration)
-        #: Index of the configuration that removed an earlier life of this replica; 0 = none did.
-        self.barred = restored.barred
+        #: The place of the log to which this replica has to come before it votes (``is_barred``):
+        #: an index, 0 = it may, and its term, 0 = not known.
+        self.barred, self.barred_term = restored.barred, restored.barred_term
         self.term, self.vote = restored.hard_state
         #: Leader: how many questions it has asked in its term.  Else: the highest heard in it.
         self.stamp = 0
@@ -195,13 +196,20 @@ class Group:
                 and membership.is_voter(self.configurations[-2][1], node))
 
     def is_barred(self) -> bool:
-        """Whether an earlier life of this replica was removed and its log has not come to where it
-        was added again: what it said and forgot could still be counted with.  In a later
-        incarnation it has to pass the configurations of the first (``changes.reincarnate``).  One
-        that was added again and is to be removed once more is not barred before that is applied:
-        it may be needed to commit it."""
+        """Whether what an earlier life of this replica acknowledged may be missing in its log: that
+        life ended, and the log has not come to the bar yet (``marks.py``).  In a later incarnation
+        of the group the bar is where a leader of that one began (``changes.reincarnate``)."""
         if not self.barred:
             return False
+        if self.barred_term:
+            return (self.log.last_term, self.log.last_index) < (self.barred_term, self.barred)
+        return self._is_barred_by_index()
+
+    def _is_barred_by_index(self) -> bool:
+        """By a bar whose term is not known: the log has to come to where this node was added again,
+        or, in a later incarnation, to pass the configurations of the first.  One that was added
+        again and is to be removed once more is not barred before that is applied: it may be needed
+        to commit it."""
         added = next((index for index, known in reversed(self.configurations)
                       if self.host.node in known.members()), -1)
         if added < 0:
@@ -399,6 +407,12 @@ class Group:
         if self.transferee not in self.progress:
             self.transferee = 0
 
+    def forget_word_of(self, member: Progress) -> None:
+        """Count nothing of what a member said up to now and may still be on its way here: a later
+        life of it need not have what that one had."""
+        self.stamp += 1
+        member.since = self.stamp
+
     def seat(self, node: int, since: int) -> None:
         """A leader begins to serve a member, of which it knows nothing."""
         support = self.host.support
@@ -406,14 +420,19 @@ class Group:
                                        support.connections.get(node, 0), self.host.now_ms, since)
 
     def go(self, why: str, index: int) -> None:
-        """This replica is no member any more by the configuration at ``index``, for sure.  It says
-        nothing from now on, and the next ``ready`` lets it go."""
-        self.barred = max(self.barred, index)
+        """Leave for good: by the configuration at ``index`` this replica is no member, as the
+        leader of the present term knows.  It says nothing from now on, and the next ``ready`` lets
+        it go."""
+        self.bar(self.term, index)
         self.quarantined = REMOVED
         self.episode = self.ack_to = 0
         self.become_follower(self.term, 0, why)
         self.host.timers.cancel(self.id)
         self.host.going[self.id] = self
+
+    def bar(self, term: int, index: int) -> None:
+        """Raise the bar to that place of the log; it is in no earlier one."""
+        self.barred_term, self.barred = max((self.barred_term, self.barred), (term, index))
 
     def quarantine(self, why: str) -> None:
         """Neither vote nor lead nor acknowledge from now on."""
@@ -494,7 +513,8 @@ class Group:
             if epoch is None:
                 continue
             if epoch != member.boot_epoch:
-                member.restarted(epoch)
+                self.forget_word_of(member)
+                member.restarted(epoch, host.config.members_may_forget)
             if not member.has_all(self.log.last_index, self.log.commit):
                 self.wake()
 
@@ -529,7 +549,8 @@ class Group:
         self.outbox.append(Envelope(self.ack_to, AppendReply(
             self.id, self.incarnation, self.term,
             Status.DOUBTFUL if self.quarantined else Status.OK,
-            min(self.verified, log.durable_index), log.commit, self.verified, 0, self.stamp)))
+            min(self.verified, log.durable_index), log.commit, self.verified, int(self.is_barred()),
+            self.stamp)))
         self.ack_to = 0
 
     def hand_out_committed(self, ready: Ready) -> None:

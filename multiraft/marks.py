@@ -3,8 +3,11 @@
 Contract.  Entries without an index in the group's log, written through ``GroupWrite.mark``.
 Theory.  A replica that was removed may be added again.  Its log is gone by then, but not what it
 said: it voted, and it acknowledged entries, and majorities were counted with that.  So the
-tombstone keeps its hard state and which configuration removed it, and the replica that is created
-in its place votes for nobody before its log has a later one with itself in it (docs/divergence.md).
+tombstone keeps its hard state and a *bar*, a place (term, index) of the group's log: the replica
+that is created in its place votes for nobody before its log has come there (docs/divergence.md).
+Places are compared as logs are in elections (paper 5.4.1): a shorter log of a later leader has come
+farther, because that leader had all that was committed in the terms before.  A term of 0 is of a
+record that an earlier version wrote, which knew the index only (docs/decisions/0055).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from multiraft import membership
 from multiraft.errors import CorruptEntry
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
-_TOMBSTONE = struct.Struct("<QII")  # term, vote, incarnation of the group; header: barred
+_TOMBSTONE = struct.Struct("<QII")  # term, vote, incarnation of the group; header: the bar
 _REINCARNATION = struct.Struct("<I")  # incarnation of the group
 
 
@@ -26,6 +29,7 @@ class Tombstone(NamedTuple):
     hard_state: HardState
     barred: int  # index of the configuration that removed it, or of its last entry
     incarnation: int  # of the group
+    barred_term: int = 0  # of the leader that told so, or of that entry; 0 = not known
 
 
 class Reincarnation(NamedTuple):
@@ -37,24 +41,25 @@ class Reincarnation(NamedTuple):
 
 def tombstone(group: int, log_incarnation: int, value: Tombstone) -> Entry:
     """As a lane record."""
-    return Entry(EntryKind.TOMBSTONE, group, log_incarnation, 0, value.barred,
+    return Entry(EntryKind.TOMBSTONE, group, log_incarnation, value.barred_term, value.barred,
                  payload=_TOMBSTONE.pack(*value.hard_state, value.incarnation))
 
 
 def reincarnation(group: int, log_incarnation: int, last_index: int,
-                  value: Reincarnation) -> Entry:
-    """As a lane record, behind the entry with that index."""
-    return Entry(EntryKind.REINCARNATION, group, log_incarnation, 0, last_index,
+                  value: Reincarnation, barred_term: int = 0) -> Entry:
+    """As a lane record, behind the entry with that index; of a replica that is barred, the index
+    and the term are its bar's."""
+    return Entry(EntryKind.REINCARNATION, group, log_incarnation, barred_term, last_index,
                  payload=_REINCARNATION.pack(value.incarnation)
                  + membership.encode(value.configuration))
 
 
-def parse_tombstone(index: int, payload) -> Tombstone:
-    """Of a record's index and payload.  Raises ``CorruptEntry``."""
+def parse_tombstone(term: int, index: int, payload) -> Tombstone:
+    """Of a record's term, index and payload.  Raises ``CorruptEntry``."""
     if len(payload) != _TOMBSTONE.size:
         raise CorruptEntry(f"a tombstone of {len(payload)} bytes")
     voted_term, vote, incarnation = _TOMBSTONE.unpack(payload)
-    return Tombstone(HardState(voted_term, vote), index, incarnation)
+    return Tombstone(HardState(voted_term, vote), index, incarnation, term)
 
 
 def parse_reincarnation(payload) -> Reincarnation:

@@ -21,8 +21,8 @@ class GroupImage:
     """One group's entries and hard state, once in memory and once on the disk."""
 
     __slots__ = ("incarnation", "configuration", "configuration_index", "first_index", "prev_term",
-                 "entries", "hard_state", "applied", "quarantined", "barred", "removed",
-                 "group_incarnation")
+                 "entries", "hard_state", "applied", "quarantined", "barred", "barred_term",
+                 "removed", "group_incarnation")
 
     def __init__(self, incarnation: int, configuration: Configuration):
         self.incarnation = incarnation
@@ -34,7 +34,7 @@ class GroupImage:
         self.hard_state = HardState(0, 0)
         self.applied = 0
         self.quarantined = ""
-        self.barred = 0
+        self.barred = self.barred_term = 0
         self.removed = False
         self.group_incarnation = 0
 
@@ -54,9 +54,10 @@ class GroupImage:
 
     def _take_mark(self, mark: Entry) -> None:
         if mark.kind == EntryKind.TOMBSTONE:
-            left = marks.parse_tombstone(mark.index, mark.payload)
+            left = marks.parse_tombstone(mark.term, mark.index, mark.payload)
             self.__init__(self.incarnation, Configuration(()))
             self.hard_state, self.barred = left.hard_state, left.barred
+            self.barred_term = left.barred_term
             self.group_incarnation = left.incarnation
             self.removed = True
         else:
@@ -66,7 +67,7 @@ class GroupImage:
             if named:
                 self.configuration = new.configuration
                 self.configuration_index = self.first_index + len(self.entries) - 1
-            self.barred = 0 if named else mark.index
+            self.barred, self.barred_term = (0, 0) if named else (mark.index, mark.term)
 
     def changes(self) -> list[tuple[int, Configuration]]:
         """(index, configuration), the one before the first entry included."""
@@ -185,7 +186,8 @@ class MemoryStore:
         return GroupRestored(bounds, tuple(runs), image.hard_state, image.applied, image.applied,
                              configuration, image.quarantined, configuration_index=index,
                              changes=tuple(changes[1:]), barred=image.barred,
-                             incarnation=image.group_incarnation)
+                             incarnation=image.group_incarnation,
+                             barred_term=image.barred_term)
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
         """Entries first..last; None when some of them are gone.  O(last - first)."""

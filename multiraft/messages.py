@@ -74,7 +74,8 @@ class AppendReply(NamedTuple):
     """``match``: highest index verified to match the leader *and durable* here.  ``commit``: the
     commit index known here; a leader lets a group sleep only when it equals its own.
     On OK ``hint_index`` is the last index verified here, durable or not: flow control, it tells a
-    prober what need not be sent again and commits nothing.
+    prober what need not be sent again and commits nothing.  ``hint_term`` is not 0 while this
+    replica is barred (``Group.is_barred``): nobody may be made a voter who votes for nobody.
     On MISMATCH ``hint_index``/``hint_term`` are the last entry here that may match (thesis 3.5,
     etcd-io/raft's findConflictByTerm).
     ``stamp``: the highest of this term's appends that was heard before this was said."""

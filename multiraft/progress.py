@@ -8,9 +8,10 @@ Transitions.
     any -> OUT           it is quarantined; asked again at great leisure
     any -> PROBE         a new boot epoch of its node: what was known may be gone
 Invariants.  match < next_index;  inflight_bytes is the sum over inflight;  inflight indexes ascend.
-Theory.  ``match`` is durable and verified, the only number that commits anything, and never goes
-back within a term.  ``next_index`` is a guess; a wrong guess costs a round trip (etcd-io/raft,
-tracker/progress.go).  The window counts bytes, because entries differ by a factor of 100,000.
+Theory.  ``match`` is durable and verified, the only number that commits anything.  Within a term it
+goes back only when the member says, or its new life means, that what it acknowledged may be gone.
+``next_index`` is a guess; a wrong guess costs a round trip (etcd-io/raft, tracker/progress.go).
+The window counts bytes, because entries differ by a factor of 100,000.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Progress:
 
     __slots__ = ("node", "state", "match", "next_index", "inflight", "inflight_bytes",
                  "commit_sent", "commit_known", "progressed_ms", "probe_sent", "boot_epoch",
-                 "connection", "since", "stamp_sent", "stamp_heard", "doubt", "barrier", "absences")
+                 "connection", "since", "stamp_sent", "stamp_heard", "doubt", "barrier", "absences",
+                 "barred")
 
     def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
                  since: int = 0):
@@ -59,8 +61,8 @@ class Progress:
         self.boot_epoch = boot_epoch
         #: Number of the connection that carries the in-flight items.
         self.connection = connection
-        #: The leader's stamp when it was added: what it says below that it said in an earlier life,
-        #: which acknowledged what this one may not have.
+        #: The leader's stamp when it was added or lived anew: what it says below that it said in an
+        #: earlier life, which acknowledged what this one may not have.
         self.since = since
         #: Stamp of the last append to it, and the highest it answered.
         self.stamp_sent = 0
@@ -72,6 +74,8 @@ class Progress:
         self.barrier = 0
         #: How often in a row it said that it does not know the group.
         self.absences = 0
+        #: It said last that it votes for nobody yet (``Group.is_barred``).
+        self.barred = False
 
     def become_probe(self, next_index: int) -> None:
         """Ask where the logs meet; forget what is in flight."""
@@ -92,12 +96,20 @@ class Progress:
         self.absences = 0
         self.state = ProgressState.REPLICATE
 
-    def restarted(self, boot_epoch: int) -> None:
-        """Its node lives anew: commit index and what was in memory are unknown again."""
+    def restarted(self, boot_epoch: int, may_forget: bool) -> None:
+        """Its node lives anew: commit index and what was in memory are unknown again.  Where
+        members ``may_forget`` what they acknowledged it does not count before they say it anew."""
         self.boot_epoch = boot_epoch
         self.commit_known = 0
         self.commit_sent = 0
-        self.retreat()
+        self.retreat()  # asks where it was, whatever is counted
+        if may_forget:
+            self.match = 0
+
+    def vanished(self) -> None:
+        """It has no replica: whatever it acknowledged is gone.  The one that it gets is empty."""
+        self.retreat()  # asks where it was: the next probe finds out
+        self.match = self.commit_known = self.commit_sent = 0
 
     def sent(self, last_index: int, size: int, now_ms: int) -> None:
         """Entries up to ``last_index`` went out."""

@@ -1,7 +1,8 @@
 """Linearizable reads without an entry: who still leads, asked after the read was (thesis 6.4).
 
 Contract.  ``read_index`` queues a token; ``begin`` (once per round and touched group) starts one
-round of questions for all that wait; ``on_heard`` ends it when a majority has answered.
+round of questions for all that wait; it ends when a majority has answered, which an answer
+(``on_heard``) or other voters (``on_voters_changed``) may bring about.
 Invariants.  A token's index is the commit index of a leader that had committed in its own term,
 taken after the read was asked for; it is handed out only when a majority of voters has answered an
 append that was sent after that.  A lease never answers for them: leases are clocks.
@@ -9,6 +10,10 @@ Theory.  The question is the stamp that every append carries and every answer ec
 answers a stamp was in this leader's term when it got it, so no later leader had committed anything
 before the read was asked.  One that may have forgotten a term (``doubt.py``) does not answer OK.
 One round is under way at a time; what is asked meanwhile is in the next.
+    A round goes by the voters of the moment, not by those of its beginning.  The leader leaves a
+joint configuration when that is committed in its own term, so a majority of the old voters was in
+this term then: whoever was elected later has the joint configuration in its log, and needed a
+majority of the new voters, too.
 """
 
 from __future__ import annotations
@@ -70,6 +75,12 @@ def is_unanswered(group: Group, member: Progress) -> bool:
 def on_heard(group: Group) -> None:
     """A member answered a higher stamp than before."""
     if group.reads.asked:
+        _confirm(group)
+
+
+def on_voters_changed(group: Group) -> None:
+    """End the round when those who have answered are a majority of the voters of now."""
+    if group.reads is not None and group.reads.asked:
         _confirm(group)
 
 

@@ -66,8 +66,8 @@ class Repairing(Paced):
         self._group(group).repaired()
 
     def reincarnate(self, group: int, incarnation: int, configuration: Configuration,
-                    barred: int = 0) -> None:
+                    barred: int = 0, barred_term: int = 0) -> None:
         """Forced recovery: the group goes on from this log in a new ``incarnation``, with the
         members that the operator named; or an empty replica joins that, with nobody named, and
-        votes for nobody before its log has come to ``barred`` (changes.py)."""
-        changes.reincarnate(self._group(group), incarnation, configuration, barred)
+        votes for nobody before its log has come to that place of the term (changes.py)."""
+        changes.reincarnate(self._group(group), incarnation, configuration, barred, barred_term)

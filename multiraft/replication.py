@@ -230,6 +230,10 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
         _on_mismatch(group, member, reply)
     elif status == Status.UNKNOWN_GROUP:
         member.absences += 1
+        if member.match:
+            member.vanished()
+            group.forget_word_of(member)
+            group.wake()
         _set_aside(group, member, ProgressState.ABSENT)
     else:
         _set_aside(group, member, ProgressState.OUT)
@@ -247,6 +251,7 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     news = member.acknowledged(reply.match, group.host.now_ms) or member.doubt != doubted
     # Assigned, not maximised: after a restart the member knows less, and has to be told again.
     member.commit_known = reply.commit
+    member.barred = reply.hint_term != 0
     if member.state is not _REPLICATE:
         verified = min(max(reply.hint_index, member.match), log.last_index)
         member.become_replicate(verified + 1)
@@ -269,7 +274,9 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     which is always safe, for it only counts for less."""
     if reply.hint_index < member.match and group.host.config.members_may_forget:
         member.match = member.commit_known = 0
+        group.forget_word_of(member)
         group.emit("member", member.node, "forgot")
+        group.wake()
     if reply.hint_index < member.match:
         group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
         return

@@ -38,7 +38,7 @@ class EntryKind(enum.IntEnum):
     SUFFIX_DROP = 17  # entries of the group with index >= this one's are gone
     HARD_STATE = 18  # header: term; payload: u32 node voted for (0 = none)
     GAP = 19  # stands for removed entries, keeps (index, term)
-    TOMBSTONE = 20  # the replica was removed; term, index = where its log ended (marks.py)
+    TOMBSTONE = 20  # the replica was removed; term, index = its bar (marks.py)
     REINCARNATION = 21  # the group goes on from this log in a new incarnation (marks.py)
     REPAIR = 24  # the entry right behind this one is a copy of a damaged one (term, index)
     LIFT = 25  # no damage before this place of the lane concerns the group any more

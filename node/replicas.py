@@ -102,15 +102,15 @@ class Replicas:
                 return  # from before the replica was removed
         elif group in self._store.groups:
             return  # removed a moment ago, its tombstone is on its way
-        self._create(group, incarnation, sender, index)
+        self._create(group, incarnation, sender, term, index)
 
-    def _create(self, group: int, incarnation: int, sender: int, index: int) -> None:
+    def _create(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:
         if group == METADATA_GROUP:
             self._new.replaced()
         restored = self._store.create_group(group, FIRST_GROUP_INCARNATION, NOBODY)
         self._add(group, restored)
         if incarnation > (restored.incarnation or FIRST_GROUP_INCARNATION):
-            self._core.reincarnate(group, incarnation, NOBODY, index)
+            self._core.reincarnate(group, incarnation, NOBODY, index, term)
             if group == METADATA_GROUP:
                 self._metadata_log.begin_anew()
         self.made(group)

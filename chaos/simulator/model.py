@@ -151,7 +151,7 @@ class ReplicaModel:
         log, mark = self.staged, write.mark
         buried = mark is not None and mark.kind == EntryKind.TOMBSTONE
         if buried:
-            left = marks.parse_tombstone(mark.index, mark.payload)
+            left = marks.parse_tombstone(mark.term, mark.index, mark.payload)
             write = write._replace(hard_state=left.hard_state)
             log.drop_from(1)
             self.applied, self.adopted = 0, (0, self.first)

@@ -38,9 +38,9 @@ from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, HardState
 
 CHECKPOINT_MAGIC = b"MRCKPT\x00\x01"
-CHECKPOINT_VERSION = 2
-#: Version 1 has no field behind the tail in its group records, version 2 has all of them.
-CHECKPOINT_VERSIONS_READ = (1, CHECKPOINT_VERSION)
+CHECKPOINT_VERSION = 3
+#: Version 1 has no field behind the tail in its group records, version 2 all but the last.
+CHECKPOINT_VERSIONS_READ = (1, 2, CHECKPOINT_VERSION)
 CHECKPOINT_PREFIX = "checkpoint-"
 
 #: Ending of a checkpoint that was found damaged and set aside.
@@ -51,12 +51,16 @@ INSTALLED_KEPT = 2
 COPY = ".copy"
 
 
-#: Shapes of a group's record: the fields of version 1, and all.
+#: Shapes of a group's record: the fields of version 1, those that came with 2, and all.
 _FIRST_FIELDS = (plain.WHOLE, plain.WHOLE, ([plain.WHOLE],) * 3, (plain.WHOLE, plain.WHOLE),
                  plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.TEXT, plain.ANYTHING)
-_RECORD = (*_FIRST_FIELDS, [(plain.WHOLE, plain.MARK)], plain.FLAG, plain.FLAG, plain.WHOLE,
-           [(plain.WHOLE, plain.WHOLE)], plain.WHOLE, plain.WHOLE, plain.FLAG, plain.WHOLE,
-           plain.WHOLE, plain.WHOLE)
+_SECOND_FIELDS = (*_FIRST_FIELDS, [(plain.WHOLE, plain.MARK)], plain.FLAG, plain.FLAG, plain.WHOLE,
+                  [(plain.WHOLE, plain.WHOLE)], plain.WHOLE, plain.WHOLE, plain.FLAG, plain.WHOLE,
+                  plain.WHOLE, plain.WHOLE)
+_RECORD = (*_SECOND_FIELDS, plain.WHOLE)
+_SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS)}
+#: What the fields behind the first ones are where there are none.
+_LATER_FIELDS = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0)
 _FILE = (plain.WHOLE, plain.WHOLE, [plain.BYTES], plain.ANYTHING)
 
 
@@ -83,6 +87,7 @@ class GroupRecord(NamedTuple):
     buried_at: int = 0  # lane position of the last tombstone
     group_incarnation: int = 0  # of the group, where it differs from the log's
     since: int = 0  # lane position: segments that begin before it say nothing of this log
+    barred_term: int = 0  # see ``marks.Tombstone``
 
     def encode(self) -> bytes:
         # Tuples and lists are the same bytes, and tuples are encoded in half the time.
@@ -91,19 +96,17 @@ class GroupRecord(NamedTuple):
                             self.quarantined, self.tail, self.missing, self.doubtful,
                             self.lasting, self.lifted, self.settled, self.configuration_index,
                             self.barred, self.removed, self.buried_at, self.group_incarnation,
-                            self.since))
+                            self.since, self.barred_term))
 
     @classmethod
     def decode(cls, data: bytes) -> GroupRecord:
         """Raises ``ValueError`` or ``TypeError`` when it is not what ``encode`` returns."""
         fields = cbor2.loads(data)
-        plain.check(fields, _RECORD if len(fields) > len(_FIRST_FIELDS) else _FIRST_FIELDS,
-                    "a group's record")
+        plain.check(fields, _SHAPES.get(len(fields), _RECORD), "a group's record")
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
          quarantined, tail, *later) = fields
         (missing, doubtful, lasting, lifted, settled, configuration_index, barred, removed,
-         buried_at, group_incarnation, since) = later or ((), False, False, 0, (), 0, 0, False, 0,
-                                                          0, 0)
+         buried_at, group_incarnation, since, barred_term) = (*later, *_LATER_FIELDS[len(later):])
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(int(group), int(incarnation), Configuration(voters, learners, outgoing),
                    HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
@@ -112,7 +115,7 @@ class GroupRecord(NamedTuple):
                    bool(doubtful), bool(lasting), int(lifted),
                    tuple((int(begin), int(end)) for begin, end in settled),
                    int(configuration_index), int(barred), bool(removed), int(buried_at),
-                   int(group_incarnation), int(since))
+                   int(group_incarnation), int(since), int(barred_term))
 
 
 @dataclass(slots=True)

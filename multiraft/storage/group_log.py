@@ -34,10 +34,10 @@ class CachedEntry(NamedTuple):
 class GroupLog:
     """State of one group's log in this store."""
 
-    __slots__ = ("group", "incarnation", "configurations", "barred", "removed", "buried_at",
-                 "group_incarnation", "record_before", "hard_state", "index", "partitions",
-                 "cached", "commit", "quarantined", "missing", "unsure", "questioned", "doubtful",
-                 "lasting", "lifted", "settled", "born", "since", "broken", "record_key", "record")
+    __slots__ = ("group", "incarnation", "configurations", "barred", "barred_term", "removed",
+                 "buried_at", "group_incarnation", "record_before", "hard_state", "index",
+                 "partitions", "cached", "commit", "quarantined", "missing", "unsure", "questioned",
+                 "doubtful", "lasting", "lifted", "settled", "born", "since", "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
@@ -45,7 +45,7 @@ class GroupLog:
         self.incarnation = incarnation
         #: (index, configuration): the one in force where applied state is, and those above.
         self.configurations = [(0, configuration)]
-        self.barred = 0  # see ``marks.Tombstone``
+        self.barred = self.barred_term = 0  # see ``marks.Tombstone``
         self.removed = False  # a tombstone is all there is
         self.buried_at = 0  # lane position of the last tombstone: the log begins after it
         self.group_incarnation = 0  # of the group, where it differs from the log's
@@ -106,20 +106,21 @@ class GroupLog:
         self.__init__(self.group, self.incarnation)
         self.record_before = before
         self.hard_state, self.barred = left.hard_state, left.barred
+        self.barred_term = left.barred_term
         self.group_incarnation = left.incarnation
         self.removed = True
         self.buried_at = self.lifted = position
         self.settled = ((0, position),)
 
-    def reincarnate(self, new: Reincarnation, index: int) -> None:
+    def reincarnate(self, new: Reincarnation, index: int, barred_term: int) -> None:
         """The group goes on from this log, whose last index that is, in a new incarnation; or, with
-        nobody named, its replica is barred up to that index, and the members are those of the log.
-        """
+        nobody named, its replica is barred up to that index of the term, and the members are those
+        of the log."""
         self.group_incarnation = new.incarnation
         alone = bool(new.configuration.voters)  # else a replica joins
         if alone:
             self.configurations = [(index, new.configuration)]
-        self.barred = 0 if alone else index
+        self.barred, self.barred_term = (0, 0) if alone else (index, barred_term)
 
     def bounds(self) -> LogBounds:
         return LogBounds(self.index.first_index, self.index.prev_term, self.index.last_index)
@@ -132,7 +133,7 @@ class GroupLog:
                              self.quarantined,
                              self.doubtful and not self.missing and not self.lasting,
                              min(index, last), tuple(self.configurations[1:]), self.barred,
-                             self.group_incarnation)
+                             self.group_incarnation, self.barred_term)
 
     def restart(self, bounds: LogBounds, index: int, configuration: Configuration,
                 since: int) -> None:

@@ -167,7 +167,7 @@ class _Rebuilding:
         if (run.reborn is not None and run.reborn.incarnation > log.group_incarnation
                 and (run.reborn_at[0] >= self._checkpoint.position
                      or run.group not in self._checkpoint.records)):
-            log.reincarnate(run.reborn, run.reborn_at[1])
+            log.reincarnate(run.reborn, run.reborn_at[1], run.reborn_term)
         lives = run.index is not None or run.hard_state is not None or run.reborn is not None
         if lives and segment.start >= log.since:  # else a snapshot was installed since
             log.removed = run.removed
@@ -323,6 +323,7 @@ def _log_of(record: GroupRecord) -> GroupLog:
     log.doubtful, log.lasting = record.doubtful, record.lasting
     log.lifted, log.settled = record.lifted, record.settled
     log.configurations = [(record.configuration_index, record.configuration)]
-    log.barred, log.removed = record.barred, record.removed
+    log.barred, log.barred_term = record.barred, record.barred_term
+    log.removed = record.removed
     log.buried_at, log.group_incarnation = record.buried_at, record.group_incarnation
     return log

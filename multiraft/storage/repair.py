@@ -445,7 +445,7 @@ def _incarnation(log: GroupLog) -> list[Entry]:
         return []
     at = (log.barred, NO_CONFIGURATION) if log.barred else log.configurations[0]
     return [reincarnation(log.group, log.incarnation, at[0],
-                          Reincarnation(log.group_incarnation, at[1]))]
+                          Reincarnation(log.group_incarnation, at[1]), log.barred_term)]
 
 
 def _wanted_term(log: GroupLog, index: int) -> int:

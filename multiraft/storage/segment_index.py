@@ -32,7 +32,9 @@ from multiraft.storage.lane import Segment, index_path
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
-INDEX_VERSION = 4
+INDEX_VERSION = 5
+#: The runs of version 4 end before the terms of bars.
+INDEX_VERSIONS_READ = (4, INDEX_VERSION)
 
 _HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 _ALIGN = _layout.ENTRY_ALIGNMENT - 1
@@ -115,6 +117,7 @@ class GroupRun:
     removed: bool = False  # nothing of the group follows it
     reborn: Reincarnation | None = None  # the last one
     reborn_at: tuple[int, int] = (0, 0)  # its lane position, the log's last index there
+    reborn_term: int = 0  # of the bar, where that index is one
 
     @property
     def last_index(self) -> int:
@@ -422,13 +425,13 @@ class _Scanner:
         try:
             if found.kind == EntryKind.TOMBSTONE:
                 self._hard_states.pop(found.group, None)
-                run.bury(parse_tombstone(found.index, payload), position)
+                run.bury(parse_tombstone(found.term, found.index, payload), position)
                 self._void_breaks(found.group)
                 if self._applied is not None and position >= self._known_to:
                     self._applied.pop((found.group, found.incarnation), None)
             else:
                 run.reborn = parse_reincarnation(payload)
-                run.reborn_at = (position, found.index)
+                run.reborn_at, run.reborn_term = (position, found.index), found.term
         except CorruptEntry as error:
             run.broken = str(error)
 
@@ -527,7 +530,7 @@ def write_index_file(filesystem: Filesystem, segment: Segment, index: SegmentInd
 def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
     """Raises ``CorruptFile`` or ``UnknownFormat``; the caller scans the segment instead."""
     path = index_path(segment)
-    index = decode(path, read_envelope(filesystem, path, INDEX_MAGIC, INDEX_VERSION))
+    index = decode(path, read_envelope(filesystem, path, INDEX_MAGIC, *INDEX_VERSIONS_READ))
     if (index.start, index.seed) != (segment.start, segment.seed):
         raise CorruptFile(path, "it is the index of another segment")
     return index
@@ -535,14 +538,15 @@ def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
 
 _PAIR = (plain.WHOLE, plain.WHOLE)
 _COPY = (*[plain.WHOLE] * 7, plain.MARK, plain.WHOLE, plain.MARK)
-#: Shapes of a group's run and of the whole file.
-_RUN = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
+#: Shapes of a group's run, with the two terms of bars and before them, and of the whole file.
+_FIRST_FIELDS = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
         plain.Optional((plain.WHOLE, plain.BYTES, plain.BYTES, [plain.WHOLE], [plain.WHOLE])),
         [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES, [_PAIR])],
         plain.Optional(_PAIR), [_COPY], plain.WHOLE, [_PAIR],
         plain.WHOLE, plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
         plain.Optional((plain.WHOLE, plain.BYTES)), _PAIR)
-_FILE = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.MARK, plain.WHOLE, [_RUN])
+_RUN = (*_FIRST_FIELDS, _PAIR)
+_HEAD = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.MARK, plain.WHOLE)
 
 
 def encode(index: SegmentIndex) -> bytes:
@@ -556,7 +560,9 @@ def decode(path: str, body: bytes) -> SegmentIndex:
     """Raises ``CorruptFile``."""
     try:
         fields = cbor2.loads(body)
-        plain.check(fields, _FILE, "the index")
+        plain.check(fields, (*_HEAD, [plain.ANYTHING]), "the index")
+        first = [run for run in fields[-1] if len(run) == len(_FIRST_FIELDS)]
+        plain.check(fields[-1], [_FIRST_FIELDS if first else _RUN], "the index")
         start, seed, end, last_crc, first_durable, highest_durable, runs = fields
         unpacked = {run.group: run for run in map(_unpack_run, runs)}
     except (cbor2.CBORDecodeError, CorruptEntry, ValueError, TypeError) as error:
@@ -578,13 +584,14 @@ def _pack_marks(run: GroupRun) -> list:
     return [[*buried.hard_state, buried.barred, buried.incarnation] if buried else None,
             run.buried_at, run.removed,
             [reborn.incarnation, membership.encode(reborn.configuration)] if reborn else None,
-            list(run.reborn_at)]
+            list(run.reborn_at), [buried.barred_term if buried else 0, run.reborn_term]]
 
 
 def _unpack_run(fields: list) -> GroupRun:
     (group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, settled,
      given_up, *later) = fields
-    buried, buried_at, removed, reborn, reborn_at = later
+    buried, buried_at, removed, reborn, reborn_at, *terms = later
+    buried_term, reborn_term = terms[0] if terms else (0, 0)
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
     return GroupRun(group, incarnation, cut_from,
                     GroupIndex.unpack(index) if index is not None else None,
@@ -592,7 +599,8 @@ def _unpack_run(fields: list) -> GroupRun:
                     HardState(*hard_state) if hard_state is not None else None,
                     copies=[Copy(*copy) for copy in copies], lifted=lifted,
                     settled=tuple((begin, end) for begin, end in settled), given_up=given_up,
-                    buried=Tombstone(HardState(*buried[:2]), *buried[2:]) if buried else None,
+                    buried=Tombstone(HardState(*buried[:2]), *buried[2:], buried_term)
+                    if buried else None,
                     buried_at=buried_at, removed=removed,
                     reborn=Reincarnation(reborn[0], membership.decode(reborn[1])) if reborn
-                    else None, reborn_at=tuple(reborn_at))
+                    else None, reborn_at=tuple(reborn_at), reborn_term=reborn_term)

@@ -221,11 +221,11 @@ class Store:
         """
         mark = write.mark
         if mark.kind == EntryKind.REINCARNATION:
-            log.reincarnate(parse_reincarnation(mark.payload), mark.index)
+            log.reincarnate(parse_reincarnation(mark.payload), mark.index, mark.term)
             return 1
         places, doubtful = log.unreadable_places(), log.doubtful
         self.recovered.copied.update((begin, end - begin) for begin, end in places)
-        log.bury(parse_tombstone(mark.index, mark.payload), position)
+        log.bury(parse_tombstone(mark.term, mark.index, mark.payload), position)
         if doubtful and write.drop_from:
             log.doubt("it was let go in doubt")
         self.tails[log.group] = PartitionTail(log.group)
@@ -564,7 +564,7 @@ class Store:
                log.index.first_index, commit, log.quarantined, tail.applied_index,
                tuple(log.missing.items()), log.doubtful,
                log.lasting, log.lifted, log.barred, log.removed, log.buried_at,
-               log.group_incarnation, log.since)
+               log.group_incarnation, log.since, log.barred_term)
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
@@ -572,7 +572,7 @@ class Store:
                            log.index.first_index, log.index.prev_term, commit, log.quarantined,
                            tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
                            log.lifted, log.settled, configuration_index, log.barred, log.removed,
-                           log.buried_at, log.group_incarnation, log.since)
+                           log.buried_at, log.group_incarnation, log.since, log.barred_term)
 
     def checkpointed(self, plan: CheckpointPlan) -> None:
         """The plan was executed: the checkpoint is durable."""

@@ -45,6 +45,7 @@ class Solo:
         self.after_write: list = []
         self.applied: list = []
         self.events: list = []
+        self.reads: list = []
         for node in self.others if supported else ():
             self.core.connected(node)
             self.core.lease_granted(node, 1)
@@ -56,6 +57,7 @@ class Solo:
         before = len(self.sent)
         while ready := self.core.ready():
             self.events += ready.events
+            self.reads += ready.reads
             if ready.writes is not None:
                 self.store.stage(ready.writes)
                 self.after_write.append(ready.messages_after_write)
@@ -112,9 +114,15 @@ class Solo:
                                            prev[0] + len(terms), commit, entries), write)
         return [reply for reply in replies if isinstance(reply, AppendReply)]
 
-    def acknowledge(self, sender, match, commit=0, term=0):
+    def acknowledge(self, sender, match, commit=0, term=0, stamp=0):
         return self.step(sender, AppendReply(GROUP, 1, term or self.status.term, 0, match, commit,
-                                             match))
+                                             match, 0, stamp))
+
+    def new_life(self, node, boot_epoch=2) -> list:
+        """A member's node restarts; the messages sent because of it."""
+        self.core.lease_held(node, boot_epoch)
+        self.core.connected(node)
+        return [envelope.message for envelope in self.drain() if envelope.to == node]
 
     def campaign(self) -> None:
         """Let the election timer run out."""

@@ -53,10 +53,10 @@ def join(cluster: Cluster, id_: int) -> None:
     """What ``node/replicas.py`` does for a leader that wants a replica."""
     node = cluster.nodes[id_]
     wanted = next(event for event in node.events if event.kind == "wanted")
-    incarnation, _, _, at = wanted.fields
+    incarnation, _, term, at = wanted.fields
     node.store.create_group(GROUP, 1, NOBODY)
     node.core.add_group(GROUP, 1, node.store.created(GROUP), NullTail())
-    node.core.reincarnate(GROUP, incarnation, NOBODY, at)
+    node.core.reincarnate(GROUP, incarnation, NOBODY, at, term)
     cluster.drain(id_)
 
 

@@ -271,7 +271,7 @@ def entries(data: bytes) -> None:
 
 def payloads(data: bytes) -> None:
     """What entries carry that are no data: what a node decodes of them before it trusts them."""
-    for parse in (membership.decode, parse_reincarnation, lambda part: parse_tombstone(1, part),
+    for parse in (membership.decode, parse_reincarnation, lambda part: parse_tombstone(1, 1, part),
                   parse_seal, opening):
         try:
             parse(data)

@@ -23,6 +23,8 @@ def made(kind: type) -> Exception:
         return kind("bytes", 10, 11)
     if kind is errors.MemberLags:
         return kind(4, 11, 10)
+    if kind is errors.MemberBarred:
+        return kind(4, 1)
     if kind is refusals.Elsewhere:
         return kind(Code.MOVED, ErrorDetail("it is in group 3"))
     return kind("why")

@@ -6,12 +6,16 @@ in between: what recovery finds must not depend on where they fall.
 
 from __future__ import annotations
 
+import cbor2
 import pytest
 
 from multiraft import marks, membership
 from multiraft.marks import Reincarnation, Tombstone
 from multiraft.ready import GroupWrite
+from multiraft.storage import segment_index
+from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.errors import StaleIncarnation
+from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (
     VOTERS,
@@ -35,8 +39,9 @@ def member_entry(index: int, configuration: Configuration, term: int = 1) -> Ent
     return Entry(EntryKind.MEMBERSHIP, 1, 1, term, index, payload=membership.encode(configuration))
 
 
-def tombstone(barred: int, term: int = 3, vote: int = 2, incarnation: int = 0) -> GroupWrite:
-    left = Tombstone(HardState(term, vote), barred, incarnation)
+def tombstone(barred: int, term: int = 3, vote: int = 2, incarnation: int = 0,
+              barred_term: int = 0) -> GroupWrite:
+    left = Tombstone(HardState(term, vote), barred, incarnation, barred_term)
     return GroupWrite(1, 1, 0, (), None, marks.tombstone(1, 1, left))
 
 
@@ -152,6 +157,52 @@ def test_a_second_life_is_not_mixed_with_the_first(disk, restarts, checkpoints):
     assert (restored.bounds.last_index, restored.applied) == (5, 3)
     assert (restored.configuration_index, restored.configuration) == (3, LEFT)
     assert story.store.fetch(1, PARTITION, 0, 1 << 20, 1 << 30).next_offset == 1
+
+
+@ways
+def test_the_place_up_to_which_a_replica_is_barred_stays(disk, restarts, checkpoints):
+    story = Story(disk, restarts, checkpoints)
+    story.store.create_group(1, 1, VOTERS)
+    story.run(write(1, noop_entry(1, 1, 2)))
+    story.run(tombstone(barred=9, barred_term=2))
+    story.store.create_group(1, 1, NOBODY)
+    for entry in (noop_entry(1, 1, 1), noop_entry(1, 2, 5)):
+        story.run(write(1, entry))
+    story.restart()
+    restored = story.store.groups[1]
+    assert (restored.barred_term, restored.barred) == (2, 9)
+    reborn = marks.reincarnation(1, 1, 7, Reincarnation(2, NOBODY), 6)
+    story.run(GroupWrite(1, 1, 0, (), HardState(6, 0), reborn))
+    story.run(write(1, noop_entry(1, 3, 6)))
+    story.restart()
+    restored = story.store.groups[1]
+    assert (restored.incarnation, restored.barred_term, restored.barred) == (2, 6, 7)
+    story.run(tombstone(barred=8, incarnation=2, barred_term=6))
+    story.restart()
+    restored = story.store.create_group(1, 1, NOBODY)
+    assert (restored.incarnation, restored.barred_term, restored.barred) == (2, 6, 8)
+
+
+def test_a_record_of_the_version_before_knows_the_index_of_a_bar_alone():
+    tail = PartitionTail(1).snapshot()
+    record = GroupRecord(1, 1, VOTERS, HardState(3, 2), 1, 0, 0, "", tail, barred=9, barred_term=4)
+    assert GroupRecord.decode(record.encode()) == record
+    before = cbor2.dumps(cbor2.loads(record.encode())[:-1])
+    assert GroupRecord.decode(before) == record._replace(barred_term=0)
+
+
+def test_an_index_of_the_version_before_knows_the_index_of_a_bar_alone():
+    left = Tombstone(HardState(3, 2), 9, 1, 4)
+    reborn = Reincarnation(2, NOBODY)
+    run = segment_index.GroupRun(1, 1, buried=left, buried_at=64, removed=True, reborn=reborn,
+                                 reborn_at=(128, 9), reborn_term=6)
+    index = segment_index.SegmentIndex(0, 1, 256, 7, 0, 0, {1: run})
+    assert segment_index.decode("index", segment_index.encode(index)) == index
+    fields = cbor2.loads(segment_index.encode(index))
+    fields[-1] = [run[:-1] for run in fields[-1]]
+    found = segment_index.decode("index", cbor2.dumps(fields)).runs[1]
+    assert found.buried == left._replace(barred_term=0)
+    assert (found.reborn, found.reborn_at, found.reborn_term) == (reborn, (128, 9), 0)
 
 
 def test_a_tombstone_that_is_not_durable_has_not_happened(disk):
