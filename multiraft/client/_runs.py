@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from multiraft import _layout as layout
 from multiraft.core import BatchHeader
+from multiraft.wire import sinks
 from multiraft.wire.sinks import OPEN, RUNS_PER_REQUEST_MAX, VOID, RunRef, RunStatesReply
 
 #: Decided runs that are remembered: a run has at least one batch, so this is a long way to read.
@@ -23,16 +24,8 @@ DECIDED_MAX = 1 << 14
 #: An open run is asked for again after this, and after longer and longer pauses up to the second.
 ASK_AGAIN_MS_MIN, ASK_AGAIN_MS_MAX = 20, 500
 
-_TASK_AT = layout.STAGED_ATTEMPT_BITS
-_RUN_AT = _TASK_AT + layout.STAGED_TASK_BITS
-_SINK_AT = _RUN_AT + layout.STAGED_RUN_HIGH_BITS
-
-
-def identity_of(sink: int, run: int, task: int, attempt: int) -> tuple[int, int]:
-    """(producer id, epoch) of what an attempt of a task stages in a run."""
-    high, low = divmod(run, 1 << layout.STAGED_RUN_LOW_BITS)
-    return (layout.STAGED_PRODUCER_MIN | sink << _SINK_AT | high << _RUN_AT | task << _TASK_AT
-            | attempt), low
+#: (sink, run, task, attempt) -> (producer id, epoch) of what is staged.
+identity_of = sinks.producer_identity
 
 
 def is_staged(identity: tuple[int, int] | None) -> bool:
@@ -43,11 +36,8 @@ def is_staged(identity: tuple[int, int] | None) -> bool:
 
 def run_of(header: BatchHeader) -> tuple[RunRef, int, int]:
     """(run, task, attempt) of a staged batch."""
-    number = header.producer_id
-    high = number >> _RUN_AT & (1 << layout.STAGED_RUN_HIGH_BITS) - 1
-    return (RunRef(number >> _SINK_AT & layout.STAGED_SINKS_MAX,
-                   high << layout.STAGED_RUN_LOW_BITS | header.producer_epoch),
-            number >> _TASK_AT & layout.STAGED_TASKS_MAX, number & layout.STAGED_ATTEMPTS_MAX)
+    return (sinks.run_ref(header.producer_id, header.producer_epoch),
+            *sinks.task_attempt(header.producer_id))
 
 
 class Runs:
