@@ -19,8 +19,8 @@ class UnreadableBatch(CorruptBatch):
     def __init__(self, topic: str, partition: int, base_offset: int, last_offset: int,
                  cause: Exception):
         upto = f" to {last_offset}" if last_offset > base_offset else ""
-        super().__init__(f"{topic}/{partition}: the batch at offset {base_offset}{upto} cannot be "
-                         f"read: {cause}")
+        CorruptBatch.__init__(self, f"{topic}/{partition}: the batch at offset {base_offset}{upto} "
+                                    f"cannot be read: {cause}")
         self.topic = topic
         self.partition = partition
         self.base_offset = base_offset
