@@ -248,7 +248,7 @@ def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
 
 
 def batches(client: Any, topic: str, partition: int | None, start: str | int | At,
-            until_end: bool, rack: str, isolation: str) -> Iterator[blocking.FetchedBatch]:
+            until_end: bool, rack: str, isolation: str) -> blocking.Consumer:
     """A topic's batches as they come; from replicas in ``rack``, if one is named."""
     if isinstance(start, At):
         start = blocking.Timestamp(start.ms)
@@ -413,6 +413,10 @@ _UNREACHABLE = (blocking.NoNodeAnswered, OSError, wire.ProtocolError, wire.Conne
 def explain(error: Exception, servers: Servers) -> CommandFailed:
     """The client's error as what happened, what to do, and an exit code."""
     text = sentence(error)
+    if isinstance(error, blocking.UnreadableBatch):
+        return CommandFailed(text, f"Read on behind it: multiraft consume {error.topic} "
+                             f"--partition {error.partition} --from {error.next_offset}\n"
+                             "Or have such batches left out: --skip-unreadable")
     if isinstance(error, wire.AmbiguousOutcome):
         return Ambiguous(f"the outcome is not known: {text}",
                          "It may or may not have happened; look before you repeat it.")

@@ -3,7 +3,7 @@
 Contract.  Raw values, one per line, by default: what `produce` read is what `consume` writes.
 JSON is one object per record and line; bytes that are not UTF-8 go into `key_base64` and
 `value_base64`, so that nothing is ever altered.  Records leave in whole batches; the last one is
-cut at `--count`.
+cut at `--count`.  What a reader waits for, and what it leaves unread, is said on standard error.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from typing import Any
 import click
 
 from admin_cli import connection
+from admin_cli.failures import Incomplete
 from admin_cli.options import Start, Word, json_option, servers_option, topic_argument
-from admin_cli.output import plural, progress_bar
+from admin_cli.output import note, plural, progress_bar
 from admin_cli.session import Session
 from admin_cli.times import FORMS, At
+from admin_cli.waiting import telling
+from multiraft.client.blocking import UnreadableBatch, Wait
 
 Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to write
 
@@ -41,17 +44,20 @@ Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to w
 @click.option("--isolation", type=Word(("read_committed", "read_uncommitted")),
               default="read_committed", show_default=True,
               help="Whether to show what a sink has staged and not committed.")
+@click.option("--skip-unreadable", is_flag=True,
+              help="Leave out batches that cannot be opened, each with a note, and go on.")
 @click.option("--format", "form", type=Word(("raw", "json")), default="raw", show_default=True,
               help="raw: the value and a newline. json: an object per line.")
 @json_option
 @servers_option
 @click.pass_obj
 def consume(session: Session, topic: str, partition: int | None, start: str | int | At,
-            until_end: str | None, count: int | None, rack: str, isolation: str, form: str,
-            as_json: bool) -> None:
+            until_end: str | None, count: int | None, rack: str, isolation: str,
+            skip_unreadable: bool, form: str, as_json: bool) -> None:
     """Write the records of TOPIC to standard output.
 
-    Partitions are read side by side: order holds within each.
+    Partitions are read side by side: order holds within each. A read to the end that stops before
+    it, because a sink's run is open, exits with 6.
     """
     follow = until_end == "follow" or (until_end is None and start == "latest")
     encode = _json_lines if as_json or form == "json" else _raw_lines
@@ -65,7 +71,37 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
             connection.require_offset(topic, rows[partition or 0], start)
         batches = connection.batches(client, topic, partition, start, not follow, rack, isolation)
         expected = None if follow else _expected(rows, partition, start)
-        _write(batches, encode, count, expected, flush_each=follow)
+        opened = _skipping if skip_unreadable else _opened
+        if _write(telling(batches), encode, count, expected, follow, opened):
+            _require_all(batches.unread)
+
+
+def _opened(batch: Any) -> Sequence[Any]:
+    """The records of a batch."""
+    return batch.records()
+
+
+def _skipping(batch: Any) -> Sequence[Any]:
+    """The same; none of one that cannot be opened, which is said."""
+    try:
+        return batch.records()
+    except UnreadableBatch as error:
+        note(f"Left out: {error}.")
+        return ()
+
+
+def _require_all(unread: Sequence[Wait]) -> None:
+    """Raises ``Incomplete`` naming where reading stopped."""
+    if not unread:
+        return
+    more = f" So it is in {plural(len(unread) - 1, 'other partition')}." if len(unread) > 1 else ""
+    first = unread[0]
+    raise Incomplete(
+        f"{first.topic}/{first.partition} was read to offset {first.offset}, its end is "
+        f"{first.end_offset}: what is there was {first.reason}.{more}",
+        f"See what holds readers back:        multiraft sink blocked {first.topic}\n"
+        "Give up a run that its writer left:  multiraft sink abort NAME\n"
+        "Show what is not committed as well:  --isolation read_uncommitted")
 
 
 def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,
@@ -86,15 +122,15 @@ def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,
 
 
 def _write(batches: Iterable[Any], encode: Encode, count: int | None, expected: int | None,
-           flush_each: bool) -> None:
-    """Writes until the batches, or ``count`` records, are through."""
+           flush_each: bool, opened: Callable[[Any], Sequence[Any]]) -> bool:
+    """Writes until the batches, or ``count`` records, are through; whether it were the batches."""
     out = sys.stdout.buffer
     left = count
     # Two streams on one screen would overwrite each other.
     with progress_bar(hidden=sys.stdout.isatty()) as progress:
         bar = progress.add_task("records", total=count or expected)
         for batch in batches:
-            records = batch.records()
+            records = opened(batch)
             if left is not None:
                 records = records[:left]
                 left -= len(records)
@@ -105,6 +141,7 @@ def _write(batches: Iterable[Any], encode: Encode, count: int | None, expected: 
             if left == 0:
                 break
     out.flush()
+    return left != 0
 
 
 def _raw_lines(_batch: Any, records: Sequence[Any]) -> bytes:

@@ -20,6 +20,7 @@ class ExitCode(enum.IntEnum):
     UNREACHABLE = 3  # nothing answered
     NOT_FOUND = 4  # the topic, group or node named does not exist
     AMBIGUOUS = 5  # it may or may not have happened
+    INCOMPLETE = 6  # a read to the end stopped before it
     INTERRUPTED = 130  # Ctrl-C, the shells' 128 + SIGINT
 
 
@@ -58,6 +59,13 @@ class Unreachable(CommandFailed):
 
     def __init__(self, what: str, do: str = ""):
         super().__init__(what, do, ExitCode.UNREACHABLE)
+
+
+class Incomplete(CommandFailed):
+    """A read to the end stopped before it."""
+
+    def __init__(self, what: str, do: str = ""):
+        super().__init__(what, do, ExitCode.INCOMPLETE)
 
 
 class Ambiguous(CommandFailed):

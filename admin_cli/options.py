@@ -8,6 +8,7 @@ word that is used here.
 from __future__ import annotations
 
 import difflib
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ import click
 from admin_cli import dev_state, quantities, servers
 from admin_cli.failures import NotFound
 from admin_cli.times import FORMS, At, parse_time
+from multiraft._layout import STAGED_RUNS_MAX, STAGED_SINKS_MAX
 from placement import throttle
 
 #: What other systems call --servers: accepted, not advertised.
@@ -162,6 +164,22 @@ class Word(click.Choice):
         if ours is not None:
             self.fail(f"{value!r} is called {ours!r} here.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class Numbers(click.ParamType):
+    """A run of a sink, as ``(sink, run)``."""
+
+    name = "run"
+
+    def convert(self, value, param, ctx) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"(\d{1,7})/(\d{1,9})", value, re.ASCII)
+        numbers = (int(found[1]), int(found[2])) if found else (-1, -1)
+        if not (0 < numbers[0] <= STAGED_SINKS_MAX and 0 < numbers[1] <= STAGED_RUNS_MAX):
+            self.fail(f"{value!r} is not SINK/RUN, two numbers from 1 to {STAGED_SINKS_MAX} and "
+                      f"{STAGED_RUNS_MAX}.", param, ctx)
+        return numbers
 
 
 class Time(click.ParamType):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import click
 
-from admin_cli import connection
+from admin_cli import blocks, connection, quantities
 from admin_cli.failures import NotFound
-from admin_cli.options import json_option, servers_option
+from admin_cli.options import Numbers, json_option, servers_option
 from admin_cli.output import note, print_json, print_table
 from admin_cli.session import Session
 from multiraft.client import staging
+from multiraft.client.blocking import Wait
 
 
 @click.group()
@@ -39,16 +40,51 @@ def list_sinks(session: Session, as_json: bool) -> None:
 
 
 @sink.command()
-@click.argument("name")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @json_option
 @servers_option
 @click.pass_obj
-def abort(session: Session, name: str, as_json: bool) -> None:
-    """Give up the open run of the sink NAME.
+def blocked(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
+    """Show where readers of committed records stop, and which runs hold them back.
+
+    Without TOPIC: wherever open runs have staged. With TOPIC all of it is read, which also finds
+    batches of runs that nobody has opened; that takes as long as reading it.
+    """
+    with connection.open_session(session) as client:
+        client.catch_up()
+        waits = blocks.of_topics(client, topics) if topics else blocks.of_open_runs(client)
+        facts = staging.run_facts(client, [wait.run for wait in waits])
+    if as_json:
+        print_json({"blocked": [_block(wait, facts[wait.run]) for wait in waits]})
+    elif waits:
+        print_table(("topic", "partition", "offset", "end_offset", "sink", "run", "batch", "open"),
+                    [(wait.topic, wait.partition, wait.offset, wait.end_offset,
+                      facts[wait.run].name or None, f"{wait.run.sink}/{wait.run.run}",
+                      _batch(facts[wait.run].batch), _age(facts[wait.run])) for wait in waits])
+    else:
+        note("No reader is held back by an open run.")
+
+
+@sink.command()
+@click.argument("name", required=False)
+@click.option("--run", "numbers", type=Numbers(), metavar="SINK/RUN",
+              help="This run, by numbers, as `sink blocked` shows them; also one that nobody has "
+                   "opened.")
+@json_option
+@servers_option
+@click.pass_obj
+def abort(session: Session, name: str | None, numbers: tuple[int, int] | None,
+          as_json: bool) -> None:
+    """Give up the open run of the sink NAME, or the run SINK/RUN.
 
     Readers of committed records stand before what an open run has staged; when its writer is gone
     for good, this lets them go on. A writer that lives loses the run, not the batch.
     """
+    if (name is None) == (numbers is None):
+        raise click.UsageError("Name a sink, or a run with --run: one of them.")
+    if numbers is not None:
+        _abort_run(session, numbers, as_json)
+        return
     with connection.open_session(session) as client:
         client.catch_up()
         row = next((row for row in staging.sinks(client) if row.name == name), None)
@@ -64,6 +100,30 @@ def abort(session: Session, name: str, as_json: bool) -> None:
         note(f"Batch {row.open_batch} of {name} was committed just now; nothing was changed.")
     else:
         note(f"Batch {row.open_batch} of {name} is given up: readers leave out what it staged.")
+
+
+def _abort_run(session: Session, numbers: tuple[int, int], as_json: bool) -> None:
+    with connection.open_session(session) as client:
+        committed = staging.abort_run(client, *numbers)
+    shown = "{}/{}".format(*numbers)
+    if as_json:
+        print_json({"run": shown, "aborted": not committed})
+    elif committed:
+        note(f"Run {shown} is committed; nothing was changed.")
+    else:
+        note(f"Run {shown} is void: readers leave out what was staged under it.")
+
+
+def _block(wait: Wait, fact: staging.RunFact) -> dict:
+    return {"topic": wait.topic, "partition": wait.partition, "offset": wait.offset,
+            "end_offset": wait.end_offset, "sink": fact.name or None,
+            "run": f"{fact.sink}/{fact.run}", "state": fact.state,
+            "batch": fact.batch if fact.batch >= 0 else None,
+            "open_ms": fact.open_ms if fact.open_ms >= 0 else None, "reason": wait.reason}
+
+
+def _age(fact: staging.RunFact) -> str:
+    return quantities.span(fact.open_ms) if fact.open_ms >= 0 else "-"
 
 
 def _batch(number: int) -> str:

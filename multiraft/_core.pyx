@@ -772,10 +772,13 @@ cdef int _check_fields(Fields *fields) except -1:
                            f"and unknown bits are not accepted")
     if fields.attributes & ATTRIBUTE_CODEC_MASK > CODEC_ZSTD:
         raise InvalidBatch(f"codec {fields.attributes & ATTRIBUTE_CODEC_MASK} is unknown")
-    if fields.attributes & ATTRIBUTE_TRANSACTIONAL and not (
-            STAGED_PRODUCER_MIN <= fields.producer_id <= STAGED_PRODUCER_MAX):
+    cdef bint staged = STAGED_PRODUCER_MIN <= fields.producer_id <= STAGED_PRODUCER_MAX
+    if fields.attributes & ATTRIBUTE_TRANSACTIONAL and not staged:
         raise InvalidBatch(f"a transactional batch of producer {fields.producer_id}, which is no "
                            f"run of a sink")
+    if staged and not fields.attributes & ATTRIBUTE_TRANSACTIONAL:
+        raise InvalidBatch(f"producer {fields.producer_id} is a run of a sink, whose batches are "
+                           f"transactional")
     if fields.count <= 0:
         raise InvalidBatch(f"record count {fields.count} is not positive")
     if fields.count > BATCH_RECORDS_MAX:

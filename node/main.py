@@ -99,6 +99,7 @@ from node.session import Sessions
 from node.sink_admin import SinkAdmin
 from node.snapshots import IMAGE_BYTES_MAX, Snapshots
 from node.space import RESERVE_FILE, Space, is_full
+from node.staged_batches import StagedBatches
 from node.statistics import Statistics
 from node.survey import Surveying, measure_space
 from node.switching import Switching
@@ -128,8 +129,7 @@ class Node:
         setup.check_addresses(config, facts, log)
         self.space = Space(config.data_dir, config.storage.reserved_bytes, log, store)
         self.space.open()
-        self.relaxed = config.storage.durability == RELAXED
-        store.relaxed = self.relaxed
+        self.relaxed = store.relaxed = config.storage.durability == RELAXED
         self.plan = bootstrap.plan_of(facts)
         self.known = KnownNodes(RealFilesystem(), str(config.data_dir), config.node.id, facts)
         self.admission = Admission(self.known, log)
@@ -185,8 +185,8 @@ class Node:
                                    lambda: self.peer_requests, self.request_round, self.log)
         self.pending = PendingAppends(ambiguous, acknowledged)
         self.producing = Producing(core, store.tails, self.directory, self.pending,
-                                   config.limits.append_timeout_ms_max, self.space,
-                                   self.publishing.counts)
+                                   config.limits.append_timeout_ms_max, StagedBatches(self),
+                                   self.space, self.publishing.counts)
         self._build_reading()
         self.roles = RoleChanges()
         self.arrivals = Arrivals()
@@ -288,7 +288,8 @@ class Node:
         record = bootstrap.record_of(config.node, self.store.incarnation, self.store.boot_epoch,
                                      multiraft.__version__, wall_ms())
         handlers = {**self.node_admin.peer_handlers, **self.placement_admin.peer_handlers,
-                    **self.switching.handlers, **self.plans.peer_handlers}
+                    **self.switching.handlers, **self.plans.peer_handlers,
+                    **self.sinks.peer_handlers}
         self.peer_requests = PeerRequests(self.control, handlers, self.admin.refusal,
                                           self.bulk.handlers)
         self.bulk.handlers.update(self.publishing.handlers)
@@ -370,15 +371,14 @@ class Node:
                 for task in (self.snapshots.run, self.bulk.close_idle, self.control.close_idle,
                              self.switching.run, self.plans.run, self.watchdog.run, self.known.run,
                              self.pool.run, self.registration.run, self.member_reports.run,
-                             self.learners.run, self.deadlines.run, self.space.run,
-                             self.making_way.run, self.scrub.run, self.sinks.run,
-                             self.repairs.run, self.disk.prepare, self.disk.seal,
-                             self.publishing.run):
+                             self.learners.run, self.deadlines.run, self.space.run, self.scrub.run,
+                             self.making_way.run, self.sinks.run, self.repairs.run,
+                             self.disk.prepare, self.disk.seal, self.publishing.run,
+                             self.surveying.run):
                     nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)
                 await nursery.start(self._reload_security)
-                nursery.start_soon(self.surveying.run)
                 nursery.start_soon(tell_suppressed, self.log)
                 await nursery.start(peers.serve)
                 await nursery.start(clients.serve)

@@ -31,7 +31,7 @@ from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import TOPIC_NAME_MAX
 from multiraft.wire.schema import I16_MAX, I64_MAX
-from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun
+from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun, VoidRuns
 from node import metadata_chains
 from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
 from node.metadata_commands import (
@@ -105,9 +105,10 @@ __all__ = [
 
 #: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no
 #: plans and no states of nodes, version 4 no growth of the pool: every group was one of the pool,
-#: version 5 not when a plan had moved what, version 6 no sinks.  They are read.
-SNAPSHOT_VERSION = 7
-SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6, 7)
+#: version 5 not when a plan had moved what, version 6 no sinks, version 7 no runs that are void
+#: without having been opened.  They are read.
+SNAPSHOT_VERSION = 8
+SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6, 7, 8)
 
 #: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
 TOPICS_MAX = 1 << 21
@@ -594,6 +595,6 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     ApplyPlan: MetadataState._apply_plan,
     ControlPlan: MetadataState._control_plan,
     StepMove: MetadataState._step_move,
-    **dict.fromkeys((OpenRun, CommitRun, AbortRun),
+    **dict.fromkeys((OpenRun, CommitRun, AbortRun, VoidRuns),
                     lambda state, command: state.sinks.apply(command)),
 }

@@ -23,7 +23,7 @@ from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import decode_header
 from multiraft.wire.messages import ADDRESS_MAX, PARTITIONS_MAX, TEXT_MAX
 from multiraft.wire.schema import Malformed, Shape, list_of, row
-from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun
+from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun, VoidRuns
 from node.plans import commands as plan_commands
 from node.plans.commands import ApplyPlan, ControlPlan, SetNodeState, StepMove
 from placement import POOL_SIZE_MAX, NodePlace, Topology, replicas_of_pool
@@ -200,7 +200,7 @@ class TrimChain(NamedTuple):
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
            | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool | OpenPool
            | DecideSwitch | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove
-           | SetNodeState | OpenRun | CommitRun | AbortRun)
+           | SetNodeState | OpenRun | CommitRun | AbortRun | VoidRuns)
 
 _u64 = schema.integer(0, schema.U64_MAX)
 _offset = schema.integer(0, schema.I64_MAX)

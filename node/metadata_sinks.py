@@ -8,7 +8,8 @@ answered as before, and what was decided of a run never changes.
 Invariants.  A sink's runs are numbered from 1, in the order in which they were opened; only the
 newest can be open.  Its committed batches ascend, and a batch has one committed run.  A run that is
 neither open nor void is committed: so a sink costs one row, however many batches it has, and only
-failures take more.
+failures take more.  A run that was void before it could be opened is never opened: its number is
+passed over, in this sink or in the one that gets that number later.
 
 Theory.  The run's number is a fencing token: whatever a run stages carries it, wherever and however
 late it arrives.  Committing is one entry of one log, and with it all of the run's records, in all
@@ -33,6 +34,7 @@ from multiraft.wire.sinks import (
     OPEN,
     STAGED_ENDS_MAX,
     TOPICS_PER_RUN_MAX,
+    UNOPENED,
     VOID,
     AbortRun,
     CommitRun,
@@ -42,6 +44,7 @@ from multiraft.wire.sinks import (
     RunState,
     SinkRow,
     TopicEnds,
+    VoidRuns,
     Winner,
 )
 from node.metadata_result import Result, over, refused
@@ -56,12 +59,16 @@ VOID_RANGES_MAX = 1 << 10
 WINNERS_MAX = 1 << 12
 #: Tasks of one run; their attempts are remembered until it is decided.
 TASKS_PER_RUN_MAX = 1 << 16
+#: Runs of all sinks together that are void without having been opened: batches of them were made up
+#: by somebody, and are in logs.  Leaders refuse such batches, so few are ever needed; 16,384 take
+#: some 3 MB on each node.
+UNOPENED_VOID_MAX = 1 << 14
 #: Nonces of void runs that are remembered until the next commit.
 STALE_NONCES_MAX = 16
 
 _PAIR = (plain.WHOLE, plain.WHOLE)
 _TOPICS = [(plain.WHOLE, [plain.WHOLE])]
-#: What a snapshot has of the ledger.
+#: What a snapshot has of the ledger; ``never_opened`` since version 8.
 _SHAPE = {"stagings": plain.WHOLE, "sinks": [
     (plain.TEXT, plain.MARK, plain.WHOLE, plain.WHOLE, plain.MARK, plain.BYTES, _TOPICS, [_PAIR],
      [(plain.WHOLE, plain.WHOLE, plain.WHOLE)], [plain.BYTES], [(plain.WHOLE, [plain.WHOLE])])]}
@@ -96,8 +103,8 @@ class _Sink:
         return at >= 0 and run <= self.voids[at][1]
 
     def state_of(self, run: int) -> str:
-        """What a run is; one that was not opened (here, yet) is OPEN, because it may be."""
-        if not 0 < run <= self.newest_run or (self.is_open and run == self.newest_run):
+        """What a run is that was opened."""
+        if self.is_open and run == self.newest_run:
             return OPEN
         return VOID if self.is_void(run) else COMMITTED
 
@@ -130,21 +137,24 @@ class _Sink:
 class SinkTable:
     """See the module's docstring.  Sinks are numbered from 1."""
 
-    __slots__ = ("stagings", "_sinks", "_numbers", "_open")
+    __slots__ = ("stagings", "_sinks", "_numbers", "_open", "_never")
 
     def __init__(self) -> None:
         self.stagings = 0  # runs opened and topics named, ever: a version of what is staged where
         self._sinks: list[_Sink] = []  # by number - 1
         self._numbers: dict[str, int] = {}
         self._open: set[int] = set()  # numbers of sinks with an open run
+        self._never: set[RunRef] = set()  # void without having been opened: they never will be
 
     # ---- commands -------------------------------------------------------------------------------
 
-    def apply(self, command: OpenRun | CommitRun | AbortRun) -> Result:
+    def apply(self, command: OpenRun | CommitRun | AbortRun | VoidRuns) -> Result:
         """The result of a command: an ``OpenRunReply``, None, or whether an aborted run is
         committed.  O(log void ranges + what the command names)."""
         if type(command) is OpenRun:
             return self._open_run(command)
+        if type(command) is VoidRuns:
+            return self._void_runs(command)
         number, run = command.sink, command.run
         if not (0 < number <= len(self._sinks)
                 and 0 < run <= self._sinks[number - 1].newest_run):
@@ -183,8 +193,15 @@ class SinkTable:
             sink.attempts[command.task] = (*attempts, command.attempt_id)
         return Result(Code.OK, sink.opened(number, command))
 
+    def _next_run(self, number: int, sink: _Sink) -> int:
+        """The number of a sink's next run.  O(1) amortised: what is passed over once stays so."""
+        run = sink.newest_run + 1
+        while RunRef(number, run) in self._never:
+            run += 1
+        return run
+
     def _begin(self, number: int, sink: _Sink, command: OpenRun) -> None:
-        sink.newest_run += 1
+        sink.newest_run = self._next_run(number, sink)
         sink.open_batch, sink.nonce = command.batch, command.nonce
         self.stagings += 1
         self._open.add(number)
@@ -220,8 +237,9 @@ class SinkTable:
             return over("sinks", SINKS_MAX, len(self._sinks) + 1)
         if joins:
             return None
-        if sink.newest_run >= layout.STAGED_RUNS_MAX:
-            return over("runs of the sink", layout.STAGED_RUNS_MAX, sink.newest_run + 1)
+        run = self._next_run(number or len(self._sinks) + 1, sink)
+        if run > layout.STAGED_RUNS_MAX:
+            return over("runs of the sink", layout.STAGED_RUNS_MAX, run)
         # The run that begins may become void; one that it ends is in the same range then.
         if len(sink.voids) + 1 > VOID_RANGES_MAX:
             return over(f"void runs of sink {sink.name!r}, which needs another name",
@@ -268,16 +286,42 @@ class SinkTable:
         if sink.is_open and command.run == sink.newest_run:
             sink.give_up()
             self._open.discard(command.sink)
-        return Result(Code.OK, sink.state_of(command.run) == COMMITTED)
+        return Result(Code.OK, self.known_state(RunRef(command.sink, command.run)) == COMMITTED)
+
+    def _void_runs(self, command: VoidRuns) -> Result:
+        """All or none: who is over the limit is told so, and nothing changes."""
+        new = {run for run in command.runs if self.known_state(run) == UNOPENED}
+        if len(self._never) + len(new) > UNOPENED_VOID_MAX:
+            return over("runs that are void without having been opened", UNOPENED_VOID_MAX,
+                        len(self._never) + len(new))
+        self._never |= new
+        return Result(Code.OK)
 
     # ---- questions ------------------------------------------------------------------------------
 
+    def known_state(self, run: RunRef) -> str:
+        """The state of a run by the commands applied here: UNOPENED where none has opened it, which
+        says nothing about commands that are not applied here yet.  O(log void ranges)."""
+        if not run.sink or not run.run or run in self._never:
+            return VOID  # numbers begin with 1
+        if run.sink > len(self._sinks) or run.run > self._sinks[run.sink - 1].newest_run:
+            return UNOPENED
+        return self._sinks[run.sink - 1].state_of(run.run)
+
     def state_of(self, run: RunRef) -> RunState:
-        """What is known of a run here.  O(log void ranges)."""
+        """The state of a run as readers are told it: one that was not opened here is OPEN, because
+        it may be elsewhere.  O(log void ranges)."""
+        state = self.known_state(run)
+        winners = self._sinks[run.sink - 1].winners.get(run.run, ()) if state == COMMITTED else ()
+        return RunState(*run, OPEN if state == UNOPENED else state, winners)
+
+    def named(self, run: RunRef) -> tuple[str, int]:
+        """The name of a run's sink ("" = there is none of that number) and, while the run is open,
+        its batch, else -1."""
         if not 0 < run.sink <= len(self._sinks):
-            return RunState(*run, OPEN, ())
+            return "", -1
         sink = self._sinks[run.sink - 1]
-        return RunState(*run, sink.state_of(run.run), sink.winners.get(run.run, ()))
+        return sink.name, sink.open_batch if run.run == sink.newest_run else -1
 
     def staged(self) -> tuple[TopicEnds, ...]:
         """From where on topics may hold records of open runs; O(partitions of open runs)."""
@@ -308,7 +352,8 @@ class SinkTable:
 
     def snapshot(self) -> dict:
         """The ledger as CBOR-able values.  O(sinks and what they remember)."""
-        return {"stagings": self.stagings, "sinks": [
+        never = sorted(map(list, self._never))
+        return {"stagings": self.stagings, "never_opened": never, "sinks": [
             [sink.name, sink.last_batch, sink.last_run, sink.newest_run, sink.open_batch,
              sink.nonce, [[topic, list(ends)] for topic, ends in sink.topics.items()],
              list(map(list, sink.voids)),
@@ -320,6 +365,9 @@ class SinkTable:
         """Take over what ``snapshot`` returned.  Raises ``ValueError`` when it is not that."""
         plain.check(snapshot, _SHAPE, "sinks")
         self.stagings = snapshot["stagings"]
+        never = snapshot.get("never_opened", [])
+        plain.check(never, [_PAIR], "never_opened")
+        self._never = {RunRef(sink, run) for sink, run in never}
         for (name, last_batch, last_run, newest_run, open_batch, nonce, topics, voids, winners,
              stale, attempts) in snapshot["sinks"]:
             sink = _Sink(name)
@@ -338,7 +386,11 @@ class SinkTable:
     def _check(self) -> None:
         """Every invariant.  O(sinks and what they remember); for tests."""
         assert len(self._numbers) == len(self._sinks) <= SINKS_MAX
-        assert self.stagings >= sum(sink.newest_run + len(sink.topics) for sink in self._sinks)
+        assert len(self._never) <= UNOPENED_VOID_MAX
+        assert not any(RunRef(number, sink.newest_run) in self._never
+                       for number, sink in self._numbered(0)), "it was opened all the same"
+        assert self.stagings >= sum(sink.newest_run - self._passed_over(number, sink)
+                                    + len(sink.topics) for number, sink in self._numbered(0))
         for number, sink in self._numbered(0):
             assert self._numbers[sink.name] == number
             assert sink.is_open == (number in self._open)
@@ -355,7 +407,11 @@ class SinkTable:
             assert all(later[0] > before[1] + 1
                        for before, later in zip(sink.voids, sink.voids[1:], strict=False))
             assert sum(map(len, sink.winners.values())) <= WINNERS_MAX
-            assert all(sink.state_of(run) == COMMITTED for run in sink.winners)
+            assert all(sink.state_of(run) == COMMITTED and RunRef(number, run) not in self._never
+                       for run in sink.winners)
+
+    def _passed_over(self, number: int, sink: _Sink) -> int:
+        return sum(run.sink == number and run.run <= sink.newest_run for run in self._never)
 
 
 def _first(span: tuple[int, int]) -> int:

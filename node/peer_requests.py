@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from multiraft.wire import nodes as wire
-from multiraft.wire import placements, plans
+from multiraft.wire import placements, plans, sinks
 from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, exception_for
 from multiraft.wire.schema import Malformed, Shape
 from node.admin import REFUSED
 from node.bulk import Bulk, NoAnswer
 
-REQUESTS = {**wire.PEER_REQUESTS, **placements.PEER_REQUESTS, **plans.PEER_REQUESTS}
-RESPONSES = {**wire.PEER_RESPONSES, **placements.PEER_RESPONSES, **plans.PEER_RESPONSES}
+REQUESTS = {**wire.PEER_REQUESTS, **placements.PEER_REQUESTS, **plans.PEER_REQUESTS,
+            **sinks.PEER_REQUESTS}
+RESPONSES = {**wire.PEER_RESPONSES, **placements.PEER_RESPONSES, **plans.PEER_RESPONSES,
+             **sinks.PEER_RESPONSES}
 OPS = {shape.kind: op for op, shape in REQUESTS.items()}
 
 #: Request -> its handler, which raises one of ``REFUSED``.

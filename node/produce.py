@@ -10,7 +10,8 @@ batches in flight stay in order; what their sequences say is judged in log order
 The tail decides where a partition takes appends, the metadata only say where to look: a partition
 that is switched takes them in its new group as soon as that has the opening entry in its log,
 because what follows it is committed with it or not at all.  A producer is sent on only when the
-seal is *applied*: one that a new leader may drop is answered with "try again".
+seal is *applied*: one that a new leader may drop is answered with "try again".  A batch of a sink's
+run that this node has not heard of waits for the metadata leader's word (``staged_batches.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
+from multiraft import _layout as layout
 from multiraft.core import check_batch
 from multiraft.errors import PartitionSealed
 from multiraft.tail import PartitionTail
@@ -31,13 +33,14 @@ from node.metadata import Location
 from node.openings import opening_of
 from node.pending import PendingAppends, ProduceRequest
 from node.refusals import REFUSALS, Elsewhere, NoRoom, refusal
+from node.staged_batches import StagedBatches
 
 
 class Producing:
     """Handles ``Produce`` requests of all sessions."""
 
     def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int,
-                 space=None, counts: LoadCounts | None = None):
+                 staged: StagedBatches, space=None, counts: LoadCounts | None = None):
         self._space = space
         self._counts = counts  # None = nobody publishes loads
         self._core = core
@@ -45,6 +48,7 @@ class Producing:
         self._directory = directory
         self._pending = pending
         self._timeout_ms_max = timeout_ms_max
+        self._staged = staged
         self._numbers = count()
         self.records = 0
         self.bytes = 0
@@ -78,9 +82,24 @@ class Producing:
             try:
                 self._append(part.incarnation, batch, request.acks, produce, slot, seen_index)
             except REFUSALS as error:
-                code, detail = refusal(error, self._directory.leader_detail)
-                self.refusals[code] = self.refusals.get(code, 0) + 1
-                produce.complete(slot, ProduceResult(code, -1, detail))
+                self._refuse(produce, slot, error)
+
+    def _refuse(self, produce: ProduceRequest, slot: int, error: Exception) -> None:
+        code, detail = refusal(error, self._directory.leader_detail)
+        self.refusals[code] = self.refusals.get(code, 0) + 1
+        produce.complete(slot, ProduceResult(code, -1, detail))
+
+    def _resume(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
+                slot: int, seen_index: int, error: Exception | None) -> None:
+        """A staged batch has waited for what becomes of its run; ``error`` refuses it."""
+        if produce.results[slot] is not None:
+            return  # its time ran out meanwhile, and it was called ambiguous
+        try:
+            if error is not None:
+                raise error
+            self._append(partition, batch, acks, produce, slot, seen_index)
+        except REFUSALS as refused:
+            self._refuse(produce, slot, refused)
 
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
                 slot: int, seen_index: int) -> None:
@@ -97,6 +116,10 @@ class Producing:
             raise NoRoom(f"the disks of too many voters of group {group} are full: no majority "
                          f"could store the records")
         info = check_batch(batch)
+        if layout.STAGED_PRODUCER_MIN <= info.producer_id <= layout.STAGED_PRODUCER_MAX and (
+                self._staged.waits(info, seen_index, partial(
+                    self._resume, partition, batch, acks, produce, slot, seen_index))):
+            return
         if tail.epoch_of(partition) < place.epoch:
             self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place),
                                partition=partition)

@@ -15,6 +15,10 @@ class StaleMetadata(e.ProposalError):
     """The client has seen newer metadata than this node has applied: what it names may exist."""
 
 
+class StaleRun(e.ProposalError):
+    """The batch's run of a sink is decided already."""
+
+
 class Elsewhere(e.ProposalError):
     """The partition takes no appends here; ``code`` and ``detail`` say where it does."""
 
@@ -42,6 +46,7 @@ _CODES: dict[type, Code] = {
     e.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE,
     e.PartitionSealed: Code.STALE_METADATA,
     StaleMetadata: Code.STALE_METADATA,
+    StaleRun: Code.STALE_RUN,
     NoRoom: Code.STORAGE_FULL,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,

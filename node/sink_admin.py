@@ -3,11 +3,14 @@ that everybody has left are made void.
 
 Contract.  As ``admin.py``, which calls these handlers.  What became of runs is answered by any node
 from its copy of the ledger; where open runs stage in is answered by the metadata group's leader,
-once a majority has confirmed it, because a plan that missed an open run would cut it in two.
+once a majority has confirmed it, because a plan that missed an open run would cut it in two.  So is
+``settle_runs``, which tells runs that nobody has opened from those that a node has not heard of.
 
 Theory.  Readers stand before what an open run has staged, and its writer may be gone for ever.  The
 metadata group's leader gives it up after ``limits.run_timeout_ms``, by its own clock from when it
-first saw it: a run that ends too early costs its writer another one, and never a row.
+first saw it: a run that ends too early costs its writer another one, and never a row.  A batch of a
+run that nobody has opened is no writer's.  Such a run becomes void by a command, so that its number
+is never handed out: what a reader has left out stays left out (``decisions/0053``).
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+import multiraft
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import sinks as wire
-from multiraft.wire.errors import Code, LeaderUnknown, exception_for
+from multiraft.wire.errors import Code, LeaderUnknown, StaleMetadata, exception_for
 from node.clock import monotonic_ms
 
 #: How often is looked at open runs, and who leads the metadata group, while there are any.
@@ -44,7 +48,13 @@ class SinkAdmin:
         """Request -> its handler."""
         return {wire.OpenRun: self._open, wire.CommitRun: self._commit,
                 wire.AbortRun: self._abort, wire.RunStates: self._states,
-                wire.StagedTopics: self._staged, wire.SinkList: self._list}
+                wire.StagedTopics: self._staged, wire.SinkList: self._list,
+                **self.peer_handlers}
+
+    @property
+    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Those that nodes ask as well."""
+        return {wire.SettleRuns: self._settle}
 
     @property
     def _sinks(self):
@@ -61,7 +71,53 @@ class SinkAdmin:
         return wire.CommitRunReply()
 
     async def _abort(self, request: wire.AbortRun) -> wire.AbortRunReply:
+        run = wire.RunRef(request.sink, request.run)
+        self._metadata_log.check_leading()
+        if self._sinks.known_state(run) == wire.UNOPENED:
+            await self._void((run,))
+        if self._sinks.known_state(run) == wire.VOID:
+            return wire.AbortRunReply(False)
         return wire.AbortRunReply(await self._propose(request))
+
+    async def _settle(self, request: wire.SettleRuns) -> wire.SettleRunsReply:
+        self._metadata_log.check_leading()
+        await self._confirm()
+        unopened = tuple(run for run in dict.fromkeys(request.runs)
+                         if self._sinks.known_state(run) == wire.UNOPENED)
+        why = ""
+        if unopened and request.void:
+            try:
+                await self._void(unopened)
+            except MultiRaftError as error:  # the answer says so, and has the other runs
+                why = str(error)[:wire.WHY_MAX]
+        now_ms = monotonic_ms()
+        return wire.SettleRunsReply(self._metadata_log.state.version,
+                                    tuple(self._fact(run, why, now_ms) for run in request.runs))
+
+    def _fact(self, run: wire.RunRef, why: str, now_ms: int) -> wire.RunFact:
+        state = self._sinks.known_state(run)
+        name, batch = self._sinks.named(run)
+        if state != wire.UNOPENED:
+            why = ""
+        if state != wire.OPEN:
+            return wire.RunFact(*run, state, self._sinks.state_of(run).winners, name, why=why)
+        return wire.RunFact(*run, state, (), name, batch,
+                            now_ms - self._seen.setdefault(run, now_ms))
+
+    async def _void(self, runs: tuple[wire.RunRef, ...]) -> None:
+        """Make runs void that nobody has opened.  Raises ``StaleMetadata`` while nodes of other
+        releases are in the cluster, which may not know the command, and what a refused command
+        stands for."""
+        for node in self._metadata_log.state.nodes():
+            if node.version != multiraft.__version__:
+                raise StaleMetadata(
+                    f"node {node.id} runs release {node.version or 'unknown'}, this one "
+                    f"{multiraft.__version__}: a run that nobody opened becomes void when all "
+                    f"nodes run the same release")
+        await self._propose(wire.VoidRuns(runs))
+        for run in runs:
+            self._log.warning("run is void: it has batches and nobody opened it",
+                              extra={"sink": run.sink, "run": run.run})
 
     async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
         return wire.RunStatesReply(tuple(map(self._sinks.state_of, request.runs)))

@@ -28,6 +28,8 @@ from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._network import NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
+from multiraft.client._unreadable import OversizedBatch, UnreadableBatch
+from multiraft.client._waits import Wait
 from multiraft.client.tls import TlsSettings
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
-    "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange",
+    "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange", "OversizedBatch",
     "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TlsSettings",
-    "TopicDescription",
+    "TopicDescription", "UnreadableBatch", "Wait",
 ]
 
 _NEED_TRIO = ("BatchDelivery", "Client", "Consumer", "Producer")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from multiraft import core
 from multiraft.client._records import FetchedBatch
+from multiraft.client._unreadable import UnreadableBatch
 from multiraft.errors import CodecError, MultiRaftError
 
 
@@ -40,11 +41,15 @@ def intact_batches(data: memoryview) -> tuple[list[tuple[memoryview, core.BatchH
 
 
 def first_records(batch: FetchedBatch, search: Search) -> FetchedBatch | None:
-    """The batch from the first record on that is wanted; None = none of it is.  Raises what opening
-    a batch raises."""
+    """The batch from the first record on that is wanted; None = none of it is.  A batch that
+    cannot be opened and whose header says that it has such a record is wanted whole: whoever opens
+    it is told what is wrong with it."""
     if batch.base_offset >= search.end:
         return batch
-    offset = batch.first_at(search.timestamp_ms)
+    try:
+        offset = batch.first_at(search.timestamp_ms)
+    except UnreadableBatch:
+        return batch
     if offset is None and batch.next_offset > search.end:
         offset = search.end
     if offset is None:

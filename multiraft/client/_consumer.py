@@ -5,10 +5,12 @@ with ``take`` until None, and ends when ``finished`` or raises ``error``.  Batch
 come in offset order, each verified by its CRC; ``position`` is the offset after what was taken.
 
 A reader of committed records (the default) leaves out staged ones that are void and stops before
-those that nobody has decided yet; with ``until_end`` that is its end.
+those that nobody has decided yet; with ``until_end`` that is its end, and ``unread`` says so.
 
 Invariants.  position <= fetch_offset: what lies between is fetched and not taken yet.  Neither ever
 falls, whichever replica answers: a replica that is behind is one that has nothing yet.
+Every wait for something else than new records has an entry in ``waits``, with its reason, and an
+end: ``unavailable_ms``, but for runs of sinks without ``until_end``, which the cluster ends.
 Theory.  A start that is a word or a time is resolved by the partition's leader; with ``until_end``
 the end is asked for at the same moment, so that a reader of a growing partition does end.  A time
 is resolved to a batch by the node and to a record here (``_replicas.py`` has whom to ask,
@@ -29,14 +31,24 @@ from multiraft.client._batch_reader import Search, first_records, intact_batches
 from multiraft.client._consumer_settings import READ_COMMITTED, ConsumerSettings
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
+from multiraft.client._reader import (
+    FETCH,
+    SEARCH,
+    Part,
+    Reader,
+    Start,
+    Undecided,
+)
 from multiraft.client._records import FetchedBatch, Timestamp
-from multiraft.client._replicas import Replicas
 from multiraft.client._runs import Runs, run_of
+from multiraft.client._unreadable import unreadable
+from multiraft.client._waits import Wait
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     Code,
     ErrorDetail,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     TimedOut,
     UnknownPartition,
@@ -48,6 +60,8 @@ from multiraft.wire.messages import (
     EARLIEST,
     LATEST,
     LEADER,
+    PARTITIONS_MAX,
+    PARTITIONS_PER_REQUEST_MAX,
     TIMESTAMP,
     Complain,
     Fetch,
@@ -56,10 +70,15 @@ from multiraft.wire.messages import (
     OffsetQuery,
 )
 from multiraft.wire.schema import I64_MAX
-from multiraft.wire.sinks import RunRef
 
 #: Long polls of one consumer that wait at one node.
 FETCHES_PER_NODE_MAX = 4
+#: Questions about one partition in one request, at most: its begin, its end, a time.
+QUESTIONS_MAX = 3
+#: Partitions in one request: as many as fit with all their questions, and so few that the requests
+#: which may wait at a node take all partitions of a topic.
+READERS_PER_QUERY_MAX = min(PARTITIONS_PER_REQUEST_MAX // QUESTIONS_MAX,
+                            -(-PARTITIONS_MAX // FETCHES_PER_NODE_MAX))
 #: A batch that fails its check is asked for again this often, and at least once of every replica:
 #: the copy elsewhere may be intact.
 CORRUPT_RETRIES_MAX = 3
@@ -75,78 +94,8 @@ class Query(NamedTuple):
 
     address: str
     request: Fetch | ListOffsets | Complain
-    readers: tuple["_Reader", ...]
+    readers: tuple[Reader, ...]
     timeout_ms: int
-
-
-#: What a query asks: the start and the end; where a time is, part by part; records.
-RESOLVE, SEARCH, FETCH = "resolve", "search", "fetch"
-
-#: Where to begin: a word, an offset, a time.
-Start = str | int | Timestamp
-
-
-class Part(NamedTuple):
-    """A part of a partition that is in another group than its end: who leads that."""
-
-    node: int
-    epoch: int
-    end_offset: int  # the first that is not in it, -1 = not known
-
-
-class Undecided(NamedTuple):
-    """A reader stands before a staged batch whose run is not decided."""
-
-    run: RunRef
-    questions: int  # that had been asked about runs when it came there
-    since_ms: int
-
-
-class _Reader:
-    """One partition."""
-
-    __slots__ = ("partition", "incarnation", "start", "position", "fetch_offset", "end_offset",
-                 "resolved", "begun", "asking", "node", "buffered_bytes", "retry_at_ms", "failures",
-                 "failing_since_ms", "corrupt", "problem", "replicas", "search", "high_watermark",
-                 "part", "moves", "ends", "undecided")
-
-    def __init__(self, partition: int, incarnation: int, start: Start):
-        self.partition = partition
-        self.incarnation = incarnation
-        self.start = start
-        self.position: int | None = None  # next to be taken
-        self.fetch_offset = -1  # next to be fetched
-        self.end_offset: int | None = None  # where to stop, with until_end
-        self.resolved = False
-        self.begun = False  # something was read
-        self.asking: Query | None = None
-        self.node = 0  # whom it asks
-        self.buffered_bytes = 0
-        self.retry_at_ms = 0
-        self.failures = 0
-        self.failing_since_ms: int | None = None
-        self.corrupt = 0
-        self.problem: MultiRaftError | None = None
-        self.replicas = Replicas()
-        self.search: Search | None = None  # the start is a time: its record is still looked for
-        self.high_watermark = 0  # the highest that any replica told
-        self.part: Part | None = None  # where what is asked for next is, if not with the end
-        self.moves = 0  # answers in a row that it is elsewhere
-        self.ends: tuple[int, int] | None = None  # of the partition, while a time is looked for
-        self.undecided: Undecided | None = None  # what it waits for
-
-    @property
-    def asks(self) -> str:
-        """What is asked of this partition next."""
-        if self.resolved:
-            return FETCH
-        return SEARCH if self.ends is not None else RESOLVE
-
-    @property
-    def at_end(self) -> bool:
-        """Everything up to the end offset is fetched."""
-        return (self.resolved and self.end_offset is not None
-                and self.fetch_offset >= self.end_offset)
 
 
 class ConsumerState:
@@ -174,8 +123,10 @@ class ConsumerState:
         self._until_end = until_end
         self._end_offset = end_offset
         self._incarnation = incarnation
-        self._readers: list[_Reader] | None = None
-        self._batches: deque[tuple[_Reader, FetchedBatch]] = deque()
+        self._readers: list[Reader] | None = None
+        self._unfinished: list[Reader] = []  # those that may not be at their end
+        self._unread: list[Wait] = []
+        self._batches: deque[tuple[Reader, FetchedBatch]] = deque()
         self._complaints: list[Query] = []
         self._started_ms: int | None = None
         self._next_ms: int | None = None
@@ -201,7 +152,33 @@ class ConsumerState:
         """Everything up to the end was taken (only with ``until_end`` or ``end_offset``)."""
         return ((self._until_end or self._end_offset is not None)
                 and not self._batches and self._readers is not None
-                and all(reader.at_end for reader in self._readers))
+                and all(reader.at_end for reader in self._unfinished))
+
+    @property
+    def unread(self) -> tuple[Wait, ...]:
+        """Partitions that ``until_end`` left before their end, with the reason."""
+        return tuple(self._unread)
+
+    def waits(self, now_ms: int) -> tuple[Wait, ...]:
+        """Partitions that wait for something else than new records, with the reason.
+        O(partitions)."""
+        if self.error is not None or self._started_ms is None:
+            return ()
+        if self._readers is None:
+            return (Wait(self.topic, -1, -1, -1, now_ms - self._started_ms,
+                         "its metadata are not known yet"),)
+        return tuple(self._wait(reader, now_ms) for reader in self._unfinished
+                     if reader.undecided is not None or reader.failing_since_ms is not None)
+
+    def _wait(self, reader: Reader, now_ms: int) -> Wait:
+        run = None
+        since_ms = reader.failing_since_ms
+        reason = str(reader.problem or "its leader is not known")
+        if reader.undecided is not None:
+            run, _, since_ms = reader.undecided
+            reason = self._runs.reason(run)
+        return Wait(self.topic, reader.partition, reader.fetch_offset,
+                    reader.known_end or -1, now_ms - since_ms, reason, run)
 
     def position(self, partition: int) -> int | None:
         """Offset of the next record of ``partition``; None = not known yet."""
@@ -222,14 +199,23 @@ class ConsumerState:
         if self._metadata_seen != self._metadata.version:
             self._metadata_seen = self._metadata.version
             self._check_deleted()
-        asked: dict[tuple[int, str, str], list[_Reader]] = {}
-        for reader in self._readers:
+        asked: dict[tuple[int, str, str], list[Reader]] = {}
+        ended = False
+        for reader in self._unfinished:
+            if reader.asking is not None:
+                continue
             whom = self._ready(reader, now_ms)
             if whom is not None:
                 asked.setdefault(whom, []).append(reader)
+            ended = ended or reader.at_end
+        if ended:
+            self._unfinished = [reader for reader in self._unfinished if not reader.at_end]
         queries, self._complaints = self._complaints, []
-        queries += [self._query(node, readers, asks, replica)
-                    for (node, asks, replica), readers in asked.items() if self._admits(node)]
+        for (node, asks, replica), readers in asked.items():
+            room = FETCHES_PER_NODE_MAX - self._polls_at(node)
+            for at in range(0, len(readers), READERS_PER_QUERY_MAX)[:max(0, room)]:
+                queries.append(self._query(node, readers[at:at + READERS_PER_QUERY_MAX], asks,
+                                           replica))
         return [] if self.error is not None else queries
 
     def next_deadline_ms(self) -> int | None:
@@ -278,6 +264,7 @@ class ConsumerState:
             return False
         self._readers = [self._reader(part) for part in topic.partitions
                          if self._partition in (None, part.partition)]
+        self._unfinished = list(self._readers)
         if self._incarnation and self._readers[0].incarnation != self._incarnation:
             self.error = UnknownPartition(f"topic {self.topic!r} was deleted and created again")
             return False
@@ -287,8 +274,8 @@ class ConsumerState:
         """Whether all partitions of the topic are older than the one that is meant."""
         return max(part.incarnation for part in topic.partitions) < self._incarnation
 
-    def _reader(self, part) -> _Reader:
-        reader = _Reader(part.partition, part.incarnation, self._start)
+    def _reader(self, part) -> Reader:
+        reader = Reader(part.partition, part.incarnation, self._start)
         reader.end_offset = self._end_offset
         if type(self._start) is int:
             reader.position = reader.fetch_offset = self._start
@@ -300,9 +287,9 @@ class ConsumerState:
             if self._metadata.locations.get(reader.incarnation) is None:
                 self.error = UnknownPartition(f"topic {self.topic!r} was deleted")
 
-    def _ready(self, reader: _Reader, now_ms: int) -> tuple[int, str, str] | None:
+    def _ready(self, reader: Reader, now_ms: int) -> tuple[int, str, str] | None:
         """Whom to ask about this partition now, and as what; None = not now."""
-        if reader.asking is not None or reader.at_end:
+        if reader.at_end:
             return None
         if reader.buffered_bytes >= self.settings.partition_bytes_max:
             return None
@@ -326,7 +313,7 @@ class ConsumerState:
             return None
         return node, reader.asks, replica
 
-    def _waits_for_run(self, reader: _Reader, now_ms: int) -> bool:
+    def _waits_for_run(self, reader: Reader, now_ms: int) -> bool:
         """Whether the reader still stands before a staged batch that nobody has decided.  One with
         an end does not wait for ever: ``until_end`` ends there, a range fails."""
         run, questions, since_ms = reader.undecided
@@ -334,20 +321,21 @@ class ConsumerState:
             reader.undecided = None
             return False
         if self._until_end and self._runs.was_open(run, questions):
+            self._unread.append(self._wait(reader, now_ms))
             reader.end_offset, reader.undecided = reader.fetch_offset, None
             return True
-        self._runs.want(run)
+        self._runs.want(run, now_ms if self._until_end else None)
         if self._until_end or self._end_offset is not None:
             give_up_ms = since_ms + self.settings.unavailable_ms
             self._later(give_up_ms)
             if now_ms >= give_up_ms:
                 self.error = TimedOut(
-                    f"{self.topic}/{reader.partition}: offset {reader.fetch_offset} was staged by "
-                    f"run {run.run} of sink {run.sink}, which was neither committed nor given up "
-                    f"in {self.settings.unavailable_ms} ms")
+                    f"{self.topic}/{reader.partition}: offset {reader.fetch_offset} was "
+                    f"{self._runs.reason(run)}; it was neither committed nor given up in "
+                    f"{self.settings.unavailable_ms} ms")
         return True
 
-    def _is_over(self, reader: _Reader) -> bool:
+    def _is_over(self, reader: Reader) -> bool:
         """Whether the reader has come to the end of the part, or its leader is a node no more."""
         part = reader.part
         if part.node in self._metadata.nodes and not (
@@ -356,19 +344,19 @@ class ConsumerState:
         reader.part = reader.ends = None
         return True
 
-    def _leader(self, reader: _Reader) -> int:
+    def _leader(self, reader: Reader) -> int:
         """The partition's leader, if it and its address are known; else 0."""
         location = self._metadata.locations.get(reader.incarnation)
         if location is None or location.leader not in self._metadata.nodes:
             return 0
         return location.leader
 
-    def _admits(self, node: int) -> bool:
-        polls = {id(reader.asking) for reader in self._readers
-                 if reader.asking is not None and reader.node == node}
-        return len(polls) < FETCHES_PER_NODE_MAX
+    def _polls_at(self, node: int) -> int:
+        """Queries that wait at a node."""
+        return len({id(reader.asking) for reader in self._unfinished
+                    if reader.asking is not None and reader.node == node})
 
-    def _query(self, node: int, readers: list[_Reader], asks: str, replica: str) -> Query:
+    def _query(self, node: int, readers: list[Reader], asks: str, replica: str) -> Query:
         if asks == FETCH:
             request = Fetch(
                 tuple(FetchPart(reader.incarnation, reader.fetch_offset,
@@ -384,7 +372,7 @@ class ConsumerState:
             reader.node = node
         return query
 
-    def _queries(self, reader: _Reader) -> list[OffsetQuery]:
+    def _queries(self, reader: Reader) -> list[OffsetQuery]:
         """What resolves a start: always as many, see ``_resolve``."""
         if reader.asks == SEARCH:
             return [OffsetQuery(reader.incarnation, TIMESTAMP, self._start.ms, reader.part.epoch)]
@@ -419,7 +407,7 @@ class ConsumerState:
             reader.ends = reader.part = None
             self._worked(reader)
 
-    def _begin_at(self, reader: _Reader, first: int, last: int, found: int) -> None:
+    def _begin_at(self, reader: Reader, first: int, last: int, found: int) -> None:
         """The start is known: ``first`` and ``last`` of the partition, and where the search for a
         time begins (-1 = no record is as late)."""
         if type(reader.start) is int:
@@ -450,32 +438,41 @@ class ConsumerState:
                 self._failed(reader, result.code, result.error, now_ms)
             else:
                 self._accept(reader, data, result.high_watermark, now_ms)
+                if not reply.payload and reader.fetch_offset < reader.known_end:
+                    self._got_nothing(reader, now_ms)
 
-    def _accept(self, reader: _Reader, data: memoryview, high_watermark: int, now_ms: int) -> None:
+    def _got_nothing(self, reader: Reader, now_ms: int) -> None:
+        """A replica has nothing where another one has told of records: it is behind, and may stay
+        so.  One answer to many partitions may be full before it comes to all of them."""
+        reader.replicas.avoid(reader.node, now_ms)
+        reader.part = None
+        self._metadata.want(self.topic)
+        self._pause(reader, OffsetNotAvailable(
+            f"node {reader.node} has nothing at offset {reader.fetch_offset}, the partition has "
+            f"records up to {reader.known_end}"), now_ms)
+
+    def _accept(self, reader: Reader, data: memoryview, high_watermark: int, now_ms: int) -> None:
         """Verify the batches and queue what lies at or after the fetch offset."""
         reader.high_watermark = max(reader.high_watermark, high_watermark)
         parts, damage = intact_batches(data)
         before = reader.fetch_offset
-        try:
-            for part, header in parts:
-                if header.base_offset + header.last_offset_delta < reader.fetch_offset:
-                    continue
-                counts = self._counts(header)
-                if counts is None:
-                    reader.undecided = Undecided(run_of(header)[0], self._runs.questions, now_ms)
-                    damage = None
-                    break
-                if counts:
-                    self._queue(reader, FetchedBatch(self.topic, reader.partition, part, header,
-                                                     reader.fetch_offset, reader.high_watermark))
-                else:
-                    self._leave_out(reader, header)
-        except MultiRaftError as error:  # a batch that had to be opened cannot be
-            self.error = error
-            return
+        for part, header in parts:
+            if header.base_offset + header.last_offset_delta < reader.fetch_offset:
+                continue
+            counts = self._counts(header)
+            if counts is None:
+                reader.undecided = Undecided(run_of(header)[0], self._runs.settlements, now_ms)
+                damage = None
+                break
+            if counts:
+                self._queue(reader, FetchedBatch(self.topic, reader.partition, part, header,
+                                                 reader.fetch_offset, reader.high_watermark))
+            else:
+                self._leave_out(reader, header)
         if damage is None or reader.fetch_offset > before:
             reader.corrupt = 0
-            self._worked(reader)
+            if data or reader.fetch_offset >= reader.known_end:
+                self._worked(reader)
         if damage is not None:
             self._damaged(reader, damage, now_ms)
 
@@ -485,13 +482,13 @@ class ConsumerState:
             return True
         return self._runs.verdict(header)
 
-    def _leave_out(self, reader: _Reader, header) -> None:
+    def _leave_out(self, reader: Reader, header) -> None:
         """Go past a batch that does not count."""
         reader.fetch_offset = header.base_offset + header.last_offset_delta + 1
         if not reader.buffered_bytes:  # else its last batch is taken first
             reader.position = reader.fetch_offset
 
-    def _queue(self, reader: _Reader, batch: FetchedBatch) -> None:
+    def _queue(self, reader: Reader, batch: FetchedBatch) -> None:
         """Everything of a batch, or what lies at or after the time that is looked for."""
         reader.fetch_offset = batch.next_offset
         reader.begun = True
@@ -505,12 +502,13 @@ class ConsumerState:
         reader.buffered_bytes += len(batch.data)
         self._batches.append((reader, batch))
 
-    def _damaged(self, reader: _Reader, damage: MultiRaftError, now_ms: int) -> None:
+    def _damaged(self, reader: Reader, damage: MultiRaftError, now_ms: int) -> None:
         """A batch fails its check: its node shall look at it, another replica be asked."""
         reader.corrupt += 1
         replicas = self._metadata.replicas(reader.incarnation)
         if reader.corrupt > max(CORRUPT_RETRIES_MAX, len(replicas)):
-            self.error = damage
+            self.error = unreadable(self.topic, reader.partition, reader.fetch_offset, -1,
+                                    damage)
         if reader.node in self._metadata.nodes:
             self._complaints.append(Query(
                 self._metadata.nodes[reader.node],
@@ -521,7 +519,7 @@ class ConsumerState:
         self._metadata.want(self.topic)
         self._pause(reader, damage, now_ms)
 
-    def _worked(self, reader: _Reader) -> None:
+    def _worked(self, reader: Reader) -> None:
         reader.failures = 0
         reader.failing_since_ms = None
         reader.problem = None
@@ -529,7 +527,7 @@ class ConsumerState:
 
     # ---- failures ----
 
-    def _failed(self, reader: _Reader, code: int | None, detail: ErrorDetail | None,
+    def _failed(self, reader: Reader, code: int | None, detail: ErrorDetail | None,
                 now_ms: int) -> None:
         """One partition was refused (``code`` None: no answer at all)."""
         error = (exception_for(code, detail) if code is not None
@@ -554,7 +552,7 @@ class ConsumerState:
             self.error = error
         self._pause(reader, error, now_ms)
 
-    def _knows_where(self, reader: _Reader, detail: ErrorDetail) -> bool:
+    def _knows_where(self, reader: Reader, detail: ErrorDetail) -> bool:
         """What was asked for is elsewhere; whether it is known whom to ask there."""
         is_end = self._metadata.moved(reader.incarnation, detail)
         reader.moves += 1
@@ -563,19 +561,19 @@ class ConsumerState:
             reader.part = Part(detail.leader, detail.epoch, detail.end_offset)
         return reader.part is not None or (is_end and reader.asks != SEARCH)
 
-    def _rewindable(self, reader: _Reader) -> bool:
+    def _rewindable(self, reader: Reader) -> bool:
         """The start was no offset and nothing was read yet: retention overtook us, ask again."""
         return (type(reader.start) is not int and not reader.begun
                 and reader.failures < RESOLVE_RETRIES_MAX)
 
-    def _pause(self, reader: _Reader, error: MultiRaftError, now_ms: int) -> None:
+    def _pause(self, reader: Reader, error: MultiRaftError, now_ms: int) -> None:
         reader.problem = error
         reader.failures += 1
         reader.retry_at_ms = now_ms + backoff_ms(self._limits, reader.failures, self._rng)
         self._later(reader.retry_at_ms)
         self._unavailable(reader, now_ms)
 
-    def _unavailable(self, reader: _Reader, now_ms: int) -> None:
+    def _unavailable(self, reader: Reader, now_ms: int) -> None:
         """Give up after ``unavailable_ms`` without a success."""
         if reader.failing_since_ms is None:
             reader.failing_since_ms = now_ms

@@ -18,10 +18,10 @@ from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
 from multiraft.client._producer import Attempt, ProducerState
 from multiraft.client._runs import Runs
 from multiraft.wire.connection import ResponseEvent
-from multiraft.wire.errors import Code
+from multiraft.wire.errors import Code, exception_for
 from multiraft.wire.messages import ClusterStatus, InitProducer, Metadata, NodeStatus
 from multiraft.wire.schema import I16_MAX
-from multiraft.wire.sinks import RunStates
+from multiraft.wire.sinks import RunStates, SettleRuns
 
 #: Metadata is asked for at most this often; a leader election takes several times as long.
 REFRESH_MS_MIN = 100
@@ -59,6 +59,7 @@ class ClientCore:
         self._refresh_failures = 0
         self._refresh_avoid = ""
         self._catching_up = False
+        self._settle_address = ""  # of the metadata leader, as the last answer said
 
     # ---- what exists ----
 
@@ -101,6 +102,9 @@ class ClientCore:
             self._refresh()
         if self.runs.wants and now_ms >= self.runs.ask_at_ms:
             self._ask_runs()
+        settle_due_ms = self.runs.settle_due_ms()
+        if settle_due_ms is not None and now_ms >= settle_due_ms:
+            self._settle_runs()
 
     def next_deadline_ms(self) -> int | None:
         """When ``advance`` has something to do; not later than that, whatever happens."""
@@ -115,6 +119,7 @@ class ClientCore:
             deadlines.append(max(self._refresh_at_ms, self.network.next_retry_ms() or 0))
         if self.runs.wants:
             deadlines.append(self.runs.ask_at_ms)
+        deadlines.append(self.runs.settle_due_ms())
         first = None
         for at in deadlines:
             if at is not None and (first is None or at < first):
@@ -175,12 +180,36 @@ class ClientCore:
 
         def done(outcome: ResponseEvent | Lost) -> None:
             if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
-                self.runs.learn(outcome.reply)
+                self.runs.learn(outcome.reply, self.now_ms)
             else:
                 self.runs.lost()
 
         self.network.request(address, RunStates(self.runs.wanted(self.now_ms)), (),
                              REFRESH_TIMEOUT_MS, done, self.now_ms)
+
+    def _settle_runs(self) -> None:
+        """Ask the metadata leader about runs that any node calls open."""
+        asked = self.runs.to_settle(self.now_ms)
+        address = self._settle_address or self.network.any_address(self.now_ms)
+        self._settle_address = ""
+        if address is None:
+            self.runs.not_settled(asked, "no node can be reached", False, self.now_ms)
+            return
+
+        def done(outcome: ResponseEvent | Lost) -> None:
+            if isinstance(outcome, Lost):
+                self.runs.not_settled(asked, outcome.why, False, self.now_ms)
+                return
+            if outcome.code == Code.OK:
+                self._settle_address = address
+                self.runs.settled(outcome.reply)
+                return
+            error = exception_for(outcome.code, outcome.error)
+            self._settle_address = error.detail.leader_address
+            self.runs.not_settled(asked, str(error), error.definite and not error.retriable,
+                                  self.now_ms)
+
+        self.network.request(address, SettleRuns(asked), (), REFRESH_TIMEOUT_MS, done, self.now_ms)
 
     def _refresh(self) -> None:
         """Ask any node for the metadata that somebody wants."""

@@ -11,6 +11,8 @@ from typing import Iterator, NamedTuple, Sequence
 from multiraft import _layout as layout
 from multiraft import core
 from multiraft.client._compression import decompress
+from multiraft.client._unreadable import UnreadableBatch, unreadable
+from multiraft.errors import CodecError
 
 Header = tuple[str, bytes | None]
 
@@ -79,11 +81,12 @@ class FetchedBatch:
         return self._data
 
     def records(self) -> list[core.Record]:
-        """The records from ``base_offset`` on.  Raises ``CorruptBatch`` or
-        ``DecompressionTooLarge``.  O(records)."""
-        block = decompress(self.header.attributes & layout.ATTRIBUTE_CODEC_MASK,
-                           self._data[layout.BATCH_HEADER_BYTES:])
-        records = core.decode_records(self.header, block)
+        """The records from ``base_offset`` on.  Raises ``UnreadableBatch``, which is an
+        ``OversizedBatch`` when the batch would exceed the limit decompressed.  O(records)."""
+        try:
+            records = core.decode_records(self.header, self._block())
+        except CodecError as error:
+            raise self._unreadable(error) from error
         if self.header.base_offset < self.base_offset:
             records = [record for record in records if record.offset >= self.base_offset]
         return records
@@ -91,9 +94,20 @@ class FetchedBatch:
     def into(self, columns: core.ColumnBuilder, end_offset: int) -> int:
         """Add the records from ``base_offset`` on and below ``end_offset`` to columns; how many.
         Raises as ``records``."""
-        block = decompress(self.header.attributes & layout.ATTRIBUTE_CODEC_MASK,
-                           self._data[layout.BATCH_HEADER_BYTES:])
-        return columns.extend(self.header, block, self.base_offset, end_offset)
+        try:
+            return columns.extend(self.header, self._block(), self.base_offset, end_offset)
+        except CodecError as error:
+            raise self._unreadable(error) from error
+
+    def _block(self):
+        """The records as they are decoded."""
+        return decompress(self.header.attributes & layout.ATTRIBUTE_CODEC_MASK,
+                          self._data[layout.BATCH_HEADER_BYTES:])
+
+    def _unreadable(self, cause: Exception) -> UnreadableBatch:
+        base = self.header.base_offset
+        return unreadable(self.topic, self.partition, base, base + self.header.last_offset_delta,
+                          cause)
 
     def __iter__(self) -> Iterator[core.Record]:
         return iter(self.records())

@@ -4,21 +4,29 @@ Contract.  ``offsets_at`` is a generator as those of ``_operations.py``.  A part
 switched is searched group by group, as the nodes say where the next one is.  A node never opens a
 batch (it may be compressed, and is checked and stored as it is); whoever wants the record reads on
 from the batch that the node named, which is the right one but for timestamps that fall again behind
-a log start.
+a log start.  A batch that cannot be opened counts from its first record on, if its header says that
+it reaches the time: whoever reads it is told what is wrong with it.
+
+Theory.  Partitions are asked for together, thousands in a request of each leader; those whose
+leader does not answer at once, was not the leader, or has the record in a later batch than it named
+are looked for one by one.
 """
 
 from __future__ import annotations
 
-from typing import Generator
+from typing import Generator, Iterator, Sequence
 
 from multiraft.client._batch_reader import intact_batches
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange, Pause
 from multiraft.client._network import Lost, backoff_ms
 from multiraft.client._records import FetchedBatch
+from multiraft.client._unreadable import UnreadableBatch, unreadable
+from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import Code, ErrorDetail, OffsetNotAvailable, exception_for
 from multiraft.wire.messages import (
     LATEST,
+    PARTITIONS_PER_REQUEST_MAX,
     TIMESTAMP,
     Fetch,
     FetchPart,
@@ -34,15 +42,26 @@ EXCHANGE_TIMEOUT_MS = 5_000
 MOVES_MAX = 64
 #: What one step of the search reads of a partition: a batch of the usual size and some.
 SEARCH_BYTES = 1 << 20
+#: Partitions in one question for their ends and a time: two questions each.
+NAMED_PER_REQUEST_MAX = PARTITIONS_PER_REQUEST_MAX // 2
+#: Partitions of which one answer has the batches that were named: as many of the usual size, of a
+#: quarter of a megabyte, as fit.
+SEARCHED_PER_REQUEST_MAX = 32
 
 
 def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
                timeout_ms: int) -> Generator:
     """-> {partition: offset of its first record at or after ``timestamp_ms``, None = none}."""
     deadline_ms = core.now_ms + timeout_ms
-    offsets: dict[int, int | None] = {}
+    named = yield from _named_batches(core, topic, timestamp_ms)
+    offsets = yield from _first_records(core, topic, timestamp_ms, named)
     for part in topic.partitions:
-        at, end = yield from _named_batch(core, topic, part, timestamp_ms, deadline_ms)
+        if part.partition in offsets:
+            continue
+        if part.incarnation in named:
+            at, end = named[part.incarnation]
+        else:
+            at, end = yield from _named_batch(core, topic, part, timestamp_ms, deadline_ms)
         offset, failures = None, 0
         while offset is None and at is not None and at < end:
             before = at
@@ -53,6 +72,64 @@ def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
                 failures += 1
                 yield Pause(backoff_ms(core.limits, failures, core.rng))
         offsets[part.partition] = offset
+    return offsets
+
+
+def _by_leader(core: ClientCore, parts: Sequence[PartitionMetadata],
+               count_max: int) -> Iterator[tuple[str, list[PartitionMetadata]]]:
+    """(address, partitions) of requests to the leaders that are known."""
+    by_address: dict[str, list[PartitionMetadata]] = {}
+    for part in parts:
+        address = core.metadata.leader_address(part.incarnation)
+        if address is not None:
+            by_address.setdefault(address, []).append(part)
+    for address, led in by_address.items():
+        for at in range(0, len(led), count_max):
+            yield address, led[at:at + count_max]
+
+
+def _named_batches(core: ClientCore, topic: TopicMetadata, timestamp_ms: int) -> Generator:
+    """-> {incarnation: as ``_named_batch``} of those whose leaders answered at once."""
+    named: dict[int, tuple[int | None, int]] = {}
+    for address, parts in _by_leader(core, topic.partitions, NAMED_PER_REQUEST_MAX):
+        outcome = yield Exchange(address, ListOffsets(tuple(
+            query for part in parts for query in (
+                OffsetQuery(part.incarnation, LATEST),
+                OffsetQuery(part.incarnation, TIMESTAMP, timestamp_ms)))), EXCHANGE_TIMEOUT_MS)
+        if isinstance(outcome, Lost) or outcome.code != Code.OK:
+            continue
+        results = outcome.reply.results
+        for end, found in zip(results[::2], results[1::2], strict=False):
+            if end.code == found.code == Code.OK:
+                named[end.incarnation] = found.offset if found.offset >= 0 else None, end.offset
+    return named
+
+
+def _first_records(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
+                   named: dict[int, tuple[int | None, int]]) -> Generator:
+    """-> {partition: as ``offsets_at``} of those that have nothing so late, and of those whose
+    record is in the batch that was named."""
+    offsets: dict[int, int | None] = {}
+    wanted = []
+    for part in topic.partitions:
+        at, end = named.get(part.incarnation, (None, -1))
+        if at is not None and at < end:
+            wanted.append(part)
+        elif end >= 0:
+            offsets[part.partition] = None
+    for address, parts in _by_leader(core, wanted, SEARCHED_PER_REQUEST_MAX):
+        request = Fetch(tuple(FetchPart(part.incarnation, named[part.incarnation][0], 1)
+                              for part in parts), 1, SEARCH_BYTES * SEARCHED_PER_REQUEST_MAX)
+        outcome = yield Exchange(address, request, EXCHANGE_TIMEOUT_MS)
+        if isinstance(outcome, Lost) or outcome.code != Code.OK:
+            continue
+        at = 0
+        for part, result in zip(parts, outcome.reply.results, strict=False):
+            data = outcome.reply.payload[at:at + result.length]
+            at += result.length
+            record = _record_in(topic, part, data, timestamp_ms, named[part.incarnation][0])[0]
+            if result.code == Code.OK and record is not None:
+                offsets[part.partition] = record
     return offsets
 
 
@@ -73,16 +150,27 @@ def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
     """-> (offset of the record or None, where to look next)."""
     request = Fetch((FetchPart(part.incarnation, offset, SEARCH_BYTES),), 1, SEARCH_BYTES)
     reply = yield from _at_leader(core, topic, part, request, deadline_ms)
-    batches, damage = intact_batches(reply.payload)
+    record, offset, damage = _record_in(topic, part, reply.payload, timestamp_ms, offset)
+    if damage is not None and record is None:
+        raise unreadable(topic.name, part.partition, offset, -1, damage) from damage
+    return record, offset
+
+
+def _record_in(topic: TopicMetadata, part: PartitionMetadata, payload: memoryview,
+               timestamp_ms: int, offset: int,
+               ) -> tuple[int | None, int, MultiRaftError | None]:
+    """(offset of the record or None, where to look next, what is wrong there)."""
+    batches, damage = intact_batches(payload)
     for data, header in batches:
         batch = FetchedBatch(topic.name, part.partition, data, header, offset, 0)
-        record = batch.first_at(timestamp_ms)
-        if record is not None:
-            return record, batch.next_offset
+        try:
+            record = batch.first_at(timestamp_ms)
+        except UnreadableBatch:
+            record = batch.base_offset
         offset = batch.next_offset
-    if damage is not None:
-        raise damage
-    return None, offset
+        if record is not None:
+            return record, offset, None
+    return None, offset, damage
 
 
 def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, request,

@@ -27,6 +27,7 @@ from multiraft.client._network import GATHER_MAX, NEVER_MS, Link, NetworkLimits,
 from multiraft.client._operations import OffsetRange, Operations, TopicDescription
 from multiraft.client._plans import AsyncPlans
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.client._waits import AsyncWaits
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
@@ -237,7 +238,8 @@ class Client(AsyncPlans):
                 until_end: bool = False, **settings) -> "Consumer":
         """Read ``topic`` (one partition, or all) from "earliest", "latest", an offset or a
         ``Timestamp`` (the first record at or after it, the end when there is none);
-        ``until_end``: stop at what is the end now.  ``settings``: see ``ConsumerSettings``."""
+        ``until_end``: stop at what is the end now, or before what an open run of a sink has
+        staged, which ``unread`` tells.  ``settings``: see ``ConsumerSettings``."""
         return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
 
     # ---- the machine's legs ----
@@ -535,7 +537,7 @@ def _note(deliveries: list, delivery: Delivery) -> None:
         deliveries.append(delivery)
 
 
-class Consumer(AsyncIterator):
+class Consumer(AsyncWaits, AsyncIterator):
     """Batches of a topic, in offset order per partition: ``async for batch in consumer``."""
 
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,

@@ -38,6 +38,8 @@ from multiraft.client._operations import (
 )
 from multiraft.client._plans import BlockingPlans
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
+from multiraft.client._unreadable import OversizedBatch, UnreadableBatch
+from multiraft.client._waits import BlockingWaits, Wait
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
 from multiraft.wire import nodes
@@ -57,9 +59,9 @@ from multiraft.wire.tls import TlsSocket
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
-    "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange",
+    "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange", "OversizedBatch",
     "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TlsSettings",
-    "TopicDescription",
+    "TopicDescription", "UnreadableBatch", "Wait",
 ]
 
 #: Nobody waits for the sockets while records are only given: look at them at least this often.
@@ -332,8 +334,7 @@ class Client(BlockingPlans):
                       expected_index: int = -1) -> GroupMembersReply:
         """The members of ``group`` as its leader sees them; with ``voters``, begin to make these
         and ``learners`` the members."""
-        return self._run(self._operations.group_members(group, voters, learners,
-                                                         expected_index))
+        return self._run(self._operations.group_members(group, voters, learners, expected_index))
 
     def group_replica(self, group: int, address: str, timeout_ms: int = 0) -> GroupMembersReply:
         """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as elsewhere."""
@@ -348,8 +349,7 @@ class Client(BlockingPlans):
         and not waited for longer."""
         return self._run(self._operations.node_status(address, timeout_ms))
 
-    def group_describe(self, group: int, address: str,
-                       timeout_ms: int = 0) -> GroupDescribeReply:
+    def group_describe(self, group: int, address: str, timeout_ms: int = 0) -> GroupDescribeReply:
         """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as above."""
         return self._run(self._operations.group_describe(group, address, timeout_ms))
 
@@ -385,7 +385,7 @@ class Client(BlockingPlans):
                 until_end: bool = False, **settings) -> "Consumer":
         """Read ``topic`` (one partition, or all) from "earliest", "latest", an offset or a
         ``Timestamp`` (the first record at or after it, the end when there is none);
-        ``until_end``: stop at what is the end now.  ``settings``: see ``ConsumerSettings``."""
+        ``until_end``: stop at the end as it is now (see ``unread``).  See ``ConsumerSettings``."""
         return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
 
     # ---- the machine's legs ----
@@ -563,7 +563,7 @@ def _note(deliveries: list, delivery: Delivery) -> None:
         deliveries.append(delivery)
 
 
-class Consumer:
+class Consumer(BlockingWaits):
     """Batches of a topic, in offset order per partition: ``for batch in consumer``."""
 
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,

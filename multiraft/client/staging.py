@@ -20,7 +20,7 @@ Elsewhere.  The ledger is ``node/metadata_sinks.py``, why it is so ``decisions/0
 from __future__ import annotations
 
 import os
-from typing import Mapping, NamedTuple, Sequence
+from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from multiraft.client._operations import OffsetRange
 from multiraft.client._runs import identity_of
@@ -31,10 +31,14 @@ from multiraft.wire.messages import TopicMetadata
 from multiraft.wire.sinks import (
     COMMITTED,
     NONCE_BYTES,
+    SETTLED_PER_REQUEST_MAX,
     AbortRun,
     CommitRun,
     OpenRun,
     OpenRunReply,
+    RunFact,
+    RunRef,
+    SettleRuns,
     SinkList,
     SinkRow,
     StagedTopics,
@@ -43,8 +47,8 @@ from multiraft.wire.sinks import (
     Winner,
 )
 
-__all__ = ["NONCE_BYTES", "CommittedRanges", "Run", "SinkRow", "abort_run", "commit_run",
-           "committed_ranges", "identity_of", "open_run", "sinks"]
+__all__ = ["NONCE_BYTES", "CommittedRanges", "Run", "RunFact", "RunRef", "SinkRow", "abort_run",
+           "commit_run", "committed_ranges", "identity_of", "open_run", "run_facts", "sinks"]
 
 #: A plan that new runs overtake is made again so often; then it may end inside of a run, and its
 #: reader waits for that.
@@ -112,6 +116,18 @@ def commit_run(client: Client, sink: int, run: int, batch: int,
 def abort_run(client: Client, sink: int, run: int) -> bool:
     """Give a run up; True = it is committed, and stays so."""
     return client.sink_request(AbortRun(sink, run)).committed
+
+
+def run_facts(client: Client, runs: Iterable[RunRef]) -> dict[RunRef, RunFact]:
+    """What the metadata leader says of runs; changes nothing.  Raises ``Unsupported`` or
+    ``InvalidRequest`` when the nodes are of an earlier release."""
+    asked = list(dict.fromkeys(runs))
+    facts: dict[RunRef, RunFact] = {}
+    for at in range(0, len(asked), SETTLED_PER_REQUEST_MAX):
+        some = tuple(asked[at:at + SETTLED_PER_REQUEST_MAX])
+        reply = client.sink_request(SettleRuns(some, False))
+        facts.update((RunRef(fact.sink, fact.run), fact) for fact in reply.runs)
+    return facts
 
 
 def sinks(client: Client) -> list[SinkRow]:

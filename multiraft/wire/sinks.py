@@ -34,6 +34,12 @@ SINKS_PER_REPLY_MAX = 1_000
 
 #: What is known of a run.  Nothing known is OPEN: the node may be behind.
 OPEN, COMMITTED, VOID = "open", "committed", "void"
+#: What only the metadata leader can say: nobody has opened the run.
+UNOPENED = "unopened"
+#: Runs in one question to the metadata leader.
+SETTLED_PER_REQUEST_MAX = 100
+#: Why a run stands as it does, in words.
+WHY_MAX = 300
 
 
 class TopicEnds(NamedTuple):
@@ -87,8 +93,48 @@ class RunRef(NamedTuple):
     run: int
 
 
+_TASK_AT = layout.STAGED_ATTEMPT_BITS
+_RUN_AT = _TASK_AT + layout.STAGED_TASK_BITS
+_SINK_AT = _RUN_AT + layout.STAGED_RUN_HIGH_BITS
+
+
+def producer_identity(sink: int, run: int, task: int, attempt: int) -> tuple[int, int]:
+    """(producer id, epoch) of what an attempt of a task stages in a run."""
+    high, low = divmod(run, 1 << layout.STAGED_RUN_LOW_BITS)
+    return (layout.STAGED_PRODUCER_MIN | sink << _SINK_AT | high << _RUN_AT | task << _TASK_AT
+            | attempt), low
+
+
+def run_ref(producer_id: int, producer_epoch: int) -> RunRef:
+    """The run of a staged batch, by its producer identity."""
+    high = producer_id >> _RUN_AT & (1 << layout.STAGED_RUN_HIGH_BITS) - 1
+    return RunRef(producer_id >> _SINK_AT & layout.STAGED_SINKS_MAX,
+                  high << layout.STAGED_RUN_LOW_BITS | producer_epoch)
+
+
+def task_attempt(producer_id: int) -> tuple[int, int]:
+    """The task and the attempt of a staged batch."""
+    return (producer_id >> _TASK_AT & layout.STAGED_TASKS_MAX,
+            producer_id & layout.STAGED_ATTEMPTS_MAX)
+
+
 class RunStates(NamedTuple):
     """What became of runs; any node answers."""
+
+    runs: tuple[RunRef, ...]
+
+
+class SettleRuns(NamedTuple):
+    """What became of runs, from the metadata leader, which a majority confirms first.  ``void``: a
+    run that nobody has opened becomes void for good, and its number is never handed out."""
+
+    runs: tuple[RunRef, ...]
+    void: bool = True
+
+
+class VoidRuns(NamedTuple):
+    """Runs that were not opened are void from now on, and are never opened.  Those that were opened
+    meanwhile stay what they are.  No request of clients: the metadata leader proposes it."""
 
     runs: tuple[RunRef, ...]
 
@@ -141,6 +187,29 @@ class RunStatesReply(NamedTuple):
     runs: tuple[RunState, ...]
 
 
+class RunFact(NamedTuple):
+    """One run: ``state`` is UNOPENED where nobody has opened it and ``void`` was not asked for, or
+    could not be done, as ``why`` says.  ``name`` of the sink ("" = there is none of that number),
+    ``batch`` and ``open_ms`` of an open run (-1 = not open; how long the answering leader has seen
+    it open)."""
+
+    sink: int
+    run: int
+    state: str
+    winners: tuple[Winner, ...] = ()
+    name: str = ""
+    batch: int = -1
+    open_ms: int = -1
+    why: str = ""
+
+
+class SettleRunsReply(NamedTuple):
+    """In the order of the question, as of the metadata at ``index``."""
+
+    index: int
+    runs: tuple[RunFact, ...]
+
+
 class StagedTopicsReply(NamedTuple):
     """``version`` grows when a run is opened and when it names a topic.  Topics in which no open
     run stages are not named."""
@@ -172,6 +241,7 @@ _mark = schema.integer(-1, schema.I64_MAX)
 _sink = schema.integer(0, layout.STAGED_SINKS_MAX)
 _run = schema.integer(0, layout.STAGED_RUNS_MAX)
 _state = schema.one_of(OPEN, COMMITTED, VOID)
+_settled = schema.one_of(OPEN, COMMITTED, VOID, UNOPENED)
 _offset = schema.integer(0, schema.I64_MAX)
 _incarnations = list_of(_u64, TOPICS_PER_RUN_MAX)
 read_winners = list_of(
@@ -179,22 +249,37 @@ read_winners = list_of(
         schema.integer(0, layout.STAGED_ATTEMPTS_MAX)), WINNERS_PER_RUN_MAX)
 read_topics = list_of(row(TopicEnds, _u64, list_of(_offset, ENDS_MAX)), TOPICS_PER_RUN_MAX)
 
+_some_runs = list_of(row(RunRef, _sink, _run), SETTLED_PER_REQUEST_MAX)
+
 _OPEN_RUN = {"sink": schema.text(SINK_NAME_MAX), "batch": _batch,
              "nonce": schema.fixed_bytes(NONCE_BYTES), "topics": read_topics,
              "task": schema.integer(-1, layout.STAGED_TASKS_MAX), "attempt_id": _u64}
 _COMMIT_RUN = {"sink": _sink, "run": _run, "batch": _batch, "winners": read_winners}
 _ABORT_RUN = {"sink": _sink, "run": _run}
 
-#: What changes the ledger: a request is the command of the metadata group as well.
-COMMANDS: dict[str, Shape] = {
+#: What changes the ledger: a request of clients is the command of the metadata group as well.
+_CHANGES: dict[str, Shape] = {
     "open_run": Shape(OpenRun, _OPEN_RUN),
     "commit_run": Shape(CommitRun, _COMMIT_RUN),
     "abort_run": Shape(AbortRun, _ABORT_RUN),
 }
+COMMANDS: dict[str, Shape] = {**_CHANGES, "void_runs": Shape(VoidRuns, {"runs": _some_runs})}
+
+#: What nodes ask each other as well.
+PEER_REQUESTS: dict[str, Shape] = {
+    "settle_runs": Shape(SettleRuns, {"runs": _some_runs, "void": schema.boolean}),
+}
+PEER_RESPONSES: dict[str, Shape] = {
+    "settle_runs": Shape(SettleRunsReply, {
+        "index": _u64, "runs": list_of(
+            row(RunFact, _sink, _run, _settled, read_winners, schema.text(SINK_NAME_MAX), _mark,
+                _mark, schema.text(WHY_MAX)), SETTLED_PER_REQUEST_MAX)}),
+}
 
 #: op -> fields of its request.
 REQUESTS: dict[str, Shape] = {
-    **COMMANDS,
+    **_CHANGES,
+    **PEER_REQUESTS,
     "run_states": Shape(RunStates, {
         "runs": list_of(row(RunRef, _sink, _run), RUNS_PER_REQUEST_MAX)}),
     "staged_topics": Shape(StagedTopics, {}),
@@ -204,6 +289,7 @@ REQUESTS: dict[str, Shape] = {
 
 #: op -> fields of its response.
 RESPONSES: dict[str, Shape] = {
+    **PEER_RESPONSES,
     "open_run": Shape(OpenRunReply, {
         "sink": _sink, "run": _run, "state": _state, "topics": _incarnations,
         "attempt": schema.integer(0, layout.STAGED_ATTEMPTS_MAX)}),
@@ -219,6 +305,6 @@ RESPONSES: dict[str, Shape] = {
                          SINKS_PER_REPLY_MAX), "more": schema.boolean}),
 }
 
-Request = OpenRun | CommitRun | AbortRun | RunStates | StagedTopics | SinkList
-Reply = (OpenRunReply | CommitRunReply | AbortRunReply | RunStatesReply | StagedTopicsReply
-         | SinkListReply)
+Request = OpenRun | CommitRun | AbortRun | RunStates | SettleRuns | StagedTopics | SinkList
+Reply = (OpenRunReply | CommitRunReply | AbortRunReply | RunStatesReply | SettleRunsReply
+         | StagedTopicsReply | SinkListReply)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from types import SimpleNamespace
 
-from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp
+from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp, Wait
 from multiraft.wire import errors as wire
 from multiraft.wire import messages, nodes, plans
 from multiraft.wire.description import MemberProgress
@@ -58,6 +58,9 @@ class FakeCluster:
         self.lag = 0  # entries that each follower lacks
         self.intents: dict[int, str] = {}  # node -> what is wanted of it, if not simply alive
         self.pool = PoolStatusReply(4, 4, 0, (), 64)
+        self.waiting: list[Wait] = []  # that readers tell, one after the other
+        self.unread: tuple[Wait, ...] = ()  # that readers leave
+        self.now_ms = 0
 
     def connect(self, addresses):
         self.asked.append(tuple(addresses))
@@ -265,6 +268,9 @@ class FakeClient:
 
     def consume(self, topic, partition=None, start="earliest", until_end=True, **settings):
         self._cluster.consumed = {"start": start, **settings}
+        return FakeConsumer(self._cluster, self._all(topic, partition, start, until_end))
+
+    def _all(self, topic, partition, start, until_end):
         for number, records in enumerate(self._topic(topic)):
             if partition in (None, number):
                 first = {"earliest": 0, "latest": len(records)}.get(start, start)
@@ -287,6 +293,30 @@ class FakeClient:
         if name not in self._cluster.topics:
             raise wire.UnknownTopic(f"there is no topic {name!r}")
         return self._cluster.topics[name]
+
+
+class FakeConsumer:
+    """Batches that are there at once; ``waiting`` and ``unread`` are the cluster's."""
+
+    def __init__(self, cluster: FakeCluster, batches):
+        self._cluster = cluster
+        self._batches = batches
+        self.unread = cluster.unread
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._batches)
+
+    def wait(self, timeout_ms):
+        """As if so much time went by, for as long as the cluster has something to wait for."""
+        self._cluster.now_ms += timeout_ms if self._cluster.waiting else 0
+        return not self._cluster.waiting
+
+    def waits(self):
+        """What it waits for, told once each."""
+        return (self._cluster.waiting.pop(0),)
 
 
 class FakeDelivery:

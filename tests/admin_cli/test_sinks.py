@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from multiraft.wire.sinks import AbortRun, AbortRunReply, CommitRun, OpenRun, SinkListReply
+from multiraft.client.blocking import OffsetRange, Wait
+from multiraft.wire.sinks import (
+    VOID,
+    AbortRun,
+    AbortRunReply,
+    CommitRun,
+    OpenRun,
+    RunFact,
+    RunRef,
+    SettleRuns,
+    SettleRunsReply,
+    SinkListReply,
+    StagedTopics,
+    StagedTopicsReply,
+    TopicEnds,
+    VoidRuns,
+)
 from node.metadata_sinks import SinkTable
 from tests.admin_cli.fakes import FakeClient, FakeCluster
 
@@ -18,7 +35,7 @@ class Ledger(FakeCluster):
         super().__init__()
         self.table = SinkTable()
         for command in (OpenRun("delays", 0, bytes(16)), CommitRun(1, 1, 0),
-                        OpenRun("delays", 1, bytes(16))):
+                        OpenRun("delays", 1, bytes(16), (TopicEnds(7, (2, 3)),))):
             self.table.apply(command)
 
     def connect(self, addresses):
@@ -30,8 +47,16 @@ class Client(FakeClient):
     """The part of the client that sinks need."""
 
     def sink_request(self, request):
+        table = self._cluster.table
         if isinstance(request, AbortRun):
-            return AbortRunReply(self._cluster.table.apply(request).value)
+            table.apply(VoidRuns((RunRef(*request),)))  # as the metadata leader does
+            return AbortRunReply(bool(table.apply(request).value))
+        if isinstance(request, StagedTopics):
+            return StagedTopicsReply(1, table.staged())
+        if isinstance(request, SettleRuns):
+            return SettleRunsReply(1, tuple(RunFact(
+                *run, table.known_state(run), (), *table.named(run), 65_000)
+                for run in request.runs))
         return SinkListReply(*self._cluster.table.rows(request.after, 1))
 
 
@@ -58,3 +83,51 @@ def test_an_open_run_is_given_up_once(run, cluster):
 def test_a_sink_that_does_not_exist_is_named(run, cluster):
     done = run("sink", "abort", "other")
     assert done.exit_code == 4 and "no sink 'other'" in done.output
+
+
+@pytest.fixture
+def held_back(cluster, monkeypatch):
+    """A reader of topic "t", whose incarnation is 7, stops at offset 3 of 5."""
+    cluster.topics["t"] = [[(None, b"v")] * 5, []]
+    cluster.unread = (Wait("t", 0, 3, 5, 0, "staged by run 2 of sink 1", RunRef(1, 2)),)
+    monkeypatch.setattr(Client, "list_topics", lambda self: [SimpleNamespace(
+        name="t", incarnation=7, partitions=2)])
+    monkeypatch.setattr(Client, "list_offsets", lambda self, name: {
+        0: OffsetRange(0, 5), 1: OffsetRange(0, 3)})
+    return cluster
+
+
+@pytest.mark.parametrize("topics", [[], ["t"]])
+def test_where_readers_stop_is_shown(run, held_back, topics):
+    done = run("sink", "blocked", *topics)
+    assert done.exit_code == 0
+    header, row = [line.split() for line in done.stdout.splitlines()]
+    assert header == ["topic", "partition", "offset", "end_offset", "sink", "run", "batch", "open"]
+    assert row == ["t", "0", "3", "5", "delays", "1/2", "1", "1", "min", "5", "s"]
+    assert json.loads(run("sink", "blocked", *topics, "--json").stdout) == {"blocked": [
+        {"topic": "t", "partition": 0, "offset": 3, "end_offset": 5, "sink": "delays",
+         "run": "1/2", "state": "open", "batch": 1, "open_ms": 65_000,
+         "reason": "staged by run 2 of sink 1"}]}
+    assert held_back.consumed["start"] == ("earliest" if topics else 2)
+
+
+def test_nothing_that_holds_readers_back_is_said(run, cluster):
+    cluster.table.apply(AbortRun(1, 2))
+    assert "No reader is held back" in run("sink", "blocked").stderr
+    assert json.loads(run("sink", "blocked", "--json").stdout) == {"blocked": []}
+
+
+@pytest.mark.parametrize("numbers", ["1/2", "1/9", "5/7"])
+def test_a_run_is_given_up_by_its_numbers_also_one_that_nobody_opened(run, cluster, numbers):
+    assert f"Run {numbers} is void" in run("sink", "abort", "--run", numbers).stderr
+    assert cluster.table.known_state(RunRef(*map(int, numbers.split("/")))) == VOID
+    assert json.loads(run("sink", "abort", "--run", numbers, "--json").stdout) == {
+        "run": numbers, "aborted": True}
+    assert "Run 1/1 is committed" in run("sink", "abort", "--run", "1/1").stderr
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["delays", "--run", "1/2"], ["--run", "1"], ["--run", "0/1"], ["--run", "1/0"],
+    ["--run", "1048576/1"], ["--run", "1/536870912"], ["--run", "-1/2"], ["--run", "\u0661/2"]])
+def test_what_is_no_run_is_a_mistake_of_the_command_line(run, cluster, arguments):
+    assert run("sink", "abort", *arguments).exit_code == 2

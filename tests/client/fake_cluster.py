@@ -38,9 +38,12 @@ from multiraft.wire.messages import Hello, Welcome
 from multiraft.wire.sinks import (
     AbortRunReply,
     CommitRunReply,
+    RunFact,
     RunStatesReply,
+    SettleRunsReply,
     SinkListReply,
     StagedTopicsReply,
+    VoidRuns,
 )
 from node.metadata_sinks import SinkTable
 
@@ -487,6 +490,16 @@ class FakeCluster:
 
     async def _run_states(self, node, request):
         return RunStatesReply(tuple(map(self.sinks.state_of, request.runs))), ()
+
+    async def _settle_runs(self, node, request):
+        """Any node answers as the metadata leader."""
+        if request.void:
+            self.sinks.apply(VoidRuns(request.runs))
+            self.sinks._check()
+        return SettleRunsReply(self.metadata_index, tuple(
+            RunFact(*self.sinks.state_of(run)[:2], self.sinks.known_state(run),
+                    self.sinks.state_of(run).winners, *self.sinks.named(run), 7_000)
+            for run in request.runs)), ()
 
     async def _staged_topics(self, node, request):
         return StagedTopicsReply(self.sinks.stagings, self.sinks.staged()), ()

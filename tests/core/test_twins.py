@@ -240,7 +240,8 @@ def test_damaged_batches_with_a_right_crc_get_the_same_answer(data):
     (0x10, 1 << 61, True), (0x10, (1 << 62) - 1, True), (0x14, 1 << 61, True),
     (0x10, (1 << 61) - 1, False), (0x10, 1 << 62, False), (0x10, 7, False), (0x10, -1, False),
     (0x15, 1 << 61, False), (0x30, 1 << 61, False), (0x18, 1 << 61, False),
-    (0x00, 1 << 61, True)])
+    (0x00, 1 << 61, False), (0x00, (1 << 62) - 1, False), (0x00, (1 << 61) - 1, True),
+    (0x00, 1 << 62, True)])
 def test_a_transactional_batch_is_one_of_a_run(attributes, producer_id, accepted):
     batch = builder_of(_core, [(0, None, b"value", [])]).build(producer_id, 0, 0)
     struct.pack_into(">h", batch, _layout.BATCH_ATTRIBUTES_AT, attributes)

@@ -23,7 +23,7 @@ from multiraft.tail import PartitionTail
 from multiraft.types import BatchInfo, Configuration, HardState
 from multiraft.windows import BATCHES_PER_WINDOW, carried, extended
 from multiraft.wire import messages as wire
-from multiraft.wire import nodes, placements
+from multiraft.wire import nodes, placements, sinks
 from multiraft.wire import plans as wire_plans
 from multiraft.wire.connection import Connection, RequestEvent, Role
 from multiraft.wire.frames import encode_frame
@@ -215,7 +215,9 @@ def peer_questions() -> dict[str, tuple]:
         (placements.TrimChain(7, 4), placements.TrimChainReply()),
         (wire_plans.PlanLook((1, 2)), wire_plans.PlanLookReply((looked,), 5, 9, False, 0, -1)),
         (wire_plans.PlanChange(1, (1, 2, 3), (4,), 17), wire_plans.PlanChangeReply()),
-        (wire_plans.PlanTransfer(1, 2), wire_plans.PlanTransferReply()))
+        (wire_plans.PlanTransfer(1, 2), wire_plans.PlanTransferReply()),
+        (sinks.SettleRuns((sinks.RunRef(1, 2),), False), sinks.SettleRunsReply(
+            9, (sinks.RunFact(1, 2, sinks.UNOPENED, (), "s", why="nobody says"),))))
     found = {peer_requests.OPS[type(asked)]: (asked, reply) for asked, reply in pairs}
     assert found.keys() == peer_requests.REQUESTS.keys()
     return found

@@ -18,6 +18,7 @@ from multiraft.wire.sinks import (
     OpenRun,
     RunRef,
     TopicEnds,
+    VoidRuns,
     Winner,
 )
 from node import metadata_sinks
@@ -134,6 +135,40 @@ def test_what_was_never_heard_of_may_be_open(replica):
     assert state_of(replica, 1) == OPEN
     replica(begin())
     assert state_of(replica, 2) == OPEN
+
+
+def test_a_run_that_was_void_before_it_could_be_opened_never_is(replica):
+    """Neither in the sink that is there nor in one that gets its number later."""
+    replica(begin())
+    unopened = (RunRef(1, 2), RunRef(1, 3), RunRef(1, 5), RunRef(2, 1))
+    assert replica(VoidRuns((*unopened, RunRef(1, 1)))).code == Code.OK
+    assert state_of(replica, 1) == OPEN, "it was opened meanwhile"
+    assert [state_of(replica, run.run, run.sink) for run in unopened] == [VOID] * 4
+    assert replica(CommitRun(1, 1, 0)).code == Code.OK
+    assert [replica(begin(batch=1, run=run)).value.run for run in (2, 3)] == [4, 6]
+    assert replica(begin("later")).value[:2] == (2, 2)
+    for run in unopened:
+        assert replica(CommitRun(*run, 1)).code in (Code.STALE_RUN, Code.INVALID_REQUEST)
+        assert state_of(replica, run.run, run.sink) == VOID
+    again = MetadataState.restore(cbor2.loads(cbor2.dumps(replica.state.snapshot())))
+    assert again.snapshot() == replica.state.snapshot()
+    replica.state._check()
+
+
+def test_void_runs_that_nobody_opened_are_bounded(replica, monkeypatch):
+    monkeypatch.setattr(metadata_sinks, "UNOPENED_VOID_MAX", 2)
+    for _ in range(2):
+        assert replica(VoidRuns((RunRef(1, 1), RunRef(1, 2)))).code == Code.OK
+    refused = replica(VoidRuns((RunRef(1, 2), RunRef(1, 3))))
+    assert (refused.code, refused.error.limit, refused.error.value) == (Code.LIMIT_EXCEEDED, 2, 3)
+    assert state_of(replica, 3) == OPEN
+
+
+@pytest.mark.parametrize("never", [[[1, 2, 3]], [["1", 2]], 7])
+def test_a_snapshot_with_impossible_void_runs_is_refused(replica, never):
+    replica(begin())
+    with pytest.raises(CodecError):
+        MetadataState.restore({**replica.state.snapshot(), "never_opened": never})
 
 
 def test_failures_in_a_row_take_one_place(replica):

@@ -1,0 +1,51 @@
+"""Waits of a reader, said to the person at the terminal.
+
+Contract.  ``telling`` passes batches on as they come.  When some partition has waited for something
+else than new records for ``TOLD_AFTER_MS``, it says where and for what, and again after longer and
+longer pauses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from admin_cli.output import note, plural
+
+#: Elections and confirmations are over by then: who waits longer wants to know for what.
+TOLD_AFTER_MS = 5_000
+#: The pauses between two sentences grow up to this.
+TOLD_AGAIN_MS_MAX = 300_000
+#: Partitions that are named.
+NAMED_MAX = 3
+
+
+def telling(consumer: Any) -> Iterator[Any]:
+    """The batches of a consumer."""
+    pause_ms = TOLD_AFTER_MS
+    due_ms = _now_ms() + pause_ms
+    while True:
+        while not consumer.wait(max(1, due_ms - _now_ms())) or _now_ms() >= due_ms:
+            waits = [wait for wait in consumer.waits() if wait.waiting_ms >= TOLD_AFTER_MS]
+            if waits:
+                note(_sentence(waits))
+                pause_ms = min(2 * pause_ms, TOLD_AGAIN_MS_MAX)
+            else:
+                pause_ms = TOLD_AFTER_MS
+            due_ms = _now_ms() + pause_ms
+        try:
+            batch = next(consumer)
+        except StopIteration:
+            return
+        yield batch
+
+
+def _sentence(waits: Sequence[Any]) -> str:
+    named = "; ".join(f"{wait} ({wait.waiting_ms // 1000} s)" for wait in waits[:NAMED_MAX])
+    more = len(waits) - NAMED_MAX
+    return f"waiting for {named}" + (f"; and {plural(more, 'other partition')}" if more > 0 else "")
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,346 @@
+"""Waits of readers: each has a bound and a reason, and what was not read is told."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+
+from multiraft import _layout as layout
+from multiraft import core
+from multiraft.client import (
+    DecompressionTooLarge,
+    OversizedBatch,
+    Record,
+    Timestamp,
+    UnreadableBatch,
+    _compression,
+    _consumer,
+    _runs,
+    blocking,
+    staging,
+)
+from multiraft.client.ranges import Range, read_ranges
+from multiraft.errors import CorruptBatch
+from multiraft.wire import errors
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import EARLIEST, OPS, Fetch, ListOffsets
+from multiraft.wire.sinks import COMMITTED, OPEN, RunFact, RunRef, SettleRunsReply
+from tests.client.scripts import values_of
+
+NONCE = bytes(16)
+
+
+def put(client, *values: bytes, partition: int = 0, topic: str = "a", identity=None) -> None:
+    with client.producer(identity=identity) as producer:
+        for value in values:
+            producer.send_nowait(Record(topic, value, partition=partition)).wait()
+
+
+def crafted(codec: int, block: bytes, count: int = 1, at_ms: int = 1_700_000_000_000) -> bytearray:
+    """A batch with a right CRC and this block of records."""
+    builder = core.BatchBuilder(8 << 20)
+    assert builder.append(at_ms, None, b"x")
+    data = builder.build()[:layout.BATCH_HEADER_BYTES] + block
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">h", data, layout.BATCH_ATTRIBUTES_AT, codec)
+    struct.pack_into(">i", data, 23, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    struct.pack_into(">I", data, layout.BATCH_CRC_AT, core.crc32c(
+        memoryview(data)[layout.BATCH_ATTRIBUTES_AT:]))
+    return data
+
+
+def records_block(count: int) -> bytes:
+    builder = core.BatchBuilder(8 << 20)
+    for number in range(count):
+        assert builder.append(1_700_000_000_000, None, b"%d" % number)
+    return bytes(builder.build()[layout.BATCH_HEADER_BYTES:])
+
+
+GARBAGE = b"x" * 100
+CODECS = [layout.CODEC_GZIP, layout.CODEC_SNAPPY, layout.CODEC_LZ4, layout.CODEC_ZSTD]
+UNREADABLE = [
+    *[pytest.param(crafted(codec, GARBAGE), id=f"garbage-{codec}") for codec in CODECS],
+    *[pytest.param(crafted(codec, _compression.compress(codec, records_block(3))[:-5], 3),
+                   id=f"cut-{codec}") for codec in CODECS],
+    *[pytest.param(crafted(codec, _compression.compress(codec, records_block(3)), 5),
+                   id=f"too-few-{codec}") for codec in CODECS],
+    *[pytest.param(crafted(codec, _compression.compress(codec, records_block(3)), 2),
+                   id=f"too-many-{codec}") for codec in CODECS],
+    pytest.param(crafted(layout.CODEC_ZSTD, b""), id="nothing"),
+    pytest.param(crafted(layout.CODEC_GZIP, zlib.compress(b"\0" * (64 << 20))), id="not-gzip"),
+]
+BOMB = crafted(layout.CODEC_GZIP, _compression.compress(layout.CODEC_GZIP, bytes(32 << 20)))
+
+
+def filled(cluster, data: bytearray):
+    """Topic "a" with a batch of 2, this one, and a batch of 1."""
+    [part] = cluster.add_topic("a")
+    builder = core.BatchBuilder(8 << 20)
+    for value in (b"one", b"two"):
+        assert builder.append(1_600_000_000_000, None, value)
+    assert part.append(builder.build()) == (Code.OK, 0)
+    assert part.append(bytes(data)) == (Code.OK, 2)
+    assert part.append(crafted(0, records_block(1)))[0] == Code.OK
+    return part
+
+
+# ---- batches that cannot be opened -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", UNREADABLE)
+def test_a_batch_that_cannot_be_opened_is_named_and_the_consumer_goes_on(client, cluster, data):
+    filled(cluster, data)
+    count, read = core.batch_info(data).count, []
+    for batch in client.consume("a", until_end=True):
+        try:
+            read += values_of([batch])
+        except UnreadableBatch as error:
+            found = error
+    assert read == [b"one", b"two", b"0"]
+    assert (found.topic, found.partition, found.base_offset, found.last_offset,
+            found.next_offset) == ("a", 0, 2, 1 + count, 2 + count)
+    assert str(found).startswith("a/0: the batch at offset 2") and isinstance(found, CorruptBatch)
+    assert found.cause is not None and str(found.cause) in str(found)
+    assert values_of(client.consume("a", 0, found.next_offset, until_end=True)) == [b"0"]
+
+
+def test_a_batch_that_would_fill_the_memory_is_named(client, cluster):
+    filled(cluster, BOMB)
+    [_, bomb, _] = client.consume("a", until_end=True)
+    with pytest.raises(OversizedBatch, match="a/0: the batch at offset 2") as raised:
+        bomb.records()
+    assert isinstance(raised.value, DecompressionTooLarge) and raised.value.limit >= 8 << 20
+
+
+@pytest.mark.parametrize("data", [UNREADABLE[0].values[0], BOMB])
+def test_a_search_for_a_time_gives_what_it_cannot_open(client, cluster, data):
+    """Its header says that it has such a record: whoever opens it is told what is wrong."""
+    filled(cluster, data)
+    batches = list(client.consume("a", start=Timestamp(1_650_000_000_000), until_end=True))
+    assert [batch.base_offset for batch in batches] == [2, 3]
+    with pytest.raises(UnreadableBatch, match="offset 2"):
+        batches[0].records()
+    assert client.offsets_at("a", 1_650_000_000_000) == {0: 2}
+    assert client.offsets_at("a", 1_500_000_000_000) == {0: 0}
+
+
+def test_a_range_names_what_cannot_be_opened(cluster):
+    part = filled(cluster, UNREADABLE[0].values[0])
+    with blocking.Client(cluster.servers()) as client:
+        columns = core.ColumnBuilder(True, True, False)
+        with pytest.raises(UnreadableBatch, match="a/0: the batch at offset 2"):
+            for _, batch in read_ranges(client, [Range("a", 0, part.incarnation, 0, 4)]):
+                batch.into(columns, 4)
+        assert columns.count == 2, "nothing of it"
+
+
+def test_a_batch_that_is_damaged_everywhere_is_named(client, cluster):
+    part = filled(cluster, crafted(0, records_block(1)))
+    base, data = part.log[1]
+    part.log[1] = (base, data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(UnreadableBatch, match="a/0: the batch at offset 2 cannot be read"):
+        list(client.consume("a", until_end=True))
+
+
+# ---- runs that are not decided ------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(client):
+    """An open run that has staged offset 1 of a/0, between plain records."""
+    client.create_topic("a", partitions=2)
+    opened = staging.open_run(client, "delays", 7, NONCE)
+    opened.stages_in(client, "a")
+    put(client, b"before")
+    put(client, b"staged", identity=opened.identity)
+    put(client, b"behind")
+    put(client, b"other", partition=1)
+    return opened
+
+
+def test_a_read_to_the_end_tells_what_it_left(client, run):
+    consumer = client.consume("a", until_end=True)
+    assert sorted(values_of(consumer)) == [b"before", b"other"]
+    [left] = unread_of(consumer)
+    assert left[:4] == ("a", 0, 1, 3) and left.run == RunRef(run.sink, run.number)
+    assert "run 1 of sink 1, 'delays', whose batch 7 has been open for 7 s" in left.reason
+    staging.commit_run(client, run.sink, run.number, 7)
+    consumer = client.consume("a", until_end=True)
+    assert len(values_of(consumer)) == 4 and unread_of(consumer) == ()
+
+
+def unread_of(consumer):
+    """The property, of whichever driver."""
+    target = getattr(consumer, "_target", consumer)
+    return target.unread
+
+
+def staged_by_nobody(cluster, sink: int, run: int) -> None:
+    """A batch as older leaders took it, in a/0."""
+    [part, *_] = cluster.topics["a"]
+    data = crafted(layout.ATTRIBUTE_TRANSACTIONAL, records_block(1))
+    core.stamp_producer(data, *staging.identity_of(sink, run, 0, 0), 0)
+    assert part.append(data)[0] == Code.OK
+
+
+@pytest.mark.parametrize("sink, number", [(777, 0), (0, 3), (777, 1), (1, 2), (1, 900_000)])
+@pytest.mark.parametrize("until_end", [True, False])
+def test_what_nobody_opened_is_left_out_for_good(client, cluster, run, sink, number, until_end):
+    staging.commit_run(client, run.sink, run.number, 7)
+    staged_by_nobody(cluster, sink, number)
+    put(client, b"last")
+    consumer = client.consume("a", 0, until_end=until_end, wait_max_ms=50)
+    read: list[bytes] = []
+    for batch in consumer:
+        read += values_of([batch])
+        if read[-1] == b"last" and not until_end:
+            break
+    assert read == [b"before", b"staged", b"behind", b"last"] and unread_of(consumer) == ()
+    opened = staging.open_run(client, "delays", 8, NONCE)
+    assert (opened.sink, opened.number) != (sink, number)
+    staging.commit_run(client, opened.sink, opened.number, 8)
+    assert b"0" not in values_of(client.consume("a", 0, until_end=True))
+
+
+def test_a_reader_of_what_comes_tells_what_it_waits_for(client, run):
+    consumer = client.consume("a", 0, wait_max_ms=50)
+    assert values_of([next(iter(consumer))]) == [b"before"]
+    if not isinstance(consumer, blocking.Consumer):
+        return  # it reads on in its own task; the blocking one is driven from here
+    while not (consumer.waits() and "'delays'" in consumer.waits()[0].reason):
+        assert not consumer.wait(20)
+    [wait] = consumer.waits()
+    assert (wait.topic, wait.partition, wait.offset, wait.run) == ("a", 0, 1, RunRef(1, 1))
+    assert "a/0 at offset 1: staged by run 1 of sink 1" in str(wait)
+    consumer.close()
+
+
+@pytest.mark.parametrize("answer, reason", [
+    (Code.LEADER_UNKNOWN, "the metadata leader was not asked: an election"),
+    (Code.UNSUPPORTED, "the metadata leader was not asked: an election"), ("drop", "no answer"),
+    ("limit", "it is not void yet: 16384 are")])
+def test_without_the_metadata_leader_a_read_to_the_end_ends_and_says_so(
+        client, cluster, run, monkeypatch, answer, reason):
+    monkeypatch.setattr(_runs, "SETTLE_RETRY_MS", 20)
+    monkeypatch.setattr("multiraft.client._core.REFRESH_TIMEOUT_MS", 100)
+
+    def script(node, event, connection):
+        if OPS[type(event.request)] != "settle_runs":
+            return None
+        if answer == "limit":
+            return ResponseEvent(event.id, SettleRunsReply(1, tuple(
+                RunFact(*asked, "unopened", why="16384 are") for asked in event.request.runs)))
+        return answer if answer == "drop" else ResponseEvent(event.id, code=answer,
+                                                             error=ErrorDetail("an election"))
+
+    cluster.script = script
+    consumer = client.consume("a", 0, until_end=True)
+    assert values_of(consumer) == [b"before"]
+    [left] = unread_of(consumer)
+    assert reason in left.reason and left.offset == 1
+
+
+def test_a_run_that_is_decided_while_the_leader_is_asked_is_read(client, cluster, run):
+    def script(node, event, connection):
+        if OPS[type(event.request)] == "settle_runs":
+            cluster.sinks.apply(staging.CommitRun(run.sink, run.number, 7))
+        return None
+
+    cluster.script = script
+    consumer = client.consume("a", 0, until_end=True)
+    assert values_of(consumer) == [b"before", b"staged", b"behind"]
+    assert unread_of(consumer) == ()
+
+
+def test_nobody_asks_about_runs_that_nobody_waits_for():
+    runs, run = _runs.Runs(), RunRef(1, 1)
+    runs.want(run)
+    assert runs.wanted(0) == (run,) and runs.settle_due_ms() is None
+    from multiraft.wire.sinks import RunState, RunStatesReply
+    runs.learn(RunStatesReply((RunState(*run, OPEN, ()),)), 0)
+    assert runs.settle_due_ms() is None, "its reader is gone"
+    runs.want(run)
+    assert runs.settle_due_ms() == _runs.SETTLE_AFTER_MS
+    runs.want(run, until_ms=3)
+    assert runs.settle_due_ms() == 3 and runs.to_settle(3) == (run,)
+    runs.settled(SettleRunsReply(1, (RunFact(*run, COMMITTED),)))
+    assert runs.decided(run) and runs.settle_due_ms() is None
+
+
+# ---- everything else that a reader waits for ----------------------------------------------------
+
+
+def test_a_replica_that_stays_behind_is_not_waited_for_for_ever(client, cluster):
+    """It answers well, and has nothing."""
+    [part] = cluster.add_topic("a")
+    for _ in range(3):
+        assert part.append(crafted(0, records_block(1)))[0] == Code.OK
+
+    def script(node, event, connection):
+        request = event.request
+        if isinstance(request, Fetch) and request.partitions[0].offset == 0:
+            from multiraft.wire.messages import FetchReply, FetchResult
+            return ResponseEvent(event.id, FetchReply((
+                FetchResult(part.incarnation, Code.OK, 0, 0, 0),)))
+        return None
+
+    cluster.script = script
+    with pytest.raises(errors.OffsetNotAvailable, match="has nothing at offset 0"):
+        list(client.consume("a", until_end=True, unavailable_ms=300, wait_max_ms=20))
+
+
+def test_a_refusal_that_passes_is_told_while_it_lasts(cluster):
+    [part] = cluster.add_topic("a")
+    assert part.append(crafted(0, records_block(1)))[0] == Code.OK
+
+    def script(node, event, connection):
+        if isinstance(event.request, ListOffsets):
+            return ResponseEvent(event.id, code=Code.LEADER_UNKNOWN,
+                                 error=ErrorDetail("no majority"))
+        return None
+
+    cluster.script = script
+    with blocking.Client(cluster.servers()) as client:
+        consumer = client.consume("a")
+        while not any("no majority" in wait.reason for wait in consumer.waits()):
+            assert not consumer.wait(20)
+        cluster.script = None
+        assert values_of([next(consumer)]) == [b"0"] and consumer.waits() == ()
+
+
+def test_a_topic_whose_metadata_do_not_come_is_told(cluster):
+    cluster.script = lambda node, event, connection: "drop"
+    with blocking.Client(cluster.servers()) as client:
+        consumer = client.consume("a")
+        assert not consumer.wait(50)
+        [wait] = consumer.waits()
+        assert str(wait) == "a: its metadata are not known yet" and wait.waiting_ms >= 0
+
+
+# ---- topics with many partitions ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [EARLIEST, Timestamp(1_650_000_000_000)])
+def test_requests_are_cut_into_what_one_may_name(client, cluster, monkeypatch, start):
+    monkeypatch.setattr(_consumer, "READERS_PER_QUERY_MAX", 7)
+    parts = cluster.add_topic("a", partitions=100, groups=1)
+    for part in parts[::9]:
+        assert part.append(crafted(0, records_block(1)))[0] == Code.OK
+    assert len(values_of(client.consume("a", start=start, until_end=True))) == 12
+    asked = [request for _, request in cluster.requests
+             if isinstance(request, (ListOffsets, Fetch))]
+    for request in asked:
+        assert len(dict.fromkeys(row.incarnation for row in request.partitions)) <= 7
+    assert len(asked) >= 15
+
+
+def test_a_topic_of_any_size_fits_into_the_requests_that_may_wait():
+    from multiraft.wire.messages import PARTITIONS_MAX, PARTITIONS_PER_REQUEST_MAX
+    assert _consumer.READERS_PER_QUERY_MAX * _consumer.QUESTIONS_MAX <= PARTITIONS_PER_REQUEST_MAX
+    assert _consumer.READERS_PER_QUERY_MAX * _consumer.FETCHES_PER_NODE_MAX >= PARTITIONS_MAX
+
+

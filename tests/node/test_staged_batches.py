@@ -1,0 +1,228 @@
+"""Batches of runs at a real node: what nobody has opened is refused, what was opened is not."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+import trio
+
+from multiraft import core
+from multiraft.wire.errors import Code, LeaderUnknown
+from multiraft.wire.messages import BatchPart, Produce
+from multiraft.wire.sinks import (
+    COMMITTED,
+    OPEN,
+    UNOPENED,
+    VOID,
+    AbortRun,
+    CommitRun,
+    OpenRun,
+    RunFact,
+    RunRef,
+    RunStates,
+    SettleRuns,
+    SettleRunsReply,
+    producer_identity,
+)
+from node import staged_batches
+from tests.node.harness import Client, batch, in_trio, serving, until
+
+
+def staged(sink: int, run: int, sequence: int = 0, *, value: bytes = b"staged",
+           transactional: bool = True) -> bytearray:
+    """A batch of a run."""
+    data = batch(value)
+    if transactional:
+        data[22] |= 0x10
+    core.stamp_producer(data, *producer_identity(sink, run, 0, 0), sequence)
+    return data
+
+
+async def append(client: Client, topic: int, data: bytearray, seen_index: int = 0):
+    """The result of one batch."""
+    answer = await client.ask(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data,
+                              seen_index=seen_index)
+    return answer.reply.results[0]
+
+
+async def opened(client: Client, sink: str = "s", batch_number: int = 0) -> tuple[int, int]:
+    """(sink, run) of a run that is open now."""
+    reply = (await client.ask(OpenRun(sink, batch_number, secrets.token_bytes(16)))).reply
+    return reply.sink, reply.run
+
+
+@in_trio
+@pytest.mark.parametrize("sink, run", [(777, 0), (777, 1), (0, 1), (1, 0), (1, 2), (1, 1 << 20)])
+async def test_a_batch_of_a_run_that_nobody_opened_is_refused(tmp_path, sink, run):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        assert await opened(client) == (1, 1)
+        refused = await append(client, topic, staged(sink, run))
+        assert refused.code == (Code.STALE_RUN if 0 in (sink, run) else Code.INVALID_BATCH)
+        assert f"run {run} of sink {sink}" in refused.error.text
+        assert (await append(client, topic, batch(b"plain"))).base_offset == 0
+        assert node.producing.refusals[refused.code] == 1
+
+
+@in_trio
+async def test_an_open_run_takes_batches_and_a_decided_one_takes_no_more(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        for number, end in enumerate((CommitRun(1, 1, 0), AbortRun(1, 2))):
+            sink, run = await opened(client, batch_number=number)
+            assert (await append(client, topic, staged(sink, run))).base_offset == number
+            await client.ask(end)
+            late = await append(client, topic, staged(sink, run, 1))
+            assert late.code == Code.STALE_RUN and "no more batches" in late.error.text
+        assert node.producing._staged.count == 0
+
+
+@in_trio
+async def test_a_run_of_a_sink_is_no_plain_producer(tmp_path):
+    """Its records would be seen at once, and its numbers would fence the run's own tasks."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        sink, run = await opened(client)
+        refused = await append(client, topic, staged(sink, run, transactional=False))
+        assert refused.code == Code.INVALID_BATCH and "transactional" in refused.error.text
+        assert (await append(client, topic, staged(sink, run))).base_offset == 0
+
+
+class Behind:
+    """A node whose metadata lack what its clients have: what it is asked for, it says later."""
+
+    def __init__(self):
+        self.known: dict[RunRef, str] = {}
+        self.asked: list[SettleRuns] = []
+        self.answers: list = []
+        self.told = trio.Event()
+
+    def known_state(self, run: RunRef) -> str:
+        """What the node's own copy of the ledger says."""
+        return self.known.get(run, UNOPENED)
+
+    async def ask(self, request: SettleRuns) -> SettleRunsReply:
+        """The metadata leader's answer, once the test lets it come."""
+        self.asked.append(request)
+        await self.told.wait()
+        self.told = trio.Event()
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return SettleRunsReply(0, tuple(RunFact(*run, answer) for run in request.runs))
+
+    def say(self, answer, state: str = UNOPENED) -> None:
+        """The leader answers about run 1 of sink 1, and the node has applied ``state`` by then."""
+        self.answers.append(answer)
+        self.known[RunRef(1, 1)] = state
+        self.told.set()
+
+
+@in_trio
+@pytest.mark.parametrize("answer, state, code", [
+    (OPEN, OPEN, Code.OK), (UNOPENED, UNOPENED, Code.INVALID_BATCH),
+    (COMMITTED, COMMITTED, Code.STALE_RUN), (VOID, VOID, Code.STALE_RUN),
+    (OPEN, UNOPENED, Code.STALE_METADATA),
+    (LeaderUnknown("nobody leads"), UNOPENED, Code.STALE_METADATA)])
+async def test_a_node_that_is_behind_asks_before_it_judges(tmp_path, monkeypatch, answer, state,
+                                                           code):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic, behind = await client.create("t"), Behind()
+        monkeypatch.setattr(staged_batches.StagedBatches, "_state",
+                            lambda _self, run: behind.known_state(run))
+        monkeypatch.setattr(node, "requests", behind)
+        for sequence in (0, 1):  # in order, whatever they wait for
+            data = staged(1, 1, sequence)
+            await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data)
+        await until(lambda: behind.asked and node.producing._staged.count == 2)
+        assert behind.asked == [SettleRuns((RunRef(1, 1),), False)]
+        behind.say(answer, state)
+        results = [(await client.event()).reply.results[0]]
+        if code != Code.OK and state == UNOPENED:
+            behind.say(answer, state)  # the second one came after the question: it asks again
+        results.append((await client.event()).reply.results[0])
+        assert [result.code for result in results] == [code] * 2
+        if code == Code.OK:
+            assert [result.base_offset for result in results] == [0, 1]
+
+
+@in_trio
+async def test_a_batch_that_came_after_the_question_is_not_judged_by_its_answer(tmp_path,
+                                                                                 monkeypatch):
+    """The run is opened between a made-up batch and the first real one."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic, behind = await client.create("t"), Behind()
+        monkeypatch.setattr(staged_batches.StagedBatches, "_state",
+                            lambda _self, run: behind.known_state(run))
+        monkeypatch.setattr(node, "requests", behind)
+        first, second = staged(1, 1, value=b"made up"), staged(1, 1, value=b"real")
+        await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(first)),)), first)
+        await until(lambda: behind.asked)
+        await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(second)),)), second)
+        await until(lambda: node.producing._staged.count == 2)
+        behind.say(UNOPENED)
+        assert (await client.event()).reply.results[0].code == Code.INVALID_BATCH
+        await until(lambda: len(behind.asked) == 2)
+        behind.say(OPEN, OPEN)
+        assert (await client.event()).reply.results[0].base_offset == 0
+
+
+@in_trio
+async def test_batches_that_wait_are_bounded(tmp_path, monkeypatch):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic, behind = await client.create("t"), Behind()
+        monkeypatch.setattr(staged_batches, "WAITING_MAX", 1)
+        monkeypatch.setattr(node, "requests", behind)
+        data = staged(9, 1)
+        await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data)
+        await until(lambda: behind.asked)
+        refused = await append(client, topic, staged(9, 2))
+        assert (refused.code, refused.error.limit, refused.error.value) == (Code.QUEUE_FULL, 1, 2)
+
+
+@in_trio
+async def test_the_metadata_leader_makes_void_what_nobody_opened(tmp_path):
+    """For good: the number is passed over, so that what readers left out stays left out."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        assert await opened(client) == (1, 1)
+        asked = (RunRef(1, 1), RunRef(1, 2), RunRef(2, 1), RunRef(9, 0))
+
+        async def states(void: bool) -> list[str]:
+            reply = (await client.ask(SettleRuns(asked, void))).reply
+            assert reply.index <= node.metadata_log.state.version
+            return [fact.state for fact in reply.runs]
+
+        assert await states(False) == [OPEN, UNOPENED, UNOPENED, VOID]
+        assert await states(True) == await states(False) == [OPEN, VOID, VOID, VOID]
+        assert [row.state for row in (await client.ask(RunStates(asked))).reply.runs] == [
+            OPEN, VOID, VOID, VOID]
+        fact = (await client.ask(SettleRuns(asked))).reply.runs[0]
+        assert (fact.name, fact.batch, fact.open_ms >= 0) == ("s", 0, True)
+        assert await opened(client, batch_number=1) == (1, 3)
+        assert await opened(client, "another") == (2, 2)
+
+
+@in_trio
+async def test_what_nobody_opened_is_given_up_like_an_open_run(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        for _ in range(2):
+            assert (await client.ask(AbortRun(5, 7))).reply.committed is False
+        assert node.metadata_log.state.sinks.known_state(RunRef(5, 7)) == VOID
+
+
+@in_trio
+async def test_a_cluster_of_several_releases_makes_nothing_void(tmp_path, monkeypatch):
+    """Earlier ones stop at the command that does it."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        state = node.metadata_log.state
+        await until(lambda: state.nodes() and state.nodes()[0].version)
+        record = state.nodes()[0]
+        monkeypatch.setattr(type(state), "nodes", lambda _self: (record._replace(version="0.0.9"),))
+        fact = (await client.ask(SettleRuns((RunRef(1, 1),)))).reply.runs[0]
+        assert fact.state == UNOPENED and "node 1 runs release 0.0.9" in fact.why
+        refused = await client.ask(AbortRun(1, 1))
+        assert refused.code == Code.STALE_METADATA and "0.0.9" in refused.error.text
+        assert state.sinks.known_state(RunRef(1, 1)) == UNOPENED
+
+
