@@ -15,6 +15,10 @@ class StaleMetadata(e.ProposalError):
     """The client has seen newer metadata than this node has applied: what it names may exist."""
 
 
+class UnknownProducer(e.ProposalError):
+    """The batch names a producer id, or an epoch of it, that was granted to nobody."""
+
+
 class Elsewhere(e.ProposalError):
     """The partition takes no appends here; ``code`` and ``detail`` say where it does."""
 
@@ -43,6 +47,7 @@ _CODES: dict[type, Code] = {
     e.PartitionSealed: Code.STALE_METADATA,
     StaleMetadata: Code.STALE_METADATA,
     NoRoom: Code.STORAGE_FULL,
+    UnknownProducer: Code.UNKNOWN_PRODUCER,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,
     e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE,
