@@ -141,6 +141,12 @@ class PartitionTail:
             return Admitted(original.base_offset, state.leader_epoch_base, True, original.index)
         return Admitted(state.next_offset, state.leader_epoch_base, False, 0)
 
+    def begins_producer(self, partition: int, info: BatchInfo) -> bool:
+        """Whether the partition does not know the batch's producer, or only lower epochs.  O(1)."""
+        windows = self._windows.get(partition)
+        window = windows.get(info.producer_id) if windows is not None else None
+        return window is None or info.producer_epoch > window_epoch(window)
+
     def _sealed_original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
         """The batch that ``info`` repeats, as far as this group knows.  Whatever else its producer
         did is for the group to judge where the partition went on: here it would seem out of

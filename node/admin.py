@@ -10,6 +10,7 @@ what is gone are answered with their own codes.
 
 from __future__ import annotations
 
+import secrets
 import uuid
 
 import trio
@@ -32,6 +33,7 @@ from multiraft.wire.errors import (
     UnknownTopic,
     exception_for,
 )
+from multiraft.wire.schema import I16_MAX
 from node import metadata
 from node.behind import METADATA_WAIT_S
 from node.config import NodeConfig
@@ -73,8 +75,6 @@ class Admin:
         self._nursery: trio.Nursery | None = None
         self._at_work = 0
         self._creating = 0  # partitions of topics whose creation is not decided
-        self._producer_ids: range = range(0)
-        self._producer_lock = trio.Lock()
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """Holds the tasks of requests at work."""
@@ -208,17 +208,23 @@ class Admin:
     # ---- producers -------------------------------------------------------------------------------
 
     async def _init_producer(self, request: wire.InitProducer) -> wire.InitProducerReply:
-        if request.producer_id >= 0:
+        producer, epoch = request
+        if producer >= 0:
             return wire.InitProducerReply(*await self._propose(metadata.BumpProducerEpoch(
-                request.producer_id, request.producer_epoch)))
-        async with self._producer_lock:
-            if not self._producer_ids:
-                count = self._config.limits.producer_id_block
-                first, count = await self._propose(metadata.AllocateProducerIds(count))
-                self._producer_ids = range(first, first + count)
-            producer_id = self._producer_ids[0]
-            self._producer_ids = self._producer_ids[1:]
-        return wire.InitProducerReply(producer_id, 0)
+                producer, epoch if epoch >= 0 else self._epoch_to_name(producer))))
+        # The last of the ids that are taken: those after it are nobody's, and are refused; how many
+        # lie between two producers' ids nobody can tell beforehand.
+        count = 1 + secrets.randbelow(self._config.limits.producer_id_block)
+        first, count = await self._propose(metadata.AllocateProducerIds(count))
+        return wire.InitProducerReply(first + count - 1, 0)
+
+    def _epoch_to_name(self, producer: int) -> int:
+        """For a request that names none: one that the owner of the id is not to hit upon when it
+        asks for its next epoch; -1 = the id has none but its first, and another id is as good."""
+        known = self._metadata_log.state.producers.bumped(producer)
+        if known is None:
+            return -1
+        return min(known + 1 + secrets.randbelow(wire.EPOCHS_SKIPPED_MAX), I16_MAX)
 
     # ---- cluster and groups ----------------------------------------------------------------------
 

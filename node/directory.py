@@ -52,6 +52,11 @@ class Directory:
                 self._places[partition] = place
         return place
 
+    def highest_epoch(self, producer: int) -> int:
+        """The highest epoch that anybody can have of a producer id, as far as this node knows; -1 =
+        the id was granted to nobody.  O(1)."""
+        return self._metadata_log.state.producers.highest_epoch(producer)
+
     def unknown(self, partition: int, seen_index: int) -> ProposalError:
         """Why ``place_of`` knows nothing, for a client that has seen the metadata at
         ``seen_index``: only who is not behind may say that there is no such partition."""

@@ -15,7 +15,7 @@ from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
 from multiraft.storage.config import StorageConfig
 from node.metadata import PARTITIONS_MAX, TOPICS_MAX
-from node.metadata_commands import PARTITIONS_PER_TOPIC_MAX
+from node.metadata_commands import PARTITIONS_PER_TOPIC_MAX, PRODUCER_IDS_PER_BLOCK_MAX
 from placement import POOL_SIZE_MAX
 
 #: Header of an answer to a fetch: 30 bytes for each of the partitions that fit into a request.
@@ -112,8 +112,9 @@ class Limits:
     disk_probe_ms: int = 500
     #: Handing over leadership at shutdown takes at most this long.
     shutdown_ms_max: int = 5_000
-    #: Producer ids taken from the metadata group at a time.
-    producer_id_block: int = 1_000
+    #: A new producer's id lies 1 to so many above the one before, at random, so that nobody hits
+    #: upon it by accident.  Not more than 65,536.
+    producer_id_block: int = PRODUCER_IDS_PER_BLOCK_MAX
 
     def validate(self) -> "Limits":
         """Raises ``ConfigError`` when two limits contradict each other."""
@@ -134,7 +135,8 @@ class Limits:
                                   f"{getattr(self, larger)}")
         for name, most in (("groups_max", POOL_SIZE_MAX), ("topics_max", TOPICS_MAX),
                            ("partitions_max", PARTITIONS_MAX),
-                           ("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX)):
+                           ("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX),
+                           ("producer_id_block", PRODUCER_IDS_PER_BLOCK_MAX)):
             if getattr(self, name) > most:
                 raise ConfigError(f"{name}={getattr(self, name)} exceeds what there can be, {most}")
         return self

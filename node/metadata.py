@@ -30,7 +30,7 @@ from multiraft.errors import CodecError
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import TOPIC_NAME_MAX
-from multiraft.wire.schema import I16_MAX, I64_MAX
+from multiraft.wire.schema import I64_MAX
 from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun, VoidRuns
 from node import metadata_chains
 from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
@@ -62,6 +62,7 @@ from node.metadata_commands import (
     plan_bootstrap,
 )
 from node.metadata_nodes import NodeTable, bootstrap_fault
+from node.metadata_producers import ProducerTable
 from node.metadata_result import Result, over, refused
 from node.metadata_sinks import SinkTable
 from node.plans.state import PlanTable
@@ -84,8 +85,6 @@ __all__ = [
     "MetadataState",
     "NodeRecord",
     "OpenPool",
-    "ProducerIdentity",
-    "ProducerIds",
     "PublishSwitch",
     "RecordMembers",
     "RecoverGroup",
@@ -115,10 +114,6 @@ TOPICS_MAX = 1 << 21
 
 #: Partitions of a cluster, for the same reason: each may take state in its group's replicas.
 PARTITIONS_MAX = 1 << 22
-
-#: Producer ids whose epoch was ever bumped; the one bumped longest ago is forgotten.  A producer
-#: that was forgotten still has to name an epoch of its own, and partitions fence by their windows.
-PRODUCER_EPOCHS_MAX = 1 << 16
 
 #: Incarnation of the groups that bootstrap creates.
 FIRST_GROUP_INCARNATION = 1
@@ -158,18 +153,6 @@ class Location(NamedTuple):
     switch: Switch | None
 
 
-class ProducerIds(NamedTuple):
-    """Producer ids first .. first + count - 1."""
-
-    first: int
-    count: int
-
-
-class ProducerIdentity(NamedTuple):
-    producer_id: int
-    producer_epoch: int
-
-
 def topic_name_fault(name: str) -> str:
     """Why ``name`` cannot be a topic's, empty when it can."""
     if name in (".", ".."):
@@ -187,8 +170,8 @@ class MetadataState:
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
                  "partitions_count", "table", "placed", "plans", "sinks", "_group_counts",
-                 "_next_incarnation", "_next_producer_id", "_topics", "_by_incarnation",
-                 "_producer_epochs", "_recovered")
+                 "producers", "_next_incarnation", "_topics", "_by_incarnation",
+                 "_recovered")
 
     def __init__(self) -> None:
         self.version = 0
@@ -201,14 +184,12 @@ class MetadataState:
         self.placed = ChainTable()  # partitions that are elsewhere, or going there; likewise
         self.plans = PlanTable()  # what is being moved; likewise
         self.sinks = SinkTable()  # writers whose batches become visible at once; likewise
+        self.producers = ProducerTable()  # ids that batches may carry; likewise
         self._group_counts: list[int] = []
         self._next_incarnation = 1
-        self._next_producer_id = 1
         self._topics: SortedDict[str, Topic] = SortedDict()
         #: The same topics by their own incarnation, which is their first partition's.
         self._by_incarnation: SortedDict[int, Topic] = SortedDict()
-        #: producer id -> epoch, the one bumped longest ago first
-        self._producer_epochs: dict[int, int] = {}
         #: group -> (incarnation, the node whose replica it goes on from), after forced recoveries
         self._recovered: dict[int, tuple[int, int]] = {}
 
@@ -353,30 +334,6 @@ class MetadataState:
             return _no_partition(command.partition)
         return self.placed.trim(command, location.chain)
 
-    def _allocate_producer_ids(self, command: AllocateProducerIds) -> Result:
-        first = self._next_producer_id
-        if first + command.count > I64_MAX:
-            return over("producer ids", I64_MAX, first + command.count)
-        self._next_producer_id += command.count
-        return Result(Code.OK, ProducerIds(first, command.count))
-
-    def _bump_producer_epoch(self, command: BumpProducerEpoch) -> Result:
-        producer, epoch = command.producer_id, command.producer_epoch
-        if not 0 < producer < self._next_producer_id:
-            return refused(Code.INVALID_REQUEST, f"producer id {producer} was never handed out")
-        known = self._producer_epochs.get(producer)
-        if known is not None and 0 <= epoch < known:
-            return refused(Code.PRODUCER_FENCED,
-                            f"producer {producer} epoch {epoch} was fenced by epoch {known}")
-        latest = max(epoch, -1 if known is None else known)
-        if latest < 0 or latest == I16_MAX:  # forgotten and unnamed, or used up: another id
-            renewed = self._allocate_producer_ids(AllocateProducerIds(1))
-            if renewed.code != Code.OK:
-                return renewed
-            producer, latest = renewed.value.first, -1
-        self._remember_epoch(producer, latest + 1)
-        return Result(Code.OK, ProducerIdentity(producer, latest + 1))
-
     def _recover_group(self, command: RecoverGroup) -> Result:
         group, survivor, incarnation = command
         if not 0 < group <= self.last_group:
@@ -404,12 +361,6 @@ class MetadataState:
     def recovered_groups(self) -> tuple[tuple[int, tuple[int, int]], ...]:
         """(group, (incarnation, survivor)) of all groups that were ever recovered by force."""
         return tuple(self._recovered.items())
-
-    def _remember_epoch(self, producer: int, epoch: int) -> None:
-        epochs = self._producer_epochs
-        if epochs.pop(producer, None) is None and len(epochs) >= PRODUCER_EPOCHS_MAX:
-            del epochs[next(iter(epochs))]
-        epochs[producer] = epoch
 
     # ---- questions ------------------------------------------------------------------------------
 
@@ -496,10 +447,9 @@ class MetadataState:
             "hash_seed": self.hash_seed, **self.table.snapshot(),
             "group_counts": list(self._group_counts),
             "next_incarnation": self._next_incarnation,
-            "next_producer_id": self._next_producer_id,
             "topics": list(dict.values(self._by_incarnation)),  # in order of creation
             **self.placed.snapshot(),
-            "producer_epochs": list(self._producer_epochs.items()),
+            **self.producers.snapshot(),
             "recovered": list(self._recovered.items()),
             "plans": self.plans.snapshot(),
             **self.sinks.snapshot(),
@@ -528,7 +478,6 @@ class MetadataState:
         self.table.fill(snapshot)
         self._group_counts = list(snapshot["group_counts"])
         self._next_incarnation = snapshot["next_incarnation"]
-        self._next_producer_id = snapshot["next_producer_id"]
         topics = list(map(Topic._make, snapshot["topics"]))
         self._topics = SortedDict((topic.name, topic) for topic in topics)
         self._by_incarnation = SortedDict((topic.incarnation, topic) for topic in topics)
@@ -541,8 +490,7 @@ class MetadataState:
         if snapshot["version"] < 5 and self.last_group > self.pool_size:
             raise CodecError(f"metadata of version {snapshot['version']} with a pool of "
                              f"{self.pool_size} groups and replicas of {self.last_group}")
-        self._producer_epochs = {producer: epoch
-                                 for producer, epoch in snapshot["producer_epochs"]}
+        self.producers.fill(snapshot["next_producer_id"], snapshot["producer_epochs"])
         self._recovered = {group: tuple(row) for group, row in snapshot.get("recovered", ())}
 
     def _check(self) -> None:
@@ -567,7 +515,7 @@ class MetadataState:
         self.placed._check()
         self.plans._check()
         self.sinks._check()
-        assert len(self._producer_epochs) <= PRODUCER_EPOCHS_MAX
+        self.producers._check()
         self.table._check()
         assert self.pool_size == max(0, len(counts) - 1) <= max(0, self.last_group)
 
@@ -583,8 +531,8 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     RecordMembers: lambda state, command: state.table.record(command),
     CreateTopic: MetadataState._create_topic,
     DeleteTopic: MetadataState._delete_topic,
-    AllocateProducerIds: MetadataState._allocate_producer_ids,
-    BumpProducerEpoch: MetadataState._bump_producer_epoch,
+    AllocateProducerIds: lambda state, command: state.producers.allocate(command),
+    BumpProducerEpoch: lambda state, command: state.producers.bump(command),
     RecoverGroup: MetadataState._recover_group,
     GrowPool: MetadataState._grow_pool,
     OpenPool: MetadataState._open_pool,

@@ -32,6 +32,7 @@ from node.load_counts import LoadCounts
 from node.metadata import Location
 from node.openings import opening_of
 from node.pending import PendingAppends, ProduceRequest
+from node.producer_ids import ProducerIds
 from node.refusals import REFUSALS, Elsewhere, NoRoom, refusal
 from node.staged_batches import StagedBatches
 
@@ -46,6 +47,7 @@ class Producing:
         self._core = core
         self._tails = tails  # group -> PartitionTail
         self._directory = directory
+        self._producer_ids = ProducerIds(directory)
         self._pending = pending
         self._timeout_ms_max = timeout_ms_max
         self._staged = staged
@@ -120,6 +122,8 @@ class Producing:
                 self._staged.waits(info, seen_index, partial(
                     self._resume, partition, batch, acks, produce, slot, seen_index))):
             return
+        if info.producer_id >= 0 and tail.begins_producer(partition, info):
+            self._producer_ids.check(info, seen_index)
         if tail.epoch_of(partition) < place.epoch:
             self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place),
                                partition=partition)

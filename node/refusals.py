@@ -19,6 +19,10 @@ class StaleRun(e.ProposalError):
     """The batch's run of a sink is decided already."""
 
 
+class UnknownProducer(e.ProposalError):
+    """The batch names a producer id, or an epoch of it, that was granted to nobody."""
+
+
 class Elsewhere(e.ProposalError):
     """The partition takes no appends here; ``code`` and ``detail`` say where it does."""
 
@@ -48,6 +52,7 @@ _CODES: dict[type, Code] = {
     StaleMetadata: Code.STALE_METADATA,
     StaleRun: Code.STALE_RUN,
     NoRoom: Code.STORAGE_FULL,
+    UnknownProducer: Code.UNKNOWN_PRODUCER,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,
     e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE,

@@ -13,32 +13,20 @@ from typing import Callable, Sequence
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._consumer import ConsumerSettings, ConsumerState, Query, Start
+from multiraft.client._identity import Identifying
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
 from multiraft.client._producer import Attempt, ProducerState
 from multiraft.client._runs import Runs
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code, exception_for
-from multiraft.wire.messages import ClusterStatus, InitProducer, Metadata, NodeStatus
-from multiraft.wire.schema import I16_MAX
+from multiraft.wire.messages import ClusterStatus, Metadata, NodeStatus
 from multiraft.wire.sinks import RunStates, SettleRuns
 
 #: Metadata is asked for at most this often; a leader election takes several times as long.
 REFRESH_MS_MIN = 100
 #: A node that does not answer a question about metadata in this time is not asked again at once.
 REFRESH_TIMEOUT_MS = 2_000
-
-
-class _Identity:
-    """A producer's way to its id and epoch."""
-
-    __slots__ = ("asking", "retry_at_ms", "failures", "address")
-
-    def __init__(self):
-        self.asking = False
-        self.retry_at_ms = 0
-        self.failures = 0
-        self.address = ""  # where the last answer said to ask
 
 
 class ClientCore:
@@ -52,7 +40,7 @@ class ClientCore:
         self.network = Network(servers, rng, client_id, limits)
         self.metadata = MetadataCache()
         self.runs = Runs()
-        self._producers: dict[ProducerState, _Identity] = {}
+        self._producers: dict[ProducerState, Identifying] = {}
         self._consumers: dict[ConsumerState, None] = {}
         self._refreshing = False
         self._refresh_at_ms = now_ms
@@ -67,7 +55,7 @@ class ClientCore:
                  ) -> ProducerState:
         """A new producer; ``remove`` it when it is closed."""
         producer = ProducerState(settings, self.metadata, self.rng, make_delivery, self.limits)
-        self._producers[producer] = _Identity()
+        self._producers[producer] = Identifying()
         return producer
 
     def consumer(self, settings: ConsumerSettings, topic: str, partition: int | None,
@@ -139,7 +127,7 @@ class ClientCore:
             query.address, query.request, (), query.timeout_ms,
             lambda outcome: consumer.done(query, outcome, self.now_ms), self.now_ms)
 
-    def _identify(self, producer: ProducerState, identity: _Identity) -> None:
+    def _identify(self, producer: ProducerState, identity: Identifying) -> None:
         """Ask for a producer id, or for the next epoch of ours."""
         if identity.asking or self.now_ms < identity.retry_at_ms:
             return
@@ -147,29 +135,11 @@ class ClientCore:
         if address is None:
             identity.retry_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
             return
-        request = InitProducer()
-        if producer.identity is not None and producer.identity[1] < I16_MAX:
-            request = InitProducer(*producer.identity)
         identity.asking = True
-
-        def done(outcome: ResponseEvent | Lost) -> None:
-            identity.asking = False
-            if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
-                identity.failures, identity.address = 0, ""
-                producer.identify(outcome.reply.producer_id, outcome.reply.producer_epoch)
-                return
-            identity.failures += 1
-            identity.retry_at_ms = self.now_ms + backoff_ms(self.limits, identity.failures,
-                                                            self.rng)
-            identity.address = ""
-            if isinstance(outcome, Lost):
-                producer.identity_problem = f"no producer id yet: {outcome.why}"
-                return
-            producer.identity_problem = f"no producer id yet: {outcome.error.text}"
-            if outcome.code == Code.NOT_LEADER:
-                identity.address = outcome.error.leader_address
-
-        self.network.request(address, request, (), REFRESH_TIMEOUT_MS, done, self.now_ms)
+        self.network.request(
+            address, identity.question(producer, self.rng), (), REFRESH_TIMEOUT_MS,
+            lambda outcome: identity.answered(producer, outcome, self.now_ms, self.limits,
+                                              self.rng), self.now_ms)
 
     def _ask_runs(self) -> None:
         """Ask any node what became of the runs that readers wait for."""

@@ -34,7 +34,6 @@ from multiraft.wire.errors import (
     AmbiguousOutcome,
     Code,
     ErrorDetail,
-    ProducerFenced,
     RequestError,
     TimedOut,
     UnknownPartition,
@@ -75,6 +74,7 @@ class ProducerState:
         #: The driver asks init_producer, see ``identify``.
         self.wants_identity = settings.sequenced and settings.identity is None
         self.identity_problem = ""
+        self.lost_id = -1  # a producer id of ours that leaders do not take from us any more
         self._metadata = metadata
         self._metadata_seen = -1
         self._rng = rng
@@ -87,8 +87,12 @@ class ProducerState:
     def identify(self, producer_id: int, epoch: int) -> None:
         """The answer to init_producer: (again) an identity for new sequences."""
         self.identity = (producer_id, epoch)
-        self.wants_identity = False
+        self.wants_identity = producer_id == self.lost_id
         self.records.ready.update(dict.fromkeys(self.records.partitions))
+
+    def lose_id(self, producer_id: int) -> None:
+        """Nothing more is begun under this id: it is somebody else's, or nobody's."""
+        self.lost_id = producer_id
 
     def poll(self, now_ms: int) -> list[Attempt]:
         """What to send now."""
@@ -213,7 +217,7 @@ class ProducerState:
     def _sequence(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Give the batch the next sequence; False = no identity yet."""
         if queue.identity is None:
-            if self.identity is None:
+            if self.identity is None or self.identity[0] == self.lost_id:
                 self.wants_identity = True
                 return False
             queue.identity, queue.next_sequence = self.identity, 0
@@ -236,7 +240,7 @@ class ProducerState:
 
     def _renew(self, queue: PartitionQueue) -> bool:
         """Go on under a newer identity, if there is one; else ask for it."""
-        if self.identity == queue.identity:
+        if self.identity == queue.identity or self.identity[0] == self.lost_id:
             self.wants_identity = self.settings.identity is None
             return False
         queue.identity, queue.next_sequence, queue.needs_reset = None, 0, False
@@ -363,8 +367,8 @@ class ProducerState:
             first_ms = self._limits.moving_ms_min if code == Code.STALE_METADATA else 0
         if code == Code.OUT_OF_ORDER_SEQUENCE:
             self._out_of_order(queue, batch, error, now_ms)
-        elif code == Code.PRODUCER_FENCED:
-            self._fenced(error)
+        elif code in (Code.PRODUCER_FENCED, Code.UNKNOWN_PRODUCER):
+            self._fenced(queue, batch, error, now_ms)
         elif error.retriable or not error.definite or code == Code.UNKNOWN_PARTITION:
             self._retry(queue, batch, now_ms, first_ms)
         else:
@@ -437,11 +441,21 @@ class ProducerState:
                 batch.problem = batch.problem or "no answer"
             self._fail(queue, batch, error)
 
-    def _fenced(self, error: RequestError) -> None:
-        """Another producer took this id over: nothing of ours can be appended any more."""
-        assert isinstance(error, ProducerFenced)
-        self.records.failed = error
-        self._end_all(error)
+    def _fenced(self, queue: PartitionQueue, batch: Batch, error: RequestError,
+                now_ms: int) -> None:
+        """The leader takes nothing more under this identity.  One that was given ends with that.
+        An own one is exchanged: what is certainly in no log goes on under another id, in order;
+        what became of a batch that may be in the log cannot be asked any more."""
+        if self.settings.identity is not None:
+            self.records.failed = error
+            self._end_all(error)
+            return
+        queue.needs_reset = True
+        self.lose_id(batch.identity[0])
+        if batch.maybe_appended:
+            self._fail(queue, batch, error)
+        else:
+            self._retry(queue, batch, now_ms)
 
     def abandon(self, why: str) -> None:
         """The producer is closed without a flush: everything unresolved ends."""

@@ -12,7 +12,7 @@
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
     |     WrongIncarnation NodeRemoved StaleLife NodeRuns Moved StaleEpoch
-    |     StalePlan PlanActive StaleRun
+    |     StalePlan PlanActive StaleRun UnknownProducer
     +- AmbiguousOutcome          nobody knows whether the request had an effect
 
 Contract.  ``RequestError`` promises that nothing happened, so a caller may do it again or give up;
@@ -86,6 +86,7 @@ class Code(enum.IntEnum):
     STALE_PLAN = 26
     PLAN_ACTIVE = 27
     STALE_RUN = 28
+    UNKNOWN_PRODUCER = 30
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
@@ -305,6 +306,13 @@ class StaleRun(RequestError):
     """Another run of the sink has taken over, or a later batch of it is committed."""
 
     code = Code.STALE_RUN
+
+
+class UnknownProducer(RequestError):
+    """The batch names a producer id, or an epoch of it, that the cluster has not given to anybody;
+    a producer asks for another id."""
+
+    code = Code.UNKNOWN_PRODUCER
 
 
 class UnknownNode(RequestError):

@@ -190,8 +190,15 @@ class ListTopics(NamedTuple):
     count_max: int = TOPICS_PER_REQUEST_MAX
 
 
+#: Who asks for another epoch names one that lies 1 to so many above its own, and the same one until
+#: it is answered.  An id has 32,768 epochs: some 250 questions on average, and then another id.
+EPOCHS_SKIPPED_MAX = 255
+
+
 class InitProducer(NamedTuple):
-    """-1 = a new producer id; an existing one gets its next epoch, which fences the older."""
+    """-1 = a new producer id; an existing one gets the epoch after ``producer_epoch``, which fences
+    the older.  Asked again it gets the same one, as long as nobody was given a later one; -1 = an
+    epoch that nobody else can have asked for."""
 
     producer_id: int = -1
     producer_epoch: int = -1

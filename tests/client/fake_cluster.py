@@ -45,6 +45,8 @@ from multiraft.wire.sinks import (
     StagedTopicsReply,
     VoidRuns,
 )
+from node.metadata_commands import AllocateProducerIds, BumpProducerEpoch
+from node.metadata_producers import ProducerTable
 from node.metadata_sinks import SinkTable
 
 CLUSTER = bytes(range(16))
@@ -146,7 +148,8 @@ class FakeCluster:
 
     ``script(node, event, connection)`` sees each request before it is served and returns None
     (serve it), ``"drop"`` (no answer, ever), ``"cut"`` (close the connection, nothing done),
-    ``"cut-after"`` (do it, then close without an answer), or a ``ResponseEvent``.
+    ``"cut-after"`` (do it, then close without an answer), ``"ambiguous"`` (do it, then answer that
+    nobody knows), or a ``ResponseEvent``.
     """
 
     def __init__(self, nodes: int = 3):
@@ -159,7 +162,8 @@ class FakeCluster:
         self.metadata_index = 1
         self.script = None
         self.requests: list[tuple[int, object]] = []
-        self.producers: dict[int, int] = {}
+        self.producers = ProducerTable()
+        self.producers.next_id = 1000
         self.sinks = SinkTable()
         self.rotten: set[int] = set()  # nodes whose copies end with a damaged batch
         self.behind: dict[int, int] = {}  # node -> offset up to which it knows what is committed
@@ -297,6 +301,8 @@ class FakeCluster:
         reply, payload = await getattr(self, "_" + op)(node, event.request)
         if verdict == "cut-after":
             return False
+        if verdict == "ambiguous":
+            reply, payload = (Code.AMBIGUOUS, ErrorDetail("the leader stepped down")), ()
         if op == "produce" and event.request.acks == "none":
             return True
         if isinstance(reply, tuple) and type(reply) is tuple:
@@ -442,12 +448,10 @@ class FakeCluster:
 
     async def _init_producer(self, node, request):
         if request.producer_id >= 0:
-            self.producers[request.producer_id] += 1
-            return m.InitProducerReply(request.producer_id,
-                                       self.producers[request.producer_id]), ()
-        number = 1000 + len(self.producers)
-        self.producers[number] = 0
-        return m.InitProducerReply(number, 0), ()
+            result = self.producers.bump(BumpProducerEpoch(*request))
+            return ((result.code, result.error) if result.code
+                    else m.InitProducerReply(*result.value)), ()
+        return m.InitProducerReply(self.producers.allocate(AllocateProducerIds(1)).value[0], 0), ()
 
     async def _cluster_status(self, node, request):
         return m.ClusterStatusReply(CLUSTER, node, tuple(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from multiraft.errors import CodecError
 from multiraft.types import Configuration
 from multiraft.wire.errors import Code
-from node import metadata, metadata_chains, metadata_commands
+from node import metadata, metadata_chains, metadata_commands, metadata_producers
 from node.metadata import (
     AllocateProducerIds,
     Bootstrap,
@@ -255,11 +255,30 @@ def test_blocks_of_producer_ids_do_not_overlap():
 def test_an_epoch_is_bumped_and_fences_the_one_before():
     replica = Replica(AllocateProducerIds(10))
     assert replica(BumpProducerEpoch(3, 0)).value == (3, 1)
-    fenced = replica(BumpProducerEpoch(3, 0))
-    assert fenced.code == Code.PRODUCER_FENCED and "epoch 0 was fenced by epoch 1" in (
-        fenced.error.text)
     assert replica(BumpProducerEpoch(3)).value == (3, 2)
+    fenced = replica(BumpProducerEpoch(3, 0))
+    assert fenced.code == Code.PRODUCER_FENCED and "epoch 0 was fenced by epoch 2" in (
+        fenced.error.text)
     assert replica(BumpProducerEpoch(3, 2)).value == (3, 3)
+
+
+def test_a_bump_that_is_repeated_grants_the_same_epoch_until_another_one_does():
+    replica = Replica(AllocateProducerIds(10))
+    assert [replica(BumpProducerEpoch(3, 20)).value for _ in range(3)] == [(3, 21)] * 3
+    assert replica(BumpProducerEpoch(3, 30)).value == (3, 31), "somebody else named another one"
+    assert replica(BumpProducerEpoch(3, 20)).code == Code.PRODUCER_FENCED
+    assert replica(BumpProducerEpoch(3, 30)).value == (3, 31)
+
+
+def test_the_highest_epoch_of_an_id_is_known_until_epochs_are_forgotten(monkeypatch):
+    monkeypatch.setattr(metadata_producers, "PRODUCER_EPOCHS_MAX", 2)
+    replica = Replica(AllocateProducerIds(10))
+    highest = replica.state.producers.highest_epoch
+    assert (highest(0), highest(1), highest(10), highest(11)) == (-1, 0, 0, -1)
+    replica(BumpProducerEpoch(3, 5))
+    assert (highest(3), highest(4)) == (6, 0)
+    replica(BumpProducerEpoch(4, 5))
+    assert (highest(3), highest(4), highest(5), highest(11)) == (6, 6, 32767, -1)
 
 
 def test_a_producer_without_a_known_epoch_or_with_none_left_gets_a_new_id():
@@ -276,7 +295,7 @@ def test_an_id_that_was_never_handed_out_is_refused(producer):
 
 
 def test_the_epoch_bumped_longest_ago_is_forgotten(monkeypatch):
-    monkeypatch.setattr(metadata, "PRODUCER_EPOCHS_MAX", 2)
+    monkeypatch.setattr(metadata_producers, "PRODUCER_EPOCHS_MAX", 2)
     replica = Replica(AllocateProducerIds(10))
     for producer, epoch in ((1, 5), (2, 5), (1, 6), (3, 5)):  # 2 is forgotten
         assert replica(BumpProducerEpoch(producer, epoch)).value == (producer, epoch + 1)
@@ -285,7 +304,7 @@ def test_the_epoch_bumped_longest_ago_is_forgotten(monkeypatch):
 
 
 def test_a_bump_of_a_known_id_forgets_nobody(monkeypatch):
-    monkeypatch.setattr(metadata, "PRODUCER_EPOCHS_MAX", 2)
+    monkeypatch.setattr(metadata_producers, "PRODUCER_EPOCHS_MAX", 2)
     replica = Replica(AllocateProducerIds(10))
     for producer, epoch in ((1, 5), (2, 5), (2, 6)):
         replica(BumpProducerEpoch(producer, epoch))
@@ -359,7 +378,7 @@ commands = st.lists(st.one_of(
 @given(commands, st.integers(0, 40))
 def test_a_replica_that_starts_from_a_snapshot_answers_as_one_that_saw_everything(script, cut):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata, "PRODUCER_EPOCHS_MAX", 2)
+        patch.setattr(metadata_producers, "PRODUCER_EPOCHS_MAX", 2)
         patch.setattr(metadata, "PARTITIONS_MAX", 40)
         first, second = Replica(), Replica()
         for position, command in enumerate(script):

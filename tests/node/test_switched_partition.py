@@ -24,17 +24,20 @@ from node import switching
 from tests.node.harness import Client, in_trio, make_node, running, serving, until
 from tests.node.test_fetch import fetch, result
 
+#: An id that no metadata grant: what is tried here does not depend on them.
+PRODUCER = 1 << 62
+
 
 def sequenced(sequence: int, *values: bytes, timestamp_ms: int = 1000) -> bytearray:
-    """A batch of producer 5."""
+    """A batch of ``PRODUCER``."""
     builder = BatchBuilder(1 << 16)
     for value in values:
         builder.append(timestamp_ms, None, value)
-    return builder.build(5, 0, sequence)
+    return builder.build(PRODUCER, 0, sequence)
 
 
 async def put(client, partition: int, sequence: int, *values: bytes, timestamp_ms: int = 1000):
-    """The result of an append by producer 5."""
+    """The result of an append by ``PRODUCER``."""
     data = sequenced(sequence, *values, timestamp_ms=timestamp_ms)
     answer = await client.ask(Produce("commit", 5_000, (BatchPart(partition, len(data)),)), data)
     return answer.reply.results[0]
