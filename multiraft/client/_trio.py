@@ -23,13 +23,13 @@ from multiraft.client._batches import Delivery
 from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange
-from multiraft.client._network import GATHER_MAX, NEVER_MS, Link, NetworkLimits, drop_sent
+from multiraft.client._network import NEVER_MS, Link, NetworkLimits
 from multiraft.client._operations import OffsetRange, Operations, TopicDescription
 from multiraft.client._plans import AsyncPlans
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.client._trio_sockets import LinkSocket, secured
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
-from multiraft.wire.frames import Buffer
 from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
 from multiraft.wire.messages import (
     ClusterStatusReply,
@@ -99,7 +99,7 @@ class Client(AsyncPlans):
         self._operations = Operations(self._core)
         self._wake = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
-        self._sockets: dict[Link, _LinkSocket] = {}
+        self._sockets: dict[Link, LinkSocket] = {}
         self._scopes: dict[Link, trio.CancelScope] = {}
         self._clock: trio.abc.Clock | None = None
         self._pump_until_ms = 0  # the pump looks again by itself
@@ -349,7 +349,7 @@ class Client(AsyncPlans):
                 sock.setblocking(False)
                 if self._tls is None:
                     return sock
-                return await _secured(sock, self._tls, link.host)
+                return await secured(sock, self._tls, link.host)
         except trio.TooSlowError:
             why = f"no connection in {timeout_ms} ms"
         except OSError as error:
@@ -362,7 +362,7 @@ class Client(AsyncPlans):
 
     async def _talk(self, link: Link, sock: socket.socket | TlsSocket) -> None:
         link.connected()
-        talk = self._sockets[link] = _LinkSocket(self, link, sock)
+        talk = self._sockets[link] = LinkSocket(self, link, sock)
         talk.flush()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(talk.wait_and_send)
@@ -373,72 +373,6 @@ class Client(AsyncPlans):
         """The connection broke."""
         self._core.network.broken(link, f"connection lost: {error}", self.now_ms())
         self.wake()
-
-
-async def _secured(sock: socket.socket, tls: TlsSettings, host: str) -> TlsSocket:
-    """TLS over a connection, its handshake done; ``sock`` is closed when that fails."""
-    try:
-        secure = TlsSocket(sock, tls.context(), tls.server_name or host)
-        while not secure.handshake():
-            if secure.wants_write:
-                await trio.lowlevel.wait_writable(sock)
-            else:
-                await trio.lowlevel.wait_readable(sock)
-    except (OSError, ConfigError, trio.Cancelled):
-        sock.close()
-        raise
-    return secure
-
-
-class _LinkSocket:
-    """A socket that is tried first and waited for only on EAGAIN: a small request costs one system
-    call and no switch of tasks."""
-
-    def __init__(self, client: Client, link: Link, sock: socket.socket | TlsSocket):
-        self._client = client
-        self._link = link
-        self._sock = sock
-        self._outgoing: list[Buffer] = []
-        self._blocked = trio.Event()  # set: the socket took no more
-
-    def flush(self) -> None:
-        """Send what there is, as far as the socket takes it."""
-        outgoing = self._link.take_outgoing()
-        if self._outgoing:
-            outgoing = self._outgoing + outgoing
-        try:
-            if not self._blocked.is_set():
-                while outgoing:
-                    outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
-        except BlockingIOError:
-            self._blocked.set()
-        except OSError as error:
-            outgoing = []
-            self._client.lost(self._link, error)
-        self._outgoing = outgoing
-
-    async def wait_and_send(self) -> None:
-        """Send again whenever the socket has room again."""
-        while True:
-            await self._blocked.wait()
-            await trio.lowlevel.wait_writable(self._sock)
-            self._blocked = trio.Event()
-            self.flush()
-
-    async def receive(self) -> None:
-        """Receive until the link is closed.  The wait comes first: it is the checkpoint that lets
-        others run, and trying first would mostly be in vain."""
-        while not self._link.closed:
-            await trio.lowlevel.wait_readable(self._sock)
-            try:
-                count = self._sock.recv_into(self._link.buffer_for_receive())
-            except BlockingIOError:
-                continue  # a spurious wake-up
-            except OSError as error:
-                self._client.lost(self._link, error)
-                return
-            self._link.received(count, self._client.now_ms())
-            self._client.work()
 
 
 class Producer:

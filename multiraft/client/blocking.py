@@ -16,7 +16,6 @@ Elsewhere.  All decisions are in the machines (``_core.py``); this module moves 
 
 from __future__ import annotations
 
-import os
 import random
 import select
 import socket
@@ -25,11 +24,12 @@ from typing import Any, Callable, Generator, Sequence
 
 from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery
+from multiraft.client._blocking_sockets import LinkSocket, SecureLinkSocket, monotonic_ms
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange
-from multiraft.client._network import GATHER_MAX, Link, NetworkLimits, NoNodeAnswered, drop_sent
+from multiraft.client._network import Link, NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import (
     OffsetRange,
     Operations,
@@ -39,10 +39,8 @@ from multiraft.client._operations import (
 from multiraft.client._plans import BlockingPlans
 from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
 from multiraft.client.tls import TlsSettings
-from multiraft.errors import ConfigError
 from multiraft.wire import nodes
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
-from multiraft.wire.frames import Buffer
 from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
 from multiraft.wire.messages import (
     ClusterStatusReply,
@@ -53,7 +51,6 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
-from multiraft.wire.tls import TlsSocket
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
@@ -72,10 +69,6 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
 class BatchDelivery(Delivery):
     """The fate of one batch."""
 
@@ -92,158 +85,6 @@ class BatchDelivery(Delivery):
         return self.result()
 
 
-class _Socket:
-    """The socket of one link: tries the addresses of its host one after the other."""
-
-    def __init__(self, client: "Client", link: Link):
-        self.link = link
-        self._client = client
-        self._outgoing: list[Buffer] = []
-        self._sock: socket.socket | TlsSocket | None = None
-        self._wanted = select.POLLOUT
-        #: When a connection must be there.
-        self.deadline_ms = _now_ms() + client.core.limits.connect_timeout_ms
-        try:
-            self._choices = socket.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            self._choices = []
-            self._fail(f"cannot connect: {error}")
-        else:
-            self._connect("no address")
-
-    def close(self) -> None:
-        """Forget the socket."""
-        self._client.connecting.pop(self, None)
-        if self._sock is not None:
-            self._client.unregister(self._sock)
-            self._sock.close()
-            self._sock = None
-
-    def tick(self, now_ms: int) -> None:
-        """Give up connecting in time."""
-        if now_ms >= self.deadline_ms:
-            self._fail(f"no connection in {self._client.core.limits.connect_timeout_ms} ms")
-
-    def ready(self, events: int) -> None:
-        """The poll says that something can be done."""
-        if self._sock is None:
-            return
-        if self in self._client.connecting:
-            self._finish_connect()
-            return
-        if events & select.POLLOUT:
-            self.flush()
-        if events & ~select.POLLOUT and self._sock is not None:
-            self._try_receive()
-
-    def _connect(self, why: str) -> None:
-        self.close()
-        while self._choices:
-            family, kind, protocol, _, address = self._choices.pop(0)
-            try:
-                self._sock = socket.socket(family, kind, protocol)
-                self._sock.setblocking(False)
-                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._wanted = select.POLLOUT
-                self._client.register(self._sock, self._wanted, self)
-                self._client.connecting[self] = None
-                self._sock.connect(address)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                why = str(error)
-                self.close()
-            else:
-                return
-        self._fail(f"cannot connect: {why}")
-
-    def _finish_connect(self) -> None:
-        error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            self._connect(os.strerror(error))
-            return
-        self._opened()
-
-    def _opened(self) -> None:
-        del self._client.connecting[self]
-        self._want(select.POLLIN)
-        self.link.connected()
-
-    def _try_receive(self) -> None:
-        try:
-            count = self._sock.recv_into(self.link.buffer_for_receive())
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._fail(f"connection lost: {error}")
-            return
-        now_ms = self._client.turned_ms = _now_ms()
-        self.link.received(count, now_ms)
-
-    def flush(self) -> None:
-        """Send what there is, as far as the socket takes it."""
-        if self in self._client.connecting:
-            return
-        outgoing = self.link.take_outgoing()
-        if self._outgoing:
-            outgoing = self._outgoing + outgoing
-        try:
-            while outgoing:
-                outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
-        except BlockingIOError:
-            self._want(select.POLLIN | select.POLLOUT)
-        except OSError as error:
-            outgoing = []
-            self._fail(f"connection lost: {error}")
-        else:
-            if self._wanted != select.POLLIN:
-                self._want(select.POLLIN)
-        self._outgoing = outgoing
-
-    def _want(self, events: int) -> None:
-        self._wanted = events
-        self._client.register(self._sock, events, self)
-
-    def _fail(self, why: str) -> None:
-        self._client.core.network.broken(self.link, why, _now_ms())
-        self.close()
-
-
-class _SecureSocket(_Socket):
-    """The same inside TLS: connected once its handshake is done."""
-
-    def _finish_connect(self) -> None:
-        if not isinstance(self._sock, TlsSocket):
-            error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if error:
-                self._connect(os.strerror(error))
-                return
-            tls = self._client.tls
-            try:
-                self._sock = TlsSocket(self._sock, tls.context(),
-                                       tls.server_name or self.link.host)
-            except ConfigError as problem:
-                self._fail(str(problem))
-                return
-        try:
-            done = self._sock.handshake()
-        except OSError as problem:
-            self._fail(f"cannot connect: {problem}")
-            return
-        if done:
-            self._opened()
-        elif self._sock.wants_write:
-            self._want(select.POLLIN | select.POLLOUT)
-        else:
-            self._want(select.POLLIN)
-
-    def _try_receive(self) -> None:
-        """All of it: nothing would wake this for what is decrypted already."""
-        super()._try_receive()
-        while self._sock is not None and self._sock.pending:
-            super()._try_receive()
-
-
 class Client(BlockingPlans):
     """A connection to a cluster, through any of its nodes; use it with ``with``."""
 
@@ -253,13 +94,13 @@ class Client(BlockingPlans):
         self.tls = tls
         if tls is not None:
             tls.context()  # what cannot be used is said here, not at the first connection
-        self.core = ClientCore(servers, rng if rng is not None else random.Random(), _now_ms(),
+        self.core = ClientCore(servers, rng if rng is not None else random.Random(), monotonic_ms(),
                                client_id, limits)
-        self.connecting: dict[_Socket, None] = {}
+        self.connecting: dict[LinkSocket, None] = {}
         self._operations = Operations(self.core)
-        self._sockets: dict[Link, _Socket] = {}
+        self._sockets: dict[Link, LinkSocket] = {}
         self._poll = select.poll()
-        self._registered: dict[int, _Socket] = {}  # by file descriptor
+        self._registered: dict[int, LinkSocket] = {}  # by file descriptor
         self.turned_ms = 0  # when the sockets were looked at last
 
     def __enter__(self) -> "Client":
@@ -399,7 +240,7 @@ class Client(BlockingPlans):
 
     def turn_sometimes(self) -> None:
         """Send and receive what is possible at once, if that was not done just now."""
-        self.turn_if_due(_now_ms())
+        self.turn_if_due(monotonic_ms())
 
     def turn_if_due(self, now_ms: int) -> None:
         """The same, for who has looked at the clock already."""
@@ -409,7 +250,7 @@ class Client(BlockingPlans):
 
     def advance(self) -> None:
         """Do what is due and send what it gave."""
-        now_ms = self.turned_ms = _now_ms()
+        now_ms = self.turned_ms = monotonic_ms()
         self.core.advance(now_ms)
         if self.connecting:
             for sock in list(self.connecting):
@@ -427,7 +268,7 @@ class Client(BlockingPlans):
         elif sock is not None:
             sock.flush()
         else:
-            kind = _Socket if self.tls is None else _SecureSocket
+            kind = LinkSocket if self.tls is None else SecureLinkSocket
             self._sockets[link] = kind(self, link)
 
     def listen(self, wait_ms: int | None = None) -> None:
@@ -445,7 +286,7 @@ class Client(BlockingPlans):
             if sock is not None:
                 sock.ready(events)
 
-    def register(self, raw: socket.socket, events: int, sock: _Socket) -> None:
+    def register(self, raw: socket.socket, events: int, sock: LinkSocket) -> None:
         """Listen for ``events`` of a socket; again = for others than before."""
         self._poll.register(raw, events)
         self._registered[raw.fileno()] = sock
@@ -459,7 +300,7 @@ class Client(BlockingPlans):
         """Run an operation: work where it says to wait."""
         answer = None
         while True:
-            self.core.now_ms = _now_ms()
+            self.core.now_ms = monotonic_ms()
             try:
                 step = operation.send(answer)
             except StopIteration as end:
@@ -469,13 +310,13 @@ class Client(BlockingPlans):
     def _exchange(self, step: Exchange) -> Any:
         outcomes: list = []
         self.core.network.request(step.address, step.request, (), step.timeout_ms,
-                                  outcomes.append, _now_ms())
+                                  outcomes.append, monotonic_ms())
         self.until(lambda: bool(outcomes))
         return outcomes[0]
 
     def _pause(self, pause_ms: int) -> None:
-        deadline_ms = _now_ms() + pause_ms
-        while (left_ms := deadline_ms - _now_ms()) > 0:
+        deadline_ms = monotonic_ms() + pause_ms
+        while (left_ms := deadline_ms - monotonic_ms()) > 0:
             self.advance()
             self.listen(left_ms)
 
@@ -503,7 +344,7 @@ class Producer:
     def send_nowait(self, record: Record) -> BatchDelivery:
         """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
         with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
-        now_ms = _now_ms()
+        now_ms = monotonic_ms()
         delivery = self._records.send(record, now_ms, _wall_ms())
         self._client.turn_if_due(now_ms)
         return delivery
@@ -525,11 +366,11 @@ class Producer:
             for record in records:
                 _note(deliveries, self.send(record))
             return deliveries
-        self._client.until(lambda: self._records.topic_ready(topic, _now_ms()))
+        self._client.until(lambda: self._records.topic_ready(topic, monotonic_ms()))
         at = 0
         while at < len(records):
             try:
-                now_ms = _now_ms()
+                now_ms = monotonic_ms()
                 delivery, at = self._records.extend(topic, records, at, now_ms, _wall_ms())
             except BufferFull:
                 self._room()
