@@ -53,6 +53,14 @@ class LinkSocket:
             self._sock.close()
             self._sock = None
 
+    def discard(self) -> None:
+        """Close the descriptor of this process, and say nothing to the other side."""
+        sock, self._sock = self._sock, None
+        if isinstance(sock, TlsSocket):
+            sock.discard()
+        elif sock is not None:
+            sock.close()
+
     def tick(self, at_ms: int) -> None:
         """Give up connecting in time."""
         if at_ms >= self.deadline_ms:

@@ -46,6 +46,13 @@ class LinkSocket:
         self._outgoing: list[Buffer] = []
         self._blocked = trio.Event()  # set: the socket took no more
 
+    def discard(self) -> None:
+        """Close the descriptor of this process, and say nothing to the other side."""
+        if isinstance(self._sock, TlsSocket):
+            self._sock.discard()
+        else:
+            self._sock.close()
+
     def flush(self) -> None:
         """Send what there is, as far as the socket takes it."""
         outgoing = self._link.take_outgoing()

@@ -23,12 +23,13 @@ import time
 from typing import Any, Callable, Generator, Sequence
 
 from multiraft.client._accumulator import BufferFull, ProducerSettings
-from multiraft.client._batches import Delivery
+from multiraft.client._batches import Delivery, note_taken
 from multiraft.client._blocking_sockets import LinkSocket, SecureLinkSocket, monotonic_ms
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange
+from multiraft.client._lifecycle import Closed, Forked, fresh, note_failure, watch
 from multiraft.client._network import Link, NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import (
     OffsetRange,
@@ -37,8 +38,15 @@ from multiraft.client._operations import (
     TopicDescription,
 )
 from multiraft.client._plans import BlockingPlans
-from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
+from multiraft.client._records import (
+    VALUE_BYTES_MAX,
+    BatchReceipt,
+    FetchedBatch,
+    Record,
+    Timestamp,
+)
 from multiraft.client.tls import TlsSettings
+from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.wire import nodes
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
@@ -53,10 +61,10 @@ from multiraft.wire.messages import (
 )
 
 __all__ = [
-    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
-    "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange",
-    "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TlsSettings",
-    "TopicDescription",
+    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
+    "Consumer", "DecompressionTooLarge", "FetchedBatch", "Forked", "NoNodeAnswered", "OffsetRange",
+    "PartitionDescription", "Producer", "Record", "RecordTooLarge", "RequestError", "Timestamp",
+    "TlsSettings", "TopicDescription", "VALUE_BYTES_MAX",
 ]
 
 #: Nobody waits for the sockets while records are only given: look at them at least this often.
@@ -77,7 +85,6 @@ class BatchDelivery(Delivery):
     def wait(self) -> BatchReceipt:
         """Where the batch was appended.  Raises a ``RequestError`` when it certainly was not,
         ``AmbiguousOutcome`` when nobody knows."""
-        self.claimed = True
         while self.outcome is None:
             self.client.advance()
             if self.outcome is None:
@@ -102,19 +109,37 @@ class Client(BlockingPlans):
         self._poll = select.poll()
         self._registered: dict[int, LinkSocket] = {}  # by file descriptor
         self.turned_ms = 0  # when the sockets were looked at last
+        watch(self)
 
     def __enter__(self) -> "Client":
+        self.core.require_open()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        self.close()
+        note_failure(error, self._end())
 
     def close(self) -> None:
-        """Close every connection."""
-        self.core.network.close()
+        """Close every connection, and with it whatever was made by this client; closing again does
+        nothing.  Raises the first failure of a record that nobody was told of: a producer that is
+        not closed before has not sent what it holds."""
+        note_failure(None, self._end())
+
+    def _end(self) -> MultiRaftError | None:
+        failure = self.core.close("the client was closed")
         for sock in self._sockets.values():
             sock.close()
         self._sockets.clear()
+        return failure
+
+    def inherited(self, error: Forked) -> None:
+        """This is a child process (see ``_lifecycle.py``): nothing of the parent's is touched."""
+        self.core.inherited(error)
+        for sock in self._sockets.values():
+            sock.discard()
+        self._sockets.clear()
+        self.connecting.clear()
+        self._registered.clear()
+        self._poll = select.poll()
 
     # ---- topics ----
 
@@ -249,7 +274,8 @@ class Client(BlockingPlans):
             self.listen(0)
 
     def advance(self) -> None:
-        """Do what is due and send what it gave."""
+        """Do what is due and send what it gave.  Raises ``Closed`` or ``Forked``."""
+        self.core.require_open()
         now_ms = self.turned_ms = monotonic_ms()
         self.core.advance(now_ms)
         if self.connecting:
@@ -298,6 +324,7 @@ class Client(BlockingPlans):
 
     def _run(self, operation: Generator) -> Any:
         """Run an operation: work where it says to wait."""
+        self.core.require_open()
         answer = None
         while True:
             self.core.now_ms = monotonic_ms()
@@ -305,6 +332,7 @@ class Client(BlockingPlans):
                 step = operation.send(answer)
             except StopIteration as end:
                 return end.value
+            self.core.require_open()  # a signal's handler may have closed it
             answer = self._exchange(step) if isinstance(step, Exchange) else self._pause(step.ms)
 
     def _exchange(self, step: Exchange) -> Any:
@@ -331,19 +359,32 @@ class Producer:
         self._records = self._state.records
 
     def __enter__(self) -> "Producer":
+        self._state.require_open()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        try:
-            if error is None:
+        if error is None:
+            self.close()
+        elif self._state.closed is None:
+            self._end()
+            note_failure(error, self._records.take_failure())
+
+    def close(self) -> None:
+        """Flush, and take no more records; closing again does nothing.  Raises as ``flush``."""
+        if self._state.closed is None:
+            try:
                 self.flush()
-        finally:
-            self._state.abandon("the producer was closed")
-            self._client.core.remove(self._state)
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        self._state.close("the producer was closed")
+        self._client.core.remove(self._state)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
         """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
-        with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
+        with limit and value, and at once for what can never be appended: ``RecordTooLarge``,
+        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError``, ``ValueError``."""
         now_ms = monotonic_ms()
         delivery = self._records.send(record, now_ms, _wall_ms())
         self._client.turn_if_due(now_ms)
@@ -354,48 +395,58 @@ class Producer:
         while True:
             try:
                 return self.send_nowait(record)
-            except BufferFull:
-                self._room()
+            except BufferFull as full:
+                self._wait_for_room(full.needed)
 
     def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
                   ) -> list[BatchDelivery]:
         """Take values (bytes without keys: the fast way) or records, waiting for room; one
-        delivery per batch touched."""
+        delivery per batch touched.  Raises as ``send`` at the first record that is refused; then
+        the error's ``index`` is its place in the list and ``deliveries`` are those of the records
+        before it, which were taken; those behind it were not."""
         deliveries: list[BatchDelivery] = []
-        if records and isinstance(records[0], Record):
-            for record in records:
-                _note(deliveries, self.send(record))
-            return deliveries
-        self._client.until(lambda: self._records.topic_ready(topic, monotonic_ms()))
         at = 0
-        while at < len(records):
-            try:
+        try:
+            if records and isinstance(records[0], Record):
+                for record in records:
+                    _note(deliveries, self.send(record))
+                    at += 1
+                return deliveries
+            while at < len(records):
+                self._wait_for_topic(topic)
                 now_ms = monotonic_ms()
-                delivery, at = self._records.extend(topic, records, at, now_ms, _wall_ms())
-            except BufferFull:
-                self._room()
-                continue
-            _note(deliveries, delivery)
-            self._client.turn_if_due(now_ms)
+                try:
+                    delivery, at = self._records.extend(topic, records, at, now_ms, _wall_ms())
+                except BufferFull as full:
+                    self._wait_for_room(full.needed)
+                    continue
+                _note(deliveries, delivery)
+                self._client.turn_if_due(now_ms)
+        except Exception as error:
+            note_taken(error, at, deliveries)
+            raise
         return deliveries
+
+    def _wait_for_room(self, needed: int) -> None:
+        self._client.until(lambda: self._records.room_for(needed))
+
+    def _wait_for_topic(self, topic: str) -> None:
+        since_ms = monotonic_ms()
+        self._client.until(lambda: self._records.topic_ready(topic, monotonic_ms(), since_ms))
 
     def flush(self) -> None:
         """Send everything now and wait until each batch has its outcome.  Raises the first failure
-        of a batch that nobody waits for."""
+        that nobody was told of by ``wait`` or ``when_done``, an ambiguous one before others, with
+        notes of the rest."""
+        self._state.require_open()
         number = self._records.seal_all()
         self._client.until(lambda: self._records.settled(number))
-        failure = self._records.take_failure()
-        if failure is not None:
-            raise failure
+        note_failure(None, self._records.take_failure())
 
     def _delivery(self) -> BatchDelivery:
         delivery = BatchDelivery()
         delivery.client = self._client
         return delivery
-
-    def _room(self) -> None:
-        low = self.settings.buffer_bytes_max - self.settings.batch_bytes
-        self._client.until(lambda: self._records.buffered_bytes <= low)
 
 
 def _note(deliveries: list, delivery: Delivery) -> None:
@@ -424,18 +475,23 @@ class Consumer:
         batch = self._state.take()
         if batch is not None:
             return batch
-        self.close()
+        self._release()
         if self._state.error is not None:
-            raise self._state.error
+            raise fresh(self._state.error)
         raise StopIteration
 
     def position(self, partition: int) -> int | None:
-        """Offset of the next record of ``partition``; None = not known yet."""
+        """Offset of the next record of ``partition``, also after the end; None = not known yet."""
         return self._state.position(partition)
 
     def close(self) -> None:
-        """Stop fetching.  Also done by the end, by an error and by garbage collection."""
+        """Stop fetching: whoever asks for more is told ``Closed``.  The end, an error and garbage
+        collection stop it as well.  Closing again does nothing."""
+        self._state.end(Closed("the consumer was closed"))
+        self._release()
+
+    def _release(self) -> None:
         self._client.core.remove(self._state)
 
     def __del__(self):
-        self.close()
+        self._release()
