@@ -13,8 +13,10 @@ as it is, because its partition, and so its batch, depend on how many partitions
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Sequence
 
@@ -164,6 +166,7 @@ class Accumulator:
                  node_batch_bytes_max: Callable[[], int] = lambda: layout.BATCH_BYTES_MAX):
         self.failed: MultiRaftError | None = None  # nothing more is taken, and why
         self.buffered_bytes = 0
+        self.flushes = 0  # that somebody waits for
         self._failed: deque[list[Delivery]] = deque(maxlen=_FAILURES_KEPT_MAX)
         self._failures_dropped = 0  # that nobody was told of
         #: By incarnation: those with work, and those that had some until a moment ago.
@@ -257,6 +260,15 @@ class Accumulator:
                 self.seal(queue)
         self._seal_through = self._number
         return self._number
+
+    @contextlib.contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Somebody waits until what he had sent is settled, and takes the failures then."""
+        self.flushes += 1
+        try:
+            yield
+        finally:
+            self.flushes -= 1
 
     def settled(self, number: int) -> bool:
         """Whether everything taken before ``seal_all`` returned ``number`` has its outcome."""
@@ -448,6 +460,10 @@ class Accumulator:
         for other in others[:_FAILURES_NOTED_MAX]:
             failure.add_note(f"{type(other).__name__}: {other}")
         return failure
+
+    def take_last_failure(self) -> MultiRaftError | None:
+        """As ``take_failure``, for whoever closes the producer; those who flush are told before."""
+        return None if self.flushes else self.take_failure()
 
     def fail_staged(self, error: MultiRaftError) -> None:
         """End every record whose topic is still unknown."""

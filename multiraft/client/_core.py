@@ -113,7 +113,7 @@ class ClientCore:
         failures = []
         for producer in self._producers:
             producer.close(why)
-            failures.append(producer.records.take_failure())
+            failures.append(producer.records.take_last_failure())
         for consumer in self._consumers:
             consumer.end(self.ended)
         self._producers.clear()

@@ -80,7 +80,7 @@ class Producer:
             await self.close()
         elif self._state.closed is None:
             self._end()
-            note_failure(error, self._records.take_failure())
+            note_failure(error, self._records.take_last_failure())
 
     async def close(self) -> None:
         """Flush, and take no more records; closing again does nothing.  Raises as ``flush``."""
@@ -178,11 +178,12 @@ class Producer:
         that nobody was told of by ``wait`` or ``when_done``, an ambiguous one before others, with
         notes of the rest; what became of those meanwhile who wait is told to them."""
         self._state.require_open()
+        self._client.require_open()
         number = self._records.seal_all()
-        await self._client.until(lambda: self._records.settled(number))
-        self._state.require_open()
-        await trio.lowlevel.checkpoint()
-        note_failure(None, self._records.take_failure())
+        with self._records.flushing():
+            await self._client.until(lambda: self._records.settled(number))
+            await trio.lowlevel.checkpoint()
+            note_failure(None, self._records.take_failure())
 
     def _delivery(self) -> BatchDelivery:
         delivery = BatchDelivery()

@@ -367,7 +367,7 @@ class Producer:
             self.close()
         elif self._state.closed is None:
             self._end()
-            note_failure(error, self._records.take_failure())
+            note_failure(error, self._records.take_last_failure())
 
     def close(self) -> None:
         """Flush, and take no more records; closing again does nothing.  Raises as ``flush``."""
@@ -440,8 +440,9 @@ class Producer:
         notes of the rest."""
         self._state.require_open()
         number = self._records.seal_all()
-        self._client.until(lambda: self._records.settled(number))
-        note_failure(None, self._records.take_failure())
+        with self._records.flushing():
+            self._client.until(lambda: self._records.settled(number))
+            note_failure(None, self._records.take_failure())
 
     def _delivery(self) -> BatchDelivery:
         delivery = BatchDelivery()
