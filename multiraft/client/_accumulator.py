@@ -29,6 +29,7 @@ from multiraft.client._metadata import MetadataCache
 from multiraft.client._records import (
     BatchReceipt,
     Record,
+    batch_bytes_of,
     require_partition,
     require_record,
     require_topic_name,
@@ -47,8 +48,6 @@ _BUILDERS_KEPT_MAX = 64
 _FAILURES_KEPT_MAX = 1_000
 #: Of these, how many an error that ``flush`` raises shows beside itself.
 _FAILURES_NOTED_MAX = 10
-#: What a record takes in a batch beside its fields, at most, without headers.
-RECORD_FRAME_BYTES_MAX = 48
 #: Idle partitions whose sequences are remembered before deleted ones are looked for.
 _IDLE_QUEUES_MIN = 1_024
 
@@ -344,8 +343,8 @@ class Accumulator:
         try:
             builder.append(timestamp, record.key, record.value, record.headers)
         except RecordTooLarge as error:
-            size = require_record(record) + layout.BATCH_HEADER_BYTES
-            if size + RECORD_FRAME_BYTES_MAX <= limit:
+            size = batch_bytes_of(record)
+            if size <= limit:
                 raise  # it is the number of headers
             raise _too_large(record.topic, size, "batch_bytes_max", limit) from error
         if builder.size > limit:

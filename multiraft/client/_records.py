@@ -76,6 +76,21 @@ def _headers_bytes(headers: Sequence[Header]) -> int:
     return size
 
 
+def batch_bytes_of(record: Record) -> int:
+    """The bytes of a batch that holds this record alone, uncompressed.  O(headers)."""
+    fields = [record.key, record.value]
+    for name, value in record.headers:
+        fields += (name.encode(), value)
+    body = 3 + _varint_bytes(len(record.headers)) + sum(
+        1 if field is None else _varint_bytes(len(field)) + len(field) for field in fields)
+    return layout.BATCH_HEADER_BYTES + _varint_bytes(body) + body
+
+
+def _varint_bytes(count: int) -> int:
+    """Of a length, zigzag-coded."""
+    return max(1, ((count << 1).bit_length() + 6) // 7)
+
+
 def require_topic_name(name: str) -> None:
     """Raises ``TypeError`` or ``InvalidTopicName`` for what no request can ask for."""
     if not isinstance(name, str):
