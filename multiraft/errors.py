@@ -32,9 +32,21 @@ Broken invariants are not here: they are ``AssertionError`` and stop the node.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class MultiRaftError(Exception):
-    """Root of the library's errors."""
+    """Root of the library's errors.  ``topic``, ``partition`` and ``offset`` name what an error is
+    about, where there is such a thing; None = there is not."""
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+    def about(self, topic: str, partition: int | None = None, offset: int | None = None) -> Self:
+        """This error, which is about that."""
+        self.topic, self.partition, self.offset = topic, partition, offset
+        return self
 
 
 class CodecError(MultiRaftError):
@@ -54,7 +66,11 @@ class BatchTooLarge(CodecError):
 
 
 class RecordTooLarge(CodecError):
-    """One record that does not fit into a batch of its own."""
+    """One record that does not fit into a batch of its own.  ``limit`` and ``value`` are bytes, -1
+    where the text alone states them."""
+
+    limit = -1
+    value = -1
 
 
 class CorruptEntry(CodecError):

@@ -30,7 +30,6 @@ from multiraft.errors import CodecError
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import TOPIC_NAME_MAX
-from multiraft.wire.schema import I64_MAX
 from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun, VoidRuns
 from node import metadata_chains
 from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch

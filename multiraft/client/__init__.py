@@ -25,31 +25,42 @@ from typing import TYPE_CHECKING
 
 from multiraft.client._accumulator import BufferFull
 from multiraft.client._compression import DecompressionTooLarge
+from multiraft.client._lifecycle import Closed, Forked
 from multiraft.client._network import NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
-from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
+from multiraft.client._records import (
+    VALUE_BYTES_MAX,
+    BatchReceipt,
+    FetchedBatch,
+    Record,
+    Timestamp,
+)
 from multiraft.client._unreadable import OversizedBatch, UnreadableBatch
 from multiraft.client._waits import Wait
 from multiraft.client.tls import TlsSettings
+from multiraft.errors import RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 
 if TYPE_CHECKING:
-    from multiraft.client._trio import BatchDelivery, Client, Consumer, Producer
+    from multiraft.client._trio import Client, Consumer
+    from multiraft.client._trio_producer import BatchDelivery, Producer
 
 __all__ = [
-    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
-    "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange", "OversizedBatch",
-    "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TlsSettings",
-    "TopicDescription", "UnreadableBatch", "Wait",
+    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
+    "Consumer", "DecompressionTooLarge", "FetchedBatch", "Forked", "NoNodeAnswered", "OffsetRange",
+    "OversizedBatch", "PartitionDescription", "Producer", "Record", "RecordTooLarge",
+    "RequestError", "Timestamp", "TlsSettings", "TopicDescription", "UnreadableBatch",
+    "VALUE_BYTES_MAX", "Wait",
 ]
 
-_NEED_TRIO = ("BatchDelivery", "Client", "Consumer", "Producer")
+_NEED_TRIO = {"BatchDelivery": "_trio_producer", "Client": "_trio", "Consumer": "_trio",
+              "Producer": "_trio_producer"}
 
 
 def __getattr__(name: str) -> type:
     """Import the trio driver when one of its names is asked for first (PEP 562)."""
     if name not in _NEED_TRIO:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module("multiraft.client._trio"), name)
+    value = getattr(importlib.import_module(f"multiraft.client.{_NEED_TRIO[name]}"), name)
     globals()[name] = value
     return value

@@ -13,8 +13,10 @@ as it is, because its partition, and so its batch, depend on how many partitions
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Sequence
 
@@ -22,11 +24,20 @@ from multiraft import _layout as layout
 from multiraft import core
 from multiraft.client._batches import Batch, Delivery, PartitionQueue
 from multiraft.client._compression import codec_number, compress
+from multiraft.client._lifecycle import fresh
 from multiraft.client._metadata import MetadataCache
-from multiraft.client._records import BatchReceipt, Record
+from multiraft.client._records import (
+    BatchReceipt,
+    Record,
+    batch_bytes_of,
+    require_partition,
+    require_record,
+    require_topic_name,
+)
 from multiraft.client._runs import is_staged
-from multiraft.errors import ConfigError, MultiRaftError
-from multiraft.wire.errors import TimedOut, UnknownPartition, UnknownTopic
+from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
+from multiraft.wire.errors import AmbiguousOutcome, TimedOut, UnknownPartition, UnknownTopic
+from multiraft.wire.messages import TIMEOUT_MS_MAX
 from multiraft.wire.schema import I16_MAX, I64_MAX
 
 #: A leader remembers this many batches per producer and partition.
@@ -35,17 +46,21 @@ IDEMPOTENT_IN_FLIGHT_MAX = 5
 _BUILDERS_KEPT_MAX = 64
 #: Failures kept for ``flush`` to report those that nobody waited for.
 _FAILURES_KEPT_MAX = 1_000
+#: Of these, how many an error that ``flush`` raises shows beside itself.
+_FAILURES_NOTED_MAX = 10
 #: Idle partitions whose sequences are remembered before deleted ones are looked for.
 _IDLE_QUEUES_MIN = 1_024
 
 
 class BufferFull(MultiRaftError):
-    """The producer holds as many unacknowledged bytes as it may."""
+    """The producer holds as many unacknowledged bytes as it may; ``needed`` are those of the record
+    that was to be taken."""
 
-    def __init__(self, limit: int, value: int):
+    def __init__(self, limit: int, value: int, needed: int = 0):
         super().__init__(f"buffer_bytes_max={limit} is reached with {value} bytes unacknowledged")
         self.limit = limit
         self.value = value
+        self.needed = needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,11 @@ class ProducerSettings:
 
     def validate(self) -> "ProducerSettings":
         """Raises ``ConfigError`` naming the setting."""
+        for name in ("linger_ms", "batch_bytes", "in_flight_max", "delivery_timeout_ms",
+                     "buffer_bytes_max", "request_bytes_max", "request_timeout_ms", "suspect_ms"):
+            if type(getattr(self, name)) is not int or getattr(self, name) > I64_MAX:
+                raise ConfigError(f"{name}={getattr(self, name)!r:.80} must be an integer of 63 "
+                                  "bits")
         if self.acks not in ("commit", "leader", "none"):
             raise ConfigError(f"acks={self.acks!r}: expected commit, leader or none")
         codec_number(self.compression)
@@ -94,6 +114,9 @@ class ProducerSettings:
         for name in ("delivery_timeout_ms", "request_timeout_ms", "suspect_ms"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be positive")
+        if self.request_timeout_ms > TIMEOUT_MS_MAX:
+            raise ConfigError(f"request_timeout_ms={self.request_timeout_ms} is more than nodes "
+                              f"take, {TIMEOUT_MS_MAX}")
         if self.identity is not None and not (
                 0 <= self.identity[0] <= I64_MAX and 0 <= self.identity[1] <= I16_MAX):
             raise ConfigError(f"identity={self.identity}: expected a producer id of 63 bits and an "
@@ -106,6 +129,21 @@ class ProducerSettings:
     def sequenced(self) -> bool:
         """Whether batches carry sequences: without an acknowledgement they would be of no use."""
         return self.idempotent and self.acks != "none"
+
+
+def _too_large(topic: str, value: int, name: str, limit: int) -> RecordTooLarge:
+    """``name`` is the limit's."""
+    whose = ("the producer's buffer" if name == "buffer_bytes_max"
+             else "the most that a node takes in one batch")
+    error = RecordTooLarge(f"record of {value} bytes for topic {topic!r:.300} is larger than "
+                           f"{name}={limit}, {whose}")
+    error.limit, error.value = limit, value
+    return error.about(topic)
+
+
+def _is_untold(deliveries: Sequence[Delivery]) -> bool:
+    """Whether somebody who has one of the deliveries of a batch was not told its outcome."""
+    return not all(delivery.told for delivery in deliveries)
 
 
 class _Staged(NamedTuple):
@@ -123,10 +161,13 @@ class Accumulator:
     """See the module docstring."""
 
     def __init__(self, settings: ProducerSettings, metadata: MetadataCache, rng: random.Random,
-                 make_delivery: Callable[[], Delivery]):
+                 make_delivery: Callable[[], Delivery],
+                 node_batch_bytes_max: Callable[[], int] = lambda: layout.BATCH_BYTES_MAX):
         self.failed: MultiRaftError | None = None  # nothing more is taken, and why
         self.buffered_bytes = 0
+        self.flushes = 0  # that somebody waits for
         self._failed: deque[list[Delivery]] = deque(maxlen=_FAILURES_KEPT_MAX)
+        self._failures_dropped = 0  # that nobody was told of
         #: By incarnation: those with work, and those that had some until a moment ago.
         self.partitions: dict[int, PartitionQueue] = {}
         self.ready: dict[int, None] = {}  # incarnations with something new
@@ -137,6 +178,7 @@ class Accumulator:
         self._codec = codec_number(settings.compression)
         self._is_staged = is_staged(settings.identity)
         self._make_delivery = make_delivery
+        self._node_batch_bytes_max = node_batch_bytes_max  # as nodes have told
         self._idle: dict[int, PartitionQueue] = {}  # without work, for their sequences
         self._idle_max = _IDLE_QUEUES_MIN
         self._sticky: dict[str, int] = {}  # topic -> partition of the current keyless batch
@@ -150,22 +192,28 @@ class Accumulator:
 
     def send(self, record: Record, now_ms: int, wall_ms: int) -> Delivery:
         """Take one record; the delivery is its batch's.  Raises ``BufferFull``,
-        ``RecordTooLarge``, ``TypeError``, ``UnknownPartition``, or why the producer failed."""
-        size = self._admit(record)
+        ``RecordTooLarge``, ``TypeError``, ``ValueError``, ``InvalidTopicName``,
+        ``UnknownPartition``, or why the producer failed; nothing is taken then."""
+        self._admit(require_record(record), record.topic)
         topic = self._metadata.topics.get(record.topic)
         if topic is None or record.topic in self.staged:
-            return self._stage(record, size, now_ms, wall_ms)
+            return self._stage(record, now_ms, wall_ms)
         return self._append(topic, record, now_ms, wall_ms)
 
     def extend(self, topic_name: str, values: Sequence[bytes], start: int, now_ms: int,
                wall_ms: int) -> tuple[Delivery, int]:
         """Take values[start:] without keys into the current batch; its delivery, and the index of
         the first value that did not fit.  Only when ``topic_ready``.  Raises as ``send``."""
-        self._admit(None)
-        topic = self._metadata.topics.get(topic_name)
+        self._admit(0, topic_name)
+        topic = self._metadata.topics[topic_name]
         queue = self._queue(topic, self._sticky_partition(topic))
         batch = self._open_batch(queue, now_ms)
-        took = batch.builder.extend(wall_ms, values, start)
+        try:
+            took = batch.builder.extend(wall_ms, values, start)
+        except RecordTooLarge:
+            record = Record(topic_name, values[start])
+            self._admit(require_record(record), topic_name)
+            return self._append_alone(queue, record, now_ms, wall_ms), start + 1
         self._grew(batch)
         if took < len(values):
             self.seal(queue)
@@ -173,14 +221,35 @@ class Accumulator:
                 raise AssertionError("an empty batch takes at least one record or raises")
         return batch.deliveries[0], took
 
-    def topic_ready(self, name: str, now_ms: int) -> bool:
+    def topic_ready(self, name: str, now_ms: int, since_ms: int) -> bool:
         """Whether the topic's partitions are known; asks for them if not.  Raises
-        ``UnknownTopic`` when nodes say that there is none."""
+        ``UnknownTopic`` when nodes say that there is none, ``TimedOut`` when none has answered
+        ``delivery_timeout_ms`` after ``since_ms``, and as ``send``."""
+        if self.failed is not None:
+            raise fresh(self.failed)
         if self._metadata.topics.get(name) is not None:
             return name not in self.staged
-        if self._metadata.is_missing(name, now_ms):
-            raise UnknownTopic(f"topic {name!r} does not exist")
+        require_topic_name(name)
+        problem = self._no_topic(name, now_ms)
+        if problem is not None:
+            self._metadata.refused.pop(name, None)  # another call asks again
+            raise problem
+        if now_ms - since_ms >= self._settings.delivery_timeout_ms:
+            raise self._no_metadata(name)
         self._metadata.want(name)
+        return False
+
+    def room_for(self, needed: int) -> bool:
+        """Whether so many bytes, and at least a batch, are taken now.  Open batches go without
+        lingering when it would be them that are waited for.  O(partitions with work)."""
+        buffer_max = self._settings.buffer_bytes_max
+        wanted = min(max(needed, self._settings.batch_bytes), buffer_max)
+        if self.buffered_bytes + wanted <= buffer_max or self.failed is not None:
+            return True
+        still = sum(queue.open.accounted_bytes for queue in self.partitions.values()
+                    if queue.open is not None)
+        if still + wanted > buffer_max:
+            self.seal_all()
         return False
 
     def seal_all(self) -> int:
@@ -191,27 +260,43 @@ class Accumulator:
         self._seal_through = self._number
         return self._number
 
+    @contextlib.contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Somebody waits until what he had sent is settled, and takes the failures then."""
+        self.flushes += 1
+        try:
+            yield
+        finally:
+            self.flushes -= 1
+
     def settled(self, number: int) -> bool:
         """Whether everything taken before ``seal_all`` returned ``number`` has its outcome."""
         oldest = next(iter(self._unresolved), None)
         return oldest is None or oldest > number
 
-    def _admit(self, record: Record | None) -> int:
+    def _admit(self, size: int, topic: str) -> None:
+        """Raises why a record of ``size`` bytes can not be taken, now or ever."""
         if self.failed is not None:
-            raise self.failed
+            raise fresh(self.failed)
+        if size > layout.BATCH_BYTES_MAX:
+            raise _too_large(topic, size, "batch_bytes_max", layout.BATCH_BYTES_MAX)
         limit = self._settings.buffer_bytes_max
-        size = 0
-        if record is not None:
-            size = len(record.value or b"") + (len(record.key) if record.key else 0)
         if self.buffered_bytes + size > limit:
-            raise BufferFull(limit, self.buffered_bytes)
-        return size
+            if size > limit:
+                raise _too_large(topic, size, "buffer_bytes_max", limit)
+            raise BufferFull(limit, self.buffered_bytes, size)
 
-    def _stage(self, record: Record, size: int, now_ms: int, wall_ms: int) -> Delivery:
-        """The partitions are unknown: keep the record as it is until they are."""
+    def _stage(self, record: Record, now_ms: int, wall_ms: int) -> Delivery:
+        """The partitions are unknown: keep the record as it is until they are.  What could not be
+        put into a batch is refused now."""
+        require_topic_name(record.topic)
+        if record.partition is not None:
+            require_partition(record.topic, record.partition)
+        timestamp = wall_ms if record.timestamp_ms is None else record.timestamp_ms
+        size = self._alone(record, timestamp).size
+        self._require_room(size, record.topic)
         self._metadata.want(record.topic)
         delivery = self._make_delivery()
-        size += layout.BATCH_HEADER_BYTES
         self.buffered_bytes += size
         staged = _Staged(self._next_number(), record, delivery, wall_ms, size,
                          now_ms + self._settings.delivery_timeout_ms)
@@ -222,26 +307,68 @@ class Accumulator:
                 delivery: Delivery | None = None) -> Delivery:
         queue = self._queue(topic, self._partition_of(topic, record))
         timestamp = wall_ms if record.timestamp_ms is None else record.timestamp_ms
-        batch = self._open_batch(queue, now_ms)
-        if not batch.builder.append(timestamp, record.key, record.value, record.headers):
+        batch = self._open_batch(queue, now_ms, delivery)
+        try:
+            took = batch.builder.append(timestamp, record.key, record.value, record.headers)
+        except RecordTooLarge:
+            return self._append_alone(queue, record, now_ms, timestamp, delivery)
+        if not took:
             self.seal(queue)
-            batch = self._open_batch(queue, now_ms)
+            batch = self._open_batch(queue, now_ms, delivery)
             took = batch.builder.append(timestamp, record.key, record.value, record.headers)
             assert took, "an empty batch takes any record that fits alone"
         self._grew(batch)
-        if delivery is not None:
+        if delivery is not None and delivery is not batch.deliveries[0]:
             batch.deliveries.append(delivery)
         return batch.deliveries[0]
+
+    def _append_alone(self, queue: PartitionQueue, record: Record, now_ms: int, timestamp: int,
+                      delivery: Delivery | None = None) -> Delivery:
+        """The record is larger than a batch is to be: it gets one of its own, behind what is open.
+        One with a ``delivery`` has its place in the buffer already."""
+        builder = self._alone(record, timestamp)
+        if delivery is None:
+            self._require_room(builder.size, record.topic)
+        self.seal(queue)
+        batch = self._open_batch(queue, now_ms, delivery, builder)
+        self._grew(batch)
+        self.seal(queue)
+        return batch.deliveries[0]
+
+    def _alone(self, record: Record, timestamp: int) -> core.BatchBuilder:
+        """The record alone in a batch.  Raises what encoding raises, and ``RecordTooLarge``.
+        O(bytes)."""
+        limit = min(self._node_batch_bytes_max(), layout.BATCH_BYTES_MAX)
+        builder = core.BatchBuilder(layout.BATCH_BYTES_MAX)
+        try:
+            builder.append(timestamp, record.key, record.value, record.headers)
+        except RecordTooLarge as error:
+            size = batch_bytes_of(record)
+            if size <= limit:
+                raise  # it is the number of headers
+            raise _too_large(record.topic, size, "batch_bytes_max", limit) from error
+        if builder.size > limit:
+            raise _too_large(record.topic, builder.size, "batch_bytes_max", limit)
+        return builder
+
+    def _require_room(self, size: int, topic: str) -> None:
+        """As ``_admit``, for the bytes of a whole batch."""
+        limit = self._settings.buffer_bytes_max
+        if size > limit:
+            raise _too_large(topic, size, "buffer_bytes_max", limit)
+        if self.buffered_bytes + size > limit:
+            raise BufferFull(limit, self.buffered_bytes, size)
 
     def _partition_of(self, topic, record: Record) -> int:
         if record.partition is None and record.key is None:
             return self._sticky_partition(topic)
         count = len(topic.partitions)
         if record.partition is not None:
-            if not 0 <= record.partition < count:
+            partition = require_partition(topic.name, record.partition)
+            if partition >= count:
                 raise UnknownPartition(f"topic {topic.name!r} has partitions 0..{count - 1}, not "
-                                       f"{record.partition}")
-            return record.partition
+                                       f"{partition}").about(topic.name, partition)
+            return partition
         return (core.murmur2(record.key) & 0x7FFFFFFF) % count
 
     def _sticky_partition(self, topic) -> int:
@@ -260,12 +387,17 @@ class Accumulator:
             self.partitions[incarnation] = queue
         return queue
 
-    def _open_batch(self, queue: PartitionQueue, now_ms: int) -> Batch:
+    def _open_batch(self, queue: PartitionQueue, now_ms: int, delivery: Delivery | None = None,
+                    builder: core.BatchBuilder | None = None) -> Batch:
+        """The batch that is open, or a new one: with the given delivery, if its first record has
+        one, and the given builder, if it is that of a record alone."""
         if queue.open is None:
-            builder = self._builders.pop() if self._builders else core.BatchBuilder(
-                self._settings.batch_bytes)
+            if builder is None:
+                builder = self._builders.pop() if self._builders else core.BatchBuilder(
+                    self._settings.batch_bytes)
             queue.open = Batch(self._next_number(), builder, now_ms,
-                               now_ms + self._settings.delivery_timeout_ms, self._make_delivery())
+                               now_ms + self._settings.delivery_timeout_ms,
+                               delivery or self._make_delivery())
             self.ready[queue.incarnation] = None
             self._last_opened = queue.open
         return queue.open
@@ -280,9 +412,14 @@ class Accumulator:
         refused) is dropped."""
         batch, queue.open = queue.open, None
         builder, batch.builder = batch.builder, None
+        usual = builder.size <= self._settings.batch_bytes
         if builder.count:
-            block = compress(self._codec, builder.records_block()) if self._codec else None
-            batch.data = builder.build(codec=self._codec, block=block)
+            codec, block = self._codec, None
+            if codec:
+                block = compress(codec, builder.records_block())
+                if layout.BATCH_HEADER_BYTES + len(block) > layout.BATCH_BYTES_MAX:
+                    codec, block = layout.CODEC_NONE, None  # it does not become smaller
+            batch.data = builder.build(codec=codec, block=block)
             if self._is_staged:  # under the CRC that is written with its producer
                 batch.data[layout.BATCH_ATTRIBUTES_AT + 1] |= layout.ATTRIBUTE_TRANSACTIONAL
             self.buffered_bytes += len(batch.data) - batch.accounted_bytes
@@ -292,7 +429,7 @@ class Accumulator:
         else:
             del self._unresolved[batch.number]
         builder.clear()
-        if len(self._builders) < _BUILDERS_KEPT_MAX:
+        if usual and len(self._builders) < _BUILDERS_KEPT_MAX:
             self._builders.append(builder)
         topic = self._metadata.topics.get(queue.topic)
         if topic is not None and self._sticky.get(queue.topic) == queue.partition:
@@ -306,23 +443,32 @@ class Accumulator:
     # ---- ends ----
 
     def take_failure(self) -> MultiRaftError | None:
-        """The first failure that nobody waited for, with a note that counts them; then none."""
-        unseen = [deliveries for deliveries in self._failed
-                  if not any(delivery.claimed for delivery in deliveries)]
+        """The failures that nobody was told of: the first that is ambiguous, else the first, with a
+        note for each of the others, up to ``_FAILURES_NOTED_MAX``; then none."""
+        untold = [failed[0].outcome for failed in self._failed if _is_untold(failed)]
+        dropped, self._failures_dropped = self._failures_dropped, 0
         self._failed.clear()
-        if not unseen:
+        if not untold:
             return None
-        failure = unseen[0][0].outcome
-        if len(unseen) > 1:
-            failure.add_note(f"the first of {len(unseen)} failures")
+        failure = next((error for error in untold if isinstance(error, AmbiguousOutcome)),
+                       untold[0])
+        others = [error for error in untold if error is not failure]
+        failure = fresh(failure)
+        if others or dropped:
+            failure.add_note(f"one of {len(untold) + dropped} failures that nobody was told of")
+        for other in others[:_FAILURES_NOTED_MAX]:
+            failure.add_note(f"{type(other).__name__}: {other}")
         return failure
+
+    def take_last_failure(self) -> MultiRaftError | None:
+        """As ``take_failure``, for whoever closes the producer; those who flush are told before."""
+        return None if self.flushes else self.take_failure()
 
     def fail_staged(self, error: MultiRaftError) -> None:
         """End every record whose topic is still unknown."""
-        for many in self.staged.values():
-            for staged in many:
-                self._end_staged(staged, error)
-        self.staged.clear()
+        for name in list(self.staged):
+            for staged in self.staged.pop(name):
+                self._end_staged(staged, fresh(error))
 
     def resolve(self, batch: Batch, outcome: BatchReceipt | MultiRaftError) -> None:
         """Give the batch's deliveries their outcome."""
@@ -335,7 +481,9 @@ class Accumulator:
     def _tell(self, deliveries: list[Delivery], outcome: BatchReceipt | MultiRaftError) -> None:
         for delivery in deliveries:
             delivery.resolve(outcome)
-        if type(outcome) is not BatchReceipt:
+        if type(outcome) is not BatchReceipt and _is_untold(deliveries):
+            if len(self._failed) == _FAILURES_KEPT_MAX and _is_untold(self._failed[0]):
+                self._failures_dropped += 1
             self._failed.append(deliveries)
 
     def retire(self, queue: PartitionQueue) -> None:
@@ -366,12 +514,24 @@ class Accumulator:
                 for staged in self.staged.pop(name):
                     self._place(topic, staged, now_ms)
                 self._seal_early(topic)
-            elif self._metadata.is_missing(name, now_ms):
+            elif (problem := self._no_topic(name, now_ms)) is not None:
                 for staged in self.staged.pop(name):
-                    self._end_staged(staged, UnknownTopic(f"topic {name!r} does not exist"))
+                    self._end_staged(staged, fresh(problem))
             else:
                 self._metadata.want(name)
                 self._expire_staged(name, now_ms)
+
+    def _no_topic(self, name: str, now_ms: int) -> MultiRaftError | None:
+        """Why there are no partitions of a topic, if nodes have said so."""
+        if name in self._metadata.refused:
+            return fresh(self._metadata.refused[name])
+        if self._metadata.is_missing(name, now_ms):
+            return UnknownTopic(f"topic {name!r} does not exist").about(name)
+        return None
+
+    def _no_metadata(self, name: str) -> MultiRaftError:
+        return TimedOut(f"topic {name!r}: no metadata in "
+                        f"{self._settings.delivery_timeout_ms} ms").about(name)
 
     def _seal_early(self, topic) -> None:
         """Records that ``seal_all`` found waiting for metadata must not linger now."""
@@ -390,7 +550,7 @@ class Accumulator:
         except (MultiRaftError, TypeError, ValueError) as error:
             if not isinstance(error, MultiRaftError):
                 error = ConfigError(f"record for {topic.name!r}: {error}")
-            self._end_staged(staged, error)
+            self._end_staged(staged, error.about(topic.name))
             return
         self.buffered_bytes -= staged.bytes
         batch = self._last_opened
@@ -404,8 +564,7 @@ class Accumulator:
         late = [staged for staged in self.staged[name] if staged.deadline_ms <= now_ms]
         for staged in late:
             self.staged[name].remove(staged)
-            self._end_staged(staged, TimedOut(f"topic {name!r}: no metadata in "
-                                              f"{self._settings.delivery_timeout_ms} ms"))
+            self._end_staged(staged, self._no_metadata(name))
         if not self.staged[name]:
             del self.staged[name]
 

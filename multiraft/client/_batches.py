@@ -19,11 +19,11 @@ from multiraft.errors import MultiRaftError
 class Delivery:
     """The fate of one batch, as far as it is known.  Drivers subclass it with their way to wait."""
 
-    __slots__ = ("outcome", "claimed", "_listeners")
+    __slots__ = ("outcome", "told", "_listeners")
 
     def __init__(self):
         self.outcome: BatchReceipt | MultiRaftError | None = None
-        self.claimed = False  # somebody waits for it, so a failure will be seen
+        self.told = False  # somebody has the outcome, so a failure was seen
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -34,15 +34,16 @@ class Delivery:
     def result(self) -> BatchReceipt:
         """The receipt, or raises what went wrong.  Only when ``done``."""
         assert self.outcome is not None, "not done yet"
-        self.claimed = True
+        self.told = True
         if type(self.outcome) is BatchReceipt:
             return self.outcome
         raise self.outcome
 
     def when_done(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` once the outcome is known (at once if it is)."""
-        self.claimed = True
+        """Call ``listener`` once the outcome is known (at once if it is).  It counts as told then:
+        whoever listens looks at ``outcome``."""
         if self.done:
+            self.told = True
             listener()
         else:
             self._listeners.append(listener)
@@ -56,9 +57,17 @@ class Delivery:
         assert self.outcome is None, "a delivery has one outcome"
         self.outcome = outcome
         if self._listeners:
+            self.told = True
             listeners, self._listeners = self._listeners, []
             for listener in listeners:
                 listener()
+
+
+def note_taken(error: Exception, index: int, deliveries: list[Delivery]) -> None:
+    """Say in an error which record of a list it is about, and what became of those before it."""
+    error.index, error.deliveries = index, deliveries
+    error.add_note(f"It is about record {index} of the list, counted from 0. Those before it were "
+                   "taken: their deliveries are in the attribute deliveries of this error.")
 
 
 class Batch:
@@ -67,7 +76,7 @@ class Batch:
 
     __slots__ = ("number", "builder", "data", "count", "accounted_bytes", "opened_ms",
                  "deadline_ms", "deliveries", "identity", "base_sequence", "place", "attempt",
-                 "sent_ms", "maybe_appended", "problem")
+                 "sent_ms", "maybe_appended", "problem", "alone")
 
     def __init__(self, number: int, builder: core.BatchBuilder, now_ms: int, deadline_ms: int,
                  delivery: Delivery):
@@ -86,6 +95,7 @@ class Batch:
         self.sent_ms = 0
         self.maybe_appended = False  # an attempt ended without a definite answer
         self.problem = ""  # what the last attempt said
+        self.alone = False  # it goes in a request of its own: one with others was refused
 
     @property
     def done(self) -> bool:

@@ -28,22 +28,20 @@ from typing import NamedTuple
 
 from multiraft import _layout as layout
 from multiraft.client._batch_reader import Search, first_records, intact_batches
-from multiraft.client._consumer_settings import READ_COMMITTED, ConsumerSettings
+from multiraft.client._consumer_settings import (
+    READ_COMMITTED,
+    ConsumerSettings,
+    Start,
+    require_start,
+)
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
-from multiraft.client._reader import (
-    FETCH,
-    SEARCH,
-    Part,
-    Reader,
-    Start,
-    Undecided,
-)
-from multiraft.client._records import FetchedBatch, Timestamp
+from multiraft.client._reader import FETCH, SEARCH, Part, Reader, Undecided
+from multiraft.client._records import FetchedBatch, Timestamp, require_partition, require_topic_name
 from multiraft.client._runs import Runs, run_of
 from multiraft.client._unreadable import unreadable
 from multiraft.client._waits import Wait
-from multiraft.errors import ConfigError, MultiRaftError
+from multiraft.errors import MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     Code,
@@ -69,7 +67,6 @@ from multiraft.wire.messages import (
     ListOffsets,
     OffsetQuery,
 )
-from multiraft.wire.schema import I64_MAX
 
 #: Long polls of one consumer that wait at one node.
 FETCHES_PER_NODE_MAX = 4
@@ -108,7 +105,8 @@ class ConsumerState:
         """``end_offset``: stop there, known from the start; the batch that reaches beyond it comes
         whole.  ``incarnation``: of the partition that is meant, not of another one that has its
         name by now.  Both only with one ``partition``."""
-        _check_start(start)
+        require_topic_name(topic)
+        require_start(start)
         self.settings = settings.validate()
         self.topic = topic
         self.error: MultiRaftError | None = None
@@ -118,7 +116,7 @@ class ConsumerState:
         self._committed_only = settings.isolation == READ_COMMITTED
         self._rng = rng
         self._limits = limits
-        self._partition = partition
+        self._partition = None if partition is None else require_partition(topic, partition)
         self._start = start
         self._until_end = until_end
         self._end_offset = end_offset
@@ -187,6 +185,12 @@ class ConsumerState:
                 return reader.position
         return None
 
+    def end(self, error: MultiRaftError) -> None:
+        """Give nothing more, for that reason, unless it has failed before."""
+        if self.error is None:
+            self.error = error
+        self._batches.clear()
+
     # ---- for the driver ----
 
     def poll(self, now_ms: int) -> list[Query]:
@@ -249,6 +253,7 @@ class ConsumerState:
         if topic is not None and self._is_older(topic):
             topic = None  # its node is behind
         if topic is None:
+            self.error = self._metadata.refused.get(self.topic)
             if self._metadata.is_missing(self.topic, now_ms):
                 self.error = UnknownTopic(f"topic {self.topic!r} does not exist")
             elif now_ms - self._started_ms >= self.settings.unavailable_ms:
@@ -583,13 +588,3 @@ class ConsumerState:
                 f"{self.topic}/{reader.partition}: no leader known for "
                 f"{self.settings.unavailable_ms} ms")
         self._later(give_up_ms)
-
-
-def _check_start(start: Start) -> None:
-    """Raises ``ConfigError``."""
-    good = (start in (EARLIEST, LATEST) if type(start) is str
-            else 0 <= start <= I64_MAX if type(start) is int
-            else type(start) is Timestamp and type(start.ms) is int and 0 <= start.ms <= I64_MAX)
-    if not good:
-        raise ConfigError(f"start={start!r}: expected {EARLIEST!r}, {LATEST!r}, an offset or a "
-                          "Timestamp")

@@ -14,13 +14,20 @@ from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._consumer import ConsumerSettings, ConsumerState, Query, Start
 from multiraft.client._identity import Identifying
+from multiraft.client._lifecycle import Closed, Forked, fresh
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, Network, NetworkLimits, backoff_ms
 from multiraft.client._producer import Attempt, ProducerState
 from multiraft.client._runs import Runs
+from multiraft.errors import MultiRaftError
 from multiraft.wire.connection import ResponseEvent
-from multiraft.wire.errors import Code, exception_for
-from multiraft.wire.messages import ClusterStatus, Metadata, NodeStatus
+from multiraft.wire.errors import Code, InvalidRequest, exception_for
+from multiraft.wire.messages import (
+    TOPICS_PER_REQUEST_MAX,
+    ClusterStatus,
+    Metadata,
+    NodeStatus,
+)
 from multiraft.wire.sinks import RunStates, SettleRuns
 
 #: Metadata is asked for at most this often; a leader election takes several times as long.
@@ -46,15 +53,19 @@ class ClientCore:
         self._refresh_at_ms = now_ms
         self._refresh_failures = 0
         self._refresh_avoid = ""
+        self._refresh_names_max = TOPICS_PER_REQUEST_MAX  # fewer while requests are refused
         self._catching_up = False
         self._settle_address = ""  # of the metadata leader, as the last answer said
+        self.ended: MultiRaftError | None = None  # why it can not be used any more
 
     # ---- what exists ----
 
     def producer(self, settings: ProducerSettings, make_delivery: Callable[[], Delivery],
                  ) -> ProducerState:
         """A new producer; ``remove`` it when it is closed."""
-        producer = ProducerState(settings, self.metadata, self.rng, make_delivery, self.limits)
+        self.require_open()
+        producer = ProducerState(settings, self.metadata, self.rng, make_delivery, self.limits,
+                                 lambda: self.network.batch_bytes_max)
         self._producers[producer] = Identifying()
         return producer
 
@@ -62,6 +73,7 @@ class ClientCore:
                  start: Start, until_end: bool, end_offset: int | None = None,
                  incarnation: int = 0) -> ConsumerState:
         """A new consumer; ``remove`` it when it is closed."""
+        self.require_open()
         consumer = ConsumerState(settings, self.metadata, self.rng, topic, partition, start,
                                  until_end, self.limits, end_offset, incarnation, self.runs)
         self._consumers[consumer] = None
@@ -71,6 +83,38 @@ class ClientCore:
         """A producer or consumer was closed."""
         self._producers.pop(part, None)
         self._consumers.pop(part, None)
+
+    # ---- the end ----
+
+    def require_open(self) -> None:
+        """Raises ``Closed`` or ``Forked`` when the client has ended."""
+        if self.ended is not None:
+            raise fresh(self.ended)
+
+    def close(self, why: str) -> MultiRaftError | None:
+        """End everything: requests, deliveries, readers.  The failures that nobody was told of, as
+        ``Accumulator.take_failure`` has them; None = there are none."""
+        if self.ended is not None:
+            return None
+        self.ended = Closed(why)
+        self.network.close()
+        failures = []
+        for producer in self._producers:
+            producer.close(why)
+            failures.append(producer.records.take_last_failure())
+        for consumer in self._consumers:
+            consumer.end(self.ended)
+        self._producers.clear()
+        self._consumers.clear()
+        return next((failure for failure in failures if failure is not None), None)
+
+    def inherited(self, error: Forked) -> None:
+        """This is a child process: nobody here uses what its parent goes on with."""
+        self.ended = error
+        for producer in self._producers:
+            producer.end(error)
+        for consumer in self._consumers:
+            consumer.end(error)
 
     # ---- time ----
 
@@ -183,7 +227,7 @@ class ClientCore:
 
     def _refresh(self) -> None:
         """Ask any node for the metadata that somebody wants."""
-        wanted = self.metadata.wanted()
+        wanted = self.metadata.wanted()[:self._refresh_names_max]
         address = self.network.any_address(self.now_ms, self._refresh_avoid)
         if address is None:
             self._refresh_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
@@ -194,10 +238,14 @@ class ClientCore:
             self._refreshing = False
             if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
                 self._refresh_failures, self._refresh_avoid = 0, ""
+                self._refresh_names_max = min(2 * self._refresh_names_max, TOPICS_PER_REQUEST_MAX)
                 self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
                 self.learn(wanted, outcome.reply)
                 if outcome.reply.missing:
                     self._catch_up()
+                return
+            if self._is_refused(outcome):
+                self._part_names(wanted, outcome)
                 return
             self._refresh_failures += 1
             self._refresh_avoid = address
@@ -205,6 +253,25 @@ class ClientCore:
                 self.limits, self._refresh_failures, self.rng)
 
         self.network.request(address, Metadata(wanted), (), REFRESH_TIMEOUT_MS, done, self.now_ms)
+
+    @staticmethod
+    def _is_refused(outcome: ResponseEvent | Lost) -> bool:
+        """Whether asking again would change nothing."""
+        if isinstance(outcome, Lost):
+            return outcome.impossible
+        error = exception_for(outcome.code, outcome.error)
+        return error.definite and not error.retriable
+
+    def _part_names(self, wanted: tuple[str, ...], outcome: ResponseEvent | Lost) -> None:
+        """Nodes do not answer for these topics together: ask for half of them, so that one that
+        cannot be asked for is found and the others are not held up."""
+        self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
+        if len(wanted) > 1:
+            self._refresh_names_max = len(wanted) // 2
+            return
+        error = (InvalidRequest(outcome.why) if isinstance(outcome, Lost)
+                 else exception_for(outcome.code, outcome.error))
+        self.metadata.refuse(wanted[0], error.about(wanted[0]))
 
     def _catch_up(self) -> None:
         """A topic is said to be missing: hear from the metadata's leader how new the metadata is,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import ErrorDetail
 from multiraft.wire.messages import TOPICS_PER_REQUEST_MAX, MetadataReply, TopicMetadata
 
@@ -42,6 +43,8 @@ class MetadataCache:
         self.wants: dict[str, None] = {}  # topics to ask for: who asked first is served first
         self._by_group: dict[int, dict[int, None]] = {}  # group -> partition incarnations
         self._missing_since: dict[str, int] = {}
+        #: Topics that no node can be asked for, and why: see ``refuse``.
+        self.refused: dict[str, MultiRaftError] = {}
 
     # ---- reading ----
 
@@ -64,6 +67,7 @@ class MetadataCache:
 
     def want(self, name: str) -> None:
         """The topic's metadata is unknown or turned out to be wrong."""
+        self.refused.pop(name, None)
         self.wants[name] = None
 
     def wanted(self) -> tuple[str, ...]:
@@ -88,6 +92,13 @@ class MetadataCache:
             self._forget(name)
             if now_ms - since < self.MISSING_GRACE_MS:
                 self.want(name)
+
+    def refuse(self, name: str, error: MultiRaftError) -> None:
+        """A request for this topic alone was refused: whoever waits for it is told so, and it is
+        asked for again when it is wanted again."""
+        self.wants.pop(name, None)
+        self.refused[name] = error
+        self.version += 1
 
     def leader_refused(self, incarnation: int, node: int, detail: ErrorDetail | None) -> None:
         """``node`` said that it does not lead the partition's group, and perhaps who does.  All

@@ -19,12 +19,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Sequence
 
+from multiraft import _layout as layout
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire import messages
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.errors import LocalProtocolError, RemoteProtocolError
 from multiraft.wire.frames import Buffer, WireLimits
-from multiraft.wire.messages import Hello, Produce, Refused, Welcome
+from multiraft.wire.messages import TOPIC_NAME_MAX, Hello, Produce, Refused, Welcome
 
 
 class NoNodeAnswered(MultiRaftError):
@@ -66,6 +67,8 @@ def backoff_ms(limits: NetworkLimits, failures: int, rng: random.Random,
 
 def parse_address(text: str) -> tuple[str, int]:
     """``host:port`` or ``[v6]:port`` -> (host, port).  Raises ``ConfigError``."""
+    if not isinstance(text, str):
+        raise ConfigError(f"server address {text!r:.80}: expected text, host:port")
     host, colon, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -74,11 +77,23 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _require_client_id(client_id: str) -> None:
+    """Raises ``ConfigError`` for what a node could not be told."""
+    try:
+        good = len(client_id.encode()) <= TOPIC_NAME_MAX
+    except (AttributeError, UnicodeEncodeError):
+        good = False
+    if not good:
+        raise ConfigError(f"client_id={client_id!r:.80}: expected text of at most "
+                          f"{TOPIC_NAME_MAX} bytes in UTF-8")
+
+
 class Lost(NamedTuple):
     """A request without an answer.  ``sent`` False = it certainly never reached the node."""
 
     sent: bool
     why: str
+    impossible: bool = False  # no bytes say what was asked: asking again is in vain
 
 
 #: A link that owes answers and has said nothing for this long is not asked what others can answer;
@@ -198,8 +213,9 @@ class Link:
         event = _new(RequestEvent, (number, request, pending.metadata_index))
         try:
             self._outgoing += self.connection.send(event, pending.payload)
-        except LocalProtocolError as error:
-            pending.on_done(Lost(False, str(error)))
+        except (LocalProtocolError, TypeError, ValueError, OverflowError) as error:
+            op = messages.OPS[type(request)]
+            pending.on_done(Lost(False, f"{op} cannot be asked: {error}", impossible=True))
             return
         network.changed[self] = None
         if type(request) is Produce and request.acks == "none":
@@ -277,11 +293,13 @@ class Network:
             raise ConfigError("no server address given")
         for server in servers:
             parse_address(server)
+        _require_client_id(client_id)
         self.client_id = client_id
         self.limits = limits
         self.wire_limits = wire_limits
         self.cluster: bytes | None = None
         self.metadata_index = 0  # the newest that any node told us
+        self.batch_bytes_max = layout.BATCH_BYTES_MAX  # of one batch, as a node told last
         self._servers = list(dict.fromkeys(server.strip() for server in servers))
         self._known: list[str] = []  # addresses of the cluster's nodes
         self._rng = rng
@@ -411,6 +429,7 @@ class Network:
                         f"not {self.cluster.hex()}", now_ms)
             return
         self.cluster = welcome.cluster
+        self.batch_bytes_max = welcome.batch_bytes_max or layout.BATCH_BYTES_MAX
         link.welcome = welcome
 
     def _place(self, address: str) -> _Place:

@@ -23,6 +23,7 @@ from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     AmbiguousOutcome,
     Code,
+    InvalidRequest,
     OffsetNotAvailable,
     RequestError,
     TimedOut,
@@ -371,6 +372,8 @@ class Operations(PlanOperations):
             return (yield from self._ask(request, address=address))
         outcome = yield Exchange(address, request, timeout_ms)
         if isinstance(outcome, Lost):
+            if outcome.impossible:
+                raise InvalidRequest(outcome.why)
             raise TimedOut(f"{messages.OPS[type(request)]}: {address}: {outcome.why}")
         if outcome.code != Code.OK:
             raise exception_for(outcome.code, outcome.error)
@@ -391,6 +394,8 @@ class Operations(PlanOperations):
         elapsed_ms = self._core.now_ms - begun_ms
         op = messages.OPS[type(request)]
         if isinstance(outcome, Lost):
+            if outcome.impossible:
+                raise InvalidRequest(outcome.why)
             if outcome.sent and not repeatable:
                 raise AmbiguousOutcome(f"{op}: {target} gave no answer ({outcome.why}); it may or "
                                        "may not have happened")

@@ -25,6 +25,7 @@ from typing import Callable, NamedTuple, Sequence
 from multiraft import _layout as layout
 from multiraft.client._accumulator import Accumulator, ProducerSettings
 from multiraft.client._batches import Batch, Delivery, PartitionQueue
+from multiraft.client._lifecycle import Closed, fresh
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
 from multiraft.client._records import BatchReceipt
@@ -67,9 +68,11 @@ class ProducerState:
 
     def __init__(self, settings: ProducerSettings, metadata: MetadataCache, rng: random.Random,
                  make_delivery: Callable[[], Delivery] = Delivery,
-                 limits: NetworkLimits = NetworkLimits()):
+                 limits: NetworkLimits = NetworkLimits(),
+                 node_batch_bytes_max: Callable[[], int] = lambda: layout.BATCH_BYTES_MAX):
         self.settings = settings.validate()
-        self.records = Accumulator(settings, metadata, rng, make_delivery)
+        self.closed: MultiRaftError | None = None  # why it can not be used any more
+        self.records = Accumulator(settings, metadata, rng, make_delivery, node_batch_bytes_max)
         self.identity = settings.identity  # (producer id, epoch) for new sequences
         #: The driver asks init_producer, see ``identify``.
         self.wants_identity = settings.sequenced and settings.identity is None
@@ -253,7 +256,8 @@ class ProducerState:
         attempts, part, size = [], [], 0
         for queue, batch in batches:
             if part and (size + len(batch.data) > self.settings.request_bytes_max
-                         or len(part) == PARTITIONS_PER_REQUEST_MAX):
+                         or len(part) == PARTITIONS_PER_REQUEST_MAX
+                         or batch.alone or part[-1][1].alone):
                 attempts.append(self._attempt_of(address, part, now_ms))
                 part, size = [], 0
             part.append((queue, batch))
@@ -321,7 +325,8 @@ class ProducerState:
             elif type(outcome) is Lost:
                 self._lost(attempt, queue, batch, outcome, now_ms)
             elif outcome.code != Code.OK:
-                self._refused(attempt, queue, batch, outcome.code, outcome.error, now_ms)
+                self._refused(attempt, queue, batch, outcome.code, outcome.error, now_ms,
+                              len(attempt.batches) > 1)
             elif results[at].code == Code.OK:
                 self._acknowledge(queue, batch, results[at].base_offset)
             else:
@@ -348,7 +353,9 @@ class ProducerState:
         self._retry(queue, batch, now_ms)
 
     def _refused(self, attempt: Attempt, queue: PartitionQueue, batch: Batch, code: int,
-                 detail: ErrorDetail | None, now_ms: int) -> None:
+                 detail: ErrorDetail | None, now_ms: int, shared: bool = False) -> None:
+        """The batch was not appended, or nobody knows.  ``shared``: its request was refused as a
+        whole, with the batches of others."""
         if batch.attempt != attempt.number:
             return  # an answer to an attempt that was given up: the newer one decides
         batch.attempt = 0
@@ -371,8 +378,12 @@ class ProducerState:
             self._fenced(queue, batch, error, now_ms)
         elif error.retriable or not error.definite or code == Code.UNKNOWN_PARTITION:
             self._retry(queue, batch, now_ms, first_ms)
+        elif shared and not batch.alone:
+            batch.alone = True  # another one may be what is wrong with the request
+            self._retry(queue, batch, now_ms, first_ms)
         else:
-            self._fail(queue, batch, error)
+            self._fail(queue, batch, exception_for(code, error.detail._replace(
+                text=f"{self._name(queue, batch)}: {error}")))
 
     def _out_of_order(self, queue: PartitionQueue, batch: Batch, error: RequestError,
                       now_ms: int) -> None:
@@ -427,7 +438,7 @@ class ProducerState:
             else:
                 queue.needs_reset = True
         self._remove(queue, batch)
-        self.records.resolve(batch, error)
+        self.records.resolve(batch, error.about(queue.topic, queue.partition))
 
     def _fail_all(self, queue: PartitionQueue, error: MultiRaftError, waiting: bool) -> None:
         """Give all batches up; with ``waiting`` those in flight get their answer first."""
@@ -439,7 +450,7 @@ class ProducerState:
             if batch.attempt:
                 batch.maybe_appended = True
                 batch.problem = batch.problem or "no answer"
-            self._fail(queue, batch, error)
+            self._fail(queue, batch, fresh(error))
 
     def _fenced(self, queue: PartitionQueue, batch: Batch, error: RequestError,
                 now_ms: int) -> None:
@@ -457,9 +468,21 @@ class ProducerState:
         else:
             self._retry(queue, batch, now_ms)
 
-    def abandon(self, why: str) -> None:
-        """The producer is closed without a flush: everything unresolved ends."""
-        self._end_all(TimedOut(f"not sent: {why}"))
+    def close(self, why: str) -> None:
+        """The producer is closed: everything unresolved ends, and nothing more is taken."""
+        if self.closed is None:
+            self.end(Closed(f"{why} and takes no more records"))
+            self._end_all(Closed(f"not sent: {why}"))
+
+    def require_open(self) -> None:
+        """Raises why the producer can not be used any more, if that is so."""
+        if self.closed is not None:
+            raise fresh(self.closed)
+
+    def end(self, error: MultiRaftError) -> None:
+        """Take nothing more, for that reason; what is unresolved stays so."""
+        self.closed = self.records.failed = error
+        self.wants_identity = False
 
     def _end_all(self, error: MultiRaftError) -> None:
         for queue in list(self.records.partitions.values()):

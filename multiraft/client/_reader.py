@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from multiraft.client._batch_reader import Search
-from multiraft.client._records import Timestamp
+from multiraft.client._consumer_settings import Start
 from multiraft.client._replicas import Replicas
 from multiraft.errors import MultiRaftError
 from multiraft.wire.sinks import RunRef
 
 #: What a query asks: the start and the end; where a time is, part by part; records.
 RESOLVE, SEARCH, FETCH = "resolve", "search", "fetch"
-
-#: Where to begin: a word, an offset, a time.
-Start = str | int | Timestamp
 
 
 class Part(NamedTuple):

@@ -6,15 +6,26 @@ decoded (and decompressed) when they are asked for, not before.
 
 from __future__ import annotations
 
-from typing import Iterator, NamedTuple, Sequence
+import operator
+from typing import Iterator, NamedTuple, Sequence, SupportsIndex
 
 from multiraft import _layout as layout
 from multiraft import core
 from multiraft.client._compression import decompress
 from multiraft.client._unreadable import UnreadableBatch, unreadable
 from multiraft.errors import CodecError
+from multiraft.wire.errors import InvalidTopicName, UnknownPartition
+from multiraft.wire.messages import TEXT_MAX
+from multiraft.wire.schema import I32_MAX
 
 Header = tuple[str, bytes | None]
+
+#: What a record takes in a batch beside its value when it has neither key nor headers: its length
+#: and that of the value (4 bytes each, from 1 MiB on), and five fields of one byte.
+_RECORD_FRAME_BYTES = 13
+#: The longest value of a record without key and headers that nodes take: such a record fills a
+#: batch of ``BATCH_BYTES_MAX``, 8 MiB, alone.
+VALUE_BYTES_MAX = layout.BATCH_BYTES_MAX - layout.BATCH_HEADER_BYTES - _RECORD_FRAME_BYTES
 
 
 class Record(NamedTuple):
@@ -27,6 +38,84 @@ class Record(NamedTuple):
     partition: int | None = None
     timestamp_ms: int | None = None
     headers: Sequence[Header] = ()
+
+
+def require_record(record: Record) -> int:
+    """The bytes of the record's fields.  Raises ``TypeError`` or ``ValueError`` for what no record
+    can hold; what the encoding of a record checks is left to it."""
+    if type(record) is not Record and not isinstance(record, Record):
+        raise TypeError(f"a record must be a Record, not {type(record).__name__}")
+    value, key = record.value, record.key
+    if value is None:
+        size = 0
+    elif isinstance(value, bytes):
+        size = len(value)
+    else:
+        raise TypeError(f"value must be bytes or None, not {type(value).__name__}")
+    if key is not None:
+        if not isinstance(key, bytes):
+            raise TypeError(f"key must be bytes or None, not {type(key).__name__}")
+        size += len(key)
+    return size + _headers_bytes(record.headers) if record.headers else size
+
+
+def _headers_bytes(headers: Sequence[Header]) -> int:
+    """The bytes of headers, whose names must be text that other clients can read.  O(headers)."""
+    size = 0
+    for header in headers:
+        if not isinstance(header, (tuple, list)) or len(header) != 2:
+            raise TypeError("a header must be a pair of str and bytes or None")
+        name, value = header
+        if not isinstance(name, str):
+            raise TypeError(f"header name must be str, not {type(name).__name__}")
+        if value is not None and not isinstance(value, bytes):
+            raise TypeError(f"header value must be bytes or None, not {type(value).__name__}")
+        try:
+            size += len(name.encode())
+        except UnicodeEncodeError:
+            raise ValueError(f"header name {name!r} has no UTF-8 encoding") from None
+        size += len(value or b"")
+    return size
+
+
+def batch_bytes_of(record: Record) -> int:
+    """The bytes of a batch that holds this record alone, uncompressed.  O(headers)."""
+    fields = [record.key, record.value]
+    for name, value in record.headers:
+        fields += (name.encode(), value)
+    body = 3 + _varint_bytes(len(record.headers)) + sum(
+        1 if field is None else _varint_bytes(len(field)) + len(field) for field in fields)
+    return layout.BATCH_HEADER_BYTES + _varint_bytes(body) + body
+
+
+def _varint_bytes(count: int) -> int:
+    """Of a length, zigzag-coded."""
+    return max(1, ((count << 1).bit_length() + 6) // 7)
+
+
+def require_topic_name(name: str) -> None:
+    """Raises ``TypeError`` or ``InvalidTopicName`` for what no request can ask for."""
+    if not isinstance(name, str):
+        raise TypeError(f"a topic is named by a str, not {type(name).__name__}: {name!r:.80}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidTopicName(f"topic name {name!r:.80} has no UTF-8 encoding") from None
+    if not 0 < len(name) <= TEXT_MAX:
+        raise InvalidTopicName(f"a topic name of {len(name)} characters: expected 1 to {TEXT_MAX}",
+                               limit=TEXT_MAX, value=len(name))
+
+
+def require_partition(topic: str, partition: SupportsIndex) -> int:
+    """The partition as an int.  Raises ``TypeError`` or ``UnknownPartition`` for what no topic can
+    have."""
+    if isinstance(partition, bool) or not isinstance(partition, SupportsIndex):
+        raise TypeError(f"partition must be int or None, not {type(partition).__name__}")
+    number = operator.index(partition)
+    if not 0 <= number <= I32_MAX:
+        raise UnknownPartition(f"topic {topic!r} has no partition of that number: they count from "
+                               f"0, and are at most {I32_MAX}")
+    return number
 
 
 class Timestamp(NamedTuple):

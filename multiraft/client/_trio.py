@@ -12,25 +12,25 @@ from __future__ import annotations
 
 import random
 import socket
-import time
 from collections.abc import AsyncIterator
 from typing import Any, Callable, Generator, Sequence
 
 import trio
 
-from multiraft.client._accumulator import BufferFull, ProducerSettings
-from multiraft.client._batches import Delivery
+from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange
-from multiraft.client._network import GATHER_MAX, NEVER_MS, Link, NetworkLimits, drop_sent
+from multiraft.client._lifecycle import Closed, Forked, fresh, note_failure, watch
+from multiraft.client._network import NEVER_MS, Link, NetworkLimits
 from multiraft.client._operations import OffsetRange, Operations, TopicDescription
 from multiraft.client._plans import AsyncPlans
-from multiraft.client._records import BatchReceipt, FetchedBatch, Record
+from multiraft.client._records import FetchedBatch
+from multiraft.client._trio_producer import Producer
+from multiraft.client._trio_sockets import LinkSocket, secured
 from multiraft.client._waits import AsyncWaits
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
-from multiraft.wire.frames import Buffer
 from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
 from multiraft.wire.messages import (
     ClusterStatusReply,
@@ -51,39 +51,12 @@ from multiraft.wire.nodes import (
 from multiraft.wire.tls import TlsSocket
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
+class _NotOpen:
+    """The clock of a client that nobody has entered."""
 
-
-class BatchDelivery(Delivery):
-    """The fate of one batch."""
-
-    __slots__ = ("client",)
-
-    async def wait(self) -> BatchReceipt:
-        """Where the batch was appended.  Raises a ``RequestError`` when it certainly was not,
-        ``AmbiguousOutcome`` when nobody knows."""
-        self.claimed = True
-        if self.client.stale:
-            self.client.work()
-        if self.outcome is None:
-            await self._park()
-        else:
-            await trio.lowlevel.checkpoint()
-        return self.result()
-
-    async def _park(self) -> None:
-        task = trio.lowlevel.current_task()
-
-        def wake() -> None:
-            trio.lowlevel.reschedule(task)
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self.forget(wake)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self.when_done(wake)
-        await trio.lowlevel.wait_task_rescheduled(abort)
+    def current_time(self) -> float:
+        """Raises ``Closed``."""
+        raise Closed("the client is not open: use it with async with")
 
 
 class Client(AsyncPlans):
@@ -100,15 +73,19 @@ class Client(AsyncPlans):
         self._operations = Operations(self._core)
         self._wake = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
-        self._sockets: dict[Link, _LinkSocket] = {}
+        self._sockets: dict[Link, LinkSocket] = {}
         self._scopes: dict[Link, trio.CancelScope] = {}
-        self._clock: trio.abc.Clock | None = None
+        self._clock: trio.abc.Clock | _NotOpen = _NotOpen()
         self._pump_until_ms = 0  # the pump looks again by itself
         self.stale = False  # the machine was given something and has not gone on since
         self._nursery_manager: Any = None
         self._nursery: trio.Nursery | None = None
+        watch(self)
 
     async def __aenter__(self) -> "Client":
+        self._core.require_open()
+        if self._nursery is not None:
+            raise RuntimeError("the client is open already")
         self._clock = trio.lowlevel.current_clock()
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
@@ -117,12 +94,25 @@ class Client(AsyncPlans):
         return self
 
     async def __aexit__(self, kind, error, trace) -> bool | None:
-        self._core.network.close()
+        if isinstance(self._core.ended, Forked):
+            # The run is the parent's, its epoll is shared: nothing may be waited for any more.
+            self._nursery.cancel_scope.cancel()
+            return None
+        failure = self._core.close("the client was closed")
+        self.notify()
         self._nursery.cancel_scope.cancel()
         # The body's own exception must not come out wrapped in the nursery's group.
         mine = error is not None and isinstance(error, Exception)
         given = (None, None, None) if mine else (kind, error, trace)
-        return bool(await self._nursery_manager.__aexit__(*given)) and not mine
+        suppressed = bool(await self._nursery_manager.__aexit__(*given)) and not mine
+        note_failure(error, failure)
+        return suppressed
+
+    def inherited(self, error: Forked) -> None:
+        """This is a child process (see ``_lifecycle.py``): nothing of the parent's is touched."""
+        self._core.inherited(error)
+        for talk in self._sockets.values():
+            talk.discard()
 
     # ---- topics ----
 
@@ -230,7 +220,7 @@ class Client(AsyncPlans):
 
     # ---- data ----
 
-    def producer(self, **settings) -> "Producer":
+    def producer(self, **settings) -> Producer:
         """A producer; ``settings`` are the fields of ``ProducerSettings``."""
         return Producer(self, ProducerSettings(**settings))
 
@@ -246,6 +236,7 @@ class Client(AsyncPlans):
 
     async def _run(self, operation: Generator) -> Any:
         """Run an operation: wait where it says so."""
+        self.require_open()
         answer = None
         while True:
             self._core.now_ms = self.now_ms()
@@ -253,6 +244,7 @@ class Client(AsyncPlans):
                 step = operation.send(answer)
             except StopIteration as end:
                 return end.value
+            self.require_open()  # it may have been closed meanwhile
             if isinstance(step, Exchange):
                 answer = await self._exchange(step)
             else:
@@ -275,6 +267,23 @@ class Client(AsyncPlans):
         """The time by trio's clock."""
         return int(self._clock.current_time() * 1000)
 
+    def require_open(self) -> None:
+        """Raises ``Closed`` or ``Forked`` when the client can not be used."""
+        self._core.require_open()
+        if self._nursery is None:
+            self._clock.current_time()
+
+    async def checkpoint(self) -> None:
+        """A checkpoint, but in a child process, whose run must not go on.  Raises ``Forked``."""
+        if isinstance(self._core.ended, Forked):
+            self._core.require_open()
+        await trio.lowlevel.checkpoint()
+
+    def notify(self) -> None:
+        """Let those look again who wait for a state of the machine."""
+        if self._changed:
+            self._changed.unpark_all()
+
     def wake(self) -> None:
         """Something was given to the machine: let the pump see it."""
         self.stale = True
@@ -287,10 +296,13 @@ class Client(AsyncPlans):
             self._wake.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the machine's state fulfils ``condition``."""
+        """Wait until the machine's state fulfils ``condition``.  Raises ``Closed`` or ``Forked``
+        when the client ends before."""
         if not condition():
+            self.require_open()
             self.work()
             while not condition():
+                self.require_open()
                 await self._changed.park()
 
     def _advance(self) -> int:
@@ -299,8 +311,7 @@ class Client(AsyncPlans):
         self._core.advance(self.now_ms())
         if self._core.network.changed:
             self._serve_links()
-        if self._changed:
-            self._changed.unpark_all()
+        self.notify()
         due_ms = self._core.next_deadline_ms()
         return NEVER_MS if due_ms is None else due_ms
 
@@ -351,7 +362,7 @@ class Client(AsyncPlans):
                 sock.setblocking(False)
                 if self._tls is None:
                     return sock
-                return await _secured(sock, self._tls, link.host)
+                return await secured(sock, self._tls, link.host)
         except trio.TooSlowError:
             why = f"no connection in {timeout_ms} ms"
         except OSError as error:
@@ -364,7 +375,7 @@ class Client(AsyncPlans):
 
     async def _talk(self, link: Link, sock: socket.socket | TlsSocket) -> None:
         link.connected()
-        talk = self._sockets[link] = _LinkSocket(self, link, sock)
+        talk = self._sockets[link] = LinkSocket(self, link, sock)
         talk.flush()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(talk.wait_and_send)
@@ -375,166 +386,6 @@ class Client(AsyncPlans):
         """The connection broke."""
         self._core.network.broken(link, f"connection lost: {error}", self.now_ms())
         self.wake()
-
-
-async def _secured(sock: socket.socket, tls: TlsSettings, host: str) -> TlsSocket:
-    """TLS over a connection, its handshake done; ``sock`` is closed when that fails."""
-    try:
-        secure = TlsSocket(sock, tls.context(), tls.server_name or host)
-        while not secure.handshake():
-            if secure.wants_write:
-                await trio.lowlevel.wait_writable(sock)
-            else:
-                await trio.lowlevel.wait_readable(sock)
-    except (OSError, ConfigError, trio.Cancelled):
-        sock.close()
-        raise
-    return secure
-
-
-class _LinkSocket:
-    """A socket that is tried first and waited for only on EAGAIN: a small request costs one system
-    call and no switch of tasks."""
-
-    def __init__(self, client: Client, link: Link, sock: socket.socket | TlsSocket):
-        self._client = client
-        self._link = link
-        self._sock = sock
-        self._outgoing: list[Buffer] = []
-        self._blocked = trio.Event()  # set: the socket took no more
-
-    def flush(self) -> None:
-        """Send what there is, as far as the socket takes it."""
-        outgoing = self._link.take_outgoing()
-        if self._outgoing:
-            outgoing = self._outgoing + outgoing
-        try:
-            if not self._blocked.is_set():
-                while outgoing:
-                    outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
-        except BlockingIOError:
-            self._blocked.set()
-        except OSError as error:
-            outgoing = []
-            self._client.lost(self._link, error)
-        self._outgoing = outgoing
-
-    async def wait_and_send(self) -> None:
-        """Send again whenever the socket has room again."""
-        while True:
-            await self._blocked.wait()
-            await trio.lowlevel.wait_writable(self._sock)
-            self._blocked = trio.Event()
-            self.flush()
-
-    async def receive(self) -> None:
-        """Receive until the link is closed.  The wait comes first: it is the checkpoint that lets
-        others run, and trying first would mostly be in vain."""
-        while not self._link.closed:
-            await trio.lowlevel.wait_readable(self._sock)
-            try:
-                count = self._sock.recv_into(self._link.buffer_for_receive())
-            except BlockingIOError:
-                continue  # a spurious wake-up
-            except OSError as error:
-                self._client.lost(self._link, error)
-                return
-            self._link.received(count, self._client.now_ms())
-            self._client.work()
-
-
-class Producer:
-    """Appends records in batches; use it with ``async with``.  ``settings`` are fixed."""
-
-    def __init__(self, client: Client, settings: ProducerSettings):
-        self.settings = settings
-        self._client = client
-        self._state = client._core.producer(settings, self._delivery)
-        self._records = self._state.records
-
-    async def __aenter__(self) -> "Producer":
-        self._client.wake()
-        return self
-
-    async def __aexit__(self, kind, error, trace) -> None:
-        try:
-            if error is None:
-                await self.flush()
-        finally:
-            self._state.abandon("the producer was closed")
-            self._client._core.remove(self._state)
-
-    def send_nowait(self, record: Record) -> BatchDelivery:
-        """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
-        with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
-        delivery = self._records.send(record, self._client.now_ms(), _wall_ms())
-        self._client.wake()
-        return delivery
-
-    async def send(self, record: Record) -> BatchDelivery:
-        """As ``send_nowait``, but waits for room instead of raising ``BufferFull``."""
-        while True:
-            try:
-                delivery = self._records.send(record, self._client.now_ms(), _wall_ms())
-            except BufferFull:
-                await self._room()
-            else:
-                self._client.work()
-                await trio.lowlevel.checkpoint()
-                return delivery
-
-    async def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
-                        ) -> list[BatchDelivery]:
-        """Take values (bytes without keys: the fast way) or records, waiting for room; one
-        delivery per batch touched."""
-        deliveries: list[BatchDelivery] = []
-        if records and isinstance(records[0], Record):
-            for record in records:
-                _note(deliveries, await self._place(record))
-            return deliveries
-        await self._client.until(lambda: self._records.topic_ready(topic, self._client.now_ms()))
-        at = 0
-        while at < len(records):
-            try:
-                delivery, at = self._records.extend(topic, records, at, self._client.now_ms(),
-                                                    _wall_ms())
-            except BufferFull:
-                await self._room()
-                continue
-            _note(deliveries, delivery)
-            self._client.wake()
-            await trio.lowlevel.checkpoint()
-        return deliveries
-
-    async def _place(self, record: Record) -> BatchDelivery:
-        try:
-            return self.send_nowait(record)
-        except BufferFull:
-            return await self.send(record)
-
-    async def flush(self) -> None:
-        """Send everything now and wait until each batch has its outcome.  Raises the first failure
-        of a batch that nobody waits for."""
-        number = self._records.seal_all()
-        await self._client.until(lambda: self._records.settled(number))
-        failure = self._records.take_failure()
-        if failure is not None:
-            raise failure
-
-    def _delivery(self) -> BatchDelivery:
-        delivery = BatchDelivery()
-        delivery.client = self._client
-        return delivery
-
-    async def _room(self) -> None:
-        low = self.settings.buffer_bytes_max - self.settings.batch_bytes
-        await self._client.until(lambda: self._records.buffered_bytes <= low)
-
-
-def _note(deliveries: list, delivery: Delivery) -> None:
-    """Consecutive records of one batch share its delivery."""
-    if not deliveries or deliveries[-1] is not delivery:
-        deliveries.append(delivery)
 
 
 class Consumer(AsyncWaits, AsyncIterator):
@@ -550,24 +401,30 @@ class Consumer(AsyncWaits, AsyncIterator):
         return self
 
     async def __anext__(self) -> FetchedBatch:
-        await trio.lowlevel.checkpoint()
+        await self._client.checkpoint()
         await self._client.until(lambda: self._state.ready_to_take)
         batch = self._state.take()
         if batch is not None:
             self._client.wake()
             return batch
-        self.close()
+        self._release()
         if self._state.error is not None:
-            raise self._state.error
+            raise fresh(self._state.error)
         raise StopAsyncIteration
 
     def position(self, partition: int) -> int | None:
-        """Offset of the next record of ``partition``; None = not known yet."""
+        """Offset of the next record of ``partition``, also after the end; None = not known yet."""
         return self._state.position(partition)
 
     def close(self) -> None:
-        """Stop fetching.  Also done by the end, by an error and by garbage collection."""
+        """Stop fetching: whoever asks for more, or waits, is told ``Closed``.  The end, an error
+        and garbage collection stop it as well.  Closing again does nothing."""
+        self._state.end(Closed("the consumer was closed"))
+        self._release()
+        self._client.notify()
+
+    def _release(self) -> None:
         self._client._core.remove(self._state)
 
     def __del__(self):
-        self.close()
+        self._release()

@@ -27,6 +27,10 @@ class UnreadableBatch(CorruptBatch):
         self.last_offset = last_offset
         self.cause = cause
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.topic, self.partition, self.base_offset, self.last_offset,
+                            self.cause)
+
     @property
     def next_offset(self) -> int:
         """The first offset behind the batch, as far as its header can be believed."""

@@ -16,7 +16,6 @@ Elsewhere.  All decisions are in the machines (``_core.py``); this module moves 
 
 from __future__ import annotations
 
-import os
 import random
 import select
 import socket
@@ -24,12 +23,14 @@ import time
 from typing import Any, Callable, Generator, Sequence
 
 from multiraft.client._accumulator import BufferFull, ProducerSettings
-from multiraft.client._batches import Delivery
+from multiraft.client._batches import Delivery, note_taken
+from multiraft.client._blocking_sockets import LinkSocket, SecureLinkSocket, monotonic_ms
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer import ConsumerSettings, Start
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange
-from multiraft.client._network import GATHER_MAX, Link, NetworkLimits, NoNodeAnswered, drop_sent
+from multiraft.client._lifecycle import Closed, Forked, fresh, note_failure, watch
+from multiraft.client._network import Link, NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import (
     OffsetRange,
     Operations,
@@ -37,14 +38,19 @@ from multiraft.client._operations import (
     TopicDescription,
 )
 from multiraft.client._plans import BlockingPlans
-from multiraft.client._records import BatchReceipt, FetchedBatch, Record, Timestamp
+from multiraft.client._records import (
+    VALUE_BYTES_MAX,
+    BatchReceipt,
+    FetchedBatch,
+    Record,
+    Timestamp,
+)
 from multiraft.client._unreadable import OversizedBatch, UnreadableBatch
 from multiraft.client._waits import BlockingWaits, Wait
 from multiraft.client.tls import TlsSettings
-from multiraft.errors import ConfigError
+from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.wire import nodes
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
-from multiraft.wire.frames import Buffer
 from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
 from multiraft.wire.messages import (
     ClusterStatusReply,
@@ -55,13 +61,13 @@ from multiraft.wire.messages import (
     TopicMetadata,
     TopicSummary,
 )
-from multiraft.wire.tls import TlsSocket
 
 __all__ = [
-    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Consumer",
-    "DecompressionTooLarge", "FetchedBatch", "NoNodeAnswered", "OffsetRange", "OversizedBatch",
-    "PartitionDescription", "Producer", "Record", "RequestError", "Timestamp", "TlsSettings",
-    "TopicDescription", "UnreadableBatch", "Wait",
+    "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
+    "Consumer", "DecompressionTooLarge", "FetchedBatch", "Forked", "NoNodeAnswered", "OffsetRange",
+    "OversizedBatch", "PartitionDescription", "Producer", "Record", "RecordTooLarge",
+    "RequestError", "Timestamp", "TlsSettings", "TopicDescription", "UnreadableBatch",
+    "VALUE_BYTES_MAX", "Wait",
 ]
 
 #: Nobody waits for the sockets while records are only given: look at them at least this often.
@@ -74,10 +80,6 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
 class BatchDelivery(Delivery):
     """The fate of one batch."""
 
@@ -86,164 +88,11 @@ class BatchDelivery(Delivery):
     def wait(self) -> BatchReceipt:
         """Where the batch was appended.  Raises a ``RequestError`` when it certainly was not,
         ``AmbiguousOutcome`` when nobody knows."""
-        self.claimed = True
         while self.outcome is None:
             self.client.advance()
             if self.outcome is None:
                 self.client.listen()
         return self.result()
-
-
-class _Socket:
-    """The socket of one link: tries the addresses of its host one after the other."""
-
-    def __init__(self, client: "Client", link: Link):
-        self.link = link
-        self._client = client
-        self._outgoing: list[Buffer] = []
-        self._sock: socket.socket | TlsSocket | None = None
-        self._wanted = select.POLLOUT
-        #: When a connection must be there.
-        self.deadline_ms = _now_ms() + client.core.limits.connect_timeout_ms
-        try:
-            self._choices = socket.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            self._choices = []
-            self._fail(f"cannot connect: {error}")
-        else:
-            self._connect("no address")
-
-    def close(self) -> None:
-        """Forget the socket."""
-        self._client.connecting.pop(self, None)
-        if self._sock is not None:
-            self._client.unregister(self._sock)
-            self._sock.close()
-            self._sock = None
-
-    def tick(self, now_ms: int) -> None:
-        """Give up connecting in time."""
-        if now_ms >= self.deadline_ms:
-            self._fail(f"no connection in {self._client.core.limits.connect_timeout_ms} ms")
-
-    def ready(self, events: int) -> None:
-        """The poll says that something can be done."""
-        if self._sock is None:
-            return
-        if self in self._client.connecting:
-            self._finish_connect()
-            return
-        if events & select.POLLOUT:
-            self.flush()
-        if events & ~select.POLLOUT and self._sock is not None:
-            self._try_receive()
-
-    def _connect(self, why: str) -> None:
-        self.close()
-        while self._choices:
-            family, kind, protocol, _, address = self._choices.pop(0)
-            try:
-                self._sock = socket.socket(family, kind, protocol)
-                self._sock.setblocking(False)
-                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._wanted = select.POLLOUT
-                self._client.register(self._sock, self._wanted, self)
-                self._client.connecting[self] = None
-                self._sock.connect(address)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                why = str(error)
-                self.close()
-            else:
-                return
-        self._fail(f"cannot connect: {why}")
-
-    def _finish_connect(self) -> None:
-        error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            self._connect(os.strerror(error))
-            return
-        self._opened()
-
-    def _opened(self) -> None:
-        del self._client.connecting[self]
-        self._want(select.POLLIN)
-        self.link.connected()
-
-    def _try_receive(self) -> None:
-        try:
-            count = self._sock.recv_into(self.link.buffer_for_receive())
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._fail(f"connection lost: {error}")
-            return
-        now_ms = self._client.turned_ms = _now_ms()
-        self.link.received(count, now_ms)
-
-    def flush(self) -> None:
-        """Send what there is, as far as the socket takes it."""
-        if self in self._client.connecting:
-            return
-        outgoing = self.link.take_outgoing()
-        if self._outgoing:
-            outgoing = self._outgoing + outgoing
-        try:
-            while outgoing:
-                outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
-        except BlockingIOError:
-            self._want(select.POLLIN | select.POLLOUT)
-        except OSError as error:
-            outgoing = []
-            self._fail(f"connection lost: {error}")
-        else:
-            if self._wanted != select.POLLIN:
-                self._want(select.POLLIN)
-        self._outgoing = outgoing
-
-    def _want(self, events: int) -> None:
-        self._wanted = events
-        self._client.register(self._sock, events, self)
-
-    def _fail(self, why: str) -> None:
-        self._client.core.network.broken(self.link, why, _now_ms())
-        self.close()
-
-
-class _SecureSocket(_Socket):
-    """The same inside TLS: connected once its handshake is done."""
-
-    def _finish_connect(self) -> None:
-        if not isinstance(self._sock, TlsSocket):
-            error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if error:
-                self._connect(os.strerror(error))
-                return
-            tls = self._client.tls
-            try:
-                self._sock = TlsSocket(self._sock, tls.context(),
-                                       tls.server_name or self.link.host)
-            except ConfigError as problem:
-                self._fail(str(problem))
-                return
-        try:
-            done = self._sock.handshake()
-        except OSError as problem:
-            self._fail(f"cannot connect: {problem}")
-            return
-        if done:
-            self._opened()
-        elif self._sock.wants_write:
-            self._want(select.POLLIN | select.POLLOUT)
-        else:
-            self._want(select.POLLIN)
-
-    def _try_receive(self) -> None:
-        """All of it: nothing would wake this for what is decrypted already."""
-        super()._try_receive()
-        while self._sock is not None and self._sock.pending:
-            super()._try_receive()
 
 
 class Client(BlockingPlans):
@@ -255,27 +104,45 @@ class Client(BlockingPlans):
         self.tls = tls
         if tls is not None:
             tls.context()  # what cannot be used is said here, not at the first connection
-        self.core = ClientCore(servers, rng if rng is not None else random.Random(), _now_ms(),
+        self.core = ClientCore(servers, rng if rng is not None else random.Random(), monotonic_ms(),
                                client_id, limits)
-        self.connecting: dict[_Socket, None] = {}
+        self.connecting: dict[LinkSocket, None] = {}
         self._operations = Operations(self.core)
-        self._sockets: dict[Link, _Socket] = {}
+        self._sockets: dict[Link, LinkSocket] = {}
         self._poll = select.poll()
-        self._registered: dict[int, _Socket] = {}  # by file descriptor
+        self._registered: dict[int, LinkSocket] = {}  # by file descriptor
         self.turned_ms = 0  # when the sockets were looked at last
+        watch(self)
 
     def __enter__(self) -> "Client":
+        self.core.require_open()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        self.close()
+        note_failure(error, self._end())
 
     def close(self) -> None:
-        """Close every connection."""
-        self.core.network.close()
+        """Close every connection, and with it whatever was made by this client; closing again does
+        nothing.  Raises the first failure of a record that nobody was told of: a producer that is
+        not closed before has not sent what it holds."""
+        note_failure(None, self._end())
+
+    def _end(self) -> MultiRaftError | None:
+        failure = self.core.close("the client was closed")
         for sock in self._sockets.values():
             sock.close()
         self._sockets.clear()
+        return failure
+
+    def inherited(self, error: Forked) -> None:
+        """This is a child process (see ``_lifecycle.py``): nothing of the parent's is touched."""
+        self.core.inherited(error)
+        for sock in self._sockets.values():
+            sock.discard()
+        self._sockets.clear()
+        self.connecting.clear()
+        self._registered.clear()
+        self._poll = select.poll()
 
     # ---- topics ----
 
@@ -399,7 +266,7 @@ class Client(BlockingPlans):
 
     def turn_sometimes(self) -> None:
         """Send and receive what is possible at once, if that was not done just now."""
-        self.turn_if_due(_now_ms())
+        self.turn_if_due(monotonic_ms())
 
     def turn_if_due(self, now_ms: int) -> None:
         """The same, for who has looked at the clock already."""
@@ -408,8 +275,9 @@ class Client(BlockingPlans):
             self.listen(0)
 
     def advance(self) -> None:
-        """Do what is due and send what it gave."""
-        now_ms = self.turned_ms = _now_ms()
+        """Do what is due and send what it gave.  Raises ``Closed`` or ``Forked``."""
+        self.core.require_open()
+        now_ms = self.turned_ms = monotonic_ms()
         self.core.advance(now_ms)
         if self.connecting:
             for sock in list(self.connecting):
@@ -427,7 +295,7 @@ class Client(BlockingPlans):
         elif sock is not None:
             sock.flush()
         else:
-            kind = _Socket if self.tls is None else _SecureSocket
+            kind = LinkSocket if self.tls is None else SecureLinkSocket
             self._sockets[link] = kind(self, link)
 
     def listen(self, wait_ms: int | None = None) -> None:
@@ -445,7 +313,7 @@ class Client(BlockingPlans):
             if sock is not None:
                 sock.ready(events)
 
-    def register(self, raw: socket.socket, events: int, sock: _Socket) -> None:
+    def register(self, raw: socket.socket, events: int, sock: LinkSocket) -> None:
         """Listen for ``events`` of a socket; again = for others than before."""
         self._poll.register(raw, events)
         self._registered[raw.fileno()] = sock
@@ -457,25 +325,27 @@ class Client(BlockingPlans):
 
     def _run(self, operation: Generator) -> Any:
         """Run an operation: work where it says to wait."""
+        self.core.require_open()
         answer = None
         while True:
-            self.core.now_ms = _now_ms()
+            self.core.now_ms = monotonic_ms()
             try:
                 step = operation.send(answer)
             except StopIteration as end:
                 return end.value
+            self.core.require_open()  # a signal's handler may have closed it
             answer = self._exchange(step) if isinstance(step, Exchange) else self._pause(step.ms)
 
     def _exchange(self, step: Exchange) -> Any:
         outcomes: list = []
         self.core.network.request(step.address, step.request, (), step.timeout_ms,
-                                  outcomes.append, _now_ms())
+                                  outcomes.append, monotonic_ms())
         self.until(lambda: bool(outcomes))
         return outcomes[0]
 
     def _pause(self, pause_ms: int) -> None:
-        deadline_ms = _now_ms() + pause_ms
-        while (left_ms := deadline_ms - _now_ms()) > 0:
+        deadline_ms = monotonic_ms() + pause_ms
+        while (left_ms := deadline_ms - monotonic_ms()) > 0:
             self.advance()
             self.listen(left_ms)
 
@@ -490,20 +360,33 @@ class Producer:
         self._records = self._state.records
 
     def __enter__(self) -> "Producer":
+        self._state.require_open()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        try:
-            if error is None:
+        if error is None:
+            self.close()
+        elif self._state.closed is None:
+            self._end()
+            note_failure(error, self._records.take_last_failure())
+
+    def close(self) -> None:
+        """Flush, and take no more records; closing again does nothing.  Raises as ``flush``."""
+        if self._state.closed is None:
+            try:
                 self.flush()
-        finally:
-            self._state.abandon("the producer was closed")
-            self._client.core.remove(self._state)
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        self._state.close("the producer was closed")
+        self._client.core.remove(self._state)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
         """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
-        with limit and value, ``RecordTooLarge``, ``TypeError`` or ``UnknownPartition``."""
-        now_ms = _now_ms()
+        with limit and value, and at once for what can never be appended: ``RecordTooLarge``,
+        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError``, ``ValueError``."""
+        now_ms = monotonic_ms()
         delivery = self._records.send(record, now_ms, _wall_ms())
         self._client.turn_if_due(now_ms)
         return delivery
@@ -513,48 +396,59 @@ class Producer:
         while True:
             try:
                 return self.send_nowait(record)
-            except BufferFull:
-                self._room()
+            except BufferFull as full:
+                self._wait_for_room(full.needed)
 
     def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
                   ) -> list[BatchDelivery]:
         """Take values (bytes without keys: the fast way) or records, waiting for room; one
-        delivery per batch touched."""
+        delivery per batch touched.  Raises as ``send`` at the first record that is refused; then
+        the error's ``index`` is its place in the list and ``deliveries`` are those of the records
+        before it, which were taken; those behind it were not."""
         deliveries: list[BatchDelivery] = []
-        if records and isinstance(records[0], Record):
-            for record in records:
-                _note(deliveries, self.send(record))
-            return deliveries
-        self._client.until(lambda: self._records.topic_ready(topic, _now_ms()))
         at = 0
-        while at < len(records):
-            try:
-                now_ms = _now_ms()
-                delivery, at = self._records.extend(topic, records, at, now_ms, _wall_ms())
-            except BufferFull:
-                self._room()
-                continue
-            _note(deliveries, delivery)
-            self._client.turn_if_due(now_ms)
+        try:
+            if records and isinstance(records[0], Record):
+                for record in records:
+                    _note(deliveries, self.send(record))
+                    at += 1
+                return deliveries
+            while at < len(records):
+                self._wait_for_topic(topic)
+                now_ms = monotonic_ms()
+                try:
+                    delivery, at = self._records.extend(topic, records, at, now_ms, _wall_ms())
+                except BufferFull as full:
+                    self._wait_for_room(full.needed)
+                    continue
+                _note(deliveries, delivery)
+                self._client.turn_if_due(now_ms)
+        except Exception as error:
+            note_taken(error, at, deliveries)
+            raise
         return deliveries
+
+    def _wait_for_room(self, needed: int) -> None:
+        self._client.until(lambda: self._records.room_for(needed))
+
+    def _wait_for_topic(self, topic: str) -> None:
+        since_ms = monotonic_ms()
+        self._client.until(lambda: self._records.topic_ready(topic, monotonic_ms(), since_ms))
 
     def flush(self) -> None:
         """Send everything now and wait until each batch has its outcome.  Raises the first failure
-        of a batch that nobody waits for."""
+        that nobody was told of by ``wait`` or ``when_done``, an ambiguous one before others, with
+        notes of the rest."""
+        self._state.require_open()
         number = self._records.seal_all()
-        self._client.until(lambda: self._records.settled(number))
-        failure = self._records.take_failure()
-        if failure is not None:
-            raise failure
+        with self._records.flushing():
+            self._client.until(lambda: self._records.settled(number))
+            note_failure(None, self._records.take_failure())
 
     def _delivery(self) -> BatchDelivery:
         delivery = BatchDelivery()
         delivery.client = self._client
         return delivery
-
-    def _room(self) -> None:
-        low = self.settings.buffer_bytes_max - self.settings.batch_bytes
-        self._client.until(lambda: self._records.buffered_bytes <= low)
 
 
 def _note(deliveries: list, delivery: Delivery) -> None:
@@ -583,18 +477,23 @@ class Consumer(BlockingWaits):
         batch = self._state.take()
         if batch is not None:
             return batch
-        self.close()
+        self._release()
         if self._state.error is not None:
-            raise self._state.error
+            raise fresh(self._state.error)
         raise StopIteration
 
     def position(self, partition: int) -> int | None:
-        """Offset of the next record of ``partition``; None = not known yet."""
+        """Offset of the next record of ``partition``, also after the end; None = not known yet."""
         return self._state.position(partition)
 
     def close(self) -> None:
-        """Stop fetching.  Also done by the end, by an error and by garbage collection."""
+        """Stop fetching: whoever asks for more is told ``Closed``.  The end, an error and garbage
+        collection stop it as well.  Closing again does nothing."""
+        self._state.end(Closed("the consumer was closed"))
+        self._release()
+
+    def _release(self) -> None:
         self._client.core.remove(self._state)
 
     def __del__(self):
-        self.close()
+        self._release()

@@ -182,6 +182,10 @@ class TlsSocket:
                 self._give_alert()
             self._sock.close()
 
+    def discard(self) -> None:
+        """Close the descriptor and say nothing: another process goes on with the connection."""
+        self._sock.close()
+
     def __enter__(self) -> "TlsSocket":
         return self
 

@@ -274,7 +274,7 @@ def test_a_record_that_fits_no_batch_is_refused_alone(client, cluster):
     with client.producer(batch_bytes=1000) as producer:
         producer.send_many("a", [b"before"])
         with pytest.raises(RecordTooLarge):
-            producer.send_many("a", [bytes(2000)])
+            producer.send_many("a", [bytes(9 << 20)])
         with pytest.raises(TypeError):
             producer.send_many("a", ["text"])
         producer.send_many("a", [b"after"])

@@ -1,0 +1,186 @@
+"""The sockets of the blocking client: one per link, tried at once and waited for in its ``poll``.
+
+Contract.  Driven by ``blocking.Client``, which registers them and tells each what its descriptor is
+ready for.  What happens to a socket is told to the machine (``Network.broken``), never raised.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from multiraft.client._network import GATHER_MAX, Link, drop_sent
+from multiraft.errors import ConfigError
+from multiraft.wire.frames import Buffer
+from multiraft.wire.tls import TlsSocket
+
+if TYPE_CHECKING:
+    from multiraft.client.blocking import Client
+
+
+def monotonic_ms() -> int:
+    """The time that the blocking client counts by."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class LinkSocket:
+    """The socket of one link: tries the addresses of its host one after the other."""
+
+    def __init__(self, client: Client, link: Link):
+        self.link = link
+        self._client = client
+        self._outgoing: list[Buffer] = []
+        self._sock: socket.socket | TlsSocket | None = None
+        self._wanted = select.POLLOUT
+        #: When a connection must be there.
+        self.deadline_ms = monotonic_ms() + client.core.limits.connect_timeout_ms
+        try:
+            self._choices = socket.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            self._choices = []
+            self._fail(f"cannot connect: {error}")
+        else:
+            self._connect("no address")
+
+    def close(self) -> None:
+        """Forget the socket."""
+        self._client.connecting.pop(self, None)
+        if self._sock is not None:
+            self._client.unregister(self._sock)
+            self._sock.close()
+            self._sock = None
+
+    def discard(self) -> None:
+        """Close the descriptor of this process, and say nothing to the other side."""
+        sock, self._sock = self._sock, None
+        if isinstance(sock, TlsSocket):
+            sock.discard()
+        elif sock is not None:
+            sock.close()
+
+    def tick(self, at_ms: int) -> None:
+        """Give up connecting in time."""
+        if at_ms >= self.deadline_ms:
+            self._fail(f"no connection in {self._client.core.limits.connect_timeout_ms} ms")
+
+    def ready(self, events: int) -> None:
+        """The poll says that something can be done."""
+        if self._sock is None:
+            return
+        if self in self._client.connecting:
+            self._finish_connect()
+            return
+        if events & select.POLLOUT:
+            self.flush()
+        if events & ~select.POLLOUT and self._sock is not None:
+            self._try_receive()
+
+    def _connect(self, why: str) -> None:
+        self.close()
+        while self._choices:
+            family, kind, protocol, _, address = self._choices.pop(0)
+            try:
+                self._sock = socket.socket(family, kind, protocol)
+                self._sock.setblocking(False)
+                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._wanted = select.POLLOUT
+                self._client.register(self._sock, self._wanted, self)
+                self._client.connecting[self] = None
+                self._sock.connect(address)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                why = str(error)
+                self.close()
+            else:
+                return
+        self._fail(f"cannot connect: {why}")
+
+    def _finish_connect(self) -> None:
+        error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            self._connect(os.strerror(error))
+            return
+        self._opened()
+
+    def _opened(self) -> None:
+        del self._client.connecting[self]
+        self._want(select.POLLIN)
+        self.link.connected()
+
+    def _try_receive(self) -> None:
+        try:
+            count = self._sock.recv_into(self.link.buffer_for_receive())
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(f"connection lost: {error}")
+            return
+        self._client.turned_ms = received_ms = monotonic_ms()
+        self.link.received(count, received_ms)
+
+    def flush(self) -> None:
+        """Send what there is, as far as the socket takes it."""
+        if self in self._client.connecting:
+            return
+        outgoing = self.link.take_outgoing()
+        if self._outgoing:
+            outgoing = self._outgoing + outgoing
+        try:
+            while outgoing:
+                outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
+        except BlockingIOError:
+            self._want(select.POLLIN | select.POLLOUT)
+        except OSError as error:
+            outgoing = []
+            self._fail(f"connection lost: {error}")
+        else:
+            if self._wanted != select.POLLIN:
+                self._want(select.POLLIN)
+        self._outgoing = outgoing
+
+    def _want(self, events: int) -> None:
+        self._wanted = events
+        self._client.register(self._sock, events, self)
+
+    def _fail(self, why: str) -> None:
+        self._client.core.network.broken(self.link, why, monotonic_ms())
+        self.close()
+
+
+class SecureLinkSocket(LinkSocket):
+    """The same inside TLS: connected once its handshake is done."""
+
+    def _finish_connect(self) -> None:
+        if not isinstance(self._sock, TlsSocket):
+            error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                self._connect(os.strerror(error))
+                return
+            tls = self._client.tls
+            try:
+                self._sock = TlsSocket(self._sock, tls.context(),
+                                       tls.server_name or self.link.host)
+            except ConfigError as problem:
+                self._fail(str(problem))
+                return
+        try:
+            done = self._sock.handshake()
+        except OSError as problem:
+            self._fail(f"cannot connect: {problem}")
+            return
+        if done:
+            self._opened()
+        elif self._sock.wants_write:
+            self._want(select.POLLIN | select.POLLOUT)
+        else:
+            self._want(select.POLLIN)
+
+    def _try_receive(self) -> None:
+        """All of it: nothing would wake this for what is decrypted already."""
+        super()._try_receive()
+        while self._sock is not None and self._sock.pending:
+            super()._try_receive()

@@ -1,0 +1,93 @@
+"""The sockets of the trio client: one per link, tried first and waited for only on EAGAIN.
+
+Contract.  Driven by ``_trio.Client``, one receiving and one sending task for each.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import trio
+
+from multiraft.client._network import GATHER_MAX, Link, drop_sent
+from multiraft.client.tls import TlsSettings
+from multiraft.errors import ConfigError
+from multiraft.wire.frames import Buffer
+from multiraft.wire.tls import TlsSocket
+
+if TYPE_CHECKING:
+    from multiraft.client._trio import Client
+
+
+async def secured(sock: socket.socket, tls: TlsSettings, host: str) -> TlsSocket:
+    """TLS over a connection, its handshake done; ``sock`` is closed when that fails."""
+    try:
+        secure = TlsSocket(sock, tls.context(), tls.server_name or host)
+        while not secure.handshake():
+            if secure.wants_write:
+                await trio.lowlevel.wait_writable(sock)
+            else:
+                await trio.lowlevel.wait_readable(sock)
+    except (OSError, ConfigError, trio.Cancelled):
+        sock.close()
+        raise
+    return secure
+
+
+class LinkSocket:
+    """A socket that is tried first and waited for only on EAGAIN: a small request costs one system
+    call and no switch of tasks."""
+
+    def __init__(self, client: Client, link: Link, sock: socket.socket | TlsSocket):
+        self._client = client
+        self._link = link
+        self._sock = sock
+        self._outgoing: list[Buffer] = []
+        self._blocked = trio.Event()  # set: the socket took no more
+
+    def discard(self) -> None:
+        """Close the descriptor of this process, and say nothing to the other side."""
+        if isinstance(self._sock, TlsSocket):
+            self._sock.discard()
+        else:
+            self._sock.close()
+
+    def flush(self) -> None:
+        """Send what there is, as far as the socket takes it."""
+        outgoing = self._link.take_outgoing()
+        if self._outgoing:
+            outgoing = self._outgoing + outgoing
+        try:
+            if not self._blocked.is_set():
+                while outgoing:
+                    outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
+        except BlockingIOError:
+            self._blocked.set()
+        except OSError as error:
+            outgoing = []
+            self._client.lost(self._link, error)
+        self._outgoing = outgoing
+
+    async def wait_and_send(self) -> None:
+        """Send again whenever the socket has room again."""
+        while True:
+            await self._blocked.wait()
+            await trio.lowlevel.wait_writable(self._sock)
+            self._blocked = trio.Event()
+            self.flush()
+
+    async def receive(self) -> None:
+        """Receive until the link is closed.  The wait comes first: it is the checkpoint that lets
+        others run, and trying first would mostly be in vain."""
+        while not self._link.closed:
+            await trio.lowlevel.wait_readable(self._sock)
+            try:
+                count = self._sock.recv_into(self._link.buffer_for_receive())
+            except BlockingIOError:
+                continue  # a spurious wake-up
+            except OSError as error:
+                self._client.lost(self._link, error)
+                return
+            self._link.received(count, self._client.now_ms())
+            self._client.work()
