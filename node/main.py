@@ -104,6 +104,7 @@ from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
 from node.survey import Surveying, measure_space
 from node.switching import Switching
+from node.turns import Turns
 from node.watchdog import Watchdog
 
 #: How long a thread keeps the interpreter when another one wants it, in seconds.  The loop lets it
@@ -180,6 +181,7 @@ class Node:
         except CodecError as error:
             raise BadDirectory(f"the checkpoint's metadata cannot be read: {error}") from error
         self.known.follow(self.metadata_log.state)
+        self.turns = Turns(config.limits.turn_rows_max)
         self.directory = Directory(core, self.metadata_log, self.known)
         self.applied = AppliedEntries(store.tails)
         self.switching = Switching(core, store.tails, self.metadata_log, self.applied,
@@ -195,17 +197,17 @@ class Node:
         self.surveying = Surveying(core, store, self.metadata_log, config.http.lag_entries_max,
                                    lambda: measure_space(str(config.data_dir)))
         self.node_admin = NodeAdmin(core, self.metadata_log, self.known, config.node.id,
-                                    lambda: self.scrub)
-        self.placement_admin = PlacementAdmin(core, store.tails, self.metadata_log)
+                                    lambda: self.scrub, self.turns)
+        self.placement_admin = PlacementAdmin(core, store.tails, self.metadata_log, self.turns)
         self.plans = Plans(self)
-        self.pool = Pool(core, self.metadata_log, config.limits.groups_max, self.log)
+        self.pool = Pool(core, self.metadata_log, config.limits.groups_max, self.log, self.turns)
         self.sinks = SinkAdmin(core, self.metadata_log, self.confirmations,
-                               config.limits.run_timeout_ms, self.log)
+                               config.limits.run_timeout_ms, self.log, self.turns)
         others = {**self.node_admin.handlers, **self.placement_admin.handlers,
                   **self.plans.handlers, **self.pool.handlers, **self.sinks.handlers}
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
                            self.surveying, config, self.known, others, self.request_round,
-                           self.roles)
+                           self.roles, self.turns)
         self.sessions = Sessions(
             producing=self.producing, fetching=self.fetching, offsets=self.offsets,
             complaints=self.complaints, admin=self.admin, directory=self.directory,
@@ -361,6 +363,7 @@ class Node:
                 await nursery.start(self.rounds.run)
                 await nursery.start(self.background.run)
                 await nursery.start(self.admin.run)
+                nursery.start_soon(self.turns.run)
                 nursery.start_soon(self.rounds.serve)
                 nursery.start_soon(self.rounds.tick)
                 nursery.start_soon(self.peers.run)
