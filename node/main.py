@@ -104,7 +104,7 @@ from node.space import RESERVE_FILE, Space, is_full
 from node.statistics import Statistics
 from node.survey import Surveying, measure_space
 from node.switching import Switching
-from node.turns import Turns
+from node.turns import Later, Turns
 from node.watchdog import Watchdog
 
 #: How long a thread keeps the interpreter when another one wants it, in seconds.  The loop lets it
@@ -213,7 +213,7 @@ class Node:
             complaints=self.complaints, admin=self.admin, directory=self.directory,
             limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX, cluster_id=config.cluster_id,
             node=config.node.id, boot_epoch=store.boot_epoch, request_round=self.request_round,
-            arrivals=self.arrivals, log=self.log, security=self.security)
+            arrivals=self.arrivals, turns=self.turns, log=self.log, security=self.security)
         self.deadlines = Deadlines(config.limits, lambda: self.sessions.open,
                                    lambda: bool(self.sessions.budget.starved))
         self.member_reports = MemberReports(core, self.metadata_log, lambda: self.requests)
@@ -232,11 +232,12 @@ class Node:
         readable = Readable(core, store.tails, self.directory)
         self.background = Background(limits)
         self.confirmations = Confirmations(core, store.tails, self.request_round)
+        later = Later(self.turns, self.request_round)
         behind = Behind(self.metadata_log, self.directory, self.background, self.request_round)
         self.fetching = Fetching(readable, store, limits, self.confirmations, behind,
-                                 self.background, self.request_round, self._damaged,
-                                 self.publishing.counts)
-        self.offsets = Offsets(readable, store, self.confirmations, behind)
+                                 self.background, self.request_round, self._damaged, later,
+                                 self.turns, self.publishing.counts)
+        self.offsets = Offsets(readable, store, self.confirmations, behind, later)
         self.complaints = Complaints(readable, store, self.background, self._damaged,
                                      self.request_round)
 

@@ -1,6 +1,8 @@
 """Produce: batches in, proposals out, one answer per request when its last batch is decided.
 
-Contract.  ``handle`` runs on the loop and never waits.  Each batch is checked whole (CRC, counts,
+Contract.  ``handle`` runs on the loop and never waits.  A request of more than
+``BATCHES_PER_STEP`` batches is not done when it returns, but an iterator over its steps, of which
+its session takes one in a turn of the loop before it handles anything else.  Each batch is checked whole (CRC, counts,
 inner offsets), judged by the tail state of its group's leader and proposed; its result comes from
 the pending table, or at once when it is refused or was in the log already.  A partition is opened
 in its group by the leader's own entry right before its first batch: an idle topic costs nothing.
@@ -15,6 +17,7 @@ seal is *applied*: one that a new leader may drop is answered with "try again".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
 
@@ -31,6 +34,10 @@ from node.metadata import Location
 from node.openings import opening_of
 from node.pending import PendingAppends, ProduceRequest
 from node.refusals import REFUSALS, Elsewhere, NoRoom, refusal
+from node.turns import advanced, parts
+
+#: Batches proposed at a time: each is checked, an entry of its group's log, and acknowledged.
+BATCHES_PER_STEP = 64
 
 
 class Producing:
@@ -58,9 +65,10 @@ class Producing:
         """Batches answered with a definite error."""
         return sum(self.refusals.values())
 
-    def handle(self, request: Produce, answer, seen_index: int = 0) -> None:
+    def handle(self, request: Produce, answer, seen_index: int = 0) -> Iterator[None] | None:
         """``answer(reply)`` is called exactly once, maybe before this returns.  ``seen_index``: the
-        newest metadata that the client knows of."""
+        newest metadata that the client knows of.  None = all of it is proposed, else what is left
+        of it."""
         accepted_ns = monotonic_ns()
         deadline_ms = accepted_ns // 1_000_000 + min(request.timeout_ms, self._timeout_ms_max)
         latency = self.latencies[request.acks]
@@ -69,10 +77,25 @@ class Producing:
             len(request.batches), deadline_ms)
         if not request.batches:
             answer(ProduceReply(()))
-            return
+            return None
         self._pending.open(produce)
+        if len(request.batches) > BATCHES_PER_STEP:
+            return advanced(self._steps(request, produce, seen_index))
+        self._take(request, range(len(request.batches)), 0, produce, seen_index)
+        return None
+
+    def _steps(self, request: Produce, produce: ProduceRequest, seen_index: int) -> Iterator[None]:
         at = 0
-        for slot, part in enumerate(request.batches):
+        for part in parts(len(request.batches), BATCHES_PER_STEP):
+            if part.start:
+                yield
+            at = self._take(request, part, at, produce, seen_index)
+
+    def _take(self, request: Produce, slots: range, at: int, produce: ProduceRequest,
+              seen_index: int) -> int:
+        """Propose the batches of these slots, whose bytes begin at ``at``; where they end."""
+        for slot in slots:
+            part = request.batches[slot]
             batch = request.payload[at:at + part.length]
             at += part.length
             try:
@@ -81,6 +104,7 @@ class Producing:
                 code, detail = refusal(error, self._directory.leader_detail)
                 self.refusals[code] = self.refusals.get(code, 0) + 1
                 produce.complete(slot, ProduceResult(code, -1, detail))
+        return at
 
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
                 slot: int, seen_index: int) -> None:

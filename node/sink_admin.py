@@ -69,8 +69,8 @@ class SinkAdmin:
         return wire.AbortRunReply(await self._propose(request))
 
     async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
-        """A run that is given twice is answered twice.  O(runs and their winners), in turns.  Raises
-        ``LimitExceeded``."""
+        """A run that is given twice is answered twice.  O(runs and their winners), in turns.
+        Raises ``LimitExceeded``."""
         states: list[wire.RunState] = []
         winners = 0
         for part in parts(len(request.runs)):

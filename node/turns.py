@@ -114,6 +114,31 @@ class Turns:
         self._wanted.set()
 
 
+class Later:
+    """Work that begins at once, and goes on in turns when it is more than a step."""
+
+    def __init__(self, turns: Turns, request_round: Callable[[], None]):
+        self._turns = turns
+        self._request_round = request_round
+
+    def go_on(self, whom: object, steps: Iterator[None]) -> None:
+        """Do the first step now; the answers of the others leave with rounds of their own."""
+        left = advanced(steps)
+        if left is not None:
+            self._turns.start(whom, self._in_turns(left))
+
+    def _in_turns(self, steps: Iterator[None]) -> Iterator[None]:
+        for _ in steps:
+            self._request_round()
+            yield
+        self._request_round()
+
+
+def advanced(steps: Iterator[None]) -> Iterator[None] | None:
+    """``steps`` without the first one, which is done; None = it was the last."""
+    return steps if next(steps, steps) is not steps else None
+
+
 def parts(count: int, size: int = ROWS_PER_STEP) -> Iterator[range]:
     """0 .. count - 1 in ranges of at most ``size``."""
     for first in range(0, count, size):

@@ -1,7 +1,8 @@
 """What a node does for whoever carries a plan out: tells of the groups it leads, changes them.
 
 Contract.  Handlers of requests between nodes, and of the loads that plans are made from, which are
-gathered in turns (``take``).  They ask nobody else.  A change of members or a transfer is begun, not waited for: who asked looks again.
+gathered in turns (``take``).  They ask nobody else.  A change of members or a transfer is begun,
+not waited for: who asked looks again.
 """
 
 from __future__ import annotations

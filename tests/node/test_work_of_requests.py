@@ -10,10 +10,24 @@ import contextlib
 import trio
 
 from multiraft.wire.errors import Code
-from multiraft.wire.messages import ClusterStatus, GroupList, ListTopics, Metadata
+from multiraft.wire.messages import (
+    LATEST,
+    TIMESTAMP,
+    BatchPart,
+    ClusterStatus,
+    Fetch,
+    FetchPart,
+    GroupList,
+    ListOffsets,
+    ListTopics,
+    Metadata,
+    OffsetQuery,
+    Produce,
+)
 from multiraft.wire.nodes import NodeDescribe, NodeList
 from multiraft.wire.placements import PlacementExplain
-from tests.node.harness import Client, in_trio, serving
+from node.fetch import WaitingFetch
+from tests.node.harness import Client, batch, in_trio, serving, until
 
 WIDE = 2_000
 #: Room that was given in the turn before is used beside that of the turn: twice ``turn_rows_max``,
@@ -92,3 +106,98 @@ async def test_wide_answers_are_made_in_turns_of_few_rows_whoever_asks(tmp_path)
                     for _ in range(3):
                         assert (await client.event()).code == Code.OK
             assert turn.most <= ROWS_IN_A_TURN_MAX, request
+
+
+async def wide_topic(client: Client) -> list[int]:
+    """Incarnations of many partitions."""
+    first = await client.create("wide", WIDE)
+    return list(range(first, first + WIDE))
+
+
+@in_trio
+async def test_data_requests_of_many_partitions_are_looked_at_in_turns(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        partitions = await wide_topic(client)
+        ends = tuple(OffsetQuery(partition, LATEST) for partition in partitions)
+        times = tuple(OffsetQuery(partition, TIMESTAMP, 5) for partition in partitions)
+        parts = tuple(FetchPart(partition, 0, 1000) for partition in partitions)
+        for request in (ListOffsets(ends), ListOffsets(times), ListOffsets(ends, False),
+                        Fetch(parts), Fetch(tuple(part._replace(offset=7) for part in parts))):
+            node.directory._places.clear()
+            with counting(node.directory, "place_of") as turn:
+                answer = await client.ask(request)
+            assert answer.code == Code.OK and turn.total >= WIDE, request
+            assert turn.most <= ROWS_IN_A_TURN_MAX, request
+
+
+@in_trio
+async def test_a_request_of_many_batches_is_proposed_in_turns_with_rounds_in_between(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        partitions = await wide_topic(client)
+        one = bytes(batch(b"x"))
+        rounds = node.rounds.rounds
+        with counting(node.core, "propose_batch") as turn:
+            answer = await client.ask(
+                Produce("commit", 30_000, tuple(BatchPart(partition, len(one))
+                                                for partition in partitions)), one * WIDE)
+        assert {(row.code, row.base_offset) for row in answer.reply.results} == {(Code.OK, 0)}
+        assert turn.total == WIDE and turn.most <= 256
+        assert node.rounds.rounds - rounds >= WIDE // (256)
+
+
+@in_trio
+async def test_batches_of_two_requests_stay_in_order_though_the_first_takes_turns(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        [partition] = [await client.create("narrow")]
+        one = bytes(batch(b"x"))
+        for count in (500, 1):
+            await client.begin(Produce("commit", 30_000, (BatchPart(partition, len(one)),) * count),
+                               one * count)
+        replies = [await client.event(), await client.event()]
+        offsets = [row.base_offset for answer in sorted(replies) for row in answer.reply.results]
+        assert offsets == list(range(501))
+
+
+@in_trio
+async def test_the_long_polls_that_a_commit_wakes_are_looked_at_some_in_a_round(tmp_path):
+    polls = 250
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        partitions = await wide_topic(client)
+        parts = tuple(FetchPart(partition, 0, 1000) for partition in partitions[:100])
+        for _ in range(polls):
+            await client.begin(Fetch(parts, wait_max_ms=25_000))
+        await until(lambda: len(node.fetching._deadlines) == polls)
+        async with await Client.open(node) as writer:
+            with counting(node.directory, "place_of") as turn:
+                await writer.produce(partitions[3], b"x")
+                answers = [await client.event() for _ in range(polls)]
+        assert all(answer.reply.results[3].length for answer in answers)
+        assert turn.total >= 100 * polls and turn.most <= 3 * ROWS_IN_A_TURN_MAX
+
+
+@in_trio
+async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        partitions = await wide_topic(client)
+        steps = node.fetching._look(WaitingFetch(
+            Fetch(tuple(FetchPart(partition, 0, 1000) for partition in partitions),
+                  wait_max_ms=20_000), Answers(), 1 << 60, 1, 0))
+        next(steps)  # the first partition was looked at, and had nothing
+        async with await Client.open(node) as writer:
+            await writer.produce(partitions[0], b"x")
+        for _ in steps:
+            pass
+        await until(lambda: Answers.last)
+        [reply, _payload] = Answers.last
+        assert reply.results[0].length and reply.results[0].high_watermark == 1
+        assert not node.fetching._looking and not node.fetching._committed
+
+
+class Answers:
+    """The way back of a fetch that nobody sent."""
+
+    last: tuple = ()
+    session = None
+
+    def __call__(self, *answer):
+        Answers.last = answer
