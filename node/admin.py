@@ -162,15 +162,15 @@ class Admin:
         rows: list[wire.PartitionMetadata] = []
         for part in parts(topic.partitions):
             await self._turns.take(len(part))
-            rows += map(self._partition_metadata, repeat(topic), part)
+            # Not ``locate``: the topic may have been deleted since its creation was applied.
+            links = self._metadata_log.state.last_links(topic, part)
+            rows += map(self._partition_metadata, repeat(topic), part, links)
         return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
 
-    def _partition_metadata(self, topic: metadata.Topic, number: int) -> wire.PartitionMetadata:
-        incarnation = topic.incarnation + number
-        # Not ``locate``: the topic may have been deleted since its creation was applied.
-        link = self._metadata_log.state.chain(topic, incarnation)[-1]
+    def _partition_metadata(self, topic: metadata.Topic, number: int,
+                            link: metadata.ChainLink) -> wire.PartitionMetadata:
         leader, term = self._core.leader_hint(link.group)
-        return wire.PartitionMetadata(number, incarnation, link.group, leader,
+        return wire.PartitionMetadata(number, topic.incarnation + number, link.group, leader,
                                       link.leader_epoch_base + term, link.epoch)
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:

@@ -3,9 +3,10 @@
 Contract.  ``handle`` answers exactly once: at once, or when a majority has confirmed what must be
 certain.  What is more than ``ROWS_PER_STEP`` rows, of partitions or of links that are searched
 for a time, is done in steps: the first one before ``handle`` returns, the others by whoever takes
-the iterator that it returns, or in turns.  Latest and timestamp of a *linearizable* request hold everything that was acknowledged to
-anybody before the request arrived, so a paused leader that was replaced meanwhile never answers
-them; every other answer is what the asked replica knows, and it is never ahead of the truth.
+the iterator that it returns, or in turns.  Latest and timestamp of a *linearizable* request hold
+everything that was acknowledged to anybody before the request arrived, so a paused leader that was
+replaced meanwhile never answers them; every other answer is what the asked replica knows, and it is
+never ahead of the truth.
 
 Theory.  A timestamp is answered with the start of a batch (``Store.first_at``): which record of it
 is the first can only be seen inside, batches may be compressed, and the node never opens one.  The

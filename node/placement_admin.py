@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from multiraft.core import default_groups
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import Code, UnknownPartition, UnknownTopic, exception_for
 from node import metadata
 from node.turns import ROWS_PER_STEP, Turns, parts
-from placement import default_group
 
 #: Links after which an explanation ends: with the rows of its partitions at about 25 bytes each,
 #: less than half of an answer's header.
@@ -67,8 +67,8 @@ class PlacementAdmin:
         switch = state.placed.switches.get(incarnation, metadata.Switch(0, 0))
         links = tuple(wire.LinkRow(*link[:3]) for link in state.chain(topic, incarnation))
         return wire.PlacementRow(
-            number, incarnation, default_group(incarnation, topic.pool_size, state.hash_seed),
-            links, *switch)
+            number, incarnation,
+            *default_groups(incarnation, 1, topic.pool_size, state.hash_seed), links, *switch)
 
     async def _replicas(self, request: wire.PartitionReplicas) -> wire.PartitionReplicasReply:
         place = self._metadata_log.state.locate(request.incarnation)

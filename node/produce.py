@@ -2,10 +2,11 @@
 
 Contract.  ``handle`` runs on the loop and never waits.  A request of more than
 ``BATCHES_PER_STEP`` batches is not done when it returns, but an iterator over its steps, of which
-its session takes one in a turn of the loop before it handles anything else.  Each batch is checked whole (CRC, counts,
-inner offsets), judged by the tail state of its group's leader and proposed; its result comes from
-the pending table, or at once when it is refused or was in the log already.  A partition is opened
-in its group by the leader's own entry right before its first batch: an idle topic costs nothing.
+its session takes one in a turn of the loop before it handles anything else.  Each batch is checked
+whole (CRC, counts, inner offsets), judged by the tail state of its group's leader and proposed; its
+result comes from the pending table, or at once when it is refused or was in the log already.  A
+partition is opened in its group by the leader's own entry right before its first batch: an idle
+topic costs nothing.
 
 Theory.  Requests of a connection are handled in the order they arrived, so a producer's five
 batches in flight stay in order; what their sequences say is judged in log order by ``tail.admit``.

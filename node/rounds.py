@@ -113,6 +113,8 @@ class Rounds:
             return
         if not self._running and monotonic_ns() - self._ended_ns >= GATHER_NS:
             self.round()
+            if self._arrivals.left:
+                self._wake()
             return
         self._wanted = True
         self._wake()

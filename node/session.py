@@ -7,9 +7,9 @@ connections together are at a bound, requests are refused before any work is don
 Requests are handled in order of arrival; answers go out as they come, gathered per round.  What a
 session handles in one turn of the loop is bounded (``connection_turn_rows_max``): of requests that
 arrived together the rest comes after the other sessions', and a request that is more than a step of
-work is done in turns (``turns.py``), before the next one of its session is read.  A client that does
-not read its answers is closed when its outbox is full.  One that ends its side of the
-stream gets the answers to what it had asked, its long polls at once.
+work is done in turns (``turns.py``), before the next one of its session is read.  A client that
+does not read its answers is closed when its outbox is full.  One that ends its side of the stream
+gets the answers to what it had asked, its long polls at once.
 
 Theory.  The arrivals task reads the socket while the session may be read, handlers run
 synchronously on the loop, and one round follows after everything that has arrived was handled.  The
