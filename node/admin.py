@@ -41,7 +41,7 @@ from node.group_description import describe_group
 from node.group_requests import GroupRequests
 from node.known_nodes import KnownNodes
 from node.refusals import REFUSALS, refusal
-from node.turns import Turns, parts
+from node.turns import ROWS_PER_STEP, Turns, parts
 
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
 TRANSFER_WAIT_S = 3.0
@@ -80,6 +80,7 @@ class Admin:
         self._creating = 0  # partitions of topics whose creation is not decided
         self._producer_ids: range = range(0)
         self._producer_lock = trio.Lock()
+        self._wide = trio.Lock()  # held while a command of many partitions is under way
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """Holds the tasks of requests at work."""
@@ -183,8 +184,8 @@ class Admin:
         self._check_room(request.partitions)
         self._creating += request.partitions
         try:
-            topic = await self._propose(metadata.CreateTopic(request.name, uuid.uuid4().bytes,
-                                                             request.partitions))
+            topic = await self._propose_wide(metadata.CreateTopic(
+                request.name, uuid.uuid4().bytes, request.partitions), request.partitions)
         finally:
             self._creating -= request.partitions
         return wire.CreateTopicReply(await self._topic_metadata(topic))
@@ -215,7 +216,7 @@ class Admin:
             raise UnknownTopic(f"topic {request.name!r:.80} has incarnation {topic.incarnation}: "
                                f"incarnation {request.incarnation}, which was to be deleted, is "
                                "gone already, and the name was given away again")
-        await self._propose(metadata.DeleteTopic(request.name, topic.id))
+        await self._propose_wide(metadata.DeleteTopic(request.name, topic.id), topic.partitions)
         return wire.DeleteTopicReply()
 
     async def _list_topics(self, request: wire.ListTopics) -> wire.ListTopicsReply:
@@ -224,6 +225,14 @@ class Admin:
         return wire.ListTopicsReply(
             tuple(wire.TopicSummary(topic.name, topic.id, topic.incarnation, topic.partitions)
                   for topic in topics), more)
+
+    async def _propose_wide(self, command, partitions: int):
+        """The same as ``_propose``; of those that place or forget many partitions, which every node
+        does in one piece, there is one under way at a time."""
+        if partitions <= ROWS_PER_STEP:
+            return await self._propose(command)
+        async with self._wide:
+            return await self._propose(command)
 
     async def _propose(self, command):
         """The value of a command that succeeded.  Raises the error its result stands for."""

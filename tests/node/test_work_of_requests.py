@@ -15,6 +15,8 @@ from multiraft.wire.messages import (
     TIMESTAMP,
     BatchPart,
     ClusterStatus,
+    CreateTopic,
+    DeleteTopic,
     Fetch,
     FetchPart,
     GroupList,
@@ -201,3 +203,43 @@ class Answers:
 
     def __call__(self, *answer):
         Answers.last = answer
+
+
+@in_trio
+async def test_commands_of_the_metadata_are_applied_a_few_in_a_round(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        ranges: list[int] = []
+        apply = node.metadata_log.apply
+
+        def recorded(first: int, last: int) -> None:
+            ranges.append(last + 1 - first)
+            apply(first, last)
+
+        node.metadata_log.apply = recorded
+        for number in range(40):
+            await client.begin(CreateTopic(f"topic-{number}"))
+        answers = [await client.event() for _ in range(40)]
+        assert {answer.code for answer in answers} == {Code.OK}
+        assert sum(ranges) == 40 and max(ranges) <= 4
+
+
+@in_trio
+async def test_of_commands_that_place_many_partitions_one_is_under_way(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        under_way: list[int] = []
+        propose = node.metadata_log.propose
+
+        async def recorded(command):
+            under_way.append(len(node.metadata_log._waiting) + 1)
+            return await propose(command)
+
+        node.metadata_log.propose = recorded
+        for number in range(5):
+            await client.begin(CreateTopic(f"wide-{number}", WIDE))
+        for _ in range(5):
+            assert (await client.event()).code == Code.OK
+        for number in range(5):
+            await client.begin(DeleteTopic(f"wide-{number}"))
+        for _ in range(5):
+            assert (await client.event()).code == Code.OK
+        assert under_way == [1] * 10
