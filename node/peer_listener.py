@@ -6,8 +6,8 @@ anything else is refused with a code and the reason.  Until then nothing is step
 most a frame of a handshake is read.  After it, an append connection is a stream of peer frames:
 messages are stepped into the core in order, and a round is asked for once per receive, not per
 message.  Of what one connection brings at once ``MESSAGES_PER_TURN`` are stepped, and the rest in
-the next turn of the loop.  A frame that is not the protocol, an entry whose CRC fails or a message that no correct
-node can have sent ends the connection and nothing else.
+the next turn of the loop.  A frame that is not the protocol, an entry whose CRC fails or a message
+that no correct node can have sent ends the connection and nothing else.
 
 Invariants.  One append connection per node: a new one ends the one before, which is half open or
 about to be, so that dead connections do not pile up.

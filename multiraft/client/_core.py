@@ -200,6 +200,10 @@ class ClientCore:
                 if outcome.reply.missing:
                     self._catch_up()
                 return
+            if (isinstance(outcome, ResponseEvent) and outcome.code == Code.LIMIT_EXCEEDED
+                    and self.metadata.too_many(wanted)):
+                self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
+                return
             self._refresh_failures += 1
             self._refresh_avoid = address
             self._refresh_at_ms = self.now_ms + backoff_ms(

@@ -8,6 +8,7 @@ group, then its leader epoch, and by a topic's incarnation.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from multiraft.wire.errors import ErrorDetail
@@ -29,6 +30,9 @@ class Location(NamedTuple):
 class MetadataCache:
     """See the module docstring.  ``version`` counts changes, so that others notice them cheaply."""
 
+    #: Topics to ask for at a time: fewer for a while when those asked for had more partitions
+    #: than one answer holds.
+    names_max = TOPICS_PER_REQUEST_MAX
     #: A topic that a node does not know may have been created elsewhere a moment ago.
     MISSING_GRACE_MS = 1_000
 
@@ -67,14 +71,20 @@ class MetadataCache:
         self.wants[name] = None
 
     def wanted(self) -> tuple[str, ...]:
-        """Topics to ask for, at most as many as one request may name."""
-        return tuple(self.wants)[:TOPICS_PER_REQUEST_MAX]
+        """Topics to ask for, at most as many as one request may name and one answer hold."""
+        return tuple(islice(self.wants, self.names_max))
+
+    def too_many(self, asked: tuple[str, ...]) -> bool:
+        """Their partitions do not fit into one answer; whether fewer can be asked for."""
+        self.names_max = max(1, len(asked) // 2)
+        return len(asked) > 1
 
     # ---- learning ----
 
     def apply(self, asked: tuple[str, ...], reply: MetadataReply, now_ms: int) -> None:
         """An answer to a request for the topics ``asked``.  O(partitions named)."""
         self.version += 1
+        self.names_max = min(TOPICS_PER_REQUEST_MAX, 2 * max(self.names_max, 1))
         self.nodes = {node.id: node.client_address for node in reply.nodes}
         self.racks = {node.id: node.rack for node in reply.nodes}
         self._replicas.update((row.group, row.nodes) for row in reply.groups)
