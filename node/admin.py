@@ -57,7 +57,7 @@ REFUSED = (RequestError, AmbiguousOutcome, metadata.InvalidCommand, *REFUSALS)
 
 
 class Admin:
-    """Handles everything but Produce, Fetch and ListOffsets."""
+    """Handles everything but Produce, Fetch, ListOffsets and Complain."""
 
     def __init__(self, core, store, metadata_log, directory, statistics, surveying,
                  config: NodeConfig, known: KnownNodes, others: dict, request_round, roles,
@@ -77,6 +77,7 @@ class Admin:
         self._roles = roles
         self._nursery: trio.Nursery | None = None
         self._at_work = 0
+        self._scopes: dict[object, dict[trio.CancelScope, None]] = {}  # by session
         self._creating = 0  # partitions of topics whose creation is not decided
         self._producer_ids: range = range(0)
         self._producer_lock = trio.Lock()
@@ -97,7 +98,25 @@ class Admin:
                 value=self._at_work + 1))
             return
         self._at_work += 1
-        self._nursery.start_soon(self._answer, event, answer)
+        self._nursery.start_soon(self._answer_to, event, answer)
+
+    def forget(self, session) -> None:
+        """A session is gone: nobody waits for what it had asked, and no more is done for it."""
+        for scope in self._scopes.pop(session, ()):
+            scope.cancel()
+
+    async def _answer_to(self, event: RequestEvent, answer) -> None:
+        session, scope = answer.session, trio.CancelScope()
+        self._scopes.setdefault(session, {})[scope] = None
+        try:
+            with scope:
+                await self._answer(event, answer)
+        finally:
+            mine = self._scopes.get(session)
+            if mine is not None:
+                mine.pop(scope, None)
+                if not mine:
+                    del self._scopes[session]
 
     async def _answer(self, event: RequestEvent, answer) -> None:
         self._turns.work_for(answer.session)

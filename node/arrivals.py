@@ -23,7 +23,7 @@ from node.clock import monotonic_ns
 #: Sources taken by one ``poll``: the others come with the next one, after a round.
 ARRIVALS_MAX = 64
 #: After this long the rest waits for the next ``poll``: appends that came are committed first.
-POLL_NS = 4_000_000
+POLL_NS = 2_000_000
 
 
 class Arrivals:

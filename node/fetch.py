@@ -34,7 +34,7 @@ from node.turns import ROWS_PER_STEP, Later, Turns, advanced, parts
 FETCH_ROWS = 4
 TAKEN_ROWS = 4
 #: Rows of long polls that are looked at in one round, and polls whose deadline one round notices.
-WOKEN_ROWS_MAX = 1_024
+WOKEN_ROWS_MAX = 512
 EXPIRED_MAX = 256
 #: Ranges that one fetch reads on the loop, of what the page cache has: each is a system call.
 RESIDENT_READS_MAX = 64

@@ -86,10 +86,10 @@ class Limits:
     #: Rows (of requests, answers, tables) that are worked on in one turn of the loop, all
     #: connections together: some milliseconds, so that appends and leases are not held up.  What is
     #: more is done in as many turns as it takes.
-    turn_rows_max: int = 512
+    turn_rows_max: int = 256
     #: The same of one connection, whose requests are small and arrive together: the others are
     #: served before the rest of them.
-    connection_turn_rows_max: int = 1024
+    connection_turn_rows_max: int = 512
     #: Partitions of the topics that one request for metadata names: what an answer has room for.
     metadata_rows_max: int = 50_000
     #: A long poll waits at most this long.

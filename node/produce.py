@@ -37,8 +37,9 @@ from node.pending import PendingAppends, ProduceRequest
 from node.refusals import REFUSALS, Elsewhere, NoRoom, refusal
 from node.turns import advanced, parts
 
-#: Batches proposed at a time: each is checked, an entry of its group's log, and acknowledged.
-BATCHES_PER_STEP = 64
+#: Batches proposed at a time: each may be of another group, whose log, followers and answers then
+#: are in the round behind it.
+BATCHES_PER_STEP = 16
 
 
 class Producing:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import socket
 import ssl
+from collections.abc import Iterator
 
 import trio
 
@@ -391,16 +392,17 @@ class Session:
         if not self._paused:  # else this session's own task goes on
             self.service.arrivals.again(self._sock.fileno())
 
-    def _work(self, steps) -> None:
+    def _work(self, steps: Iterator[None] | None, changes: bool = False) -> None:
         """A request is more than a step of work: the rest in turns, and nothing of this session
-        besides."""
-        if steps is None:
-            return
-        self._working = True
-        self.service.turns.start(self, self._worked(steps))
+        besides.  One that ``changes`` something goes on though nobody waits for it any more."""
+        if steps is not None:
+            self._working = True
+            self.service.turns.start(self, self._worked(steps, changes))
 
-    def _worked(self, steps):
+    def _worked(self, steps: Iterator[None], changes: bool) -> Iterator[None]:
         for _ in steps:
+            if self._gone and not changes:
+                return
             self.service.request_round()
             yield
         self._working = False
@@ -444,7 +446,7 @@ class Session:
             answer = Answer(self, event.id, size)
             self._work(service.producing.handle(
                 request, answer_nobody(answer) if request.acks == "none" else answer,
-                event.metadata_index))
+                event.metadata_index), changes=True)
         elif kind is Fetch:
             if budget.unsent > budget.unsent_max:
                 self._refuse(event, Code.QUEUE_FULL, budget.refusal())
@@ -594,3 +596,4 @@ class Sessions:
         self.open.pop(session, None)
         self.to_flush.pop(session, None)
         self.fetching.forget(session)
+        self.admin.forget(session)

@@ -56,7 +56,7 @@ class Handlers:
         self.seen: list[int] = []
         self.forgotten = 0
         self.hurried = 0
-        self.admin = SimpleNamespace(handle=self.handle_event)
+        self.admin = SimpleNamespace(handle=self.handle_event, forget=lambda session: None)
 
     def handle(self, request, answer, seen_index=0):
         self.requests.append(request)

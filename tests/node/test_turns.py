@@ -30,7 +30,7 @@ class Count:
 
 
 @pytest.mark.parametrize("count, expected", [
-    (0, []), (1, [range(0, 1)]), (600, [range(0, 256), range(256, 512), range(512, 600)])])
+    (0, []), (1, [range(0, 1)]), (300, [range(0, 128), range(128, 256), range(256, 300)])])
 def test_rows_are_cut_into_parts(count, expected):
     assert list(parts(count)) == expected
 

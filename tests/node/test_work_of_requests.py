@@ -34,7 +34,7 @@ from tests.node.harness import Client, batch, in_trio, serving, until
 WIDE = 2_000
 #: Room that was given in the turn before is used beside that of the turn: twice ``turn_rows_max``,
 #: each time with the rest of a step.
-ROWS_IN_A_TURN_MAX = 2 * (512 + 256)
+ROWS_IN_A_TURN_MAX = 2 * (256 + 128)
 
 
 class Turn(trio.abc.Instrument):
@@ -143,8 +143,8 @@ async def test_a_request_of_many_batches_is_proposed_in_turns_with_rounds_in_bet
                 Produce("commit", 30_000, tuple(BatchPart(partition, len(one))
                                                 for partition in partitions)), one * WIDE)
         assert {(row.code, row.base_offset) for row in answer.reply.results} == {(Code.OK, 0)}
-        assert turn.total == WIDE and turn.most <= 256
-        assert node.rounds.rounds - rounds >= WIDE // (256)
+        assert turn.total == WIDE and turn.most <= 128
+        assert node.rounds.rounds - rounds >= WIDE // 128
 
 
 @in_trio
@@ -243,3 +243,34 @@ async def test_of_commands_that_place_many_partitions_one_is_under_way(tmp_path)
         for _ in range(5):
             assert (await client.event()).code == Code.OK
         assert under_way == [1] * 10
+
+
+@in_trio
+async def test_nothing_more_is_done_for_a_connection_that_is_gone(tmp_path):
+    async with serving(tmp_path) as node:
+        async with await Client.open(node) as client:
+            await wide_topic(client)
+        asked = 200
+        with counting(node.core, "leader_hint") as turn:
+            async with await Client.open(node) as client:
+                for _ in range(asked):
+                    await client.begin(Metadata(("wide",)))
+                await until(lambda: turn.total > WIDE)
+            await until(lambda: not node.sessions.open and not node.admin._at_work)
+        assert turn.total < asked * WIDE // 2
+        assert not node.admin._scopes
+        await until(lambda: not node.turns.waiting)
+
+
+@in_trio
+async def test_batches_of_a_request_are_appended_though_its_connection_is_gone(tmp_path):
+    async with serving(tmp_path) as node:
+        async with await Client.open(node) as client:
+            partitions = await wide_topic(client)
+            one = bytes(batch(b"x"))
+            await client.begin(
+                Produce("commit", 30_000, tuple(BatchPart(partition, len(one))
+                                                for partition in partitions)), one * WIDE)
+            await until(lambda: node.producing.batches)
+        await until(lambda: node.producing.batches == WIDE)
+        await until(lambda: not node.sessions.budget.bytes)
