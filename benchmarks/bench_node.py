@@ -3,6 +3,8 @@
     make bench-node                                  everything, about ten minutes
     make bench-node ARGS="--only kill catch-up"      some parts
     make bench-node ARGS="--repeat 2"                a quick look
+    make bench-node ARGS="--only requests --seconds 4"                  each operation for 4 s
+    make bench-node ARGS="--only requests --operations metadata fetch"  some of them
 
 Contract.  Every part is repeated and printed with its spread beside its target.  ``drop`` needs
 root, for network namespaces; without it the part is left out and that is said.  Nothing is left
@@ -21,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from admin_cli.failures import CommandFailed
-from benchmarks import failover, reading, recovery, rolling
+from benchmarks import costliest_requests, failover, reading, recovery, rolling
 from benchmarks.figures import Figure, Series, bound, compare, say, show
 from benchmarks.processes import BenchmarkError
 
@@ -50,9 +52,12 @@ TARGET_FETCH_MB_PER_S = 200.0
 class Bench:
     """Runs the parts and collects what they measured."""
 
-    def __init__(self, home: Path, repeat: int):
+    def __init__(self, home: Path, repeat: int, seconds: float = 20.0,
+                 operations: list[str] | None = None):
         self.home = home
         self.repeat = repeat
+        self.seconds = seconds
+        self.operations = operations
         self.figures: list[Figure] = []
         self.remarks: list[str] = []
 
@@ -180,11 +185,27 @@ class Bench:
         self.remarks.append("fetch, cold: the disk served "
                             f"{min(one.cold_from_disk for one in seen):.0%} or more of it.")
 
+    def requests(self) -> None:
+        """The costliest request of each operation, beside a bystander's appends.  Once: each row
+        has its own yardstick."""
+        with tempfile.TemporaryDirectory(dir=self.home) as directory:
+            rows = costliest_requests.measure(Path(directory), self.seconds, self.operations)
+        for row in rows:
+            self.figures.append(bound(f"p99 of a bystander's appends beside {row.name}",
+                                      Series(row.name, "ms", (row.beside_p99,)), row.target_ms,
+                                      at_least=False))
+            self.remarks.append(row.as_text())
+        self.figures.append(bound(
+            "leases that ended meanwhile",
+            Series("leases", "", tuple(float(row.leases_ended) for row in rows)), 0,
+            at_least=False, worst=True))
+
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "kill": Bench.kill, "stop": Bench.stop, "drop": Bench.drop,
     "rolling-restart": Bench.rolling, "create": Bench.create, "start": Bench.start,
-    "catch-up": Bench.catch_up, "scrub": Bench.scrub, "fetch": Bench.fetch}
+    "catch-up": Bench.catch_up, "scrub": Bench.scrub, "fetch": Bench.fetch,
+    "requests": Bench.requests}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -194,6 +215,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to measure")
     add("--repeat", type=int, default=10, help="repetitions (default 10)")
+    add("--seconds", type=float, default=20.0, help="requests: how long each operation is sent")
+    add("--operations", nargs="+", help="requests: only these, by the names of a whole run")
     add("--dir", help="where the files go (default: a new temporary directory)")
     return parser.parse_args(arguments)
 
@@ -202,7 +225,7 @@ def main() -> int:
     """Measure, print, clean up."""
     arguments = parse()
     with tempfile.TemporaryDirectory(prefix="bench-node-", dir=arguments.dir) as home:
-        bench = Bench(Path(home), arguments.repeat)
+        bench = Bench(Path(home), arguments.repeat, arguments.seconds, arguments.operations)
         try:
             for part in arguments.only:
                 say(part)

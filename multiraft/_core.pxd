@@ -174,6 +174,7 @@ cdef enum:
     ENTRY_ALIGNMENT = 8
     ENTRY_BYTES_MAX = 8388672
     HEADER_DEPTH_MAX = 8
+    HEADER_CONTAINERS_MAX = 131072
 
 
 cdef struct Fields:
@@ -234,6 +235,7 @@ cdef struct Source:
     const uint8_t *data
     Py_ssize_t at
     Py_ssize_t end
+    uint64_t containers  # lists and maps so far
 
 
 cdef class BatchBuilder:

@@ -284,6 +284,10 @@ def append_gathered(fd: int, buffers: Sequence[Buffer], position: int, sync: boo
 def jump_hash(key: int, buckets: int) -> int:
     """Jump consistent hash (Lamping, Veach 2014) of a 64-bit key; 0 <= result < buckets."""
 
+def default_groups(first: int, count: int, pool_size: int, seed: int) -> list[int]:
+    """Where the hash puts the partitions with the incarnations ``first`` .. ``first + count - 1``:
+    as ``placement.default_group``, which says why.  O(count log pool_size)."""
+
 def murmur2(data: Buffer) -> int:
     """Kafka's murmur2 of a key, as an unsigned 32-bit number (partition = (it & 0x7fffffff) %
     n)."""

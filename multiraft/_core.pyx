@@ -58,7 +58,8 @@ __all__ = [
     "Columns", "DiskQueue", "HeadersColumn", "Indexed", "Record", "Scan", "ScannedEntry",
     "SegmentIndexer",
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
-    "decode_header", "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash",
+    "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
+    "frame_entries", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
     "unset_memory", "verify_batch",
 ]
@@ -120,7 +121,8 @@ def _assert_layout():
             ("ENTRY_BASE_OFFSET_AT", ENTRY_BASE_OFFSET_AT),
             ("ENTRY_DURABLE_AT", ENTRY_DURABLE_AT), ("ENTRY_HEADER_BYTES", ENTRY_HEADER_BYTES),
             ("ENTRY_ALIGNMENT", ENTRY_ALIGNMENT), ("ENTRY_BYTES_MAX", ENTRY_BYTES_MAX),
-            ("HEADER_DEPTH_MAX", HEADER_DEPTH_MAX)):
+            ("HEADER_DEPTH_MAX", HEADER_DEPTH_MAX),
+            ("HEADER_CONTAINERS_MAX", HEADER_CONTAINERS_MAX)):
         assert number == getattr(_layout, name), f"_core.pxd has {name}={number}"
     assert DATA == EntryKind.DATA and HARD_STATE == EntryKind.HARD_STATE
     assert LAST_INDEXED == LAST_INDEXED_KIND
@@ -203,14 +205,38 @@ def jump_hash(key, buckets):
         raise OverflowError(f"key {key} is not an unsigned 64-bit number")
     if not 1 <= buckets < 1 << 31:
         raise ValueError(f"buckets={buckets} is outside 1..{(1 << 31) - 1}")
-    cdef uint64_t state = key
-    cdef int64_t bucket = -1, jump = 0, end = buckets
+    return _jump_hash(key, buckets)
+
+
+cdef int64_t _jump_hash(uint64_t state, int64_t end) noexcept nogil:
+    cdef int64_t bucket = -1, jump = 0
     while jump < end:
         bucket = jump
         state = state * 2862933555777941757U + 1
         jump = <int64_t>(<double>(bucket + 1)
                          * (<double>(1LL << 31) / <double>((state >> 33) + 1)))
     return bucket
+
+
+cdef uint64_t _mix64(uint64_t value) noexcept nogil:
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9U
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EBU
+    return value ^ (value >> 31)
+
+
+def default_groups(first, Py_ssize_t count, pool_size, seed):
+    if not (0 <= first < 1 << 64 and 0 <= seed < 1 << 64):
+        raise OverflowError(f"incarnation {first} or seed {seed} is not an unsigned 64-bit number")
+    if not 1 <= pool_size < 1 << 31:
+        raise ValueError(f"pool_size={pool_size} is outside 1..{(1 << 31) - 1}")
+    cdef uint64_t incarnation = first, number = seed
+    cdef uint64_t stir = _mix64(number + 0x9E3779B97F4A7C15U)
+    cdef int64_t end = pool_size
+    cdef Py_ssize_t at
+    cdef list groups = []
+    for at in range(count):
+        groups.append(1 + _jump_hash(_mix64(_mix64(incarnation + <uint64_t>at + stir)), end))
+    return groups
 
 
 # ---- Records: a walk that believes nothing -----------------------------------------------------
@@ -1826,7 +1852,7 @@ def decode_header(data, Py_ssize_t at, Py_ssize_t end):
     try:
         if not 0 <= at <= end <= view.len:
             raise ValueError(f"bytes {at} to {end} of {view.len}")
-        source = Source(<const uint8_t *>view.buf + at, 0, end - at)
+        source = Source(<const uint8_t *>view.buf + at, 0, end - at, 0)
         header = _value(&source, 0)
         if type(header) is not dict:
             raise MalformedHeader("not a map")
@@ -1914,6 +1940,9 @@ cdef object _value(Source *source, int depth):
     if depth == HEADER_DEPTH_MAX:
         raise MalformedHeader(f"byte {started}: a depth of more than {HEADER_DEPTH_MAX} "
                               "containers")
+    source.containers += 1
+    if source.containers > HEADER_CONTAINERS_MAX:
+        raise MalformedHeader(f"byte {started}: more than {HEADER_CONTAINERS_MAX} containers")
     _need(source, number)  # each item takes a byte at least
     return _list(source, number, depth + 1) if kind == LIST else _map(source, number, depth + 1)
 

@@ -109,3 +109,6 @@ RECORD_HEADERS_MAX = 1 << 10
 ENTRY_BYTES_MAX = ENTRY_HEADER_BYTES + BATCH_BYTES_MAX
 #: Containers within containers in a frame's header.  Our deepest has 5; a hostile one has 100,000.
 HEADER_DEPTH_MAX = 8
+#: Lists and maps in one header: each is an object, and a megabyte of empty ones takes 0.4 s.  The
+#: largest answer has 50,000 rows of partitions and as many of what belongs to them.
+HEADER_CONTAINERS_MAX = 1 << 17

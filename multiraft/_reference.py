@@ -23,7 +23,7 @@ from multiraft._reference_cbor import decode_header, encode_header
 from multiraft._reference_columns import ColumnBuilder
 from multiraft._reference_disk import DiskQueue, append_gathered, unset_memory
 from multiraft._reference_hashes import contiguous_bytes as _view
-from multiraft._reference_hashes import crc32c, jump_hash, murmur2
+from multiraft._reference_hashes import crc32c, default_groups, jump_hash, murmur2
 from multiraft._reference_index import GroupColumns, PartitionColumns
 from multiraft._reference_records import Reader, next_record, records_of
 from multiraft._values import (
@@ -51,7 +51,8 @@ __all__ = [
     "Columns", "DiskQueue", "HeadersColumn", "Indexed", "Record", "Scan", "ScannedEntry",
     "SegmentIndexer",
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries", "crc32c",
-    "decode_header", "decode_records", "encode_header", "find_entry", "frame_entries", "jump_hash",
+    "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
+    "frame_entries", "jump_hash",
     "murmur2", "parse_entries", "scan_entries", "split_batches", "stamp_batch", "stamp_producer",
     "unset_memory", "verify_batch",
 ]

@@ -113,6 +113,7 @@ class _Source:
     def __init__(self, data: bytes):
         self._data = data
         self._at = 0
+        self._containers = 0  # lists and maps
 
     @property
     def left(self) -> int:
@@ -138,6 +139,10 @@ class _Source:
         if depth == layout.HEADER_DEPTH_MAX:
             raise MalformedHeader(f"byte {started}: a depth of more than "
                                   f"{layout.HEADER_DEPTH_MAX} containers")
+        self._containers += 1
+        if self._containers > layout.HEADER_CONTAINERS_MAX:
+            raise MalformedHeader(f"byte {started}: more than {layout.HEADER_CONTAINERS_MAX} "
+                                  "containers")
         return self._list(number, depth + 1) if kind == _LIST else self._map(number, depth + 1)
 
     def _head(self) -> tuple[int, int]:

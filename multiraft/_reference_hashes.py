@@ -66,3 +66,22 @@ def jump_hash(key: int, buckets: int) -> int:
         key = (key * 2862933555777941757 + 1) & 0xFFFFFFFFFFFFFFFF
         jump = int((bucket + 1) * (float(1 << 31) / float((key >> 33) + 1)))
     return bucket
+
+
+def default_groups(first: int, count: int, pool_size: int, seed: int) -> list[int]:
+    """Where the hash puts partitions of consecutive incarnations.  O(count log pool_size)."""
+    if not (0 <= first < 1 << 64 and 0 <= seed < 1 << 64):
+        raise OverflowError(f"incarnation {first} or seed {seed} is not an unsigned 64-bit number")
+    if not 1 <= pool_size < 1 << 31:
+        raise ValueError(f"pool_size={pool_size} is outside 1..{(1 << 31) - 1}")
+    stir = _mix64(seed + 0x9E3779B97F4A7C15)
+    return [1 + jump_hash(_mix64(_mix64(incarnation + stir)), pool_size)
+            for incarnation in range(first, first + count)]
+
+
+def _mix64(value: int) -> int:
+    """splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014)."""
+    value &= 0xFFFFFFFFFFFFFFFF
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    return value ^ (value >> 31)

@@ -66,6 +66,9 @@ class RaftConfig:
     members_may_forget: bool = False
     #: Groups that are re-examined in one round after a node was lost or came back.
     reexamine_groups_max: int = 256
+    #: Entries of the metadata group that are handed out to be applied in one round: each may place
+    #: or forget the 10,000 partitions of a topic, and a node that was away gets thousands at once.
+    commands_per_round_max: int = 4
 
     def validate(self) -> "RaftConfig":
         """Raises ``ConfigError`` naming both settings when two contradict each other."""

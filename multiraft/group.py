@@ -36,7 +36,7 @@ from multiraft.ready import Committed, Envelope, Event, GroupWrite, Ready
 from multiraft.standing import Standing
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail_protocol import Tail
-from multiraft.types import Configuration, Entry, HardState
+from multiraft.types import METADATA_GROUP, Configuration, Entry, HardState
 
 if TYPE_CHECKING:
     from multiraft.reads import Reads
@@ -554,9 +554,15 @@ class Group:
         self.ack_to = 0
 
     def hand_out_committed(self, ready: Ready) -> None:
-        """Entries that are committed and durable here may be applied."""
+        """Entries that are committed and durable here may be applied; those of the metadata group
+        ``commands_per_round_max`` at a time."""
         log = self.log
         last = min(log.commit, log.durable_index)
+        if self.id == METADATA_GROUP and (
+                last > log.handed_index + self.host.config.commands_per_round_max):
+            last = log.handed_index + self.host.config.commands_per_round_max
+            self.host.unfinished = True
+            self.touch()
         if last > log.handed_index:
             ready.committed.append(Committed(self.id, log.handed_index + 1, last))
             log.handed_index = last

@@ -33,7 +33,7 @@ class Host:
 
     __slots__ = ("node", "config", "store", "rng", "now_ms", "support", "timers", "led", "believed",
                  "led_changes", "hints", "shared", "digests_version", "dirty", "going", "reads",
-                 "events", "written_sequence", "pace")
+                 "unfinished", "events", "written_sequence", "pace")
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance,
                  now_ms: int):
@@ -60,6 +60,8 @@ class Host:
         self.going: dict[int, Group] = {}
         #: Reads that were confirmed, for the next Ready.
         self.reads: list[ReadReady] = []
+        #: The last Ready left out some of what is committed: there is more for the next one.
+        self.unfinished = False
         self.events: list[Event] = []
         self.written_sequence = 0
         #: Of replicas that are being moved.

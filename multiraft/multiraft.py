@@ -169,8 +169,9 @@ class MultiRaft(Questions):
                 election.on_election_timer(self._groups[key])
 
     def next_deadline_ms(self) -> int | None:
-        """When ``tick`` is due; at once while node events are still being worked off."""
-        if self._neighbours.pending:
+        """When ``tick`` is due; at once while node events are still being worked off, or entries
+        that were committed are not handed out."""
+        if self._neighbours.pending or self._host.unfinished:
             return self._host.now_ms
         return self._host.timers.next_ms()
 
@@ -178,7 +179,10 @@ class MultiRaft(Questions):
     def earliest_ms(self) -> int:
         """``tick`` is not due before: a bound for whoever asks every round.  It may be early, until
         the ``tick`` of that time."""
-        return self._host.now_ms if self._neighbours.pending else self._host.timers.earliest_ms
+        host = self._host
+        if self._neighbours.pending or host.unfinished:
+            return host.now_ms
+        return host.timers.earliest_ms
 
     def step(self, sender: int, message: Message) -> None:
         """``sender`` said something.  Raises ``ImpossibleMessage``; then the log is unchanged."""
@@ -416,6 +420,7 @@ class MultiRaft(Questions):
         queues several writes may always ask for them.  O(touched groups)."""
         ready = Ready([], None, [], [], [], [])  # given, not made by factories: once a round
         host = self._host
+        host.unfinished = False
         if self._neighbours.pending:
             self._neighbours.reexamine_some()
         if host.going:

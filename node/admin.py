@@ -5,13 +5,15 @@ this node has applied the metadata its client has seen, and answers exactly once
 metadata go to the metadata group's leader; another node refuses with its address.
 
 Theory.  Retrying a change whose outcome was ambiguous is safe: creating what exists and deleting
-what is gone are answered with their own codes.
+what is gone are answered with their own codes.  How much a request asks for is counted before
+anything of it is done; what is more than a step is done in turns (``turns.py``).
 """
 
 from __future__ import annotations
 
 import secrets
 import uuid
+from itertools import repeat
 
 import trio
 
@@ -41,12 +43,13 @@ from node.group_description import describe_group
 from node.group_requests import GroupRequests
 from node.known_nodes import KnownNodes
 from node.refusals import REFUSALS, refusal
+from node.turns import ROWS_PER_STEP, Turns, parts
 
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
 TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
-#: Groups that are counted before others get their turn.
-GROUPS_PER_TURN = 512
+#: What a request costs that names no more than a few rows: it is a task, and perhaps a command.
+REQUEST_ROWS = 32
 #: Requests of this kind at work at a time, of all connections: each is a task.
 ADMIN_REQUESTS_MAX = 1024
 
@@ -56,10 +59,12 @@ REFUSED = (RequestError, AmbiguousOutcome, metadata.InvalidCommand, *REFUSALS)
 
 
 class Admin:
-    """Handles everything but Produce, Fetch and ListOffsets."""
+    """Handles everything but Produce, Fetch, ListOffsets and Complain."""
 
     def __init__(self, core, store, metadata_log, directory, statistics, surveying,
-                 config: NodeConfig, known: KnownNodes, others: dict, request_round, roles):
+                 config: NodeConfig, known: KnownNodes, others: dict, request_round, roles,
+                 turns: Turns):
+        self._turns = turns
         self._groups = GroupRequests(core, metadata_log, request_round)
         self._core = core
         self._store = store
@@ -74,7 +79,9 @@ class Admin:
         self._roles = roles
         self._nursery: trio.Nursery | None = None
         self._at_work = 0
+        self._scopes: dict[object, dict[trio.CancelScope, None]] = {}  # by session
         self._creating = 0  # partitions of topics whose creation is not decided
+        self._wide = trio.Lock()  # held while a command of many partitions is under way
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """Holds the tasks of requests at work."""
@@ -91,14 +98,34 @@ class Admin:
                 value=self._at_work + 1))
             return
         self._at_work += 1
-        self._nursery.start_soon(self._answer, event, answer)
+        self._nursery.start_soon(self._answer_to, event, answer)
+
+    def forget(self, session) -> None:
+        """A session is gone: nobody waits for what it had asked, and no more is done for it."""
+        for scope in self._scopes.pop(session, ()):
+            scope.cancel()
+
+    async def _answer_to(self, event: RequestEvent, answer) -> None:
+        session, scope = answer.session, trio.CancelScope()
+        self._scopes.setdefault(session, {})[scope] = None
+        try:
+            with scope:
+                await self._answer(event, answer)
+        finally:
+            mine = self._scopes.get(session)
+            if mine is not None:
+                mine.pop(scope, None)
+                if not mine:
+                    del self._scopes[session]
 
     async def _answer(self, event: RequestEvent, answer) -> None:
+        self._turns.work_for(answer.session)
         try:
             if not await self._metadata_log.applied(event.metadata_index, METADATA_WAIT_S):
                 raise StaleMetadata(
                     f"this node has applied metadata {self._directory.metadata_index}, the client "
                     f"has seen {event.metadata_index}")
+            await self._turns.take(REQUEST_ROWS)
             answer(await self._handle(event.request))
         except REFUSED as error:
             answer.refuse(*self.refusal(error))
@@ -121,31 +148,50 @@ class Admin:
     # ---- topics ----------------------------------------------------------------------------------
 
     async def _metadata(self, request: wire.Metadata) -> wire.MetadataReply:
-        topics, missing = [], []
-        for name in request.topics or ():
-            topic = self._metadata_log.state.topic(name)
-            if topic is None:
-                missing.append(name)
-            else:
-                topics.append(self._topic_metadata(topic))
+        """A name that is given twice is answered once.  O(partitions of the topics named), in
+        turns.  Raises ``LimitExceeded`` before any of it is done."""
+        state = self._metadata_log.state
+        names = dict.fromkeys(request.topics or ())
+        found = {name: state.topic(name) for name in names}
+        topics = [topic for topic in found.values() if topic is not None]
+        self._check_rows(topics)
+        described = tuple([await self._topic_metadata(topic) for topic in topics])
         nodes = tuple(wire.NodeAddress(node.id, node.client_address, node.rack)
                       for node in self._known.nodes())
-        groups = dict.fromkeys(part.group for topic in topics for part in topic.partitions)
-        replicas = tuple(wire.GroupReplicas(group, self._directory.replicas(group))
-                         for group in groups)
-        return wire.MetadataReply(self._config.cluster_id, nodes, tuple(topics), tuple(missing),
-                                  replicas)
+        groups = tuple({part.group: None for topic in described for part in topic.partitions})
+        replicas: list[wire.GroupReplicas] = []
+        for part in parts(len(groups)):
+            await self._turns.take(len(part))
+            replicas += [wire.GroupReplicas(group, self._directory.replicas(group))
+                         for group in groups[part.start:part.stop]]
+        return wire.MetadataReply(
+            self._config.cluster_id, nodes, described,
+            tuple(name for name, topic in found.items() if topic is None), tuple(replicas))
 
-    def _topic_metadata(self, topic) -> wire.TopicMetadata:
-        rows = []
-        for number in range(topic.partitions):
-            incarnation = topic.incarnation + number
+    def _check_rows(self, topics: list[metadata.Topic]) -> None:
+        """Raises ``LimitExceeded`` when these topics have more partitions than one answer tells."""
+        limit = self._config.limits.metadata_rows_max
+        value = sum(topic.partitions for topic in topics)
+        if value > limit:
+            raise LimitExceeded(
+                f"metadata_rows_max is {limit}; the {len(topics)} topics named have {value} "
+                f"partitions: ask for fewer at a time", limit=limit, value=value)
+
+    async def _topic_metadata(self, topic: metadata.Topic) -> wire.TopicMetadata:
+        """O(partitions), in turns."""
+        rows: list[wire.PartitionMetadata] = []
+        for part in parts(topic.partitions):
+            await self._turns.take(len(part))
             # Not ``locate``: the topic may have been deleted since its creation was applied.
-            link = self._metadata_log.state.chain(topic, incarnation)[-1]
-            leader, term = self._core.leader_hint(link.group)
-            rows.append(wire.PartitionMetadata(number, incarnation, link.group, leader,
-                                               link.leader_epoch_base + term, link.epoch))
+            links = self._metadata_log.state.last_links(topic, part)
+            rows += map(self._partition_metadata, repeat(topic), part, links)
         return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
+
+    def _partition_metadata(self, topic: metadata.Topic, number: int,
+                            link: metadata.ChainLink) -> wire.PartitionMetadata:
+        leader, term = self._core.leader_hint(link.group)
+        return wire.PartitionMetadata(number, topic.incarnation + number, link.group, leader,
+                                      link.leader_epoch_base + term, link.epoch)
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:
         factor = self._known.facts.replication_factor
@@ -157,11 +203,11 @@ class Admin:
         self._check_room(request.partitions)
         self._creating += request.partitions
         try:
-            topic = await self._propose(metadata.CreateTopic(request.name, uuid.uuid4().bytes,
-                                                             request.partitions))
+            topic = await self._propose_wide(metadata.CreateTopic(
+                request.name, uuid.uuid4().bytes, request.partitions), request.partitions)
         finally:
             self._creating -= request.partitions
-        return wire.CreateTopicReply(self._topic_metadata(topic))
+        return wire.CreateTopicReply(await self._topic_metadata(topic))
 
     def _check_room(self, partitions: int) -> None:
         """Raises ``LimitExceeded`` when a topic of so many partitions does not fit.  Only where it
@@ -189,14 +235,23 @@ class Admin:
             raise UnknownTopic(f"topic {request.name!r:.80} has incarnation {topic.incarnation}: "
                                f"incarnation {request.incarnation}, which was to be deleted, is "
                                "gone already, and the name was given away again")
-        await self._propose(metadata.DeleteTopic(request.name, topic.id))
+        await self._propose_wide(metadata.DeleteTopic(request.name, topic.id), topic.partitions)
         return wire.DeleteTopicReply()
 
     async def _list_topics(self, request: wire.ListTopics) -> wire.ListTopicsReply:
+        await self._turns.take(request.count_max)
         topics, more = self._metadata_log.state.list_topics(request.after, request.count_max)
         return wire.ListTopicsReply(
             tuple(wire.TopicSummary(topic.name, topic.id, topic.incarnation, topic.partitions)
                   for topic in topics), more)
+
+    async def _propose_wide(self, command, partitions: int):
+        """The same as ``_propose``; of those that place or forget many partitions, which every node
+        does in one piece, there is one under way at a time."""
+        if partitions <= ROWS_PER_STEP:
+            return await self._propose(command)
+        async with self._wide:
+            return await self._propose(command)
 
     async def _propose(self, command):
         """The value of a command that succeeded.  Raises the error its result stands for."""
@@ -233,15 +288,15 @@ class Admin:
         known = self._known.nodes()
         leads = {node.id: 0 for node in known}
         holds = dict(leads)
-        for group in range(state.last_group + 1):
-            if not group % GROUPS_PER_TURN:
-                await trio.lowlevel.checkpoint()  # a pool of any size cannot stall the loop
-            leader, _term = core.leader_hint(group)
-            if leader in leads:
-                leads[leader] += 1
-            configuration = core.configuration(group) or state.configuration(group)
-            for member in configuration.members():
-                holds[member] = holds.get(member, 0) + 1
+        for part in parts(state.last_group + 1):
+            await self._turns.take(len(part))  # a pool of any size cannot stall the loop
+            for group in part:
+                leader, _term = core.leader_hint(group)
+                if leader in leads:
+                    leads[leader] += 1
+                configuration = core.configuration(group) or state.configuration(group)
+                for member in configuration.members():
+                    holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
             node.id, node.client_address, node.peer_address, node.rack, core.node_state(node.id),
             holds[node.id], leads[node.id]) for node in known)
@@ -257,13 +312,17 @@ class Admin:
             raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
         groups = state.last_group + 1
         end = min(groups, request.first + request.count_max)
-        rows = []
-        for group in range(request.first, end):
-            leader, term = self._core.leader_hint(group)
-            configuration = self._core.configuration(group) or state.configuration(group)
-            rows.append(wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
-                                          configuration.voters, configuration.learners))
+        rows: list[wire.GroupSummary] = []
+        for part in parts(max(0, end - request.first)):
+            await self._turns.take(len(part))
+            rows += [self._group_summary(state, request.first + at) for at in part]
         return wire.GroupListReply(tuple(rows), more=end < groups)
+
+    def _group_summary(self, state: metadata.MetadataState, group: int) -> wire.GroupSummary:
+        leader, term = self._core.leader_hint(group)
+        configuration = self._core.configuration(group) or state.configuration(group)
+        return wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
+                                 configuration.voters, configuration.learners)
 
     async def _group_transfer(self, request: wire.GroupTransfer) -> wire.GroupTransferReply:
         group, core = request.group, self._core

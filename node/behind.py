@@ -6,10 +6,19 @@ once, and answers STALE_METADATA where something is still unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol
+
+from node.turns import parts
 
 #: A node that is behind what its client has seen waits this long, in seconds.
 METADATA_WAIT_S = 2.0
+
+
+class Named(Protocol):
+    """A row of a request."""
+
+    incarnation: int
 
 
 class Behind:
@@ -25,15 +34,19 @@ class Behind:
         """Whether this node has not applied metadata that a client has seen."""
         return seen_index > self._directory.metadata_index
 
-    def wait(self, partitions: Sequence[int], seen_index: int, then: Callable[[], None]) -> bool:
-        """Call ``then`` when the metadata at ``seen_index`` is applied here, or time is up; False
-        when all ``partitions`` are known anyway, or too many wait.  Only when it ``lacks`` that."""
-        if all(self._directory.place_of(partition) is not None for partition in partitions):
-            return False
-        return self.wait_anyway(seen_index, then)
+    def knows(self, rows: Sequence[Named]) -> Generator[None, None, bool]:
+        """Whether the partitions that these rows name are all known anyway.  O(rows), in steps."""
+        for part in parts(len(rows)):
+            if part.start:
+                yield
+            if any(self._directory.place_of(row.incarnation) is None
+                   for row in rows[part.start:part.stop]):
+                return False
+        return True
 
-    def wait_anyway(self, seen_index: int, then: Callable[[], None]) -> bool:
-        """The same, whatever is known."""
+    def wait(self, seen_index: int, then: Callable[[], None]) -> bool:
+        """Call ``then`` when the metadata at ``seen_index`` is applied here, or time is up; False
+        when too many wait.  Only when it ``lacks`` that."""
         return self._background.start(self._wait, seen_index, then)
 
     async def _wait(self, seen_index: int, then: Callable[[], None]) -> None:

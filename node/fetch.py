@@ -3,7 +3,10 @@
 Contract.  Only records below the high watermark (applied: committed *and* durable here) leave this
 node.  A fetch that finds nothing waits, in a table by group, until a commit of its group or its
 deadline.  Batches in memory go out as the very buffers that were stored; small ranges that the page
-cache has are read on the loop, all others by a bounded number of threads; both are verified.
+cache has are read on the loop, all others by a bounded number of threads; both are verified.  A
+fetch of many partitions is looked at in steps: the first one before ``handle`` returns, the others
+by whoever takes the iterator that it returns, or in turns of the loop; and of the long polls that
+one commit wakes, as many are looked at in a round as are a step.
 
 Theory.  ``OFFSET_OUT_OF_RANGE`` makes a client reset, so it is said only when it is certain: below
 the log start, or above the end by a leader that has committed in its own term *and* that a majority
@@ -12,6 +15,8 @@ has confirmed since it was asked.  Everything else above the high watermark is
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 from sortedcontainers import SortedKeyList
 
@@ -23,6 +28,18 @@ from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.load_counts import LoadCounts
 from node.readable import Range, Readable, Refused, not_known_yet, out_of_range
+from node.turns import ROWS_PER_STEP, Later, Turns, advanced, parts
+
+#: What a fetch costs beside its partitions, in rows, and a partition of which there is something.
+FETCH_ROWS = 4
+TAKEN_ROWS = 4
+#: Rows of long polls that are looked at in one round, and polls whose deadline one round notices.
+WOKEN_ROWS_MAX = 512
+EXPIRED_MAX = 256
+#: Ranges that one fetch reads on the loop, of what the page cache has: each is a system call.
+RESIDENT_READS_MAX = 64
+#: Groups whose leadership is asked to be confirmed at a time.
+GROUPS_PER_STEP = 64
 
 
 class WaitingFetch:
@@ -50,7 +67,13 @@ class Fetching:
     """Handles ``Fetch`` of all sessions."""
 
     def __init__(self, readable: Readable, store, limits, confirmations, behind, background,
-                 request_round, damaged, counts: LoadCounts | None = None):
+                 request_round, damaged, later: Later, turns: Turns,
+                 counts: LoadCounts | None = None):
+        self._later = later
+        self._turns = turns
+        self._looking = 0  # fetches that are looked at over several turns
+        self._commits = 0  # noticed meanwhile
+        self._committed: dict[int, int] = {}  # group -> the last of those
         self._counts = counts  # None = nobody publishes loads
         self._readable = readable
         self._store = store
@@ -76,35 +99,51 @@ class Fetching:
 
     # ---- fetch -----------------------------------------------------------------------------------
 
-    def handle(self, request: Fetch, answer, seen_index: int = 0) -> None:
+    def handle(self, request: Fetch, answer, seen_index: int = 0) -> Iterator[None] | None:
         """``answer(reply, payload buffers)`` is called exactly once, little later than
-        ``wait_max_ms``.  ``seen_index``: the newest metadata that the client knows of."""
+        ``wait_max_ms``.  ``seen_index``: the newest metadata that the client knows of.  None = all
+        of it was looked at, else what is left to do."""
         wait_ms = min(request.wait_max_ms, self._limits.fetch_wait_ms_max)
         self._number += 1
         fetch = WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number, seen_index)
-        if not (self._behind.lacks(seen_index) and self._behind.wait(
-                [part.incarnation for part in request.partitions], seen_index,
-                lambda: self._try(fetch))):
-            self._try(fetch)
+        return advanced(self._handle(fetch))
+
+    def _handle(self, fetch: WaitingFetch) -> Iterator[None]:
+        if self._behind.lacks(fetch.seen_index):
+            known = yield from self._behind.knows(fetch.request.partitions)
+            if not known and self._behind.wait(fetch.seen_index, lambda: self._try(fetch)):
+                return
+        yield from self._look(fetch)
 
     def committed(self, group: int) -> None:
-        """Something of ``group`` was applied: its long polls are looked at again this round."""
+        """Something of ``group`` was applied: its long polls are looked at again."""
+        if self._looking:
+            self._commits += 1
+            self._committed[group] = self._commits
         waiting = self._by_group.get(group)
         if waiting:
             self.woken.update(waiting)
 
     def wake_due(self, now_ms: int) -> None:
-        """Answer what a commit or the clock has made due: ``woken``, or at ``earliest_ms``."""
-        while self._deadlines and self._deadlines[0].deadline_ms <= now_ms:
+        """Look at what a commit or the clock has made due: ``woken``, or at ``earliest_ms``.  As
+        far as one round has room; then the next one is due at once."""
+        expired = 0
+        while (self._deadlines and self._deadlines[0].deadline_ms <= now_ms
+               and expired < EXPIRED_MAX):
             fetch = self._deadlines[0]
             self._remove(fetch)
             self.woken[fetch.number] = fetch
-        self.earliest_ms = self._deadlines[0].deadline_ms if self._deadlines else NEVER_MS
-        if self.woken:
-            woken, self.woken = self.woken, {}
-            for fetch in woken.values():
-                self._remove(fetch)
-                self._try(fetch)
+            expired += 1
+        left = WOKEN_ROWS_MAX
+        woken, self.woken = self.woken, {}
+        while woken and left > 0:
+            fetch = woken.pop(next(iter(woken)))
+            self._remove(fetch)
+            left -= FETCH_ROWS + min(len(fetch.request.partitions), ROWS_PER_STEP)
+            self._try(fetch)
+        self.woken = woken | self.woken
+        self.earliest_ms = (now_ms if self.woken else
+                            self._deadlines[0].deadline_ms if self._deadlines else NEVER_MS)
 
     def forget(self, session) -> None:
         """A session is gone, and with it its long polls.  O(those)."""
@@ -125,6 +164,13 @@ class Fetching:
             fetch.answer.refuse(Code.SHUTTING_DOWN, ErrorDetail(text="the node is stopping"))
 
     def _try(self, fetch: WaitingFetch) -> None:
+        """Look at it again, whoever made it due."""
+        self._later.go_on(fetch.answer.session, self._look(fetch))
+
+    def _look(self, fetch: WaitingFetch) -> Iterator[None]:
+        """Answer it, or have it wait.  O(partitions + bytes read), in steps."""
+        since = -1  # what was committed after the first step may concern a partition of that
+        rows = 0
         bytes_left = min(fetch.request.bytes_max, self._limits.fetch_bytes_max)
         results: list = []
         found: list = []  # (slot, Fetch of the store)
@@ -133,6 +179,13 @@ class Fetching:
         fetch.records = 0
         fetch.led.clear()
         for part in fetch.request.partitions:
+            if rows >= ROWS_PER_STEP:
+                rows = 0
+                if since < 0:
+                    since = self._commits
+                    self._looking += 1
+                yield
+            rows += 1
             try:
                 span = self._readable.span(part.incarnation, fetch.seen_index,
                                            fetch.request.replica, part.offset)
@@ -143,6 +196,7 @@ class Fetching:
                     taken = self._taken(part, span, max(bytes_left, 0))
             except Refused as refused:
                 if refused.elsewhere and self._catch_up(fetch):
+                    self._looked(since, ())
                     return
                 if not refused.passing:
                     final = True
@@ -155,6 +209,7 @@ class Fetching:
                 continue
             if taken is not None:
                 found.append((len(results), taken))
+                rows += TAKEN_ROWS
                 bytes_left -= taken.bytes
                 size += taken.bytes
                 if span.leads:
@@ -166,12 +221,27 @@ class Fetching:
                     fetch.records += taken.next_offset - part.offset
             results.append(FetchResult(part.incarnation, Code.OK, span.known_end,
                                        span.log_start, 0))
+        missed = self._looked(since, groups)
         if uncertain:
-            self._make_sure(fetch, uncertain)
+            yield from self._make_sure(fetch, uncertain)
         elif not final and size < fetch.request.bytes_min and fetch.deadline_ms > monotonic_ms():
             self._wait(fetch, groups)
+            if missed:
+                self.woken[fetch.number] = fetch
+                self.earliest_ms = 0
         else:
-            self._serve(fetch, results, found)
+            yield from self._serve(fetch, results, found)
+
+    def _looked(self, since: int, groups: Sequence[int]) -> bool:
+        """A fetch was looked at, over several turns if ``since`` is not -1; whether something was
+        committed in one of its ``groups`` meanwhile."""
+        if since < 0:
+            return False
+        missed = any(self._committed.get(group, 0) > since for group in groups)
+        self._looking -= 1
+        if not self._looking:
+            self._committed.clear()
+        return missed
 
     def _catch_up(self, fetch: WaitingFetch) -> bool:
         """Before a client is sent elsewhere by metadata that are older than its own: once, bounded,
@@ -179,7 +249,7 @@ class Fetching:
         if fetch.caught_up or not self._behind.lacks(fetch.seen_index):
             return False
         fetch.caught_up = True
-        return self._behind.wait_anyway(fetch.seen_index, lambda: self._try(fetch))
+        return self._behind.wait(fetch.seen_index, lambda: self._try(fetch))
 
     def _check_range(self, offset: int, span: Range, fetch: WaitingFetch) -> None:
         """Raises ``Refused``, or ``_Uncertain`` when a majority has to be asked first."""
@@ -193,13 +263,17 @@ class Fetching:
             raise _Uncertain()
         raise out_of_range(offset, span)
 
-    def _make_sure(self, fetch: WaitingFetch, groups: set[int]) -> None:
+    def _make_sure(self, fetch: WaitingFetch, groups: set[int]) -> Iterator[None]:
         """Have the leadership of ``groups`` confirmed, then look again."""
         fetch.asking = len(groups)
-        for group in groups:
-            if not self._confirmations.ask(
-                    group, lambda sure, group=group: self._told(fetch, group, sure)):
-                self._told(fetch, group, False)
+        asked = tuple(groups)
+        for part in parts(len(asked), GROUPS_PER_STEP):
+            if part.start:
+                yield
+            for group in asked[part.start:part.stop]:
+                if not self._confirmations.ask(
+                        group, lambda sure, group=group: self._told(fetch, group, sure)):
+                    self._told(fetch, group, False)
 
     def _told(self, fetch: WaitingFetch, group: int, sure: bool) -> None:
         (fetch.sure if sure else fetch.doubtful).add(group)
@@ -214,14 +288,16 @@ class Fetching:
         except OffsetTooLow as error:  # this replica lacks what the partition has
             raise Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(text=str(error))) from error
 
-    def _serve(self, fetch: WaitingFetch, results: list, found: list) -> None:
+    def _serve(self, fetch: WaitingFetch, results: list, found: list) -> Iterator[None]:
         read, cold = [], []
         resident_left = self._limits.resident_read_bytes_max
+        reads_left = RESIDENT_READS_MAX
         for slot, taken in found:
             buffers = taken.buffers
             if taken.plan is not None:
                 buffers = None
-                if taken.plan.bytes <= resident_left:
+                if taken.plan.bytes <= resident_left and reads_left:
+                    reads_left -= 1
                     resident_left -= taken.plan.bytes
                     buffers = self._read_resident(slot, taken.plan, results)
                 if buffers is None:
@@ -229,14 +305,14 @@ class Fetching:
                     continue
             read.append((slot, buffers))
         if not cold:
-            self._finish(fetch, results, read)
+            yield from self._finish(fetch, results, read)
             return
         self.cold_reads += 1
         if not self._background.start(self._serve_cold, fetch, results, read, cold):
             for slot, _plan in cold:
                 results[slot] = _refused(results[slot], Code.QUEUE_FULL,
                                          "too many reads from disk wait")
-            self._finish(fetch, results, read)
+            yield from self._finish(fetch, results, read)
 
     def _read_resident(self, slot: int, plan, results: list) -> list | None:
         """The batches, when no disk has to be waited for; None = a thread shall read them."""
@@ -258,16 +334,19 @@ class Fetching:
                 self._found_damage(slot, error, results)
             except OSError as error:
                 raise DiskFailed(f"the lane cannot be read: {error}") from error
-        self._finish(fetch, results, sorted(read, key=_slot))
+        for _ in self._finish(fetch, results, sorted(read, key=_slot)):
+            await self._turns.take(ROWS_PER_STEP)
         self._request_round()  # answers leave with a round
 
     def _found_damage(self, slot: int, error: CorruptRange, results: list) -> None:
         self._damaged(error)
         results[slot] = _refused(results[slot], Code.QUARANTINED, str(error))
 
-    def _finish(self, fetch: WaitingFetch, results: list, read: list) -> None:
+    def _finish(self, fetch: WaitingFetch, results: list, read: list) -> Iterator[None]:
         payload: list = []
-        for slot, buffers in read:
+        for at, (slot, buffers) in enumerate(read, start=1):
+            if not at % ROWS_PER_STEP:
+                yield
             length = sum(map(len, buffers))
             results[slot] = results[slot]._replace(length=length)
             payload.extend(buffers)

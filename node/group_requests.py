@@ -26,7 +26,7 @@ class GroupRequests:
         core, group = self._core, request.group
         if not request.local and not core.is_leader(group):
             raise NotLeader(group)
-        if group not in core.groups():
+        if not core.has_group(group):
             raise UnknownGroup(f"group {group} has no replica on node {core.node}")
         if request.voters and not request.local:
             self._change(request)

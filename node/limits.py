@@ -83,6 +83,15 @@ class Limits:
     #: And so many more while a learner needs them, or whoever is fetching the state will: an hour
     #: of 300 commands a second, at 16 bytes of memory each.
     metadata_entries_held_max: int = 1_000_000
+    #: Rows (of requests, answers, tables) that are worked on in one turn of the loop, all
+    #: connections together: some milliseconds, so that appends and leases are not held up.  What is
+    #: more is done in as many turns as it takes.
+    turn_rows_max: int = 256
+    #: The same of one connection, whose requests are small and arrive together: the others are
+    #: served before the rest of them.
+    connection_turn_rows_max: int = 512
+    #: Partitions of the topics that one request for metadata names: what an answer has room for.
+    metadata_rows_max: int = 50_000
     #: A long poll waits at most this long.
     fetch_wait_ms_max: int = 30_000
     #: An append is answered as ambiguous after at most this long.
@@ -166,4 +175,5 @@ _ORDER = (
     ("frame_bytes_max", "outbox_bytes_max"),
     ("outbox_bytes_max", "node_outbox_bytes_max"),
     ("partitions_per_topic_max", "partitions_max"),
+    ("partitions_per_topic_max", "metadata_rows_max"),
 )

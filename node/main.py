@@ -103,6 +103,7 @@ from node.staged_batches import StagedBatches
 from node.statistics import Statistics
 from node.survey import Surveying, measure_space
 from node.switching import Switching
+from node.turns import Later, Turns
 from node.watchdog import Watchdog
 
 #: How long a thread keeps the interpreter when another one wants it, in seconds.  The loop lets it
@@ -179,6 +180,7 @@ class Node:
         except CodecError as error:
             raise BadDirectory(f"the checkpoint's metadata cannot be read: {error}") from error
         self.known.follow(self.metadata_log.state)
+        self.turns = Turns(config.limits.turn_rows_max)
         self.directory = Directory(core, self.metadata_log, self.known)
         self.applied = AppliedEntries(store.tails)
         self.switching = Switching(core, store.tails, self.metadata_log, self.applied,
@@ -194,23 +196,23 @@ class Node:
         self.surveying = Surveying(core, store, self.metadata_log, config.http.lag_entries_max,
                                    lambda: measure_space(str(config.data_dir)))
         self.node_admin = NodeAdmin(core, self.metadata_log, self.known, config.node.id,
-                                    lambda: self.scrub)
-        self.placement_admin = PlacementAdmin(core, store.tails, self.metadata_log)
+                                    lambda: self.scrub, self.turns)
+        self.placement_admin = PlacementAdmin(core, store.tails, self.metadata_log, self.turns)
         self.plans = Plans(self)
-        self.pool = Pool(core, self.metadata_log, config.limits.groups_max, self.log)
+        self.pool = Pool(core, self.metadata_log, config.limits.groups_max, self.log, self.turns)
         self.sinks = SinkAdmin(core, self.metadata_log, self.confirmations,
-                               config.limits.run_timeout_ms, self.log)
+                               config.limits.run_timeout_ms, self.log, self.turns)
         others = {**self.node_admin.handlers, **self.placement_admin.handlers,
                   **self.plans.handlers, **self.pool.handlers, **self.sinks.handlers}
         self.admin = Admin(core, store, self.metadata_log, self.directory, self.statistics,
                            self.surveying, config, self.known, others, self.request_round,
-                           self.roles)
+                           self.roles, self.turns)
         self.sessions = Sessions(
             producing=self.producing, fetching=self.fetching, offsets=self.offsets,
             complaints=self.complaints, admin=self.admin, directory=self.directory,
             limits=config.limits, batch_bytes_max=BATCH_BYTES_MAX, cluster_id=config.cluster_id,
             node=config.node.id, boot_epoch=store.boot_epoch, request_round=self.request_round,
-            arrivals=self.arrivals, log=self.log, security=self.security)
+            arrivals=self.arrivals, turns=self.turns, log=self.log, security=self.security)
         self.deadlines = Deadlines(config.limits, lambda: self.sessions.open,
                                    lambda: bool(self.sessions.budget.starved))
         self.member_reports = MemberReports(core, self.metadata_log, lambda: self.requests)
@@ -229,11 +231,12 @@ class Node:
         readable = Readable(core, store.tails, self.directory)
         self.background = Background(limits)
         self.confirmations = Confirmations(core, store.tails, self.request_round)
+        later = Later(self.turns, self.request_round)
         behind = Behind(self.metadata_log, self.directory, self.background, self.request_round)
         self.fetching = Fetching(readable, store, limits, self.confirmations, behind,
-                                 self.background, self.request_round, self._damaged,
-                                 self.publishing.counts)
-        self.offsets = Offsets(readable, store, self.confirmations, behind)
+                                 self.background, self.request_round, self._damaged, later,
+                                 self.turns, self.publishing.counts)
+        self.offsets = Offsets(readable, store, self.confirmations, behind, later)
         self.complaints = Complaints(readable, store, self.background, self._damaged,
                                      self.request_round)
 
@@ -361,6 +364,7 @@ class Node:
                 await nursery.start(self.rounds.run)
                 await nursery.start(self.background.run)
                 await nursery.start(self.admin.run)
+                nursery.start_soon(self.turns.run)
                 nursery.start_soon(self.rounds.serve)
                 nursery.start_soon(self.rounds.tick)
                 nursery.start_soon(self.peers.run)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from sortedcontainers import SortedDict
 
 from multiraft import plain
+from multiraft.core import default_groups
 from multiraft.errors import CodecError
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
@@ -65,7 +66,7 @@ from node.metadata_producers import ProducerTable
 from node.metadata_result import Result, over, refused
 from node.metadata_sinks import SinkTable
 from node.plans.state import PlanTable
-from placement import assign, default_group
+from placement import assign
 
 __all__ = [
     "AllocateProducerIds",
@@ -117,6 +118,7 @@ PARTITIONS_MAX = 1 << 22
 #: Incarnation of the groups that bootstrap creates.
 FIRST_GROUP_INCARNATION = 1
 
+_make_link = ChainLink._make
 _PAIR = (plain.WHOLE, plain.WHOLE)
 #: What a snapshot has beside the nodes and the groups' members.
 _SHAPE = {"index": plain.WHOLE, "cluster_id": plain.BYTES, "pool_size": plain.WHOLE,
@@ -286,11 +288,12 @@ class MetadataState:
         """Groups of a new topic's partitions; records those that are not where the hash says.
         After a growth old groups are full, and many are: half of the table is left to plans."""
         incarnations = range(topic.incarnation, topic.incarnation + topic.partitions)
+        hashed = default_groups(topic.incarnation, topic.partitions, topic.pool_size,
+                                self.hash_seed)
         groups, exceptions = assign(incarnations, self._group_counts, self.partitions_count,
-                                    self.hash_seed)
+                                    self.hash_seed, hashed)
         if len(exceptions) > self.placed.room - metadata_chains.EXCEPTIONS_MAX // 2:
-            return tuple(default_group(incarnation, topic.pool_size, self.hash_seed)
-                         for incarnation in incarnations)
+            return tuple(hashed)
         for incarnation, group in exceptions:
             self.placed.chains[incarnation] = (ChainLink(FIRST_EPOCH, group, 0),)
         return groups
@@ -300,8 +303,9 @@ class MetadataState:
         if topic is None or topic.id != command.topic_id:
             return refused(Code.UNKNOWN_TOPIC, f"no topic {command.name!r:.80} with id "
                             f"{command.topic_id.hex()}")
-        for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
-            self._group_counts[self.chain(topic, incarnation)[-1].group] -= 1
+        links = self.last_links(topic, range(topic.partitions))
+        for incarnation, link in enumerate(links, topic.incarnation):
+            self._group_counts[link.group] -= 1
             self.placed.forget(incarnation)
             self.plans.forget_partition(incarnation)
         del self._topics[topic.name]
@@ -405,11 +409,23 @@ class MetadataState:
         return Location(topic, incarnation - topic.incarnation, link.group, link.epoch,
                         link.start_offset, chain, self.placed.switches.get(incarnation))
 
+    def last_links(self, topic: Topic, partitions: range) -> list[ChainLink]:
+        """Where these partitions take appends, in their order.  O(partitions log pool)."""
+        first = topic.incarnation + partitions.start
+        links = [_make_link((FIRST_EPOCH, group, 0, 0)) for group in default_groups(
+            first, len(partitions), topic.pool_size, self.hash_seed)]
+        if self.placed.chains:
+            for at, incarnation in enumerate(range(first, first + len(partitions))):
+                chain = self.placed.chains.get(incarnation)
+                if chain is not None:
+                    links[at] = chain[-1]
+        return links
+
     def chain(self, topic: Topic, incarnation: int) -> Chain:
         """The partition's history, oldest link first; never empty.  O(log pool)."""
         chain = self.placed.chains.get(incarnation)
         if chain is None:
-            group = default_group(incarnation, topic.pool_size, self.hash_seed)
+            group, = default_groups(incarnation, 1, topic.pool_size, self.hash_seed)
             return (ChainLink(FIRST_EPOCH, group, 0),)
         return chain
 

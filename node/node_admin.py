@@ -1,7 +1,7 @@
 """Requests about nodes: join, register, list, describe, remove, scrub; and who is in a group.
 
 Contract.  As ``admin.py``, which calls these handlers: changes are commands of the metadata group,
-questions are answered from this node's copy.
+questions are answered from this node's copy, groups counted in turns.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from node.dialable import require_dialable_row
 from node.errors import BadConfig
 from node.known_nodes import KnownNodes
 from node.metadata import NodeRecord
+from node.turns import Turns, parts
 
 #: A scrub that was asked for is not slower: at one piece in a few seconds nobody would wait for it.
 SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
@@ -31,7 +32,9 @@ SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
 class NodeAdmin:
     """See the module's docstring."""
 
-    def __init__(self, core, metadata_log, known: KnownNodes, node: int, scrub: Callable):
+    def __init__(self, core, metadata_log, known: KnownNodes, node: int, scrub: Callable,
+                 turns: Turns):
+        self._turns = turns
         self._node = node
         self._scrub = scrub  # () -> this node's ``Scrub``
         self._core = core
@@ -85,7 +88,7 @@ class NodeAdmin:
 
     async def _node_list(self, _request: wire.NodeList) -> wire.NodeListReply:
         state = self._state()
-        leads, replicas = self._counts(state)
+        leads, replicas = await self._counts(state)
         return wire.NodeListReply(
             tuple(self._row(row, replicas, leads) for row in state.nodes()),
             tuple(sorted(state.table.removed)))
@@ -97,15 +100,22 @@ class NodeAdmin:
             gone = request.node in state.table.removed
             raise UnknownNode(f"node {request.node} was removed from the cluster" if gone else
                               f"there is no node {request.node}")
-        leads, replicas = self._counts(state)
-        groups = range(state.last_group + 1)
-        configurations = [state.configuration(group) for group in groups]
-        return wire.NodeDescribeReply(
-            self._row(found, replicas, leads),
-            tuple(group for group in groups if found.id in configurations[group].voters
-                  or found.id in configurations[group].outgoing),
-            tuple(group for group in groups if found.id in configurations[group].learners),
-            tuple(group for group in groups if self._core.leader_hint(group)[0] == found.id))
+        leads, replicas = await self._counts(state)
+        votes: list[int] = []
+        learns: list[int] = []
+        leader_of: list[int] = []
+        for part in parts(state.last_group + 1):
+            await self._turns.take(len(part))
+            for group in part:
+                configuration = state.configuration(group)
+                if found.id in configuration.voters or found.id in configuration.outgoing:
+                    votes.append(group)
+                if found.id in configuration.learners:
+                    learns.append(group)
+                if self._core.leader_hint(group)[0] == found.id:
+                    leader_of.append(group)
+        return wire.NodeDescribeReply(self._row(found, replicas, leads), tuple(votes),
+                                      tuple(learns), tuple(leader_of))
 
     async def _remove_node(self, request: wire.RemoveNode) -> wire.RemoveNodeReply:
         await self._propose(metadata.RemoveNode(request.node))
@@ -139,15 +149,17 @@ class NodeAdmin:
             raise LeaderUnknown(f"this node has not heard of group {METADATA_GROUP} yet; try again")
         return state
 
-    def _counts(self, state) -> tuple[dict[int, int], dict[int, int]]:
-        """Groups led by, and groups with a member on, each node.  O(groups)."""
+    async def _counts(self, state) -> tuple[dict[int, int], dict[int, int]]:
+        """Groups led by, and groups with a member on, each node.  O(groups), in turns."""
         leads: dict[int, int] = {}
         replicas: dict[int, int] = {}
-        for group in range(state.last_group + 1):
-            leader = self._core.leader_hint(group)[0]
-            leads[leader] = leads.get(leader, 0) + 1
-            for member in state.configuration(group).members():
-                replicas[member] = replicas.get(member, 0) + 1
+        for part in parts(state.last_group + 1):
+            await self._turns.take(len(part))
+            for group in part:
+                leader = self._core.leader_hint(group)[0]
+                leads[leader] = leads.get(leader, 0) + 1
+                for member in state.configuration(group).members():
+                    replicas[member] = replicas.get(member, 0) + 1
         return leads, replicas
 
     def _row(self, node: NodeRecord, replicas: dict[int, int],

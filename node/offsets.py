@@ -1,9 +1,12 @@
 """List offsets: where a partition begins and ends, and where a time is.
 
 Contract.  ``handle`` answers exactly once: at once, or when a majority has confirmed what must be
-certain.  Latest and timestamp of a *linearizable* request hold everything that was acknowledged to
-anybody before the request arrived, so a paused leader that was replaced meanwhile never answers
-them; every other answer is what the asked replica knows, and it is never ahead of the truth.
+certain.  What is more than ``ROWS_PER_STEP`` rows, of partitions or of links that are searched
+for a time, is done in steps: the first one before ``handle`` returns, the others by whoever takes
+the iterator that it returns, or in turns.  Latest and timestamp of a *linearizable* request hold
+everything that was acknowledged to anybody before the request arrived, so a paused leader that was
+replaced meanwhile never answers them; every other answer is what the asked replica knows, and it is
+never ahead of the truth.
 
 Theory.  A timestamp is answered with the start of a batch (``Store.first_at``): which record of it
 is the first can only be seen inside, batches may be compressed, and the node never opens one.  The
@@ -13,6 +16,8 @@ the next one, whose epoch it names when it asks again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator, Iterator
 
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
@@ -26,6 +31,12 @@ from multiraft.wire.messages import (
     OffsetResult,
 )
 from node.readable import BEING_SWITCHED, NOT_SETTLED, Range, Readable, Refused, not_known_yet
+from node.turns import ROWS_PER_STEP, Later, advanced, parts
+
+#: Groups whose leadership is asked to be confirmed at a time.
+GROUPS_PER_STEP = 64
+#: What it costs to search a link for a time, in rows.
+LINK_ROWS = 2
 
 #: Why a leader that still believes in itself does not answer.
 NOT_CONFIRMED = ErrorDetail(text="no majority confirms that this node still leads the group")
@@ -34,7 +45,7 @@ NOT_CONFIRMED = ErrorDetail(text="no majority confirms that this node still lead
 class _Request:
     """A request that waits for confirmations."""
 
-    __slots__ = ("request", "answer", "seen_index", "confirmed", "missing")
+    __slots__ = ("request", "answer", "seen_index", "confirmed", "missing", "rows")
 
     def __init__(self, request: ListOffsets, answer, seen_index: int):
         self.request = request
@@ -42,40 +53,55 @@ class _Request:
         self.seen_index = seen_index
         self.confirmed: set[int] = set()  # groups
         self.missing: set[int] = set()
+        self.rows = 0  # looked at in this step
 
 
 class Offsets:
     """Handles ``ListOffsets`` of all sessions."""
 
-    def __init__(self, readable: Readable, store, confirmations, behind):
+    def __init__(self, readable: Readable, store, confirmations, behind, later: Later):
+        self._later = later
         self._readable = readable
         self._store = store
         self._confirmations = confirmations
         self._behind = behind
 
-    def handle(self, request: ListOffsets, answer, seen_index: int = 0) -> None:
-        """``answer(reply)`` is called exactly once, maybe before this returns."""
+    def handle(self, request: ListOffsets, answer, seen_index: int = 0) -> Iterator[None] | None:
+        """``answer(reply)`` is called exactly once, maybe before this returns.  None = all is
+        asked, else what is left to do before."""
         waiting = _Request(request, answer, seen_index)
-        if not (self._behind.lacks(seen_index) and self._behind.wait(
-                [query.incarnation for query in request.partitions], seen_index,
-                lambda: self._begin(waiting))):
-            self._begin(waiting)
+        return advanced(self._handle(waiting))
 
-    def _begin(self, waiting: _Request) -> None:
-        waiting.missing = self._groups_to_confirm(waiting)
+    def _handle(self, waiting: _Request) -> Iterator[None]:
+        if self._behind.lacks(waiting.seen_index):
+            known = yield from self._behind.knows(waiting.request.partitions)
+            if not known and self._behind.wait(waiting.seen_index, lambda: self._later.go_on(
+                    waiting.answer.session, self._begin(waiting))):
+                return
+        yield from self._begin(waiting)
+
+    def _begin(self, waiting: _Request) -> Iterator[None]:
+        waiting.missing = yield from self._groups_to_confirm(waiting)
         if not waiting.missing:
-            self._answer(waiting)
+            yield from self._answer(waiting)
             return
-        for group in tuple(waiting.missing):
-            if not self._confirmations.ask(
-                    group, lambda sure, group=group: self._confirmed(waiting, group, sure)):
-                self._confirmed(waiting, group, False)
+        asked = tuple(waiting.missing)
+        for part in parts(len(asked), GROUPS_PER_STEP):
+            if part.start:
+                yield
+            for group in asked[part.start:part.stop]:
+                if not self._confirmations.ask(
+                        group, lambda sure, group=group: self._confirmed(waiting, group, sure)):
+                    self._confirmed(waiting, group, False)
 
-    def _groups_to_confirm(self, waiting: _Request) -> set[int]:
+    def _groups_to_confirm(self, waiting: _Request) -> Generator[None, None, set[int]]:
         """Those whose leader is here and could know the end.  O(queries)."""
         groups: set[int] = set()
-        if waiting.request.linearizable:
-            for query in waiting.request.partitions:
+        queries = waiting.request.partitions if waiting.request.linearizable else ()
+        for part in parts(len(queries)):
+            if part.start:
+                yield
+            for query in queries[part.start:part.stop]:
                 if query.position != EARLIEST:
                     try:
                         span = self._readable.span(query.incarnation, waiting.seen_index, LEADER)
@@ -90,22 +116,27 @@ class Offsets:
         if sure:
             waiting.confirmed.add(group)
         if not waiting.missing:
-            self._answer(waiting)
+            self._later.go_on(waiting.answer.session, self._answer(waiting))
 
-    def _answer(self, waiting: _Request) -> None:
-        results = []
+    def _answer(self, waiting: _Request) -> Iterator[None]:
+        results: list[OffsetResult] = []
         for query in waiting.request.partitions:
-            try:
-                offset = self._offset(query, waiting)
-            except Refused as refused:
-                results.append(OffsetResult(query.incarnation, refused.code, -1, refused.detail))
-            else:
-                results.append(OffsetResult(query.incarnation, Code.OK, offset))
+            if waiting.rows >= ROWS_PER_STEP:
+                waiting.rows = 0
+                yield
+            waiting.rows += 1
+            results.append(self._result(query, waiting))
         waiting.answer(ListOffsetsReply(tuple(results)))
+
+    def _result(self, query: OffsetQuery, waiting: _Request) -> OffsetResult:
+        try:
+            offset = self._offset(query, waiting)
+        except Refused as refused:
+            return OffsetResult(query.incarnation, refused.code, -1, refused.detail)
+        return OffsetResult(query.incarnation, Code.OK, offset)
 
     def _offset(self, query: OffsetQuery, waiting: _Request) -> int:
         """The offset asked for, -1 = there is none.  Raises ``Refused``."""
-        linearizable = waiting.request.linearizable
         if query.position == TIMESTAMP:
             return self._time(query, waiting)
         linearizable = waiting.request.linearizable
@@ -127,6 +158,7 @@ class Offsets:
         for at, link in enumerate(place.chain):
             if link.epoch < query.epoch:
                 continue
+            waiting.rows += LINK_ROWS
             span = self._readable.link(place, query.incarnation, at, replica)
             if span.is_last:
                 _check_end(span, waiting)

@@ -16,8 +16,10 @@ from multiraft.errors import CorruptEntry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, encode_frame
 
-#: Items of one frame: with their header at about 30 bytes each it stays far below the header limit.
-ITEMS_PER_FRAME_MAX = 4096
+#: Items of one frame: what is decoded in one piece, in some milliseconds.
+ITEMS_PER_FRAME_MAX = 1024
+#: What earlier releases put into one: a frame with more is nobody's.
+ITEMS_ACCEPTED_MAX = 4096
 #: Reserved in a frame for prefix and header.
 HEADER_ROOM_BYTES = 1 << 20
 
@@ -92,6 +94,9 @@ def decode(received: Frame) -> list:
     items = header.get("i")
     if type(items) is not list:
         raise RemoteProtocolError("a peer frame without a list of items")
+    if len(items) > ITEMS_ACCEPTED_MAX:
+        raise RemoteProtocolError(f"a peer frame of {len(items)} items, the limit is "
+                                  f"{ITEMS_ACCEPTED_MAX}")
     decoded = []
     at = 0
     for item in items:

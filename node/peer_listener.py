@@ -5,8 +5,9 @@ to prove that it is that node (``handshake.py``), and to be known as it says (``
 anything else is refused with a code and the reason.  Until then nothing is stepped or noted, and at
 most a frame of a handshake is read.  After it, an append connection is a stream of peer frames:
 messages are stepped into the core in order, and a round is asked for once per receive, not per
-message.  A frame that is not the protocol, an entry whose CRC fails or a message that no correct
-node can have sent ends the connection and nothing else.
+message.  Of what one connection brings at once ``MESSAGES_PER_TURN`` are stepped, and the rest in
+the next turn of the loop.  A frame that is not the protocol, an entry whose CRC fails or a message
+that no correct node can have sent ends the connection and nothing else.
 
 Invariants.  One append connection per node: a new one ends the one before, which is half open or
 about to be, so that dead connections do not pile up.
@@ -15,6 +16,7 @@ about to be, so that dead connections do not pile up.
 from __future__ import annotations
 
 import socket
+from collections import deque
 
 import trio
 
@@ -31,6 +33,11 @@ from node.handshake import NotAccepted, Reception, check_certificate, next_heade
 from node.known_nodes import KnownNodes, Life, Verdict
 from node.receive import secured
 from node.security import Security
+
+#: Messages of one connection that are stepped in one turn of the loop, at some 5 us each; one that
+#: brings entries counts as one more for each ``ENTRIES_PER_MESSAGE``.
+MESSAGES_PER_TURN = 512
+ENTRIES_PER_MESSAGE = 4
 
 
 class PeerListener:
@@ -50,7 +57,7 @@ class PeerListener:
         self._known = known
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
-        self._arrivals = arrivals
+        self.arrivals = arrivals
         self._bulk = bulk
         self._log = log
         self._receiving: dict[int, tuple[trio.CancelScope, int]] = {}  # with the boot epoch
@@ -177,16 +184,16 @@ class PeerListener:
     async def _receive(self, sock, reader: FrameReader, peer: int) -> None:
         kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming
         incoming = kind(self, self._core, sock, reader, peer)
-        if incoming.take_frames():  # what came right behind the hello
-            self._request_round()
         file_number = sock.fileno()
-        self._arrivals.add(file_number, incoming.receive)
+        self.arrivals.add(file_number, incoming.receive)
         try:
+            if incoming.begin() or self.arrivals.left:
+                self._request_round()
             if isinstance(sock, TlsSocket) and incoming.receive():
                 self._request_round()  # what was decrypted already wakes nobody
             await incoming.over.wait()
         finally:
-            self._arrivals.remove(file_number)
+            self.arrivals.remove(file_number)
         if incoming.problem is not None:
             raise incoming.problem
 
@@ -199,7 +206,8 @@ def _carries_records(message) -> bool:
 class _Incoming:
     """One append connection, read by the arrivals task; its own task waits for the end."""
 
-    __slots__ = ("_listener", "_core", "_sock", "_reader", "_peer", "_ended", "over", "problem")
+    __slots__ = ("_listener", "_core", "_sock", "_reader", "_peer", "_ended", "_decoded", "_left",
+                 "_more", "over", "problem")
 
     def __init__(self, listener: PeerListener, core, sock, reader: FrameReader, peer: int):
         self._listener = listener
@@ -208,6 +216,9 @@ class _Incoming:
         self._reader = reader
         self._peer = peer
         self._ended = False
+        self._decoded: deque = deque()  # messages of a frame that are not stepped yet
+        self._left = 0  # messages that this turn still has room for
+        self._more = False  # what was received is not stepped: the turn was over
         self.over = trio.Event()  # the connection's task takes it from here
         self.problem: Exception | None = None
 
@@ -216,6 +227,13 @@ class _Incoming:
         connection's own task."""
         if self._ended:
             return False
+        self._left = MESSAGES_PER_TURN
+        if self._more:
+            due = self._take_frames()
+            return due if self._more or self._ended else self._received() or due
+        return self._received()
+
+    def _received(self) -> bool:
         reader = self._reader
         try:
             count = self._sock.recv_into(reader.buffer_for_receive())
@@ -228,25 +246,45 @@ class _Incoming:
             self._end(None)
             return False
         reader.received(count)
-        return self.take_frames()
+        return self._take_frames()
 
-    def take_frames(self) -> bool:
-        """Step all frames that are complete; whether the core has anything to do then: most
-        acknowledgements that complete no majority have no consequence, and cost no round."""
-        core, reader, peer, stepped = self._core, self._reader, self._peer, False
+    def begin(self) -> bool:
+        """What came right behind the hello."""
+        self._left = MESSAGES_PER_TURN
+        return self._take_frames()
+
+    def _take_frames(self) -> bool:
+        """Step what is complete, as far as this turn has room; whether the core has anything to do
+        then: most acknowledgements that complete no majority have no consequence, and cost no
+        round."""
+        core, decoded, peer, stepped = self._core, self._decoded, self._peer, False
         space = self._listener.space
+        self._more = False
         try:
-            while (frame := reader.next_frame()) is not None:
-                self._listener.frames += 1
+            while decoded or self._next_frame():
+                if self._left <= 0:
+                    self._more = True
+                    self._listener.arrivals.again(self._sock.fileno())
+                    break
+                message = decoded.popleft()
+                self._left -= 1
                 stepped = True
-                for message in peer_codec.decode(frame):
+                if type(message) is Append:
+                    self._left -= len(message.entries) // ENTRIES_PER_MESSAGE
                     if space is not None and space.full and _carries_records(message):
                         space.refused += 1  # lost, which is always safe: there is no room for it
                         continue
-                    core.step(peer, message)
+                core.step(peer, message)
         except (RemoteProtocolError, ImpossibleMessage) as error:
             self._end(error)
         return stepped and core.has_work
+
+    def _next_frame(self) -> bool:
+        """Decode one more frame with messages, if one is complete."""
+        while not self._decoded and (frame := self._reader.next_frame()) is not None:
+            self._listener.frames += 1
+            self._decoded.extend(peer_codec.decode(frame))
+        return bool(self._decoded)
 
     def _end(self, problem: Exception | None) -> None:
         self._ended = True
@@ -262,6 +300,6 @@ class _TlsIncoming(_Incoming):
     def receive(self) -> bool:
         """Take what is there, all of it: nothing would wake this for the rest."""
         due = super().receive()
-        while self._sock.pending and not self._ended:
-            due |= super().receive()
+        while self._sock.pending and not self._ended and not self._more:
+            due |= self._received()
         return due

@@ -1,22 +1,32 @@
 """Requests about where partitions are: explained from this node's metadata, switched by command.
 
-Contract.  As ``admin.py``, which calls these handlers.
+Contract.  As ``admin.py``, which calls these handlers.  An explanation has as many rows as were
+asked for, or fewer where partitions have long histories: it ends behind ``LINKS_PER_REPLY_MAX``
+links, and says that there is more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from multiraft.core import default_groups
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import Code, UnknownPartition, UnknownTopic, exception_for
 from node import metadata
-from placement import default_group
+from node.turns import ROWS_PER_STEP, Turns, parts
+
+#: Links after which an explanation ends: with the rows of its partitions at about 25 bytes each,
+#: less than half of an answer's header.
+LINKS_PER_REPLY_MAX = 16_384
+#: Partitions explained at a time: with up to ``CHAIN_LINKS_MAX`` links each.
+PARTITIONS_PER_STEP = 32
 
 
 class PlacementAdmin:
     """See the module's docstring."""
 
-    def __init__(self, core, tails, metadata_log):
+    def __init__(self, core, tails, metadata_log, turns: Turns):
+        self._turns = turns
         self._core = core
         self._tails = tails
         self._metadata_log = metadata_log
@@ -38,15 +48,27 @@ class PlacementAdmin:
         if topic is None:
             raise UnknownTopic(f"no topic is named {request.topic!r:.80}")
         end = min(topic.partitions, request.first + request.count_max)
-        rows = []
-        for number in range(request.first, end):
-            incarnation = topic.incarnation + number
-            switch = state.placed.switches.get(incarnation, metadata.Switch(0, 0))
-            links = tuple(wire.LinkRow(*link[:3]) for link in state.chain(topic, incarnation))
-            rows.append(wire.PlacementRow(
-                number, incarnation, default_group(incarnation, topic.pool_size, state.hash_seed),
-                links, *switch))
-        return wire.PlacementExplainReply(topic.pool_size, tuple(rows), end < topic.partitions)
+        rows: list[wire.PlacementRow] = []
+        links = 0
+        for part in parts(max(0, end - request.first), PARTITIONS_PER_STEP):
+            if links > LINKS_PER_REPLY_MAX:
+                break
+            await self._turns.take(ROWS_PER_STEP)
+            rows += [self._explained(state, topic, request.first + at) for at in part]
+            links += sum(len(row.links) for row in rows[part.start:])
+        return wire.PlacementExplainReply(topic.pool_size, tuple(rows),
+                                          request.first + len(rows) < topic.partitions)
+
+    @staticmethod
+    def _explained(state: metadata.MetadataState, topic: metadata.Topic,
+                   number: int) -> wire.PlacementRow:
+        """O(links)."""
+        incarnation = topic.incarnation + number
+        switch = state.placed.switches.get(incarnation, metadata.Switch(0, 0))
+        links = tuple(wire.LinkRow(*link[:3]) for link in state.chain(topic, incarnation))
+        return wire.PlacementRow(
+            number, incarnation,
+            *default_groups(incarnation, 1, topic.pool_size, state.hash_seed), links, *switch)
 
     async def _replicas(self, request: wire.PartitionReplicas) -> wire.PartitionReplicasReply:
         place = self._metadata_log.state.locate(request.incarnation)

@@ -17,26 +17,26 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
-import trio
-
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import pool as wire
 from multiraft.wire.errors import Code, InvalidRequest, LimitExceeded, exception_for
 from multiraft.wire.plans import DRAINING
 from node.metadata import GrowPool, MetadataState, NodeRecord, OpenPool
+from node.turns import ROWS_PER_STEP, Turns, parts
 from placement import PlacementError, Topology, replicas
 
 #: How often is looked whether the new groups have leaders, in seconds.
 LOOK_S = 0.1
-#: New groups that are placed, or looked at, before others get their turn.
-GROUPS_PER_TURN = 128
+#: New groups that are placed at a time: each ranks all nodes.
+GROUPS_PER_STEP = 64
 
 
 class Pool:
     """See the module's docstring."""
 
-    def __init__(self, core, metadata_log, groups_max: int, log: logging.Logger):
+    def __init__(self, core, metadata_log, groups_max: int, log: logging.Logger, turns: Turns):
+        self._turns = turns
         self._core = core
         self._metadata_log = metadata_log
         self._groups_max = groups_max
@@ -54,7 +54,7 @@ class Pool:
         state = self._metadata_log.state
         if request.groups == state.last_group > state.pool_size:  # asked for again
             placed = state.table.replicas[state.pool_size + 1:]
-            return self._reply(state, state.pool_size, placed)
+            return await self._reply(state, state.pool_size, placed)
         self._check(request.groups, state)
         pool_size = state.pool_size
         placed = await self._place(request.groups, state)
@@ -62,7 +62,7 @@ class Pool:
             await self._propose(GrowPool(request.groups, placed))
             self._log.info("pool grows", extra={"from_groups": pool_size,
                                                 "to_groups": request.groups})
-        return self._reply(state, pool_size, placed)
+        return await self._reply(state, pool_size, placed)
 
     def _check(self, groups: int, state: MetadataState) -> None:
         """Raises ``InvalidRequest``, ``LimitExceeded``."""
@@ -91,11 +91,11 @@ class Pool:
                 raise InvalidRequest(f"no node of rack {', '.join(map(repr, sorted(missing)))} is "
                                      f"up, so the new groups would have no replica there: start "
                                      f"{_down(node for node in every if node.rack in missing)}")
-            placed = []
-            for group in range(state.pool_size + 1, groups + 1):
-                placed.append(replicas(group, factor, topology, state.hash_seed))
-                if not group % GROUPS_PER_TURN:
-                    await trio.lowlevel.checkpoint()
+            placed: list[tuple[int, ...]] = []
+            first = state.pool_size + 1
+            for part in parts(groups + 1 - first, GROUPS_PER_STEP):
+                await self._turns.take(ROWS_PER_STEP)
+                placed += [replicas(first + at, factor, topology, state.hash_seed) for at in part]
         except PlacementError as error:
             down = [node for node in every if node not in up]
             raise InvalidRequest(f"the new groups cannot be placed: {error}" + (
@@ -105,13 +105,19 @@ class Pool:
     def _is_up(self, node: int) -> bool:
         return node == self._core.node or self._core.node_state(node) == "up"
 
-    def _reply(self, state: MetadataState, pool_size: int,
-               placed: tuple[tuple[int, ...], ...]) -> wire.PoolGrowReply:
-        """O(groups)."""
-        has = Counter(member for group in range(pool_size + 1)
-                      for member in state.configuration(group).members())
-        gets = Counter(node for nodes in placed for node in nodes)
-        leads = Counter(nodes[0] for nodes in placed)
+    async def _reply(self, state: MetadataState, pool_size: int,
+                     placed: tuple[tuple[int, ...], ...]) -> wire.PoolGrowReply:
+        """O(groups), in turns."""
+        has: Counter[int] = Counter()
+        gets: Counter[int] = Counter()
+        leads: Counter[int] = Counter()
+        for part in parts(pool_size + 1):
+            await self._turns.take(len(part))
+            has.update(member for group in part for member in state.configuration(group).members())
+        for part in parts(len(placed)):
+            await self._turns.take(len(part))
+            gets.update(node for nodes in placed[part.start:part.stop] for node in nodes)
+            leads.update(nodes[0] for nodes in placed[part.start:part.stop])
         rows = tuple(wire.NewReplicas(
             node.id, node.rack, state.table.states.get(node.id) or
             ("up" if self._is_up(node.id) else "down"), has[node.id], gets[node.id],
@@ -127,12 +133,11 @@ class Pool:
 
     async def _waiting(self, state: MetadataState) -> list[int]:
         """New groups of which no leader is known here."""
-        found = []
-        for group in range(state.pool_size + 1, state.last_group + 1):
-            if not self._core.leader_hint(group)[0]:
-                found.append(group)
-            if not group % GROUPS_PER_TURN:
-                await trio.lowlevel.checkpoint()
+        found: list[int] = []
+        first = state.pool_size + 1
+        for part in parts(max(0, state.last_group + 1 - first)):
+            await self._turns.take(len(part))
+            found += [first + at for at in part if not self._core.leader_hint(first + at)[0]]
         return found
 
     # ---- opening --------------------------------------------------------------------------------

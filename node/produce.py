@@ -1,9 +1,12 @@
 """Produce: batches in, proposals out, one answer per request when its last batch is decided.
 
-Contract.  ``handle`` runs on the loop and never waits.  Each batch is checked whole (CRC, counts,
-inner offsets), judged by the tail state of its group's leader and proposed; its result comes from
-the pending table, or at once when it is refused or was in the log already.  A partition is opened
-in its group by the leader's own entry right before its first batch: an idle topic costs nothing.
+Contract.  ``handle`` runs on the loop and never waits.  A request of more than
+``BATCHES_PER_STEP`` batches is not done when it returns, but an iterator over its steps, of which
+its session takes one in a turn of the loop before it handles anything else.  Each batch is checked
+whole (CRC, counts, inner offsets), judged by the tail state of its group's leader and proposed; its
+result comes from the pending table, or at once when it is refused or was in the log already.  A
+partition is opened in its group by the leader's own entry right before its first batch: an idle
+topic costs nothing.
 
 Theory.  Requests of a connection are handled in the order they arrived, so a producer's five
 batches in flight stay in order; what their sequences say is judged in log order by ``tail.admit``.
@@ -16,6 +19,7 @@ run that this node has not heard of waits for the metadata leader's word (``stag
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
 
@@ -35,6 +39,11 @@ from node.pending import PendingAppends, ProduceRequest
 from node.producer_ids import ProducerIds
 from node.refusals import REFUSALS, Elsewhere, NoRoom, refusal
 from node.staged_batches import StagedBatches
+from node.turns import advanced, parts
+
+#: Batches proposed at a time: each may be of another group, whose log, followers and answers then
+#: are in the round behind it.
+BATCHES_PER_STEP = 16
 
 
 class Producing:
@@ -64,9 +73,10 @@ class Producing:
         """Batches answered with a definite error."""
         return sum(self.refusals.values())
 
-    def handle(self, request: Produce, answer, seen_index: int = 0) -> None:
+    def handle(self, request: Produce, answer, seen_index: int = 0) -> Iterator[None] | None:
         """``answer(reply)`` is called exactly once, maybe before this returns.  ``seen_index``: the
-        newest metadata that the client knows of."""
+        newest metadata that the client knows of.  None = all of it is proposed, else what is left
+        of it."""
         accepted_ns = monotonic_ns()
         deadline_ms = accepted_ns // 1_000_000 + min(request.timeout_ms, self._timeout_ms_max)
         latency = self.latencies[request.acks]
@@ -75,16 +85,32 @@ class Producing:
             len(request.batches), deadline_ms)
         if not request.batches:
             answer(ProduceReply(()))
-            return
+            return None
         self._pending.open(produce)
+        if len(request.batches) > BATCHES_PER_STEP:
+            return advanced(self._steps(request, produce, seen_index))
+        self._take(request, range(len(request.batches)), 0, produce, seen_index)
+        return None
+
+    def _steps(self, request: Produce, produce: ProduceRequest, seen_index: int) -> Iterator[None]:
         at = 0
-        for slot, part in enumerate(request.batches):
+        for part in parts(len(request.batches), BATCHES_PER_STEP):
+            if part.start:
+                yield
+            at = self._take(request, part, at, produce, seen_index)
+
+    def _take(self, request: Produce, slots: range, at: int, produce: ProduceRequest,
+              seen_index: int) -> int:
+        """Propose the batches of these slots, whose bytes begin at ``at``; where they end."""
+        for slot in slots:
+            part = request.batches[slot]
             batch = request.payload[at:at + part.length]
             at += part.length
             try:
                 self._append(part.incarnation, batch, request.acks, produce, slot, seen_index)
             except REFUSALS as error:
                 self._refuse(produce, slot, error)
+        return at
 
     def _refuse(self, produce: ProduceRequest, slot: int, error: Exception) -> None:
         code, detail = refusal(error, self._directory.leader_detail)

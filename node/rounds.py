@@ -31,6 +31,8 @@ from node.histogram import Histogram
 GATHER_NS = 150_000
 #: How often in a row the hot sources are looked at before others get their turn.
 DRAINS_MAX = 6
+#: After this long they are not looked at again in a row.
+DRAIN_NS = 10_000_000
 #: How long the loop waits for the next arrival without giving others their turn: several times what
 #: a fast disk and a near follower take, and little for those others.
 LINGER_S = 0.001
@@ -111,6 +113,8 @@ class Rounds:
             return
         if not self._running and monotonic_ns() - self._ended_ns >= GATHER_NS:
             self.round()
+            if self._arrivals.left:
+                self._wake()
             return
         self._wanted = True
         self._wake()
@@ -122,6 +126,7 @@ class Rounds:
         arrivals, wait_s = self._arrivals, 0.0
         arrivals.turn_due = False
         self._draining = True
+        until_ns = monotonic_ns() + DRAIN_NS
         try:
             for _ in range(DRAINS_MAX):
                 due = arrivals.poll(wait_s)
@@ -130,12 +135,12 @@ class Rounds:
                     self.round()
                 elif due is None:
                     break
-                if arrivals.turn_due:
+                if arrivals.turn_due or monotonic_ns() > until_ns:
                     break
                 wait_s = 0.0 if due is None else LINGER_S
         finally:
             self._draining = False
-        if self._wanted:
+        if self._wanted or arrivals.left:
             self._wake()
 
     def _wake(self) -> None:
@@ -155,13 +160,13 @@ class Rounds:
         """The round-loop task: rounds that anybody else asked for."""
         task_status.started()
         while True:
-            while not self._wanted:
+            while not (self._wanted or self._arrivals.left):
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
             if self._over or self._running:  # running: one failed, which brings the node down
                 await trio.sleep_forever()
             self._drain()
-            if self._wanted:
+            if self._wanted or self._arrivals.left:
                 await trio.lowlevel.checkpoint()
 
     async def tick(self) -> None:

@@ -4,9 +4,12 @@ Contract.  A session receives only while it may: ``in_flight_max`` unanswered re
 ``connection_bytes_in_flight_max`` unanswered append bytes stop the reading, which stops the sender
 through TCP.  So does a large frame for which the node has no memory now (``budget.py``).  When all
 connections together are at a bound, requests are refused before any work is done for them.
-Requests are handled in order of arrival; answers go out as they come, gathered per round.  A client
-that does not read its answers is closed when its outbox is full.  One that ends its side of the
-stream gets the answers to what it had asked, its long polls at once.
+Requests are handled in order of arrival; answers go out as they come, gathered per round.  What a
+session handles in one turn of the loop is bounded (``connection_turn_rows_max``): of requests that
+arrived together the rest comes after the other sessions', and a request that is more than a step of
+work is done in turns (``turns.py``), before the next one of its session is read.  A client that
+does not read its answers is closed when its outbox is full.  One that ends its side of the stream
+gets the answers to what it had asked, its long polls at once.
 
 Theory.  The arrivals task reads the socket while the session may be read, handlers run
 synchronously on the loop, and one round follows after everything that has arrived was handled.  The
@@ -18,6 +21,7 @@ from __future__ import annotations
 import math
 import socket
 import ssl
+from collections.abc import Iterator
 
 import trio
 
@@ -58,6 +62,12 @@ from node.deadlines import Look
 from node.outbox import Outbox
 from node.receive import secured
 from node.security import Security
+from node.turns import ROWS_PER_STEP, Turns
+
+#: What a request costs beside the rows it names, in rows: its frame, its answer.
+REQUEST_ROWS = 4
+#: What a batch costs in rows: it is checked, proposed, staged and acknowledged.
+BATCH_ROWS = 4
 
 
 class Answer:
@@ -88,7 +98,7 @@ class Session:
 
     __slots__ = ("service", "_budget", "_sock", "_connection", "_outbox", "_attention",
                  "_bytes_in_flight", "_requests", "_reserved", "_starved", "_unsent", "_paused",
-                 "_closed", "_gone", "_problem", "events")
+                 "_closed", "_gone", "_problem", "_left", "_more", "_working", "events")
 
     def __init__(self, service: "Sessions", sock: socket.socket | TlsSocket):
         self.service = service
@@ -102,6 +112,9 @@ class Session:
         self._starved = 0  # bytes of the large frame that waits for room
         self._unsent = 0  # what the budget knows of the outbox
         self._gone = False
+        self._left = 0  # rows that this turn of the loop still has room for
+        self._more = False  # what was received is not handled: the turn was over
+        self._working = False  # on a request that takes turns
         self.events = 0  # times that something complete had arrived
         self._attention = trio.Event()  # the task has to look: an end, a pause, a handshake
         self._bytes_in_flight = 0
@@ -280,9 +293,12 @@ class Session:
     async def _room(self) -> None:
         """Until more may be read: what was received already has been handled then, too."""
         self._attention = trio.Event()
+        self._paused |= self._more  # the rest of a turn is this task's, too
         while self._paused and not self._over:
             if not self._is_full:
-                if self._take_events():
+                await self.service.turns.take(ROWS_PER_STEP)
+                self._left = ROWS_PER_STEP
+                if not self._over and self._take_events():
                     self.service.request_round()
                 continue
             if self._starved:  # called, and somebody else was faster
@@ -298,7 +314,7 @@ class Session:
     @property
     def _is_full(self) -> bool:
         """Whether more requests have to wait for answers to earlier ones."""
-        return (self._connection.in_flight >= self._connection.limits.in_flight_max
+        return (self._working or self._connection.in_flight >= self._connection.limits.in_flight_max
                 or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
                 or self._starved > 0 and not self._budget.admits(self._starved))
 
@@ -307,6 +323,15 @@ class Session:
         session's own task."""
         if self._paused or self._closed:
             return False
+        self._left = self.service.limits.connection_turn_rows_max
+        if self._more:
+            handled = self._take_events()
+            if self._more or self._paused or self._closed:
+                return handled
+            return self._received() or handled
+        return self._received()
+
+    def _received(self) -> bool:
         connection = self._connection
         try:
             count = self._sock.recv_into(connection.buffer_for_receive())
@@ -319,12 +344,18 @@ class Session:
         return self._take_events()
 
     def _take_events(self) -> bool:
-        """Handle what has arrived completely; whether there was anything."""
+        """Handle what has arrived completely, as far as this turn has room; whether there was
+        anything."""
         connection, handled = self._connection, False
         bytes_max = self.service.limits.connection_bytes_in_flight_max
         opening = connection.state is State.OPENING
+        self._more = False
         try:
-            while self._bytes_in_flight <= bytes_max and not self._closed:
+            while (self._bytes_in_flight <= bytes_max and not self._closed
+                   and not self._working):
+                if self._left <= 0:
+                    self._rest()
+                    break
                 event = connection.next_event()
                 if event is NEED_DATA:
                     self._paused = False
@@ -337,6 +368,7 @@ class Session:
                 if self._reserved:
                     self._arrived()
                 handled = True
+                self._left -= REQUEST_ROWS
                 if type(event) is RequestEvent:
                     self._handle_request(event)
                     continue
@@ -353,6 +385,29 @@ class Session:
         if handled:
             self.events += 1
         return handled
+
+    def _rest(self) -> None:
+        """The turn is over, and more has arrived: it comes with the next one."""
+        self._more = True
+        if not self._paused:  # else this session's own task goes on
+            self.service.arrivals.again(self._sock.fileno())
+
+    def _work(self, steps: Iterator[None] | None, changes: bool = False) -> None:
+        """A request is more than a step of work: the rest in turns, and nothing of this session
+        besides.  One that ``changes`` something goes on though nobody waits for it any more."""
+        if steps is not None:
+            self._working = True
+            self.service.turns.start(self, self._worked(steps, changes))
+
+    def _worked(self, steps: Iterator[None], changes: bool) -> Iterator[None]:
+        for _ in steps:
+            if self._gone and not changes:
+                return
+            self.service.request_round()
+            yield
+        self._working = False
+        self.service.request_round()
+        self._call_task()
 
     def _call_task(self) -> None:
         self._attention.set()
@@ -385,21 +440,25 @@ class Session:
             self._refuse(event, Code.QUEUE_FULL, budget.refusal())
         elif kind is Produce:
             size = len(request.payload)
+            self._left -= BATCH_ROWS * len(request.batches)
             self._bytes_in_flight += size
             budget.bytes += size
             answer = Answer(self, event.id, size)
-            if request.acks == "none":
-                service.producing.handle(request, answer_nobody(answer), event.metadata_index)
-            else:
-                service.producing.handle(request, answer, event.metadata_index)
+            self._work(service.producing.handle(
+                request, answer_nobody(answer) if request.acks == "none" else answer,
+                event.metadata_index), changes=True)
         elif kind is Fetch:
             if budget.unsent > budget.unsent_max:
                 self._refuse(event, Code.QUEUE_FULL, budget.refusal())
                 return
-            service.fetching.handle(request, Answer(self, event.id), event.metadata_index)
+            self._left -= len(request.partitions)
+            self._work(service.fetching.handle(request, Answer(self, event.id),
+                                               event.metadata_index))
             service.arrivals.turn_due = True  # a cold range is read by a task
         elif kind is ListOffsets:
-            service.offsets.handle(request, Answer(self, event.id), event.metadata_index)
+            self._left -= 2 * len(request.partitions)
+            self._work(service.offsets.handle(request, Answer(self, event.id),
+                                              event.metadata_index))
         elif kind is Complain:
             service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
@@ -445,7 +504,10 @@ class TlsSession(Session):
         """Take what is there, all of it: nothing would wake this for the rest."""
         due = super().receive()
         while self._sock.pending and not self._paused and not self._over:
-            due |= super().receive()
+            if self._left <= 0:
+                self._rest()
+                break
+            due |= self._received()
         return due
 
     def _begin_to_listen(self) -> None:
@@ -471,7 +533,7 @@ class Sessions:
 
     def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
                  batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
-                 request_round, arrivals, log, security: Security | None = None):
+                 request_round, arrivals, turns: Turns, log, security: Security | None = None):
         self.producing = producing
         self.fetching = fetching
         self.offsets = offsets
@@ -484,6 +546,7 @@ class Sessions:
         self.boot_epoch = boot_epoch
         self.request_round = request_round
         self.arrivals = arrivals
+        self.turns = turns
         self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
                                       in_flight_max=limits.requests_in_flight_max)
         self.budget = Budget(limits)
@@ -533,3 +596,4 @@ class Sessions:
         self.open.pop(session, None)
         self.to_flush.pop(session, None)
         self.fetching.forget(session)
+        self.admin.forget(session)

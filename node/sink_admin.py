@@ -24,9 +24,19 @@ import multiraft
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import sinks as wire
-from multiraft.wire.errors import Code, LeaderUnknown, StaleMetadata, exception_for
+from multiraft.wire.errors import (
+    Code,
+    LeaderUnknown,
+    LimitExceeded,
+    StaleMetadata,
+    exception_for,
+)
 from node.clock import monotonic_ms
+from node.turns import Turns, parts
 
+#: Attempts named by one answer about runs, at about ten bytes each: half of its header.  Whoever
+#: asks about more asks twice.
+WINNERS_PER_REPLY_MAX = 50_000
 #: How often is looked at open runs, and who leads the metadata group, while there are any.
 LOOK_S = 10.0
 
@@ -35,7 +45,8 @@ class SinkAdmin:
     """See the module's docstring."""
 
     def __init__(self, core, metadata_log, confirmations, run_timeout_ms: int,
-                 log: logging.Logger):
+                 log: logging.Logger, turns: Turns):
+        self._turns = turns
         self._core = core
         self._metadata_log = metadata_log
         self._confirmations = confirmations
@@ -120,7 +131,20 @@ class SinkAdmin:
                               extra={"sink": run.sink, "run": run.run})
 
     async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
-        return wire.RunStatesReply(tuple(map(self._sinks.state_of, request.runs)))
+        """A run that is given twice is answered twice.  O(runs and their winners), in turns.
+        Raises ``LimitExceeded``."""
+        states: list[wire.RunState] = []
+        winners = 0
+        for part in parts(len(request.runs)):
+            await self._turns.take(len(part))
+            states += map(self._sinks.state_of, request.runs[part.start:part.stop])
+            winners += sum(len(state.winners) for state in states[part.start:])
+            if winners > WINNERS_PER_REPLY_MAX:
+                raise LimitExceeded(
+                    f"the answer names at most {WINNERS_PER_REPLY_MAX} attempts, these "
+                    f"{len(request.runs)} runs have {winners} or more: ask about fewer at a time",
+                    limit=WINNERS_PER_REPLY_MAX, value=winners)
+        return wire.RunStatesReply(tuple(states))
 
     async def _staged(self, _request: wire.StagedTopics) -> wire.StagedTopicsReply:
         self._metadata_log.check_leading()
@@ -129,6 +153,7 @@ class SinkAdmin:
         return wire.StagedTopicsReply(sinks.stagings, sinks.staged())
 
     async def _list(self, request: wire.SinkList) -> wire.SinkListReply:
+        await self._turns.take(request.count_max)
         return wire.SinkListReply(*self._sinks.rows(request.after, request.count_max))
 
     async def _confirm(self) -> None:

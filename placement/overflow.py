@@ -54,8 +54,11 @@ def default_group(incarnation: int, pool_size: int, seed: int) -> int:
     return 1 + jump_hash(partition_key(incarnation, seed), pool_size)
 
 
-def assign(incarnations: Sequence[int], counts: Sequence[int], total: int, seed: int) -> Assignment:
+def assign(incarnations: Sequence[int], counts: Sequence[int], total: int, seed: int,
+           hashed: Sequence[int] | None = None) -> Assignment:
     """Groups for new partitions, one after the other.
+
+    ``hashed``: where the hash puts each of them, if the caller knows it (``default_group``).
 
     ``counts[group]`` is what each group holds now, ``counts[0]`` (the metadata group) is ignored;
     ``total`` is their sum, so that nothing here is O(groups).  The pool has ``len(counts) - 1``
@@ -67,21 +70,24 @@ def assign(incarnations: Sequence[int], counts: Sequence[int], total: int, seed:
     added: dict[int, int] = {}
     groups: list[int] = []
     exceptions: list[tuple[int, int]] = []
-    for position, incarnation in enumerate(incarnations, start=1):
+    if hashed is None:
+        hashed = [default_group(incarnation, pool_size, seed) for incarnation in incarnations]
+    for position, (incarnation, group) in enumerate(zip(incarnations, hashed, strict=True), 1):
         cap = group_cap(total + position, pool_size)
-        group = _group_below(cap, incarnation, counts, added, seed)
+        if counts[group] + added.get(group, 0) >= cap:
+            group = _group_below(cap, incarnation, counts, added, seed)
+            exceptions.append((incarnation, group))
         added[group] = added.get(group, 0) + 1
         groups.append(group)
-        if group != default_group(incarnation, pool_size, seed):
-            exceptions.append((incarnation, group))
     return Assignment(tuple(groups), tuple(exceptions))
 
 
 def _group_below(cap: int, incarnation: int, counts: Sequence[int], added: dict[int, int],
                  seed: int) -> int:
-    """The first group below ``cap`` among the attempts; else the least filled one, O(groups)."""
+    """The first group below ``cap`` among the attempts after the first one, which found a full
+    one; else the least filled one, O(groups)."""
     pool_size = len(counts) - 1
-    for attempt in range(ATTEMPTS_MAX):
+    for attempt in range(1, ATTEMPTS_MAX):
         group = 1 + jump_hash(partition_key(incarnation, seed, attempt), pool_size)
         if counts[group] + added.get(group, 0) < cap:
             return group

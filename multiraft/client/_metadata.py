@@ -8,6 +8,7 @@ group, then its leader epoch, and by a topic's incarnation.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from multiraft.errors import MultiRaftError
@@ -72,7 +73,7 @@ class MetadataCache:
 
     def wanted(self) -> tuple[str, ...]:
         """Topics to ask for, at most as many as one request may name."""
-        return tuple(self.wants)[:TOPICS_PER_REQUEST_MAX]
+        return tuple(islice(self.wants, TOPICS_PER_REQUEST_MAX))
 
     # ---- learning ----
 

@@ -24,6 +24,7 @@ from multiraft.wire.errors import (
     AmbiguousOutcome,
     Code,
     InvalidRequest,
+    LimitExceeded,
     OffsetNotAvailable,
     RequestError,
     TimedOut,
@@ -283,11 +284,19 @@ class Operations(PlanOperations):
         """-> fresh metadata of those of many topics that exist, in the order of their names."""
         topics: dict[str, TopicMetadata] = {}
         yield from self.catch_up()
-        for at in range(0, len(names), TOPICS_PER_REQUEST_MAX):
-            asked = tuple(names[at:at + TOPICS_PER_REQUEST_MAX])
-            reply = yield from self._ask(Metadata(asked))
+        left, count = tuple(dict.fromkeys(names)), TOPICS_PER_REQUEST_MAX
+        while left:
+            asked = left[:count]
+            try:
+                reply = yield from self._ask(Metadata(asked))
+            except LimitExceeded:
+                if len(asked) == 1:
+                    raise
+                count = len(asked) // 2  # they have more partitions than one answer holds
+                continue
             self._core.learn(asked, reply)
             topics.update((topic.name, topic) for topic in reply.topics)
+            left = left[count:]
         return [topics[name] for name in names if name in topics]
 
     def _ranges(self, topics: Sequence[TopicMetadata], timeout_ms: int) -> Generator:

@@ -7,11 +7,16 @@ that says what was expected.  Nothing here knows an operation.  Rows are arrays 
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any, Callable, NamedTuple
 
 from multiraft.errors import MultiRaftError
 
 Check = Callable[[Any], Any]
+
+#: Rows from which on their columns are checked instead of each of them: what costs a call per
+#: field otherwise, 10 ms for the 10,000 rows of a request, is a few passes in C.
+COLUMNS_FROM = 32
 
 U64_MAX = (1 << 64) - 1
 I64_MAX = (1 << 63) - 1
@@ -122,27 +127,54 @@ def list_of(inner: Check, count_max: int) -> Check:
             raise Malformed(f"expected a list, got {_show(value)}")
         if len(value) > count_max:
             raise Malformed(f"expected at most {count_max} items, got {len(value)}")
+        if type(inner) is Row and len(value) >= COLUMNS_FROM:
+            return inner.many(value)
         return tuple(map(inner, value))
 
     return check
 
 
-def row(kind: type, *checks: Check) -> Check:
-    """An array of exactly these fields, as the NamedTuple ``kind``."""
-    assert len(kind._fields) == len(checks), f"{kind.__name__} has {len(kind._fields)} fields"
-    count = len(checks)
-    bounded = tuple(map(_bounds, checks))
-    make = tuple.__new__
+class Row:
+    """A check for an array of exactly these fields, as the NamedTuple ``kind``."""
 
-    def check(value):
-        if type(value) is not list or len(value) != count:
-            raise Malformed(f"expected an array of {count} fields ({', '.join(kind._fields)}), "
-                            f"got {_show(value)}")
-        return make(kind, [
+    __slots__ = ("_kind", "_bounded")
+
+    def __init__(self, kind: type, *checks: Check):
+        assert len(kind._fields) == len(checks), f"{kind.__name__} has {len(kind._fields)} fields"
+        self._kind = kind
+        self._bounded = tuple(map(_bounds, checks))
+
+    def __call__(self, value):
+        kind, bounded = self._kind, self._bounded
+        if type(value) is not list or len(value) != len(bounded):
+            raise Malformed(f"expected an array of {len(bounded)} fields "
+                            f"({', '.join(kind._fields)}), got {_show(value)}")
+        return _make(kind, [
             item if type(item) is int and low <= item <= high else field(item)
             for item, (field, low, high) in zip(value, bounded, strict=True)])
 
-    return check
+    def many(self, rows: list) -> tuple:
+        """The same for each of ``rows``, which are not few: whole columns of numbers at a time.
+        The first row that is not acceptable is the one that the error speaks of."""
+        if {*map(type, rows)} != {list} or {*map(len, rows)} != {len(self._bounded)}:
+            return tuple(map(self, rows))
+        columns = []
+        for column, (field, low, high) in zip(zip(*rows, strict=True), self._bounded, strict=True):
+            if {*map(type, column)} == {int} and low <= min(column) and max(column) <= high:
+                columns.append(column)
+            elif low <= high:
+                return tuple(map(self, rows))
+            else:
+                try:
+                    columns.append(tuple(map(field, column)))
+                except Malformed:
+                    return tuple(map(self, rows))
+        return tuple(map(_make, repeat(self._kind), zip(*columns, strict=True)))
+
+
+row = Row
+#: A named tuple from its fields, without the Python function in front of it.
+_make = tuple.__new__
 
 
 class Shape:

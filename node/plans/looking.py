@@ -1,12 +1,13 @@
 """What a node does for whoever carries a plan out: tells of the groups it leads, changes them.
 
-Contract.  Handlers of requests between nodes, and of the loads that plans are made from.  They ask
-nobody else.  A change of members or a transfer is begun, not waited for: who asked looks again.
+Contract.  Handlers of requests between nodes, and of the loads that plans are made from, which are
+gathered in turns (``take``).  They ask nobody else.  A change of members or a transfer is begun,
+not waited for: who asked looks again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
@@ -36,6 +37,7 @@ class Looking:
         self._latency = latency
         self._read_bytes = read_bytes
         self._request_round = request_round
+        self.take: Callable[[int], Awaitable[None]] = _next_turn  # wired where there are turns
 
     @property
     def peer_handlers(self) -> dict:
@@ -117,8 +119,8 @@ class Looking:
         moved = self._metadata_log.state.plans.moved
         rows = []
         for at, group in enumerate(led[:request.count_max]):
-            if at % SLICE == SLICE - 1:
-                await trio.lowlevel.checkpoint()
+            if not at % SLICE:
+                await self.take(SLICE)
             try:
                 status = self._core.status(group)
             except UnknownGroup:
@@ -142,24 +144,37 @@ class Looking:
         state = self._metadata_log.state
         if not state.cluster_id:
             raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
-        found: list[tuple[int, int]] = []
-        for group in dict.fromkeys(request.groups):
-            if self._core.is_leader(group):
-                found += [(partition, group) for partition in self._store.tails[group].partitions()
-                          if partition > request.after]
-            await trio.lowlevel.checkpoint()
-        found.sort()
-        rows = []
-        for partition, group in found:
-            if len(rows) == wire.ROWS_MAX:
-                return wire.PartitionLoadsReply(tuple(rows), more=True)
-            place = state.locate(partition)
-            if place is None or place.group != group:  # it went on elsewhere, perhaps not here
+        rows: list[wire.PartitionLoad] = []
+        for at, group in enumerate(dict.fromkeys(request.groups)):
+            if not at % SLICE:
+                await self.take(SLICE)
+            if not self._core.is_leader(group):
                 continue
-            applied = self._store.tails[group].applied(partition)
-            if applied is not None:
-                rows.append(wire.PartitionLoad(
-                    partition, place.topic.name, place.partition, place.group, place.epoch,
-                    len(place.chain) if partition in state.placed.chains else 0,
-                    applied.next_offset, state.plans.switched.get(partition, 0)))
-        return wire.PartitionLoadsReply(tuple(rows))
+            partitions = list(self._store.tails[group].partitions())
+            for first in range(0, len(partitions), SLICE):
+                await self.take(SLICE)
+                rows += filter(None, (self._partition_load(partition, group)
+                                      for partition in partitions[first:first + SLICE]
+                                      if partition > request.after))
+                if len(rows) > 2 * wire.ROWS_MAX:  # what comes behind is for another answer
+                    rows.sort()
+                    del rows[wire.ROWS_MAX + 1:]
+        rows.sort()
+        return wire.PartitionLoadsReply(tuple(rows[:wire.ROWS_MAX]), len(rows) > wire.ROWS_MAX)
+
+    def _partition_load(self, partition: int, group: int) -> wire.PartitionLoad | None:
+        """None = it went on elsewhere, perhaps not here, or nothing of it is applied."""
+        state = self._metadata_log.state
+        place = state.locate(partition)
+        tail = self._store.tails.get(group)
+        if place is None or place.group != group or tail is None:
+            return None
+        applied = tail.applied(partition)
+        return applied and wire.PartitionLoad(
+            partition, place.topic.name, place.partition, place.group, place.epoch,
+            len(place.chain) if partition in state.placed.chains else 0, applied.next_offset,
+            state.plans.switched.get(partition, 0))
+
+
+async def _next_turn(_rows: int) -> None:
+    await trio.lowlevel.checkpoint()

@@ -27,6 +27,7 @@ class Plans:
                                 RecentLatency(node.producing.latencies["commit"]),
                                 node.fetching.led_bytes,
                                 node.request_round)
+        self._looking.take = node.turns.take
         self.driver = Driver(core, metadata_log, self._ask, Pacing(core, node.request_round),
                              node.log)
         requests = PlanRequests(metadata_log, self.driver,

@@ -16,6 +16,7 @@ from multiraft.client import (
     RequestError,
 )
 from multiraft.client._network import NetworkLimits
+from multiraft.client.ranges import offset_ranges
 from multiraft.errors import ConfigError, RecordTooLarge
 from multiraft.wire import errors, messages
 from multiraft.wire.connection import ResponseEvent
@@ -498,3 +499,49 @@ def test_a_node_that_talks_nonsense_is_left_alone(client, world, cluster):
         event.id, messages.ProduceReply(())))  # no result for the batch
     with client.producer() as producer:
         assert producer.send_nowait(Record("a", b"v")).wait().base_offset == 0
+
+
+# ---- more partitions than one answer holds ------------------------------------------------------
+
+def refusing_wide(partitions_max: int, cluster):
+    """A script: metadata of more partitions than that are refused, as a node does."""
+
+    def script(_node, event, _connection):
+        if not isinstance(event.request, messages.Metadata):
+            return None
+        wanted = sum(len(cluster.topics.get(name, ())) for name in event.request.topics or ())
+        if wanted <= partitions_max:
+            return None
+        return ResponseEvent(event.id, code=Code.LIMIT_EXCEEDED, error=ErrorDetail(
+            "too many partitions", limit=partitions_max, value=wanted))
+
+    return script
+
+
+def test_records_for_many_wide_topics_arrive_though_their_metadata_need_several_answers(
+        client, cluster):
+    names = [f"wide-{number}" for number in range(9)]
+    for name in names:
+        cluster.add_topic(name, partitions=4)
+    cluster.script = refusing_wide(4, cluster)
+    with client.producer() as producer:
+        deliveries = [producer.send_nowait(Record(name, b"v", partition=0)) for name in names]
+        assert [delivery.wait().partition for delivery in deliveries] == [0] * 9
+
+
+def test_offsets_of_many_wide_topics_are_asked_for_in_several_requests(client, cluster):
+    names = [f"wide-{number}" for number in range(9)]
+    for name in names:
+        cluster.add_topic(name, partitions=4)
+    cluster.script = refusing_wide(8, cluster)
+    found = offset_ranges(client, names + names)
+    assert list(found) == names
+    assert all(len(ranges) == 4 for _, ranges in found.values())
+
+
+def test_a_topic_that_does_not_fit_into_an_answer_by_itself_is_an_error(client, cluster):
+    cluster.add_topic("wide", partitions=4)
+    cluster.script = refusing_wide(3, cluster)
+    with pytest.raises(errors.LimitExceeded):
+        offset_ranges(client, ["wide"])
+

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from functools import partial
 
 import pytest
@@ -40,6 +41,11 @@ WRONG_RECORDS = [
 ]
 
 
+def described(fields: dict) -> str:
+    """The same in every process: the representation of a view names a place in memory."""
+    return re.sub(r"at 0x[0-9a-f]+", "of bytes", repr(fields))
+
+
 @pytest.mark.parametrize("topic", WRONG_TOPICS, ids=repr)
 def test_a_topic_that_nobody_can_have_is_refused_and_others_are_served(client, cluster, topic):
     cluster.add_topic("good")
@@ -58,7 +64,7 @@ def test_a_topic_that_nobody_can_have_is_refused_and_others_are_served(client, c
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known topic", "unknown topic"])
-@pytest.mark.parametrize("fields", WRONG_RECORDS, ids=repr)
+@pytest.mark.parametrize("fields", WRONG_RECORDS, ids=map(described, WRONG_RECORDS))
 def test_a_record_of_wrong_types_is_refused_at_once(client, cluster, known, fields):
     cluster.add_topic("a")
     with client.producer(linger_ms=60_000, delivery_timeout_ms=5_000) as producer:

@@ -154,6 +154,13 @@ def test_jump_hash_agrees(key, buckets):
     agree("jump_hash", key, buckets)
 
 
+@bounded
+@given(st.integers(-1, 1 << 64), st.integers(0, 20), st.integers(0, 1 << 31),
+       st.integers(-1, 1 << 64))
+def test_default_groups_agree(first, count, pool_size, seed):
+    agree("default_groups", first, count, pool_size, seed)
+
+
 # ---- Batches -----------------------------------------------------------------------------------
 
 @bounded

@@ -62,8 +62,12 @@ async def attend(arrivals, on_due=lambda: None) -> None:
     """What a node's round loop does with its arrivals: ``on_due()`` when a round is."""
     while True:
         await trio.lowlevel.wait_readable(arrivals.file_number)
-        if arrivals.poll():
-            on_due()
+        due = arrivals.poll()
+        while due or arrivals.left:
+            if due:
+                on_due()
+            await trio.lowlevel.checkpoint()
+            due = arrivals.poll()
 
 
 def connected_pair(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]:

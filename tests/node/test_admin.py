@@ -71,7 +71,8 @@ async def test_a_topic_deleted_as_soon_as_it_is_there_is_still_an_answer(tmp_pat
         state = node.metadata_log.state
         created = state.apply(state.version + 1, metadata.CreateTopic("brief", bytes(16), 2)).value
         state.apply(state.version + 1, metadata.DeleteTopic("brief", bytes(16)))
-        assert len(node.admin._topic_metadata(created).partitions) == 2
+        described = await node.admin._topic_metadata(created)
+        assert len(described.partitions) == 2
 
 
 @in_trio

@@ -28,6 +28,7 @@ from node.metadata import (
 )
 from node.pool import Pool
 from node.replicas import Replicas
+from node.turns import Turns
 from tests.node.harness import Client, in_trio, make_node, serving, silent_log, until
 from tests.node.test_metadata import Replica, bootstrap, create, node, uuid
 
@@ -317,7 +318,7 @@ class Leading:
 
     @property
     def pool(self):
-        return Pool(self, self, 32, silent_log())
+        return Pool(self, self, 32, silent_log(), Turns(1 << 30))
 
 
 def test_a_dry_run_says_who_gets_what_and_changes_nothing():

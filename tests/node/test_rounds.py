@@ -302,3 +302,26 @@ def test_after_stop_there_is_no_round(monkeypatch):
     world.rounds.stop()
     world.rounds.request()
     assert world.rounds.rounds == 0
+
+
+@in_trio
+async def test_the_rest_of_what_arrived_is_handled_though_no_round_is_due_and_nothing_more_comes():
+    world, taken = World(), []
+    arrivals = world.rounds._arrivals
+    file_number = os.eventfd(1, os.EFD_NONBLOCK)
+
+    def take() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(file_number)
+        taken.append(1)
+        if len(taken) < 50:
+            arrivals.again(file_number)
+        return False
+
+    arrivals.add(file_number, take)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(world.rounds.run)
+        nursery.start_soon(world.rounds.serve)
+        await until(lambda: len(taken) == 50)
+        nursery.cancel_scope.cancel()
+    os.close(file_number)

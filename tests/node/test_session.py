@@ -8,7 +8,13 @@ import pytest
 import trio
 import trio.testing
 
-from multiraft.wire.connection import ConnectionClosed, RequestEvent
+from multiraft.wire.connection import (
+    Connection,
+    ConnectionClosed,
+    RequestEvent,
+    Role,
+    State,
+)
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
     EARLIEST,
@@ -34,6 +40,7 @@ from node.arrivals import Arrivals
 from node.config import Limits
 from node.listener import Listener
 from node.session import Sessions
+from node.turns import Turns
 from tests.node.harness import HELLO, Client, attend, connected_pair, in_trio, silent_log, until
 
 CLUSTER = bytes(range(16))
@@ -49,7 +56,7 @@ class Handlers:
         self.seen: list[int] = []
         self.forgotten = 0
         self.hurried = 0
-        self.admin = SimpleNamespace(handle=self.handle_event)
+        self.admin = SimpleNamespace(handle=self.handle_event, forget=lambda session: None)
 
     def handle(self, request, answer, seen_index=0):
         self.requests.append(request)
@@ -81,13 +88,14 @@ class World:
         self.handlers = Handlers()
         self.rounds = 0
         self.arrivals = Arrivals()
+        self.turns = Turns(512)
         self.sessions = Sessions(
             producing=self.handlers, fetching=self.handlers,
             offsets=SimpleNamespace(handle=self.handlers.handle_offsets),
             complaints=self.handlers, admin=self.handlers.admin,
             directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
             batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
-            request_round=self.round, arrivals=self.arrivals, log=silent_log())
+            request_round=self.round, arrivals=self.arrivals, turns=self.turns, log=silent_log())
         self.on_round = None
 
     def round(self):
@@ -95,6 +103,14 @@ class World:
         if self.on_round is not None:
             self.on_round()
         self.sessions.flush()
+
+    async def connect_attended(self, nursery) -> Client:
+        """A client whose handshake is over, and nobody attends to the arrivals any more."""
+        async with trio.open_nursery() as attending:
+            attending.start_soon(attend, self.arrivals, self.round)
+            client = await self.connect(nursery)
+            attending.cancel_scope.cancel()
+        return client
 
     async def connect(self, nursery, hello: Hello = HELLO, buffer_bytes: int = 0) -> Client:
         """A client whose session runs in ``nursery``."""
@@ -117,6 +133,7 @@ def session_test(**limits):
             world = World(**limits)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(attend, world.arrivals, world.round)
+                nursery.start_soon(world.turns.run)
                 async with await world.connect(nursery) as client:
                     await test(world, client)
                 nursery.cancel_scope.cancel()
@@ -346,3 +363,76 @@ async def test_a_connection_without_a_hello_is_closed_in_time():
     with near, far:
         await world.sessions.handle(near)
         assert world.handlers.forgotten == 1
+
+
+# ---- the work of one connection in one turn ----
+
+
+def small_requests(count: int) -> bytes:
+    """Fetches of one partition, in one piece."""
+    machine = Connection(Role.CLIENT)
+    machine.send(HELLO)
+    machine.state = State.OPEN
+    return b"".join(b"".join(machine.send(RequestEvent(number, Fetch((FetchPart(1, 0, 1),)))))
+                    for number in range(1, count + 1))
+
+
+@in_trio
+async def test_requests_that_arrive_together_are_handled_some_at_a_time_and_others_in_between():
+    world = World(connection_turn_rows_max=50, requests_in_flight_max=65_536)
+    handled: list[tuple[object, int]] = []
+
+    def answer_at_once(request, answer, _seen_index=0):
+        handled.append((answer.session, world.arrivals_polls))
+        answer(FetchReply((FetchResult(1, 0, 0, 0, 0),)))
+
+    world.arrivals_polls = 0
+    poll = world.arrivals.poll
+
+    def counted(wait_s=0.0):
+        world.arrivals_polls += 1
+        return poll(wait_s)
+
+    world.arrivals.poll = counted
+    world.handlers.handle = answer_at_once
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.turns.run)
+        async with (await world.connect_attended(nursery) as greedy,
+                    await world.connect_attended(nursery) as modest):
+            await greedy.say(small_requests(400))
+            await modest.say(small_requests(1))
+            nursery.start_soon(attend, world.arrivals, world.round)
+            await until(lambda: len(handled) == 401)
+        nursery.cancel_scope.cancel()
+    sessions = [session for session, _ in handled]
+    polls = [number for _, number in handled]
+    assert max(polls.count(number) for number in set(polls)) <= 11 + 1, "rows of one turn"
+    other = min(set(sessions), key=sessions.count)
+    assert sessions.index(other) <= 22, "the other connection is served before the rest"
+
+
+@session_test(connection_turn_rows_max=50, requests_in_flight_max=65_536)
+async def test_what_is_left_of_a_turn_is_handled_though_nothing_more_arrives(world, client):
+    client.machine = Connection(Role.CLIENT)
+    await client.say(small_requests(300))
+    await until(lambda: len(world.handlers.requests) == 300)
+
+
+@session_test()
+async def test_a_request_that_takes_turns_holds_up_its_own_connection_only(world, client):
+    steps: list[str] = []
+
+    def take_turns(request, answer, _seen_index=0):
+        def work():
+            for number in range(5):
+                steps.append(f"{request.partitions[0].incarnation}.{number}")
+                yield
+            answer(FetchReply((FetchResult(1, 0, 0, 0, 0),)))
+
+        return work()
+
+    world.handlers.handle = take_turns
+    for incarnation in (1, 2):
+        await client.begin(Fetch((FetchPart(incarnation, 0, 1),)))
+    assert [(await client.event()).id, (await client.event()).id] == [1, 2]
+    assert steps == [f"{incarnation}.{number}" for incarnation in (1, 2) for number in range(5)]

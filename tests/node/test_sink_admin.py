@@ -7,6 +7,7 @@ import trio
 from multiraft.wire.errors import AmbiguousOutcome
 from multiraft.wire.sinks import OPEN, VOID, CommitRun, RunRef
 from node.sink_admin import SinkAdmin
+from node.turns import Turns
 from tests.node.harness import silent_log
 from tests.node.test_metadata import Replica
 from tests.node.test_metadata_sinks import begin, state_of
@@ -37,7 +38,7 @@ def look(sinks: SinkAdmin, *times_ms: int) -> None:
 
 def test_a_run_that_nobody_decides_is_given_up_after_its_time():
     leader = Leader()
-    sinks = SinkAdmin(leader, leader, None, 1000, silent_log())
+    sinks = SinkAdmin(leader, leader, None, 1000, silent_log(), Turns(512))
     leader.replica(begin())
     look(sinks, 0, 999)
     assert state_of(leader.replica, 1) == OPEN
@@ -52,7 +53,7 @@ def test_a_run_that_nobody_decides_is_given_up_after_its_time():
 
 def test_time_counts_for_each_run_and_leader():
     leader = Leader()
-    sinks = SinkAdmin(leader, leader, None, 1000, silent_log())
+    sinks = SinkAdmin(leader, leader, None, 1000, silent_log(), Turns(512))
     leader.replica(begin())
     look(sinks, 0)
     leader.replica(begin("other"))

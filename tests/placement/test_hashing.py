@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multiraft import _reference
-from placement import LimitExceeded, jump_hash, mix64, partition_key
+from placement import LimitExceeded, default_group, jump_hash, mix64, partition_key
 
 TESTDATA = Path(__file__).parent / "testdata"
 
@@ -34,6 +34,15 @@ def test_partition_key_golden(incarnation, seed, attempt, key):
 @given(st.integers(0, 2**64 - 1), st.integers(1, 2**31 - 1))
 def test_the_twin_of_the_hot_path_agrees(key, buckets):
     assert _reference.jump_hash(key, buckets) == jump_hash(key, buckets)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(st.integers(0, 2**64 - 40), st.integers(0, 40), st.integers(1, 1 << 15),
+       st.integers(0, 2**64 - 1))
+def test_the_twin_for_many_partitions_agrees(first, count, pool_size, seed):
+    assert _reference.default_groups(first, count, pool_size, seed) == [
+        default_group(incarnation, pool_size, seed)
+        for incarnation in range(first, first + count)]
 
 
 def test_a_new_bucket_takes_its_share_and_nothing_moves_elsewhere():

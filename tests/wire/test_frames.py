@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft._layout import HEADER_DEPTH_MAX
+from multiraft._layout import HEADER_CONTAINERS_MAX, HEADER_DEPTH_MAX
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
 from multiraft.wire.frames import (
     CHUNK_BYTES_MAX,
@@ -242,6 +242,17 @@ def test_the_deepest_allowed_header_is_accepted_and_one_more_level_is_not():
     assert decode_header(b"\xa1\x61a" + b"\x81" * lists + b"\x00")
     with pytest.raises(RemoteProtocolError, match="depth"):
         decode_header(b"\xa1\x61a" + b"\x81" * (lists + 1) + b"\x00")
+
+
+@pytest.mark.parametrize("extra, accepted", [(0, True), (1, False)])
+def test_a_header_of_too_many_containers_is_refused(extra, accepted):
+    # The map and its list are two of them.
+    header = cbor2.dumps({"x": [[]] * (HEADER_CONTAINERS_MAX - 2 + extra)})
+    if accepted:
+        assert len(decode_header(header)["x"]) == HEADER_CONTAINERS_MAX - 2
+    else:
+        with pytest.raises(RemoteProtocolError, match=f"more than {HEADER_CONTAINERS_MAX}"):
+            decode_header(header)
 
 
 def test_a_depth_bomb_is_refused_at_once():

@@ -1,0 +1,437 @@
+"""The costliest request of each operation beside a bystander's appends: what one client can do to
+the others.
+
+Contract.  Three nodes; the node that leads the metadata also leads the bystander's partition, and
+gets all requests.  For each operation one connection sends the largest request that is accepted,
+again and again, with so many unanswered as it may; meanwhile another process appends one record
+after the other, and so it did before, for a quarter of the time.  A row says how large the request
+is, how long one takes, and what became of the bystander's appends; a lease that ends meanwhile is
+counted in the logs of the nodes.
+
+Theory.  Requests are sent as bytes that were encoded once, and of an answer no more is read than
+whose it is: whoever means ill does no more either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import multiprocessing
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from typing import NamedTuple
+
+from admin_cli.dev_cluster import DevCluster
+from benchmarks.failover import cluster
+from benchmarks.figures import say
+from benchmarks.prober import call
+from benchmarks.processes import BenchmarkError
+from multiraft.core import BatchBuilder, decode_header
+from multiraft.wire import messages as wire
+from multiraft.wire import nodes as node_messages
+from multiraft.wire import placements, plans, pool, sinks
+from multiraft.wire.frames import encode_frame
+from multiraft.wire.members import GroupMembers
+
+GROUPS = 64
+WIDE_TOPICS = 5
+PARTITIONS = 10_000
+NARROW_TOPICS = 1_000
+BYSTANDER = "bystander"
+#: Pause between a bystander's appends: some hundred in a second.
+PAUSE_S = 0.003
+#: Requests of one connection that are unanswered at a time, where there is no reason for fewer.
+WINDOW = 64
+#: Requests that change something and are refused beside others of their kind.
+WINDOW_OF_CHANGES = 8
+SCRAPERS = 8
+SETTLED_S = 60.0
+ANSWER_S = 60.0
+#: What a bystander's p99 may be: so much, or so many times its value without.
+TARGET_MS = 50.0
+TARGET_RATIO = 3.0
+
+
+class Costly(NamedTuple):
+    """One operation.  ``frames(id)``: the bytes of a request with that id."""
+
+    name: str
+    frames: Callable[[int], bytes]
+    window: int = WINDOW
+
+
+class Row(NamedTuple):
+    """What was seen."""
+
+    name: str
+    request_bytes: int
+    answers: int
+    refused: int
+    ms_per_request: float
+    before_p50: float
+    before_p99: float
+    beside_p50: float
+    beside_p99: float
+    leases_ended: int
+
+    @property
+    def target_ms(self) -> float:
+        """What the p99 may be."""
+        return max(TARGET_MS, TARGET_RATIO * self.before_p99)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is not more, and no lease has ended."""
+        return self.beside_p99 <= self.target_ms and not self.leases_ended
+
+    def as_text(self) -> str:
+        """One line."""
+        return (f"{self.name:18s} {self.request_bytes:>10,} B {self.answers:>7,} answers "
+                f"({self.refused:,} refused) {self.ms_per_request:>9.2f} ms each; bystander p50 "
+                f"{self.before_p50:.1f} -> {self.beside_p50:.1f} ms, p99 {self.before_p99:.1f} -> "
+                f"{self.beside_p99:.1f} ms, {self.leases_ended} leases ended: "
+                f"{'holds' if self.holds else 'MISSED'}")
+
+
+def measure(directory: Path, seconds: float, only: list[str] | None = None) -> list[Row]:
+    """A row for each operation, or for those named.  Raises ``BenchmarkError``."""
+    with cluster(directory, GROUPS, namespaces=False) as dev:
+        world = World(dev)
+        rows = []
+        for costly in world.operations():
+            if only and costly.name not in only:
+                continue
+            rows.append(world.beside(costly, seconds))
+            say(rows[-1].as_text())
+        return rows
+
+
+class World:
+    """The cluster with its topics."""
+
+    def __init__(self, dev: DevCluster):
+        self._dev = dev
+        addresses = {node.id: node.client_address for node in dev.record.nodes}
+        status = call(dev.addresses[0], wire.ClusterStatus())
+        if not status.metadata_leader:
+            raise BenchmarkError("nobody leads the metadata group")
+        self.node = status.metadata_leader
+        self.cluster = status.cluster
+        self.address = addresses[self.node]
+        self.wide = [call(self.address, wire.CreateTopic(f"wide-{number}", PARTITIONS), ANSWER_S)
+                     .topic for number in range(WIDE_TOPICS)]
+        for number in range(NARROW_TOPICS):
+            call(self.address, wire.CreateTopic(f"narrow-{number}"), ANSWER_S)
+        own = call(self.address, wire.CreateTopic(BYSTANDER)).topic.partitions[0]
+        self.bystander = own.incarnation
+        self._lead(own.group, addresses)
+
+    def _lead(self, group: int, addresses: dict[int, str]) -> None:
+        """Have the node that gets the requests lead the bystander's group."""
+        give_up = time.monotonic() + SETTLED_S
+        while time.monotonic() < give_up:
+            [row] = call(self.address, wire.GroupList(group, 1)).groups
+            if row.leader == self.node:
+                return
+            if row.leader:
+                with contextlib.suppress(BenchmarkError):
+                    call(addresses[row.leader], wire.GroupTransfer(group, self.node))
+            time.sleep(PAUSE_S)
+        raise BenchmarkError(f"group {group} is not led by node {self.node}")
+
+    # ---- measuring ------------------------------------------------------------------------------
+
+    def beside(self, costly: Costly, seconds: float) -> Row:
+        """The bystander without, then beside one connection that sends."""
+        before = self._appends(seconds / 4, lambda: time.sleep(seconds / 4))
+        leases = self._leases_ended()
+        sent: list[tuple[int, int, float]] = []
+        work = (self._scrape if costly.name == "http /metrics" else
+                lambda until: Sender(self.address, costly).run(until))
+        beside = self._appends(seconds, lambda: sent.append(work(time.monotonic() + seconds)))
+        answers, refused, took_s = sent[0]
+        return Row(costly.name, len(costly.frames(1)), answers, refused,
+                   1000 * took_s / max(1, answers), percentile(before, 50), percentile(before, 99),
+                   percentile(beside, 50), percentile(beside, 99),
+                   self._leases_ended() - leases)
+
+    def _appends(self, seconds: float, meanwhile: Callable[[], object]) -> list[float]:
+        """Milliseconds of each append that the bystander made."""
+        context = multiprocessing.get_context("fork")
+        near, far = context.Pipe()
+        process = context.Process(target=append, args=(self.address, self.bystander, far))
+        process.start()
+        try:
+            meanwhile()
+            near.send("stop")
+            if not near.poll(ANSWER_S):
+                raise BenchmarkError(f"the bystander's append is not answered in {ANSWER_S} s")
+            return near.recv()
+        finally:
+            process.join(1.0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def _leases_ended(self) -> int:
+        """Leases that were lost so far, in the logs of all nodes."""
+        return sum(line.count(b'"lease"') and line.count(b'"lost"')
+                   for path in self._dev.directory.glob("node-*/*.log")
+                   for line in path.read_bytes().splitlines())
+
+    # ---- operations -----------------------------------------------------------------------------
+
+    def operations(self) -> Iterator[Costly]:
+        """The costliest request of each, as far as one is accepted."""
+        partitions = [row.incarnation for row in self.wide[0].partitions]
+        led = [row.incarnation for topic in self.wide for row in topic.partitions
+               if row.leader == self.node][:PARTITIONS]
+        yield Costly("hello", lambda _id: hello(), 1)
+        yield self._of(wire.Metadata(tuple(topic.name for topic in self.wide)))
+        yield self._of(wire.Metadata(("wide-0",) * 1000), "metadata, repeated")
+        one = one_batch()
+        yield self._of(wire.Produce("commit", 30_000, tuple(
+            wire.BatchPart(partition, len(one)) for partition in led)), payload=one * len(led),
+            window=2)
+        yield self._of(wire.Produce("commit", 30_000, (wire.BatchPart(led[0], len(one)),)),
+                       "produce, small", payload=one)
+        yield self._of(wire.Fetch(tuple(wire.FetchPart(partition, 0, 1 << 20)
+                                        for partition in led)), window=8)
+        yield self._of(wire.Fetch(tuple(wire.FetchPart(partition, 1 << 40, 1 << 20)
+                                        for partition in led)), "fetch, beyond", window=8)
+        yield self._of(wire.Fetch((wire.FetchPart(led[0], 0, 1),)), "fetch, small")
+        yield self._of(wire.ListOffsets(tuple(
+            wire.OffsetQuery(partition, wire.TIMESTAMP, 5) for partition in led)), window=8)
+        yield self._of(wire.Complain(led[0], 0))
+        yield Costly("create, delete", self._changing(), WINDOW_OF_CHANGES)
+        yield self._of(wire.ListTopics())
+        yield self._of(wire.InitProducer())
+        yield self._of(wire.ClusterStatus())
+        yield self._of(wire.GroupList())
+        yield self._of(wire.GroupTransfer(self._group_of_bystander(), self.node))
+        yield self._of(wire.NodeStatus())
+        yield self._of(wire.GroupDescribe(1))
+        yield self._of(GroupMembers(1))
+        yield self._of(node_messages.NodeList())
+        yield self._of(node_messages.NodeDescribe(self.node))
+        yield self._of(placements.PlacementExplain("wide-0"))
+        yield self._of(placements.PartitionReplicas(partitions[0]))
+        yield self._of(placements.SwitchPartition(partitions[0], 99, 1))
+        yield self._of(plans.PlacementFacts())
+        yield self._of(plans.GroupLoads())
+        yield self._of(plans.PartitionLoads(tuple(range(1, GROUPS + 1))))
+        yield self._of(plans.PlanStatus())
+        yield self._of(self._plan(), window=WINDOW_OF_CHANGES)
+        yield self._of(pool.PoolGrow(1 << 15, dry_run=True), window=WINDOW_OF_CHANGES)
+        yield self._of(pool.PoolStatus())
+        yield self._of(sinks.RunStates(tuple(sinks.RunRef(1 + number, 1)
+                                             for number in range(1000))))
+        yield self._of(sinks.SinkList())
+        yield self._of(sinks.StagedTopics())
+        yield self._of(sinks.OpenRun("sink", 1, bytes(16), (sinks.TopicEnds(
+            self.wide[0].incarnation, (0,) * PARTITIONS),)), window=WINDOW_OF_CHANGES)
+        yield Costly("header", lambda number: b"".join(encode_frame(
+            {"id": number, "op": "none", "x": [[]] * ((1 << 17) - 2)})), 2)
+        yield Costly("http /metrics", lambda _id: b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+                     SCRAPERS)
+
+    def _group_of_bystander(self) -> int:
+        [topic] = call(self.address, wire.Metadata((BYSTANDER,))).topics
+        return topic.partitions[0].group
+
+    def _plan(self) -> plans.PlanApply:
+        """As many moves as a plan may have, of groups that have other members by now."""
+        return plans.PlanApply("bench", self.cluster.hex(), "all", (1 << 62), plans.PlanLimits(
+            1 << 30), tuple(plans.PlannedMove(
+                seq, plans.REPLICA_CHANGE, 1 + seq % GROUPS, 1, 1, (1, 2, 3), (1, 2, 3), 0, 1,
+                "measured", ()) for seq in range(1, plans.MOVES_MAX + 1)))
+
+    @staticmethod
+    def _changing() -> Callable[[int], bytes]:
+        """Requests that create a wide topic and delete it again, in turn."""
+        numbers = itertools.count()
+
+        def made(request_id: int) -> bytes:
+            number = next(numbers)
+            topic = f"changing-{number // 2 % WINDOW_OF_CHANGES}"
+            return encoded(request_id, wire.CreateTopic(topic, PARTITIONS) if not number % 2
+                           else wire.DeleteTopic(topic))
+
+        return made
+
+    @staticmethod
+    def _of(request, name: str = "", payload: bytes = b"", window: int = WINDOW) -> Costly:
+        return Costly(name or wire.OPS[type(request)],
+                      lambda number: encoded(number, request, payload), window)
+
+    def _scrape(self, until: float) -> tuple[int, int, float]:
+        """Several connections ask for the metrics, each as fast as it is answered."""
+        port = self._http_port()
+        began, answers = time.monotonic(), 0
+        with contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(socket.create_connection(("127.0.0.1", port), ANSWER_S))
+                     for _ in range(SCRAPERS)]
+            while time.monotonic() < until:
+                for sock in socks:
+                    sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                for sock in socks:
+                    skip_http(sock)
+                    answers += 1
+        return answers, 0, time.monotonic() - began
+
+    def _http_port(self) -> int:
+        address = self._dev.record.node(self.node).http_address
+        if not address:
+            raise BenchmarkError("the development cluster has no metrics")
+        return int(address.rsplit(":", 1)[1])
+
+
+class Sender:
+    """One connection that always has ``window`` requests unanswered."""
+
+    def __init__(self, address: str, costly: Costly):
+        self._address = address
+        self._costly = costly
+        self._sock = connected(address)
+        self._received = bytearray()
+
+    def run(self, until: float) -> tuple[int, int, float]:
+        """Answers, refusals among them, and seconds from the first request to the last answer; what
+        is unanswered then is given up."""
+        if self._costly.name == "hello":
+            return self._hellos(until)
+        frames = {number: self._costly.frames(number)
+                  for number in range(1, self._costly.window + 1)}
+        changes = self._costly.name == "create, delete"
+        began, answers, refused = time.monotonic(), 0, 0
+        with self._sock:
+            self._sock.sendall(b"".join(frames.values()))
+            while time.monotonic() < until:
+                number, code = self._answer()
+                answers += 1
+                refused += code != 0
+                if changes:
+                    frames[number] = self._costly.frames(number)
+                self._sock.sendall(frames[number])
+        return answers, refused, time.monotonic() - began
+
+    def _answer(self) -> tuple[int, int]:
+        """(id, code) of the next answer."""
+        length, header_bytes = struct.unpack(">II", self._take(8))
+        header = self._take(header_bytes)
+        self._take(length - 4 - header_bytes)
+        # Its first two keys; the rest may be a megabyte of rows.
+        if header_bytes <= 200:
+            fields = decode_header(header, 0, header_bytes)
+            return fields["id"], fields["code"]
+        return _number_at(header, header.index(b"\x62id") + 3), _number_at(
+            header, header.index(b"\x64code") + 5)
+
+    def _take(self, count: int) -> bytes:
+        while len(self._received) < count:
+            data = self._sock.recv(1 << 20)
+            if not data:
+                raise BenchmarkError(f"{self._costly.name}: the node has closed the connection")
+            self._received += data
+        taken = bytes(self._received[:count])
+        del self._received[:count]
+        return taken
+
+    def _hellos(self, until: float) -> tuple[int, int, float]:
+        """Connections that are opened, greeted and closed."""
+        self._sock.close()
+        began, answers = time.monotonic(), 0
+        while time.monotonic() < until:
+            connected(self._address).close()
+            answers += 1
+        return answers, 0, time.monotonic() - began
+
+
+def _number_at(data: bytes, at: int) -> int:
+    """An unsigned CBOR integer."""
+    first = data[at]
+    if first < 24:
+        return first
+    size = 1 << first - 24
+    return int.from_bytes(data[at + 1:at + 1 + size], "big")
+
+
+def connected(address: str) -> socket.socket:
+    """A connection that was welcomed."""
+    host, port = address.rsplit(":", 1)
+    sock = socket.create_connection((host, int(port)), timeout=ANSWER_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(hello())
+    length = struct.unpack(">I", _exactly(sock, 4))[0]
+    _exactly(sock, length)
+    return sock
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = sock.recv(count - len(data))
+        if not more:
+            raise BenchmarkError("the node has closed the connection")
+        data += more
+    return data
+
+
+def skip_http(sock: socket.socket) -> None:
+    """One answer with its body."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        more = sock.recv(1 << 16)
+        if not more:
+            raise BenchmarkError("the node has closed the connection")
+        head += more
+    head, _, body = head.partition(b"\r\n\r\n")
+    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n")
+                  if line.lower().startswith(b"content-length"))
+    _exactly(sock, length - len(body))
+
+
+def hello() -> bytes:
+    """The first frame of a client."""
+    return b"".join(encode_frame(wire.hello_header(wire.Hello(client_id="bench"))))
+
+
+def encoded(number: int, request, payload: bytes = b"") -> bytes:
+    """The bytes of a request."""
+    shape = wire.REQUESTS[wire.OPS[type(request)]]
+    return b"".join(encode_frame({"id": number, "op": wire.OPS[type(request)],
+                                  **shape.header(request)}, (payload,) if payload else ()))
+
+
+def one_batch() -> bytes:
+    """A batch of one small record."""
+    builder = BatchBuilder(1000)
+    builder.append(0, None, b"x")
+    return bytes(builder.build())
+
+
+def append(address: str, incarnation: int, pipe: Pipe) -> None:
+    """The bystander's process: one append after the other until told to stop."""
+    took: list[float] = []
+    one = one_batch()
+    request = encoded(1, wire.Produce("commit", 30_000, (wire.BatchPart(incarnation, len(one)),)),
+                      one)
+    with connected(address) as sock:
+        while not pipe.poll(PAUSE_S):
+            began = time.monotonic()
+            sock.sendall(request)
+            _exactly(sock, struct.unpack(">I", _exactly(sock, 4))[0])
+            took.append((time.monotonic() - began) * 1000)
+    pipe.send(took)
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """The smallest value that ``percent`` of all do not exceed.  Raises ``BenchmarkError``."""
+    if not values:
+        raise BenchmarkError("the bystander has appended nothing")
+    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]

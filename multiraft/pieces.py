@@ -1,0 +1,91 @@
+"""CBOR of large values, encoded and decoded in pieces, so that other threads get their turn.
+
+Contract.  ``dumps`` gives the bytes that ``cbor2.dumps`` gives, ``loads`` the value that
+``cbor2.loads`` gives, for what checkpoints and snapshots are made of: lists, maps with text keys,
+numbers, text, bytes, booleans and null, of definite length.  Lists and maps of the first
+``LEVELS_CUT`` levels are worked on ``ITEMS_PER_PIECE`` items at a time.  ``Encoded`` in the place
+of a value is what it says.
+
+Theory.  The codec is compiled and keeps the interpreter for as long as it works: with a million
+topics that is seconds, in whatever thread it runs.  Between two pieces the interpreter is given to
+whoever waits for it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from itertools import islice
+
+import cbor2
+
+#: Items encoded or decoded at a time: about a millisecond.
+ITEMS_PER_PIECE = 256
+#: Levels whose containers may be large: the file, what the node keeps in it, its tables.
+LEVELS_CUT = 3
+
+_LIST, _MAP = 4, 5
+#: A list of this many items has a head of three bytes.
+_HEAD_OF_PIECE = len(cbor2.dumps([0] * ITEMS_PER_PIECE)) - ITEMS_PER_PIECE
+
+
+class Encoded(bytes):
+    """A value that is encoded already."""
+
+
+def dumps(value: object) -> bytes:
+    """The bytes of a value.  O(value)."""
+    return b"".join(_encoded(value, 0))
+
+
+def _encoded(value: object, level: int) -> Iterator[bytes]:
+    if isinstance(value, Encoded):
+        yield value
+    elif level < LEVELS_CUT and isinstance(value, dict):
+        yield _head(_MAP, len(value))
+        for key, item in value.items():
+            yield cbor2.dumps(key)
+            yield from _encoded(item, level + 1)
+    elif level < LEVELS_CUT and isinstance(value, (list, tuple)):
+        yield _head(_LIST, len(value))
+        if len(value) <= ITEMS_PER_PIECE:
+            for item in value:
+                yield from _encoded(item, level + 1)
+            return
+        items = iter(value)
+        while piece := list(islice(items, ITEMS_PER_PIECE)):
+            data = cbor2.dumps(piece)
+            yield data[len(_head(_LIST, len(piece))):]
+    else:
+        yield cbor2.dumps(value)
+
+
+def _head(kind: int, count: int) -> bytes:
+    """Type and length of a container, in the fewest bytes."""
+    if count < 24:
+        return bytes([kind << 5 | count])
+    for code, size in ((24, 1), (25, 2), (26, 4)):
+        if count < 1 << 8 * size:
+            return bytes([kind << 5 | code]) + count.to_bytes(size, "big")
+    return bytes([kind << 5 | 27]) + count.to_bytes(8, "big")
+
+
+def loads(data: bytes) -> object:
+    """The value of these bytes.  Raises ``cbor2.CBORDecodeError`` or ``ValueError`` when they are
+    none, or not all of them.  O(bytes)."""
+    source = io.BytesIO(data)
+    value = _decoded(source, cbor2.CBORDecoder(source), 0)
+    return value
+
+
+def _decoded(source: io.BytesIO, decoder: cbor2.CBORDecoder, level: int) -> object:
+    at = source.tell()
+    first = source.read(1)
+    kind, info = (first[0] >> 5, first[0] & 31) if first else (-1, 31)
+    if level == LEVELS_CUT or kind not in (_LIST, _MAP) or info > 27:
+        source.seek(at)
+        return decoder.decode()
+    count = info if info < 24 else int.from_bytes(source.read(1 << info - 24), "big")
+    if kind == _LIST:
+        return [_decoded(source, decoder, level + 1) for _ in range(count)]
+    return {decoder.decode(): _decoded(source, decoder, level + 1) for _ in range(count)}

@@ -1,0 +1,150 @@
+"""Turns: what is much work is done in steps, and each turn of the loop has room for a few of them.
+
+Contract.  Work is counted in *rows*: of a request, an answer or a table.  A task calls ``take``
+before each of its steps and works on at most so many rows as it named, ``ROWS_PER_STEP`` at most,
+until it calls again; ``start`` takes a step at a time of an iterator.  In one turn of the loop
+there is room for ``rows_per_turn`` rows, whoever works on them; who finds none waits.  Those who
+wait are served in turn by whom they work for (a session, a peer), and the work for one of them in
+the order in which it was begun.  What an iterator raises ends the node, as what a handler raises.
+
+Theory.  A request is answered late when it is large, or when its sender has many of them; others
+wait for at most one step of each kind.  Rows are counted and not microseconds, so that the same
+requests are cut in the same way everywhere, and a test can count them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+import trio
+
+#: Rows worked on at a time: with 1 to 10 us each, a millisecond at most.
+ROWS_PER_STEP = 128
+
+#: For whom this task works; None = for the node itself.
+_WHOM: ContextVar[object] = ContextVar("whom", default=None)
+
+
+class _Step:
+    """Something that waits for room in a turn."""
+
+    __slots__ = ("rows", "go")
+
+    def __init__(self, rows: int, go: Callable[[], bool]):
+        self.rows = rows
+        self.go = go  # whether there is more of it
+
+
+class Turns:
+    """See the module's docstring."""
+
+    def __init__(self, rows_per_turn: int):
+        self._rows_per_turn = rows_per_turn
+        self._left = rows_per_turn  # rows that this turn still has room for
+        self._waiting: dict[object, deque[_Step]] = {}  # whose turn it is comes first
+        self._wanted = trio.Event()
+        self.turns = 0  # in which somebody worked
+
+    @staticmethod
+    def work_for(whom: object) -> None:
+        """What the calling task does from now on is for ``whom``."""
+        _WHOM.set(whom)
+
+    async def take(self, rows: int = 1) -> None:
+        """Wait until ``rows`` more rows may be worked on.  Asks for no turn of the loop while the
+        present one has room, so it is no checkpoint."""
+        rows = min(rows, ROWS_PER_STEP)
+        if not self._waiting and self._left > 0:
+            self._left -= rows
+            self._wanted.set()
+            return
+        begins = trio.Event()
+
+        def go() -> bool:
+            begins.set()
+            return False
+
+        step = _Step(rows, go)
+        self._queue(_WHOM.get(), step)
+        try:
+            await begins.wait()
+        except trio.Cancelled:
+            step.rows = 0  # it takes no room from others
+            raise
+
+    def start(self, whom: object, steps: Iterator) -> None:
+        """Have each of ``steps`` done in a turn; they are at most ``ROWS_PER_STEP`` rows each."""
+
+        def go() -> bool:
+            return next(steps, steps) is not steps
+
+        self._queue(whom, _Step(ROWS_PER_STEP, go))
+
+    @property
+    def waiting(self) -> int:
+        """For how many there is work that waits."""
+        return len(self._waiting)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self.turn()
+            if self._waiting or self._left < self._rows_per_turn:
+                await trio.lowlevel.checkpoint()
+            else:
+                self._wanted = trio.Event()
+
+    def turn(self) -> None:
+        """A turn of the loop has begun: let those work who wait, as far as there is room."""
+        self._left = self._rows_per_turn
+        waiting = self._waiting
+        if waiting:
+            self.turns += 1
+        while waiting and self._left > 0:
+            whom = next(iter(waiting))
+            steps = waiting.pop(whom)
+            step = steps[0]
+            self._left -= step.rows
+            waiting[whom] = steps  # the next turn is the others'; ``go`` may add to it
+            if not step.go():
+                steps.popleft()
+                if not steps:
+                    del waiting[whom]
+
+    def _queue(self, whom: object, step: _Step) -> None:
+        self._waiting.setdefault(whom, deque()).append(step)
+        self._wanted.set()
+
+
+class Later:
+    """Work that begins at once, and goes on in turns when it is more than a step."""
+
+    def __init__(self, turns: Turns, request_round: Callable[[], None]):
+        self._turns = turns
+        self._request_round = request_round
+
+    def go_on(self, whom: object, steps: Iterator[None]) -> None:
+        """Do the first step now; the answers of the others leave with rounds of their own."""
+        left = advanced(steps)
+        if left is not None:
+            self._turns.start(whom, self._in_turns(left))
+
+    def _in_turns(self, steps: Iterator[None]) -> Iterator[None]:
+        for _ in steps:
+            self._request_round()
+            yield
+        self._request_round()
+
+
+def advanced(steps: Iterator[None]) -> Iterator[None] | None:
+    """``steps`` without the first one, which is done; None = it was the last."""
+    return steps if next(steps, steps) is not steps else None
+
+
+def parts(count: int, size: int = ROWS_PER_STEP) -> Iterator[range]:
+    """0 .. count - 1 in ranges of at most ``size``."""
+    for first in range(0, count, size):
+        yield range(first, min(first + size, count))
