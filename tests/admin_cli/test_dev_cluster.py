@@ -21,7 +21,7 @@ from tests.admin_cli.conftest import end, fake_node_command
 from tests.admin_cli.fakes import FakeCluster
 
 #: For what happens at once on a machine that is not busy.
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 
 def states(dev: DevCluster) -> dict[int, str]:

@@ -50,7 +50,7 @@ from node.metadata_producers import ProducerTable
 from node.metadata_sinks import SinkTable
 
 CLUSTER = bytes(range(16))
-TIME_LIMIT_S = 20
+TIME_LIMIT_S = 120
 
 
 @dataclass
@@ -541,7 +541,7 @@ class ThreadedCluster:
 
     def __exit__(self, *_) -> None:
         self._token.run_sync_soon(self._send.close)
-        self._thread.join(10)
+        self._thread.join(TIME_LIMIT_S)
         assert not self._thread.is_alive()
 
     def run(self, fn, *args, **kwargs):
