@@ -483,4 +483,5 @@ class MultiRaft(Questions):
         self._host.timers._check()
         for group in self._groups.values():
             group._check()
+            reads.check(group)
         self._neighbours._check()
