@@ -70,8 +70,9 @@ class RaftConfig:
     #: or forget the 10,000 partitions of a topic, and a node that was away gets thousands at once.
     commands_per_round_max: int = 4
 
-    def validate(self) -> "RaftConfig":
-        """Raises ``ConfigError`` naming both settings when two contradict each other."""
+    def validate(self, entry_bytes_max: int = _layout.ENTRY_BYTES_MAX) -> "RaftConfig":
+        """Return this, checked for entries of up to ``entry_bytes_max`` framed bytes.  Raises
+        ``ConfigError`` naming both settings when two contradict each other."""
         self._require(self.liveness_interval_ms * 3 <= self.lease_ms,
                       f"lease_ms={self.lease_ms} must hold three liveness_interval_ms="
                       f"{self.liveness_interval_ms}")
@@ -90,6 +91,10 @@ class RaftConfig:
         self._require(self.catch_up_window_bytes <= self.peer_window_bytes,
                       f"catch_up_window_bytes={self.catch_up_window_bytes} exceeds "
                       f"peer_window_bytes={self.peer_window_bytes}")
+        self._require(entry_bytes_max <= self.uncommitted_bytes_max,
+                      f"uncommitted_bytes_max={self.uncommitted_bytes_max} must hold an entry of "
+                      f"{entry_bytes_max} bytes, the largest there is: it would be refused for "
+                      f"ever, as if others were in its way")
         self._require(self.peer_window_bytes <= self.uncommitted_bytes_max,
                       f"peer_window_bytes={self.peer_window_bytes} exceeds uncommitted_bytes_max="
                       f"{self.uncommitted_bytes_max}")

@@ -98,10 +98,11 @@ class Group:
     __slots__ = ("host", "id", "incarnation", "log_incarnation", "tail", "log", "configuration",
                  "configuration_index", "configurations", "barred", "barred_term", "term", "vote",
                  "stamp", "hard_state_unstaged", "hard_state_sequence", "role", "leader",
-                 "leader_credit", "heard_ms", "verified", "ack_to", "votes", "progress", "term_start",
-                 "uncommitted_bytes", "notice_due", "transferee", "transfer_deadline_ms",
-                 "abstain_until_ms", "quarantined", "episode", "cleared", "doubters", "outbox",
-                 "mark", "changing", "departed", "reads", "commit_said", "standing", "candidate")
+                 "leader_credit", "heard_ms", "verified", "ack_to", "votes", "progress",
+                 "term_start", "uncommitted_bytes", "notice_due", "transferee",
+                 "transfer_deadline_ms", "abstain_until_ms", "quarantined", "episode", "cleared",
+                 "doubters", "outbox", "mark", "changing", "departed", "reads", "commit_said",
+                 "standing", "candidate")
 
     def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
                  tail: Tail):

@@ -98,7 +98,7 @@ class MultiRaft(Questions):
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance, now_ms: int):
         assert node > 0, f"node id {node}"
         self.node = node
-        self.config = config.validate()
+        self.config = config.validate(entry_bytes_max=0)  # the driver knows how large they are
         self._host = Host(node, config, store, rng, now_ms)
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
@@ -488,4 +488,5 @@ class MultiRaft(Questions):
         self._host.timers._check()
         for group in self._groups.values():
             group._check()
+            reads.check(group)
         self._neighbours._check()

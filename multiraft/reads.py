@@ -84,14 +84,19 @@ def on_voters_changed(group: Group) -> None:
         _confirm(group)
 
 
-def _confirm(group: Group) -> None:
+def _is_confirmed(group: Group) -> bool:
     reads = group.reads
 
     def answered(node: int) -> bool:
         return (node == group.host.node
                 or group.progress[node].stamp_heard >= reads.stamp)
 
-    if membership.supported(group.configuration, answered):
+    return membership.supported(group.configuration, answered)
+
+
+def _confirm(group: Group) -> None:
+    reads = group.reads
+    if _is_confirmed(group):
         group.host.reads += [ReadReady(group.id, token, reads.index) for token in reads.asked]
         reads.asked = []
         if reads.waiting:
@@ -107,3 +112,9 @@ def ask_again(group: Group) -> bool:
         if member.stamp_heard < reads.stamp:
             member.stamp_sent = 0
     return True
+
+
+def check(group: Group) -> None:
+    """Every invariant; O(members)."""
+    if group.reads is not None and group.reads.asked:
+        assert not _is_confirmed(group), f"group {group.id}: reads wait for nobody"

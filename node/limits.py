@@ -157,6 +157,8 @@ class Limits:
                  "raft.peer_window_bytes", raft.peer_window_bytes),
                 ("raft.peer_window_bytes", raft.peer_window_bytes,
                  "storage.segment_bytes_max", storage.segment_bytes_max),
+                ("storage.entry_bytes_max", storage.entry_bytes_max,
+                 "raft.uncommitted_bytes_max", raft.uncommitted_bytes_max),
                 ("raft.frame_bytes_max", raft.frame_bytes_max,
                  "limits.peer_outbox_bytes_max", self.peer_outbox_bytes_max)):
             if value > bound:

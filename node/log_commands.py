@@ -42,6 +42,9 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
     Nothing is written and no lock is taken. A place that cannot be read is called a torn tail when
     nothing proves that it ever was durable (a start cuts it off), else corruption.
 
+    A stray file is one that the node did not write there: a start leaves it alone, and it is no
+    damage.
+
     Exit codes: 0 nothing is damaged, 1 something is, 2 PATH holds nothing of a data directory.
     """
     from multiraft.storage import inspection  # the storage's imports are not the CLI's price
@@ -52,6 +55,8 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
         click.echo(f"multiraft log: {error}", err=True)
         sys.exit(EXIT_NOT_OURS)
     printer = _Printer(as_json)
+    strays = inspection.strays_of(path)
+    printer.strays(strays)
     durable = inspection.durable_mark(files)
     damaged = 0
     for kind, file in files:
@@ -73,7 +78,8 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
                 printer.file(found._replace(problem=problem))
     if not as_json:
         click.echo(f"{len(files)} files, durable up to lane position {durable}, "
-                   f"{damaged or 'no'} damaged places")
+                   f"{damaged or 'no'} damaged places"
+                   + (f", {len(strays)} stray files" if strays else ""))
     sys.exit(EXIT_DAMAGED if damaged else 0)
 
 
@@ -97,6 +103,14 @@ class _Printer:
         click.echo(f"\n{found.kind} {found.path}, {found.size} bytes"
                    + (f", {facts}" if facts else "")
                    + (f"\n  PROBLEM: {found.problem}" if found.problem else ""))
+
+    def strays(self, found: Sequence) -> None:
+        """Files that are not the node's: a start leaves them alone, and they are no damage."""
+        for stray in found:
+            if self._as_json:
+                click.echo(json.dumps({"file": "stray", **stray._asdict()}))
+            else:
+                click.echo(f"\nstray {stray.path}\n  left alone: {stray.why}")
 
     def entries(self, rows: Iterable) -> None:
         header = False

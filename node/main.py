@@ -37,6 +37,7 @@ from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.settings import RELAXED
 from multiraft.storage.store import Store
+from multiraft.storage.strays import STRAYS_NAMED_MAX
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.messages import Hello
 from node import bootstrap, recover, service_manager, setup
@@ -126,6 +127,12 @@ class Node:
         for damage in store.damage:
             log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                              "group": damage.group, "reason": damage.why})
+        for stray in store.strays[:STRAYS_NAMED_MAX]:
+            log.warning("a file that is not this node's is left alone",
+                        extra={"path": stray.path, "reason": stray.why})
+        if len(store.strays) > STRAYS_NAMED_MAX:
+            log.warning("there are more files that are not this node's",
+                        extra={"count": len(store.strays) - STRAYS_NAMED_MAX})
         facts = setup.facts_of(RealFilesystem(), config)
         setup.check_addresses(config, facts, log)
         self.space = Space(config.data_dir, config.storage.reserved_bytes, log, store)

@@ -39,7 +39,7 @@ BUGS = (
         "new topics begin with lost ones' records, and new producers with others' batches",
         Tests(("tests/node/test_recovered_metadata.py"
                "::test_what_lost_commands_gave_away_is_given_to_nobody_else",))),
-    Bug("added-again-is-barred", "multiraft.group", "Group.is_barred",
+    Bug("added-again-is-barred", "multiraft.group", "Group._is_barred_by_index",
         "reversed(self.configurations)",
         "[(self.configuration_index, self.configuration)]",
         "a leader that was added again and removes itself can be elected no more, and is needed",

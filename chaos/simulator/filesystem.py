@@ -415,10 +415,12 @@ class SimulatedFilesystem:
         self._effect(self._flush_names, path)
 
     def list(self, path: str) -> list[str]:
+        return sorted(self._names(path.rstrip("/") or "/"))
+
+    def others(self, path: str) -> list[str]:
         path = path.rstrip("/") or "/"
-        children = [basename(other) for other in self._directories
-                    if other != "/" and dirname(other) == path]
-        return sorted([*self._names(path), *children])
+        return sorted(basename(other) for other in self._directories
+                      if other != "/" and dirname(other) == path)
 
     def exists(self, path: str) -> bool:
         return path.rstrip("/") in self._directories or self._find(path) is not None

@@ -8,6 +8,8 @@ from multiraft.storage.config import StorageConfig
 #: As the defaults have it.
 QUESTIONS_PER_LEASE = 4
 LIVENESS_INTERVAL_MS_MIN = 150
+#: Batches and commands are small.
+ENTRY_BYTES_MAX = 4096
 
 
 def raft_config(parameters) -> RaftConfig:
@@ -23,14 +25,14 @@ def raft_config(parameters) -> RaftConfig:
         liveness_interval_ms=max(LIVENESS_INTERVAL_MS_MIN, raft.lease_ms // QUESTIONS_PER_LEASE),
         retransmit_ms=raft.retransmit_ms,
         members_may_forget=parameters.disk.flush_interval_ms > 0,
-        promotion_lag_entries_max=raft.promotion_lag_entries_max).validate()
+        promotion_lag_entries_max=raft.promotion_lag_entries_max).validate(ENTRY_BYTES_MAX)
 
 
 def storage_config(parameters) -> StorageConfig:
     """The seed's sizes."""
     disk = parameters.disk
     return StorageConfig(
-        entry_bytes_max=4096, first_segment_bytes=disk.first_segment_bytes,
+        entry_bytes_max=ENTRY_BYTES_MAX, first_segment_bytes=disk.first_segment_bytes,
         segment_bytes_max=disk.segment_bytes_max, zero_ahead_bytes=disk.zero_ahead_bytes,
         tail_cache_bytes_max=disk.tail_cache_bytes_max, checkpoint_bytes=disk.checkpoint_bytes,
         checkpoint_growth_factor=disk.checkpoint_growth_factor,

@@ -29,6 +29,8 @@ CHANGES_AT_ONCE = 3
 RETURNS_AT_ONCE = 2
 RETURN_US = 15_000
 RETURN_STEPS = 60
+#: While a change is open so many linearizable reads are asked for, one round after the other.
+ASKED_MAX = 12
 
 Members = tuple[tuple[int, ...], tuple[int, ...]]  # voters, learners
 #: Asks the core for (group, voters, learners).  Raises ``ProposalError``.
@@ -153,6 +155,23 @@ class Regrouping(Sending):
     def _ask_for(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
         self._raft.change_members(group, voters, learners)
         self.members_changed(group)
+        self._ask_soon(group, ASKED_MAX)
+
+    def _ask_soon(self, group: int, left: int) -> None:
+        """Ask when what the change sends first is on its way."""
+        self.later(self._round_us + 1, self._ask_meanwhile, group, left)
+
+    def _ask_meanwhile(self, group: int, left: int) -> None:
+        """A linearizable read while the members of a group that is led here change, and again in
+        the next round."""
+        if not left or not self._raft.is_leader(group):
+            return
+        status = self._raft.status(group)
+        if status.configuration.outgoing or status.configuration_index > status.commit:
+            self._ask_index(group)
+            self._marks["reads during a change of members"] += 1
+            self._ask_soon(group, left - 1)
+            self.request_round()
 
     def members_changed(self, group: int) -> None:
         """A leader here goes by others from now on; the round that tells of it is to come, and a
@@ -186,3 +205,4 @@ class Regrouping(Sending):
         if self._raft.is_leader(group):
             with contextlib.suppress(ProposalError):
                 self._raft.read_index(group, self._witness.groups[group].commit)
+                self._open_reads.asked(group)

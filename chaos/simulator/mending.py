@@ -18,10 +18,10 @@ from chaos.simulator.violations import Violation
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.identity import NODE_FILE
-from multiraft.storage.lane import SEGMENT_SUFFIX
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Answer, Ask, Extend, Request
 from multiraft.storage.scrub import Scrubber
+from multiraft.storage.strays import SEGMENT_SUFFIX
 from multiraft.types import Entry
 
 DIRECTORY = "/data"

@@ -1,7 +1,8 @@
 """A network that loses, delays, duplicates, reorders and splits, as the seed likes.
 
 Contract.  ``send`` takes a frame (a tuple of items) from one node to another; every item arrives
-once, never, or twice, in the order of its link unless the frame is picked to overtake.  A frame
+once, never, or twice, in the order of its link unless the frame is picked to overtake;
+``repeat`` lets the last of a node arrive again when that lives anew.  A frame
 that was under way when its sender or receiver crashed still arrives: old bytes outlive processes
 (scenario S7).  Links are one-way; ``block`` and ``clog`` act on one direction, ``block`` on one
 channel of it when the link names one: connections of a pair of nodes may fail one by one.
@@ -37,6 +38,8 @@ class Network:
         self._blocked: dict[Link, int] = {}  # how many partitions cut this link
         self._clogged: dict[Link, int] = {}  # extra delay, microseconds
         self._busy_until: dict[tuple[int, int, str], int] = {}
+        #: (sender, receiver) -> the last frame of consensus on that link, and who takes it.
+        self._last: dict[tuple[int, int], tuple[Frame, Callable[[int, Frame], None]]] = {}
         self.faulty = True
         self.frames = 0
         self.items = 0
@@ -77,6 +80,8 @@ class Network:
         """Put ``frame`` on the way; ``deliver(sender, frame)`` runs when it arrives."""
         self.frames += 1
         self.items += len(frame)
+        if channel == "append":
+            self._last[sender, to] = frame, deliver
         blocked = self._blocked
         if blocked and ((sender, to) in blocked or (sender, to, channel) in blocked):
             return
@@ -85,6 +90,14 @@ class Network:
             frame, copies = self._damage(frame, draw)
         for _ in range(copies):
             self._queue.at(self._arrival_us(sender, to, channel), deliver, sender, frame)
+
+    def repeat(self, sender: int, rng: random.Random, within_us: int) -> None:
+        """What a node said last arrives once more, at random within that time: when it lives anew
+        by then those are words of its earlier life."""
+        for (said_by, _), (frame, deliver) in sorted(self._last.items(), key=lambda last: last[0]):
+            if said_by == sender:
+                self._faults["repeat"] += 1
+                self._queue.after(rng.randrange(within_us), deliver, sender, frame)
 
     def _damage(self, frame: Frame, draw: float) -> tuple[Frame, int]:
         """What is left of the frame, and how often it arrives."""

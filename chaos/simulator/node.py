@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chaos.simulator.ailing import Clock
+from chaos.simulator.asking import Asked
 from chaos.simulator.disk import DiskWorker, Flight
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
 from chaos.simulator.limits import raft_config, storage_config
@@ -57,6 +58,8 @@ HANG_UP_US = 100
 CONNECT_US = 2_000
 #: A node that was started answers after this long: recovery reads the disk.
 RECOVERY_US = 20_000
+#: What a node said last before it was started arrives within this time, every other time.
+REPEAT_US = 500_000
 #: Events of consensus that make a line in the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
                            "needs_snapshot", "doubt", "cleared", "repaired", "membership",
@@ -87,6 +90,7 @@ class SimulatedNode(Mending):
         self._trace = world.trace
         self._network = world.network
         self._rng = rng
+        self._repeats = random.Random(f"{world.parameters.seed}/repeats {node}")
         self._voters = {group: members for group, members in voters.items() if node in members}
         first = range(1, world.parameters.nodes + 1)  # whoever comes later is told of the others
         self._peers = tuple(peer for peer in first if peer != node and node in first)
@@ -123,6 +127,7 @@ class SimulatedNode(Mending):
         self._unscrubbed = True
         self.state, self.metadata = State(), MetadataState()
         self._image = self._download = None
+        self._open_reads = Asked()
         self._installing = False
         self._forget_moves()
 
@@ -159,6 +164,8 @@ class SimulatedNode(Mending):
         self.alive = True
         self._begin_life()
         self._trace.line(self.node, -1, "start")
+        if self.faulty and self._repeats.random() < 0.5:
+            self._network.repeat(self.node, self._repeats, REPEAT_US)
         if self._effects_left:
             self._filesystem.fuse, self._effects_left = self._effects_left, 0
         self.later(RECOVERY_US, self._recover)
@@ -408,6 +415,7 @@ class SimulatedNode(Mending):
             self._disk.start_next()
         for read in ready.reads:
             self._witness.confirmed(self.node, read.group, read.index, read.token)
+            self._open_reads.answered(read.group)
         for group, first, last in ready.committed:
             self._effect()
             self._witness.committed(self.node, group, first, last)
@@ -439,10 +447,12 @@ class SimulatedNode(Mending):
                 self.snapshot_offered(event.fields[0])
             if event.kind == "removed":
                 self._sessions.stepped_down(event.group)
+                self._open_reads.ended(event.group)
                 self._repairer.groups.discard(event.group)
             if event.kind == "role":
                 if event.fields[0] != Role.LEADER:
                     self._sessions.stepped_down(event.group)
+                    self._open_reads.ended(event.group)
                 self._look_at_moves()
             if event.kind in TRACED_EVENTS:
                 self._trace.line(self.node, event.group, event.kind,
@@ -529,6 +539,10 @@ class SimulatedNode(Mending):
         timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
         statuses = [self._raft.status(group) for group in self._raft.groups()]
         return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
+
+    def unanswered(self) -> list[str]:
+        """Linearizable reads that wait here."""
+        return [f"n{self.node} {text}" for text in self._open_reads.unanswered()]
 
     def check(self) -> None:
         """Full invariants of the parts, O(everything)."""

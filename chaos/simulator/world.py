@@ -32,6 +32,7 @@ from chaos.simulator.node import SimulatedNode
 from chaos.simulator.parameters import TOPIC_KINDS, Parameters
 from chaos.simulator.preferring import Returns
 from chaos.simulator.recording import Recording
+from chaos.simulator.reliving import Relived
 from chaos.simulator.rot import Atlas
 from chaos.simulator.state_group import StateTruth
 from chaos.simulator.topics import Topics
@@ -112,6 +113,7 @@ class World:
             self.workload.topics = self.topics
         self.remainder = Remainder(self, self._rng("liveness"))
         self.returns = Returns(self, self._rng("returns"), self._until)
+        self.relived = Relived(self, self._rng("relived"), self._until)
         self._commands = self._rng("commands")
         self._command_count = 0
 
@@ -165,6 +167,7 @@ class World:
         self.converge(self.remainder.others)
         self.returns.prove()
         self.topics.rest()
+        self.relived.prove(self.remainder.others, self._unequal, self.queue.now_ms + CONVERGE_MS)
         self.returns.settle(self.remainder.others)
         self.sleep(self.remainder.others)
 
@@ -339,6 +342,9 @@ class World:
         strangers = self._strangers(live)
         if strangers:
             raise Violation("LeadersAreKnown", "; ".join(strangers[:6]))
+        unanswered = [text for node in live for text in self.nodes[node].unanswered()]
+        if unanswered:
+            raise Violation("ReadsAreAnswered", f"nobody confirms {unanswered[:8]}")
         before = sum(self.nodes[node].peer_frames for node in live)
         self.run_for(SLEEP_MS)
         sent = sum(self.nodes[node].peer_frames for node in live) - before

@@ -26,7 +26,6 @@ import cbor2
 from multiraft import plain
 from multiraft.errors import CodecError
 from multiraft.storage.envelope import (
-    UNFINISHED,
     read_envelope,
     replace_file,
     write_envelope,
@@ -34,6 +33,7 @@ from multiraft.storage.envelope import (
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.room import is_full
+from multiraft.storage.strays import CHECKPOINT_PREFIX, COPY, SET_ASIDE, checkpoint_position
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, HardState
 
@@ -41,14 +41,9 @@ CHECKPOINT_MAGIC = b"MRCKPT\x00\x01"
 CHECKPOINT_VERSION = 3
 #: Version 1 has no field behind the tail in its group records, version 2 all but the last.
 CHECKPOINT_VERSIONS_READ = (1, 2, CHECKPOINT_VERSION)
-CHECKPOINT_PREFIX = "checkpoint-"
 
-#: Ending of a checkpoint that was found damaged and set aside.
-SET_ASIDE = ".corrupt"
 #: So many know of an installed snapshot.
 INSTALLED_KEPT = 2
-#: Ending of the second copy of a checkpoint: what the one of the same name held when it was made.
-COPY = ".copy"
 
 
 #: Shapes of a group's record: the fields of version 1, those that came with 2, and all.
@@ -188,8 +183,7 @@ def checkpoint_name(position: int) -> str:
 
 def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
     """Names of finished checkpoints, oldest first, a copy before the one that it was made of."""
-    names = [name for name in filesystem.list(directory)
-             if name.startswith(CHECKPOINT_PREFIX) and not name.endswith((UNFINISHED, SET_ASIDE))]
+    names = [name for name in filesystem.list(directory) if checkpoint_position(name) is not None]
     return sorted(names, key=lambda name: (name.removesuffix(COPY), not name.endswith(COPY)))
 
 
@@ -213,17 +207,23 @@ def newest_checkpoint(filesystem: Filesystem,
     are set aside so that they do not count among those that are kept."""
     damaged: list[CorruptFile] = []
     for name in reversed(checkpoint_names(filesystem, directory)):
-        found = _intact(filesystem, f"{directory}/{name}", damaged)
+        found = _intact(filesystem, directory, name, damaged)
         if found is not None:
             damaged += _keep_two(filesystem, directory, name, found)
             return found, damaged
     return Checkpoint(), damaged
 
 
-def _intact(filesystem: Filesystem, path: str, damaged: list[CorruptFile]) -> Checkpoint | None:
-    """Sets it aside when it is not, and adds it to ``damaged``."""
+def _intact(filesystem: Filesystem, directory: str, name: str,
+            damaged: list[CorruptFile]) -> Checkpoint | None:
+    """Sets it aside when it is not, or is another one's copy under that name, and adds it to
+    ``damaged``."""
+    path = f"{directory}/{name}"
     try:
-        return read_checkpoint(filesystem, path)
+        found = read_checkpoint(filesystem, path)
+        if found.position != checkpoint_position(name):
+            raise CorruptFile(path, f"it is the checkpoint of position {found.position}")
+        return found
     except CorruptFile as error:
         damaged.append(error)
         filesystem.rename(path, path + SET_ASIDE)
@@ -240,7 +240,7 @@ def _keep_two(filesystem: Filesystem, directory: str, name: str,
         return damaged
     for other in checkpoint_names(filesystem, directory):
         if other != name:
-            found = _intact(filesystem, f"{directory}/{other}", damaged)
+            found = _intact(filesystem, directory, other, damaged)
             if found is not None and found.installed() == installed:
                 return damaged
     file = filesystem.open(f"{directory}/{name}")

@@ -12,13 +12,12 @@ from multiraft import core
 from multiraft.storage.config import ENVELOPE_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownFormat
 from multiraft.storage.filesystem import Buffer, Filesystem
+from multiraft.storage.strays import UNFINISHED, is_unfinished
 
 #: magic, version, reserved, body length; a CRC32C of everything before it ends the file.
 _HEAD = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
 
-#: Ending of a file that is being written; one found at start is left from a crash and removed.
-UNFINISHED = ".new"
 
 
 def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: bytes, version: int,
@@ -81,7 +80,7 @@ def replace_file(filesystem: Filesystem, directory: str, name: str, buffers: lis
 
 
 def remove_unfinished(filesystem: Filesystem, directory: str) -> None:
-    """Remove what a crash left half written."""
+    """Remove what a crash left half written; what somebody else named so stays."""
     for name in filesystem.list(directory):
-        if name.endswith(UNFINISHED):
+        if is_unfinished(name):
             filesystem.remove(f"{directory}/{name}")

@@ -106,7 +106,11 @@ class Filesystem(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Names of the files in a directory, sorted."""
+        ...
+
+    def others(self, path: str) -> list[str]:
+        """Names of all else in it, sorted: directories, links, pipes, sockets."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -252,7 +256,12 @@ class RealFilesystem:
             os.close(descriptor)
 
     def list(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        with os.scandir(path) as entries:
+            return sorted(each.name for each in entries if each.is_file(follow_symlinks=False))
+
+    def others(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return sorted(each.name for each in entries if not each.is_file(follow_symlinks=False))
 
     def exists(self, path: str) -> bool:
         try:

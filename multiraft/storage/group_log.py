@@ -36,8 +36,9 @@ class GroupLog:
 
     __slots__ = ("group", "incarnation", "configurations", "barred", "barred_term", "removed",
                  "buried_at", "group_incarnation", "record_before", "hard_state", "index",
-                 "partitions", "cached", "commit", "quarantined", "missing", "unsure", "questioned",
-                 "doubtful", "lasting", "lifted", "settled", "born", "since", "broken", "record_key", "record")
+                 "partitions", "cached", "commit", "quarantined", "missing", "unsure",
+                 "questioned", "doubtful", "lasting", "lifted", "settled", "born", "since",
+                 "broken", "record_key", "record")
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):

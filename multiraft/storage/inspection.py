@@ -15,14 +15,26 @@ from typing import NamedTuple
 from multiraft import _layout, core
 from multiraft.storage.checkpoint import (
     CHECKPOINT_MAGIC,
-    CHECKPOINT_PREFIX,
     Checkpoint,
     read_checkpoint,
 )
-from multiraft.storage.envelope import UNFINISHED, read_envelope
+from multiraft.storage.envelope import read_envelope
 from multiraft.storage.errors import CorruptFile, StorageError, UnknownFormat
-from multiraft.storage.lane import INDEX_SUFFIX, SEGMENT_SUFFIX, SegmentHeader
-from multiraft.storage.segment_index import INDEX_MAGIC, INDEX_VERSION, decode
+from multiraft.storage.lane import SegmentHeader
+from multiraft.storage.segment_index import INDEX_MAGIC, INDEX_VERSIONS_READ, decode
+from multiraft.storage.strays import (
+    CHECKPOINT_PREFIX,
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    Seen,
+    Stray,
+    among_checkpoints,
+    checkpoint_position,
+    in_lane,
+    index_start,
+    not_of_the_lane,
+    segment_start,
+)
 from multiraft.types import EntryKind
 
 _U32 = struct.Struct("<I")
@@ -96,19 +108,56 @@ def files_of(path: Path) -> list[tuple[str, Path]]:
     ``NotOurs``."""
     if not path.is_dir():
         return [(_kind_of(path), path)]
-    found = [(_kind_of(child), child) for directory in (path, *sorted(path.glob("lane-*")))
+    strays = {stray.path for stray in strays_of(path)}
+    found = [(_kind_of(child), child) for directory in (path, *_lanes(path))
              for child in sorted(directory.iterdir())
-             if child.is_file() and not child.is_symlink() and _is_ours(child)]
+             if _is_file(child) and _is_ours(child) and str(child) not in strays]
     if not found:
         raise NotOurs(f"{path} holds no segment, index or checkpoint")
     order = {CHECKPOINT: 0, SEGMENT: 1, INDEX: 2}
     return sorted(found, key=lambda item: (order[item[0]], item[1].name))
 
 
+def strays_of(path: Path) -> list[Stray]:
+    """What a start leaves alone in a data directory, because it is not the node's: by its name, or
+    where it would stand in the lane.  Nothing of a single file."""
+    if not path.is_dir():
+        return []
+    found = among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
+    known_to = max((checkpoint_position(child.name) or 0 for child in path.iterdir()), default=0)
+    for lane in _lanes(path):
+        children = sorted(lane.iterdir())
+        found += in_lane(str(lane), [child.name for child in children if _is_file(child)])
+        found += [Stray(str(child), "it is no file") for child in children if not _is_file(child)]
+        segments = [child for child in children
+                    if _is_file(child) and segment_start(child.name) is not None]
+        strays = not_of_the_lane([_seen(child) for child in segments], 0, known_to)
+        found += [Stray(str(segments[at]), f"{why}, and its header is not intact")
+                  for at, why in sorted(strays.items())]
+    return found
+
+
+def _lanes(path: Path) -> list[Path]:
+    return [lane for lane in sorted(path.glob("lane-*")) if lane.is_dir()]
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _seen(path: Path) -> Seen:
+    """As far as the header tells."""
+    start = segment_start(path.name)
+    assert start is not None, f"{path} is no segment"
+    with open(path, "rb") as file:
+        header = SegmentHeader.parse(file.read(_HEADER_BYTES))
+    return Seen(start, path.stat().st_size, header is not None and header.start == start, -1, start)
+
+
 def _is_ours(path: Path) -> bool:
     name = path.name
-    return not name.endswith(UNFINISHED) and (name.endswith((SEGMENT_SUFFIX, INDEX_SUFFIX))
-                                              or name.startswith(CHECKPOINT_PREFIX))
+    return any(position is not None for position in (
+        segment_start(name), index_start(name), checkpoint_position(name)))
 
 
 def _kind_of(path: Path) -> str:
@@ -149,7 +198,8 @@ def _segment_facts(path: Path) -> dict[str, object]:
 
 
 def _index_facts(path: Path) -> dict[str, object]:
-    index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC, INDEX_VERSION))
+    index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC,
+                                            *INDEX_VERSIONS_READ))
     return {"start": index.start, "end": index.end, "groups": len(index.runs),
             "entries": sum(len(run.index) for run in index.runs.values()
                            if run.index is not None)}
@@ -230,8 +280,7 @@ def rows(path: Path, durable: int, payloads: bool = False) -> Iterator[Row]:
 
 
 def _start_of(path: Path) -> int:
-    stem = path.name.removesuffix(SEGMENT_SUFFIX)
-    return int(stem) if stem.isdecimal() else 0
+    return segment_start(path.name) or 0
 
 
 def _next(data: bytes, at: int, start: int, mark: int) -> int:
@@ -273,7 +322,7 @@ def verify_index(path: Path) -> str:
     segment = path.with_name(path.name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX)
     try:
         index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC,
-                                                INDEX_VERSION))
+                                                *INDEX_VERSIONS_READ))
     except (CorruptFile, UnknownFormat) as error:
         return str(error)
     if not segment.exists():

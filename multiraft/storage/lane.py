@@ -29,10 +29,8 @@ from multiraft import _layout, core
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.errors import EntryTooLarge, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import Buffer, File, Filesystem
+from multiraft.storage.strays import INDEX_SUFFIX, SEGMENT_SUFFIX
 from multiraft.types import Entry
-
-SEGMENT_SUFFIX = ".segment"
-INDEX_SUFFIX = ".index"
 
 _HEADER = struct.Struct("<8sIIQ16sII12sI")
 _CRC_AT = _layout.SEGMENT_CRC_AT

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.lane import Segment
 from multiraft.storage.places import Place, unknown
+from multiraft.storage.strays import Stray
 from multiraft.tail import PartitionTail
 
 
@@ -43,6 +44,7 @@ class Recovered:
     logs: dict[int, GroupLog] = field(default_factory=dict)
     tails: dict[int, PartitionTail] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
+    strays: list[Stray] = field(default_factory=list)  # files that are not this node's
     lane_damage: str = ""  # why every group of the lane is quarantined, or empty
     unindexed: list[Segment] = field(default_factory=list)  # sealed, without a good index file
     scanned_bytes: int = 0

@@ -31,6 +31,10 @@ The cut is durable before anything is appended: later segments are removed newes
 file is truncated.  Intact bytes above D are written once more and synced: after a failed sync the
 page cache may show bytes that are not on disk and call them clean (Rebello et al., ATC 2020).
 
+Files that cannot be the lane's are left alone and named (strays.py).  A segment at the lane's end
+whose header is neither intact nor zeros was never left by a crash, which has a header whole or not
+at all: it is set aside under another name, not removed.
+
 Damage of unknown ownership concerns each group that has not settled all of it, but for what a copy
 says stood there (docs/decisions/0009).
 
@@ -46,7 +50,7 @@ from multiraft.storage.checkpoint import Checkpoint
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat
 from multiraft.storage.filesystem import File, Filesystem
-from multiraft.storage.lane import SEGMENT_SUFFIX, Lane, Segment, SegmentHeader, index_path
+from multiraft.storage.lane import Lane, Segment, SegmentHeader, index_path, segment_path
 from multiraft.storage.rebuilding import FoundDamage, rebuild
 from multiraft.storage.recovered import Damage, Progress, Recovered
 from multiraft.storage.segment_index import (
@@ -59,6 +63,14 @@ from multiraft.storage.segment_index import (
     scan_segment,
 )
 from multiraft.storage.segment_tail import entries_above, read_above
+from multiraft.storage.strays import (
+    SET_ASIDE,
+    Seen,
+    Stray,
+    in_lane,
+    not_of_the_lane,
+    segment_start,
+)
 
 _HEADER_BYTES = _layout.SEGMENT_HEADER_BYTES
 
@@ -72,6 +84,7 @@ class _Found:
     seed: int | None  # None: the header is damaged
     scan: SegmentScan
     is_complete: bool = False  # an index file says that the last entry is the last there was
+    is_unfinished: bool = False  # no header was ever written
 
 
 def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
@@ -99,9 +112,10 @@ class _Recovery:
     def run(self) -> Recovered:
         files = self._segment_files()
         self._progress.segments_total = len(files)
-        found = [self._examine(*item) for item in files]
+        found = self._of_the_lane([self._examine(*item) for item in files])
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
+        found = self._set_aside(found, durable)
         cut = self._judge(found, durable)
         if cut >= 0:
             found = self._cut(found, cut)
@@ -117,24 +131,60 @@ class _Recovery:
 
     def _segment_files(self) -> list[tuple[Segment, bool]]:
         """(segment, is it the last one) in lane order."""
-        directory, suffix = self._lane.directory, SEGMENT_SUFFIX
-        stems = [name.removesuffix(suffix) for name in self._filesystem.list(directory)
-                 if name.endswith(suffix)]
-        starts = sorted(int(stem) for stem in stems if stem.isdecimal() and len(stem) == 20)
+        directory = self._lane.directory
+        names = self._filesystem.list(directory)
+        self._result.strays += in_lane(directory, names)
+        self._result.strays += [Stray(f"{directory}/{name}", "it is no file")
+                                for name in self._filesystem.others(directory)]
+        starts = sorted(start for name in names if (start := segment_start(name)) is not None)
         files = []
         for ordinal, start in enumerate(starts):
             last = ordinal == len(starts) - 1
             capacity = (self._lane.capacity_of(ordinal) if last
                         else starts[ordinal + 1] - start)
-            files.append((Segment(f"{directory}/{start:020d}{suffix}", start, capacity, 0), last))
+            files.append((Segment(segment_path(directory, start), start, capacity, 0), last))
         return files
+
+    def _of_the_lane(self, found: list[_Found]) -> list[_Found]:
+        """All but those that cannot be the lane's; each other reaches up to the next of them."""
+        seen = [Seen(each.segment.start, each.size, each.seed is not None,
+                     each.scan.index.first_durable, each.scan.index.end) for each in found]
+        strays = not_of_the_lane(seen, self._checkpoint.lane_start, self._checkpoint.position)
+        if not strays:
+            return found
+        self._result.strays += [Stray(found[at].segment.path, f"{why}, and its header is not "
+                                f"intact") for at, why in sorted(strays.items())]
+        kept = [each for at, each in enumerate(found) if at not in strays]
+        for each, then in zip(kept, kept[1:]):
+            each.segment.capacity = then.segment.start - each.segment.start
+        if kept:
+            kept[-1].segment.capacity = self._lane.capacity_of(len(kept) - 1)
+        gone = {found[at].segment.path for at in strays}
+        self._result.unindexed = [each for each in self._result.unindexed if each.path not in gone]
+        return kept
+
+    def _set_aside(self, found: list[_Found], durable: int) -> list[_Found]:
+        """Files at the lane's end that are no segments and were not left by a crash get another
+        name, because the lane goes on there."""
+        kept = len(found)
+        while (kept and found[kept - 1].seed is None and found[kept - 1].segment.start >= durable):
+            kept -= 1
+        for each in found[kept:]:
+            if each.is_unfinished:
+                continue
+            self._filesystem.rename(each.segment.path, each.segment.path + SET_ASIDE)
+            self._filesystem.sync_directory(self._lane.directory)
+            self._result.strays.append(Stray(each.segment.path + SET_ASIDE,
+                                             "its header was not intact, and it was set aside"))
+        return found[:kept] + [each for each in found[kept:] if each.is_unfinished]
 
     def _examine(self, segment: Segment, last: bool) -> _Found:
         """Load the index file of a sealed segment, or scan it."""
         size = self._filesystem.size(segment.path)
         file = self._filesystem.open(segment.path)
         try:
-            seed = self._seed(segment, file.read(_HEADER_BYTES, 0))
+            head = file.read(_HEADER_BYTES, 0)
+            seed = self._seed(segment, head)
             segment.seed = seed or 0
             index = None if last or seed is None else self._index_file(segment, size)
             if index is not None and self._read_tails(index, file):
@@ -148,7 +198,8 @@ class _Recovery:
         if not last and not scan.breaks:
             self._result.unindexed.append(segment)
         return _Found(segment, size, seed, scan,
-                      is_complete=index is not None and index.end == scan.index.end)
+                      is_complete=index is not None and index.end == scan.index.end,
+                      is_unfinished=not any(head))
 
     def _seed(self, segment: Segment, data: bytes) -> int | None:
         """The chain's seed from an intact header.  Raises when the file is not ours."""

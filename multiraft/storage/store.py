@@ -55,6 +55,7 @@ from multiraft.storage.recovery import recover
 from multiraft.storage.repair import Repair, left_behind
 from multiraft.storage.sealing import SealPlan
 from multiraft.storage.segment_index import GIVEN_UP
+from multiraft.storage.strays import Stray, among_checkpoints
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind
@@ -86,6 +87,7 @@ class Store:
         self.groups: dict[int, GroupRestored] = {}  # as recovered or created
         self.tails: dict[int, PartitionTail] = {}
         self.damage: list[Damage] = []
+        self.strays: list[Stray] = []  # files that are not this node's: left alone
         self.extra: object = None  # what the last checkpoint carried for the node
         self.recovered: Recovered | None = None  # figures of the last recovery
         self.repair = Repair(self)
@@ -142,6 +144,8 @@ class Store:
         self._lane = Lane(filesystem, lane_directory, header, claimed, self.config)
         found = self.recovered = recover(self._lane, header, checkpoint, progress)
         self.damage += found.damage
+        names = [*filesystem.list(self.directory), *filesystem.others(self.directory)]
+        self.strays = among_checkpoints(self.directory, names) + found.strays
         self.extra = checkpoint.extra
         self.tails = found.tails
         self._logs = found.logs

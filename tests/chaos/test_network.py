@@ -47,6 +47,22 @@ def test_frames_overtake():
     assert sorted(arrived) != arrived
 
 
+def test_what_a_node_said_last_may_come_again_much_later():
+    queue, faults, arrived = EventQueue(), Counter(), []
+    network = Network(queue, random.Random(1), QUIET, faults)
+    for frame in ("first", "last"):
+        for to in (2, 3):
+            network.send(1, to, "append", (frame, to), lambda _, frame: arrived.append(frame))
+    network.send(2, 1, "append", ("another's",), lambda _, frame: arrived.append(frame))
+    network.send(1, 2, "liveness", ("no consensus",), lambda _, frame: arrived.append(frame))
+    queue.run_until(1_000_000)
+    arrived.clear()
+    network.repeat(1, random.Random(1), 500_000)
+    queue.run_until(2_000_000)
+    assert sorted(arrived) == [("last", 2), ("last", 3)]
+    assert faults["repeat"] == 2
+
+
 def test_a_cut_is_one_way_and_counts_its_causes():
     def cut_twice(network):
         network.block([(1, 2)])

@@ -12,7 +12,7 @@ from multiraft.leases import Liveness
 from multiraft.memory_store import MemoryStore
 from multiraft.messages import Append
 from multiraft.multiraft import MultiRaft
-from multiraft.ready import Committed, Envelope, Event
+from multiraft.ready import Committed, Envelope, Event, ReadReady
 from multiraft.tail_protocol import NullTail
 from multiraft.types import Configuration, EntryKind
 
@@ -31,6 +31,7 @@ class Node:
         self.after_write: deque[tuple[int, list[Envelope]]] = deque()
         self.committed: dict[int, list] = {}
         self.events: list[Event] = []
+        self.reads: list[ReadReady] = []
         self.manual_disk = False
         #: The driver takes a write only when none is in flight; else it queues them.
         self.one_write = id_ % 2 == 0
@@ -129,6 +130,7 @@ class Cluster:
         for committed in ready.committed:
             self.apply(node, committed)
         node.events.extend(ready.events)
+        node.reads.extend(ready.reads)
 
     def apply(self, node: Node, committed: Committed) -> None:
         entries = node.store.entries(committed.group, committed.first, committed.last)

@@ -1,6 +1,6 @@
 """Random schedules of a few nodes and groups: loss, repetition, reordering, one-way cuts, crashes
-between any two effects, slow disks.  After every step Raft's invariants hold; after healing every
-group commits again and falls asleep.
+between any two effects, slow disks, reads while members change, words of earlier lives.  After
+every step Raft's invariants hold; after healing every group commits again and falls asleep.
 
 The simulator under ``tests/sim`` drives the real storage; this one is small enough to point at a
 line of the core.  ``WALK_SEEDS=first:last`` runs others.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import deque
 
 import pytest
 
@@ -34,12 +35,16 @@ class Walk:
         for node in self.cluster.nodes.values():
             node.manual_disk = True
         self.groups = groups
+        self.changes = seed % 2 == 0  # of members
         self.leader_of: dict[tuple[int, int], int] = {}
         self.committed: dict[tuple[int, int], tuple[int, bytes]] = {}
         #: Highest term known when an entry was first seen committed: later leaders have it.
         self.seen_in_term: dict[tuple[int, int], int] = {}
         self.votes: dict[tuple[int, int, int], int] = {}
         self.number = 0
+        #: (sender, receiver, message): the last that was said on each link, whoever lives since.
+        self.said: dict[tuple[int, int], object] = {}
+        self.confirmed = 0
 
     # ---- actions ------------------------------------------------------------------------------
 
@@ -49,8 +54,9 @@ class Walk:
     def step(self) -> None:
         action = self.rng.choices(
             [self.deliver, self.fsync, self.time, self.propose, self.lose, self.repeat, self.crash,
-             self.start, self.cut, self.mend, self.liveness, self.transfer, self.reconnect],
-            [60, 30, 8, 10, 3, 3, 0.5, 2, 0.5, 1, 6, 0.5, 0.5])[0]
+             self.start, self.cut, self.mend, self.liveness, self.transfer, self.reconnect,
+             self.read, self.change, self.say_again],
+            [60, 30, 8, 10, 3, 3, 0.5, 2, 0.5, 1, 6, 0.5, 0.5, 4, 1.5, 1])[0]
         action()
 
     def link(self):
@@ -61,6 +67,7 @@ class Walk:
         link = self.link()
         if link is not None:
             wire = self.cluster.wires[link]
+            self.said[link] = wire[-1]
             if self.rng.random() < 0.1:  # out of order
                 wire.rotate(self.rng.randrange(len(wire)))
             self.cluster.deliver_one(*link)
@@ -147,11 +154,48 @@ class Walk:
         for node in pair:
             self.cluster.drain(node.id)
 
+    def read(self) -> None:
+        """A linearizable read: it sees all that anybody has seen committed."""
+        node = self.rng.choice(self.alive())
+        group = self.rng.randint(1, self.groups)
+        floor = max((index for of, index in self.committed if of == group), default=0)
+        try:
+            node.core.read_index(group, floor)
+        except ProposalError:
+            return
+        self.cluster.drain(node.id)
+
+    def change(self) -> None:
+        """A voter becomes a learner or a learner a voter, with a read right behind it."""
+        node = self.rng.choice(self.alive())
+        group = self.rng.choice(sorted(node.core.groups()) or [0])
+        if not self.changes or not group or not node.core.is_leader(group):
+            return
+        present = node.core.status(group).configuration
+        voters, learners = list(present.voters), list(present.learners)
+        if learners and self.rng.random() < 0.6:
+            voters.append(learners.pop(self.rng.randrange(len(learners))))
+        else:
+            learners.append(voters.pop(self.rng.randrange(len(voters))))
+        try:
+            node.core.change_members(group, tuple(voters), tuple(learners))
+        except ProposalError:
+            return
+        self.cluster.drain(node.id)
+        self.read()
+
+    def say_again(self) -> None:
+        """What a node said, perhaps in an earlier life, arrives once more."""
+        if self.said:
+            link = self.rng.choice(sorted(self.said))
+            self.cluster.wires.setdefault(link, deque()).append(self.said[link])
+
     # ---- invariants ---------------------------------------------------------------------------
 
     def check(self) -> None:
         self.cluster.check()
         for node in self.alive():
+            self.check_reads(node)
             for group in node.core.groups():
                 status = node.core.status(group)
                 self.check_leader(node, group, status)
@@ -166,6 +210,12 @@ class Walk:
             for (of, index), what in self.committed.items():
                 if of == group and self.seen_in_term[of, index] < status.term:
                     assert held[index] == what, f"leader {node.id} lacks {group}/{index}"
+
+    def check_reads(self, node) -> None:
+        for _, floor, index in node.reads:
+            assert index >= floor, f"node {node.id} reads at {index}, {floor} was committed before"
+        self.confirmed += len(node.reads)
+        node.reads.clear()
 
     def check_vote(self, node, group) -> None:
         term, vote = node.store._disk[group].hard_state
@@ -186,6 +236,8 @@ class Walk:
                     entry = image.entries[status.commit - 1]
                     holders += entry.term == node.store._memory[group].entries[
                         status.commit - 1].term
+            if status.configuration_index:
+                return  # the voters may be others than those who committed it
             voters = len(status.configuration.voters)
             assert holders >= voters // 2 + 1, f"{status.commit} is durable on {holders}"
 

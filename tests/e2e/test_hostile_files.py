@@ -20,6 +20,7 @@ import pytest
 
 from multiraft.core import crc32c
 from multiraft.wire.errors import Code
+from multiraft.wire.messages import NodeStatus
 from tests.e2e.raw import batch
 from tests.e2e.world import UP_S, World, node_command, wait_for
 
@@ -133,3 +134,32 @@ def peak_kb(pid: int) -> int:
         return 0
     return next((int(line.split()[1]) for line in status.splitlines()
                  if line.startswith("VmHWM")), 0)
+
+
+STRAYS = ["lane-0/99999999999999999999.segment", "lane-0/00000000000000001000.segment",
+          "lane-0/notes.txt", "checkpoint-zzz"]
+
+
+def test_stray_files_are_named_and_left_alone(stopped):
+    """And the node takes records: a file with an absurd number was taken for the lane's end."""
+    data = stopped.dev.directory / "node-1" / "data"
+    for name in STRAYS:
+        (data / name).write_bytes(bytes(100))
+    (data / "lane-0" / "lost+found").mkdir()
+    os.mkfifo(data / "lane-0" / "00000000000000002000.segment")
+    try:
+        stopped.dev.up(UP_S)
+        with stopped.session(1) as session:
+            incarnation = session.partition(TOPIC).incarnation
+            assert session.produce(incarnation, batch(b"more")).code == Code.OK
+            assert not session.reply(NodeStatus()).status["disk_full"]
+        said = (stopped.dev.directory / "node-1" / "log").read_text()
+        for name in (*STRAYS, "lane-0/lost+found", "lane-0/00000000000000002000.segment"):
+            assert f"{data / name}" in said
+    finally:
+        stopped.dev.down()
+        for name in STRAYS:
+            assert (data / name).read_bytes() == bytes(100)
+            (data / name).unlink()
+        (data / "lane-0" / "lost+found").rmdir()
+        (data / "lane-0" / "00000000000000002000.segment").unlink()

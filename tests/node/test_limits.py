@@ -49,6 +49,9 @@ def test_the_defaults_agree_with_each_other():
     ({}, {"peer_window_bytes": 128 << 20, "uncommitted_bytes_max": 128 << 20},
      "raft.peer_window_bytes=134217728 exceeds storage.segment"),
     ({"peer_outbox_bytes_max": 1 << 20}, {}, "exceeds limits.peer_outbox_bytes_max"),
+    ({"frame_bytes_max": 4 << 20},
+     {"append_bytes_max": 1 << 20, "peer_window_bytes": 4 << 20, "uncommitted_bytes_max": 4 << 20},
+     "storage.entry_bytes_max=[0-9]+ exceeds raft.uncommitted_bytes_max=4194304"),
 ])
 def test_what_is_accepted_can_be_replicated_and_stored(limits, raft, says):
     with pytest.raises(ConfigError, match=says):

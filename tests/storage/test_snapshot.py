@@ -14,9 +14,10 @@ from multiraft.errors import Compacted
 from multiraft.marks import Tombstone
 from multiraft.ready import GroupWrite
 from multiraft.storage import checkpoint as checkpoint_module
-from multiraft.storage.checkpoint import COPY, checkpoint_names
+from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.repairer import Repairer
+from multiraft.storage.strays import COPY
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind, HardState

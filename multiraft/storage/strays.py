@@ -1,0 +1,146 @@
+"""Names in a data directory: which are ours, and what is said of the others.
+
+Contract.  Pure functions over names, and ``not_of_the_lane`` over what a recovery has seen of each
+segment file.  A *stray* file is one that this node did not write there: it is neither counted nor
+changed nor removed, and it is named to the operator.
+
+Theory.  A segment without an intact header may be one of ours whose header is damaged, or one that
+a crash left unfinished, so it counts as damage or goes.  It is none of ours when it cannot be: when
+it begins where the segment before has bytes, before the lane's start, farther behind the last known
+place of the lane than a segment is long, or between two segments of which the later one continues
+the earlier.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from multiraft.storage.config import SEGMENT_BYTES_LIMIT
+
+SEGMENT_SUFFIX = ".segment"
+INDEX_SUFFIX = ".index"
+CHECKPOINT_PREFIX = "checkpoint-"
+#: Ending of a file that is being written; one found at start is left from a crash and removed.
+UNFINISHED = ".new"
+#: Ending of what was found damaged and set aside.
+SET_ASIDE = ".corrupt"
+#: Ending of the second copy of a checkpoint: what the one of the same name held when it was made.
+COPY = ".copy"
+
+#: No lane is so long: at 1 GB per second it would take a hundred years.  What is added to
+#: a position stays a number of 64 bits.
+LANE_POSITION_MAX = 1 << 62
+#: Stray files of one directory that are named one by one; who has more has copied a directory.
+STRAYS_NAMED_MAX = 20
+
+_DIGITS = "([0-9]{20})"
+_SEGMENT = re.compile(_DIGITS + re.escape(SEGMENT_SUFFIX))
+_INDEX = re.compile(_DIGITS + re.escape(INDEX_SUFFIX))
+_CHECKPOINT = re.compile(re.escape(CHECKPOINT_PREFIX) + _DIGITS + f"({re.escape(COPY)})?")
+_RECORD = re.compile("[a-z_]+[.]json")
+
+
+class Stray(NamedTuple):
+    """A name that is none of ours."""
+
+    path: str
+    why: str
+
+
+class Seen(NamedTuple):
+    """A segment file in lane order, as a recovery has read it."""
+
+    start: int
+    size: int
+    is_ours: bool  # its header is intact, and says that it begins there
+    first_mark: int  # durable mark of its first entry; -1 = it has none
+    end: int  # lane position after its last entry
+
+
+def segment_start(name: str) -> int | None:
+    """Where a segment of that name begins in the lane; None = it is no name of a segment."""
+    return _position(_SEGMENT, name)
+
+
+def index_start(name: str) -> int | None:
+    """Where the segment of an index file of that name begins; None = it is no such name."""
+    return _position(_INDEX, name)
+
+
+def checkpoint_position(name: str) -> int | None:
+    """Up to where a checkpoint of that name, or a second copy, reaches; None = it is no such name.
+    """
+    return _position(_CHECKPOINT, name)
+
+
+def _position(pattern: re.Pattern[str], name: str) -> int | None:
+    found = pattern.fullmatch(name)
+    position = int(found[1]) if found else LANE_POSITION_MAX
+    return position if position < LANE_POSITION_MAX else None
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a crash may have left that name half written."""
+    done = name.removesuffix(UNFINISHED)
+    return done != name and any(pattern.fullmatch(done)
+                                for pattern in (_INDEX, _CHECKPOINT, _RECORD))
+
+
+def in_lane(directory: str, names: Iterable[str]) -> list[Stray]:
+    """The names in a lane's directory that are none of its files'."""
+    return [Stray(f"{directory}/{name}", "no segment has that name") for name in names
+            if segment_start(name) is None and index_start(name) is None
+            and not is_unfinished(name)]
+
+
+def among_checkpoints(directory: str, names: Iterable[str]) -> list[Stray]:
+    """The names in a data directory that look like checkpoints and are none."""
+    return [Stray(f"{directory}/{name}", "no checkpoint has that name") for name in names
+            if name.startswith(CHECKPOINT_PREFIX) and checkpoint_position(name) is None
+            and not name.endswith((SET_ASIDE, UNFINISHED))]
+
+
+def not_of_the_lane(files: Sequence[Seen], lane_start: int, known_to: int) -> dict[int, str]:
+    """Which of the files, in ascending order, cannot be the lane's: place in ``files`` -> why.
+    ``lane_start``, ``known_to``: what a checkpoint says of the lane's start, and the last place of
+    the lane that it knows.  O(files)."""
+    found: dict[int, str] = {}
+    reach = max(lane_start, known_to) + SEGMENT_BYTES_LIMIT
+    before: Seen | None = None
+    for at, each in enumerate(files):
+        why = "" if each.is_ours else _why_not(each, before, lane_start, reach)
+        if why:
+            found[at] = why
+            continue
+        before = each
+        reach = max(reach, each.start + SEGMENT_BYTES_LIMIT)
+    _between(files, found)
+    return found
+
+
+def _why_not(each: Seen, before: Seen | None, lane_start: int, reach: int) -> str:
+    if each.start < lane_start:
+        return f"it would stand before the start of the lane at {lane_start}"
+    if each.start > reach:
+        return f"no segment begins behind {reach}"
+    if before is not None and each.start < max(before.start + before.size, before.end):
+        return f"it would stand within the segment that begins at {before.start}"
+    return ""
+
+
+def _between(files: Sequence[Seen], found: dict[int, str]) -> None:
+    """What stands between two segments of which the later one continues the earlier."""
+    last, between = None, []
+    for at, each in enumerate(files):
+        if at in found:
+            continue
+        if not each.is_ours:
+            between.append(at)
+            continue
+        if last is not None and each.first_mark == last.end:
+            found.update(dict.fromkeys(
+                between, f"the segment that begins at {each.start} continues the one that begins "
+                         f"at {last.start}"))
+        last, between = each, []
