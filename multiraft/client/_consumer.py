@@ -452,13 +452,16 @@ class ConsumerState:
             f"records up to {reader.known_end}"), now_ms)
 
     def _accept(self, reader: Reader, data: memoryview, high_watermark: int, now_ms: int) -> None:
-        """Verify the batches and queue what lies at or after the fetch offset."""
+        """Verify the batches and queue what lies at or after the fetch offset, and before the
+        end."""
         reader.high_watermark = max(reader.high_watermark, high_watermark)
         parts, damage = intact_batches(data)
         before = reader.fetch_offset
         for part, header in parts:
             if header.base_offset + header.last_offset_delta < reader.fetch_offset:
                 continue
+            if reader.at_end:
+                break
             counts = self._counts(header)
             if counts is None:
                 reader.undecided = Undecided(run_of(header)[0], self._runs.settlements, now_ms)
@@ -473,7 +476,7 @@ class ConsumerState:
             reader.corrupt = 0
             if data or reader.fetch_offset >= reader.known_end:
                 self._worked(reader)
-        if damage is not None:
+        if damage is not None and not reader.at_end:
             self._damaged(reader, damage, now_ms)
 
     def _counts(self, header) -> bool | None:
