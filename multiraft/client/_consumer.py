@@ -38,12 +38,13 @@ from multiraft.client._reader import (
     Reader,
     Start,
     Undecided,
+    check_start,
 )
 from multiraft.client._records import FetchedBatch, Timestamp
 from multiraft.client._runs import Runs, run_of
 from multiraft.client._unreadable import unreadable
 from multiraft.client._waits import Wait
-from multiraft.errors import ConfigError, MultiRaftError
+from multiraft.errors import MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     Code,
@@ -69,7 +70,6 @@ from multiraft.wire.messages import (
     ListOffsets,
     OffsetQuery,
 )
-from multiraft.wire.schema import I64_MAX
 
 #: Long polls of one consumer that wait at one node.
 FETCHES_PER_NODE_MAX = 4
@@ -108,7 +108,7 @@ class ConsumerState:
         """``end_offset``: stop there, known from the start; the batch that reaches beyond it comes
         whole.  ``incarnation``: of the partition that is meant, not of another one that has its
         name by now.  Both only with one ``partition``."""
-        _check_start(start)
+        check_start(start)
         self.settings = settings.validate()
         self.topic = topic
         self.error: MultiRaftError | None = None
@@ -168,12 +168,16 @@ class ConsumerState:
             return (Wait(self.topic, -1, -1, -1, now_ms - self._started_ms,
                          "its metadata are not known yet"),)
         return tuple(self._wait(reader, now_ms) for reader in self._unfinished
-                     if reader.undecided is not None or reader.failing_since_ms is not None)
+                     if reader.undecided is not None or reader.failing_since_ms is not None
+                     or reader.leaderless_since_ms is not None)
 
     def _wait(self, reader: Reader, now_ms: int) -> Wait:
         run = None
         since_ms = reader.failing_since_ms
         reason = str(reader.problem or "its leader is not known")
+        if since_ms is None:
+            since_ms = reader.leaderless_since_ms
+            reason = "its leader is not known; what the other replicas have is read"
         if reader.undecided is not None:
             run, _, since_ms = reader.undecided
             reason = self._runs.reason(run)
@@ -306,8 +310,12 @@ class ConsumerState:
             node = reader.replicas.choose(self._metadata, reader.incarnation, leader,
                                           self.settings.prefer, self.settings.rack, now_ms)
             replica = LEADER if node == leader and self.settings.prefer == LEADER else ANY
-        if not leader:
+        if leader:
+            reader.leaderless_since_ms = None
+        else:
             self._metadata.want(self.topic)
+            if reader.leaderless_since_ms is None:
+                reader.leaderless_since_ms = now_ms
         if not node:
             self._unavailable(reader, now_ms)
             return None
@@ -586,13 +594,3 @@ class ConsumerState:
                 f"{self.topic}/{reader.partition}: no leader known for "
                 f"{self.settings.unavailable_ms} ms")
         self._later(give_up_ms)
-
-
-def _check_start(start: Start) -> None:
-    """Raises ``ConfigError``."""
-    good = (start in (EARLIEST, LATEST) if type(start) is str
-            else 0 <= start <= I64_MAX if type(start) is int
-            else type(start) is Timestamp and type(start.ms) is int and 0 <= start.ms <= I64_MAX)
-    if not good:
-        raise ConfigError(f"start={start!r}: expected {EARLIEST!r}, {LATEST!r}, an offset or a "
-                          "Timestamp")

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from multiraft.client._batch_reader import Search
 from multiraft.client._records import Timestamp
 from multiraft.client._replicas import Replicas
-from multiraft.errors import MultiRaftError
+from multiraft.errors import ConfigError, MultiRaftError
+from multiraft.wire.messages import EARLIEST, LATEST
+from multiraft.wire.schema import I64_MAX
 from multiraft.wire.sinks import RunRef
 
 #: What a query asks: the start and the end; where a time is, part by part; records.
@@ -43,7 +45,7 @@ class Reader:
     __slots__ = ("partition", "incarnation", "start", "position", "fetch_offset", "end_offset",
                  "resolved", "begun", "asking", "node", "buffered_bytes", "retry_at_ms", "failures",
                  "failing_since_ms", "corrupt", "problem", "replicas", "search", "high_watermark",
-                 "part", "moves", "ends", "undecided")
+                 "part", "moves", "ends", "undecided", "leaderless_since_ms")
 
     def __init__(self, partition: int, incarnation: int, start: Start):
         self.partition = partition
@@ -69,6 +71,7 @@ class Reader:
         self.moves = 0  # answers in a row that it is elsewhere
         self.ends: tuple[int, int] | None = None  # of the partition, while a time is looked for
         self.undecided: Undecided | None = None  # what it waits for
+        self.leaderless_since_ms: int | None = None  # other replicas are read meanwhile
 
     @property
     def asks(self) -> str:
@@ -87,3 +90,13 @@ class Reader:
     def known_end(self) -> int:
         """The offset up to which there is something to read, as far as was told."""
         return max(self.high_watermark, self.end_offset or 0)
+
+
+def check_start(start: Start) -> None:
+    """Raises ``ConfigError`` for what is no start."""
+    good = (start in (EARLIEST, LATEST) if type(start) is str
+            else 0 <= start <= I64_MAX if type(start) is int
+            else type(start) is Timestamp and type(start.ms) is int and 0 <= start.ms <= I64_MAX)
+    if not good:
+        raise ConfigError(f"start={start!r}: expected {EARLIEST!r}, {LATEST!r}, an offset or a "
+                          "Timestamp")

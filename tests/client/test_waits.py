@@ -304,3 +304,18 @@ def test_a_topic_of_any_size_fits_into_the_requests_that_may_wait():
     assert _consumer.READERS_PER_QUERY_MAX * _consumer.FETCHES_PER_NODE_MAX >= PARTITIONS_MAX
 
 
+
+
+def test_who_reads_on_without_a_leader_is_told(cluster):
+    [part] = cluster.add_topic("a")
+    assert part.append(crafted(0, records_block(1)))[0] == Code.OK
+    leader, cluster.leaders[part.group] = cluster.leaders[part.group], 0
+    with blocking.Client(cluster.servers()) as client:
+        consumer = client.consume("a", 0, 0, wait_max_ms=20)
+        assert values_of([next(consumer)]) == [b"0"]
+        [wait] = consumer.waits()
+        assert "a/0 at offset 1: its leader is not known; what the other replicas" in str(wait)
+        cluster.leaders[part.group] = leader
+        while consumer.waits():
+            assert not consumer.wait(20)
+        consumer.close()
