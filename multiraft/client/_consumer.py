@@ -62,7 +62,7 @@ from multiraft.wire.messages import (
     LATEST,
     LEADER,
     PARTITIONS_MAX,
-    PARTITIONS_PER_REQUEST_MAX,
+    REFUSALS_PER_REPLY_MAX,
     TIMESTAMP,
     Complain,
     Fetch,
@@ -75,10 +75,10 @@ from multiraft.wire.messages import (
 FETCHES_PER_NODE_MAX = 4
 #: Questions about one partition in one request, at most: its begin, its end, a time.
 QUESTIONS_MAX = 3
-#: Partitions in one request: as many as fit with all their questions, and so few that the requests
-#: which may wait at a node take all partitions of a topic.
-READERS_PER_QUERY_MAX = min(PARTITIONS_PER_REQUEST_MAX // QUESTIONS_MAX,
-                            -(-PARTITIONS_MAX // FETCHES_PER_NODE_MAX))
+#: Partitions in one request: so many that the long polls which may wait at a node take all
+#: partitions of a topic; and as many as are sure of an answer with all their questions.
+READERS_PER_FETCH_MAX = -(-PARTITIONS_MAX // FETCHES_PER_NODE_MAX)
+READERS_PER_QUESTION_MAX = REFUSALS_PER_REPLY_MAX // QUESTIONS_MAX
 #: A batch that fails its check is asked for again this often, and at least once of every replica:
 #: the copy elsewhere may be intact.
 CORRUPT_RETRIES_MAX = 3
@@ -217,9 +217,9 @@ class ConsumerState:
         queries, self._complaints = self._complaints, []
         for (node, asks, replica), readers in asked.items():
             room = FETCHES_PER_NODE_MAX - self._polls_at(node)
-            for at in range(0, len(readers), READERS_PER_QUERY_MAX)[:max(0, room)]:
-                queries.append(self._query(node, readers[at:at + READERS_PER_QUERY_MAX], asks,
-                                           replica))
+            count = READERS_PER_FETCH_MAX if asks == FETCH else READERS_PER_QUESTION_MAX
+            for at in range(0, len(readers), count)[:max(0, room)]:
+                queries.append(self._query(node, readers[at:at + count], asks, replica))
         return [] if self.error is not None else queries
 
     def next_deadline_ms(self) -> int | None:

@@ -19,7 +19,13 @@ from multiraft.client._producer import Attempt, ProducerState
 from multiraft.client._runs import Runs
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code, exception_for
-from multiraft.wire.messages import ClusterStatus, InitProducer, Metadata, NodeStatus
+from multiraft.wire.messages import (
+    TOPICS_PER_REQUEST_MAX,
+    ClusterStatus,
+    InitProducer,
+    Metadata,
+    NodeStatus,
+)
 from multiraft.wire.schema import I16_MAX
 from multiraft.wire.sinks import RunStates, SettleRuns
 
@@ -58,6 +64,7 @@ class ClientCore:
         self._refresh_at_ms = now_ms
         self._refresh_failures = 0
         self._refresh_avoid = ""
+        self._refresh_count = TOPICS_PER_REQUEST_MAX  # names in the next question
         self._catching_up = False
         self._settle_address = ""  # of the metadata leader, as the last answer said
 
@@ -213,7 +220,7 @@ class ClientCore:
 
     def _refresh(self) -> None:
         """Ask any node for the metadata that somebody wants."""
-        wanted = self.metadata.wanted()
+        wanted = self.metadata.wanted()[:self._refresh_count]
         address = self.network.any_address(self.now_ms, self._refresh_avoid)
         if address is None:
             self._refresh_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
@@ -224,13 +231,18 @@ class ClientCore:
             self._refreshing = False
             if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
                 self._refresh_failures, self._refresh_avoid = 0, ""
+                self._refresh_count = TOPICS_PER_REQUEST_MAX
                 self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
                 self.learn(wanted, outcome.reply)
                 if outcome.reply.missing:
                     self._catch_up()
                 return
             self._refresh_failures += 1
-            self._refresh_avoid = address
+            if isinstance(outcome, ResponseEvent) and outcome.code == Code.LIMIT_EXCEEDED:
+                # Wide topics: their partitions do not fit into one answer.
+                self._refresh_count = max(1, len(wanted) // 2)
+            else:
+                self._refresh_avoid = address
             self._refresh_at_ms = self.now_ms + backoff_ms(
                 self.limits, self._refresh_failures, self.rng)
 

@@ -11,6 +11,7 @@ creating it once, so a lost answer there is ``AmbiguousOutcome``.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Generator, NamedTuple, Sequence
 
 from multiraft.client import _search
@@ -23,6 +24,7 @@ from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
     AmbiguousOutcome,
     Code,
+    LimitExceeded,
     OffsetNotAvailable,
     RequestError,
     TimedOut,
@@ -38,7 +40,7 @@ from multiraft.wire.members import (
 from multiraft.wire.messages import (
     EARLIEST,
     LATEST,
-    PARTITIONS_PER_REQUEST_MAX,
+    REFUSALS_PER_REPLY_MAX,
     TOPICS_PER_REQUEST_MAX,
     ClusterStatus,
     ClusterStatusReply,
@@ -70,7 +72,7 @@ CATCH_UP_TIMEOUT_MS = 2_000
 DESCRIBE_TIMEOUT_MS = 2_000
 
 #: A partition's range is two questions.
-RANGES_PER_REQUEST_MAX = PARTITIONS_PER_REQUEST_MAX // 2
+RANGES_PER_REQUEST_MAX = REFUSALS_PER_REPLY_MAX // 2
 
 
 class OffsetRange(NamedTuple):
@@ -282,9 +284,18 @@ class Operations(PlanOperations):
         """-> fresh metadata of those of many topics that exist, in the order of their names."""
         topics: dict[str, TopicMetadata] = {}
         yield from self.catch_up()
-        for at in range(0, len(names), TOPICS_PER_REQUEST_MAX):
-            asked = tuple(names[at:at + TOPICS_PER_REQUEST_MAX])
-            reply = yield from self._ask(Metadata(asked))
+        parts = deque(tuple(names[at:at + TOPICS_PER_REQUEST_MAX])
+                      for at in range(0, len(names), TOPICS_PER_REQUEST_MAX))
+        while parts:
+            asked = parts.popleft()
+            try:
+                reply = yield from self._ask(Metadata(asked))
+            except LimitExceeded:  # wide topics: their partitions do not fit into one answer
+                if len(asked) == 1:
+                    raise
+                half = len(asked) // 2
+                parts.extend((asked[:half], asked[half:]))
+                continue
             self._core.learn(asked, reply)
             topics.update((topic.name, topic) for topic in reply.topics)
         return [topics[name] for name in names if name in topics]

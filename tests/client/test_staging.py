@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiraft import _layout as layout
-from multiraft.client import Record, _consumer, _operations, _runs, staging
+from multiraft.client import Record, _operations, _runs, staging
 from multiraft.client._network import NetworkLimits
 from multiraft.client.ranges import ConsumerSettings, Range, read_ranges
 from multiraft.core import BatchHeader
+from multiraft.errors import ConfigError
 from multiraft.wire import errors
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import Code, ErrorDetail
@@ -235,7 +236,7 @@ def test_a_plan_that_a_run_overtakes_is_made_again(cluster, run):
 
 
 def test_an_isolation_that_does_not_exist_is_named(client):
-    with pytest.raises(_consumer.ConfigError, match="isolation='dirty'"):
+    with pytest.raises(ConfigError, match="isolation='dirty'"):
         client.consume("a", isolation="dirty")
 
 
