@@ -27,13 +27,15 @@ def telling(consumer: Any) -> Iterator[Any]:
     due_ms = _now_ms() + pause_ms
     while True:
         while not consumer.wait(max(1, due_ms - _now_ms())) or _now_ms() >= due_ms:
-            waits = [wait for wait in consumer.waits() if wait.waiting_ms >= TOLD_AFTER_MS]
-            if waits:
-                note(_sentence(waits))
+            waits = consumer.waits()
+            longest_ms = max((wait.waiting_ms for wait in waits), default=0)
+            if longest_ms >= TOLD_AFTER_MS:
+                note(_sentence([wait for wait in waits if wait.waiting_ms >= TOLD_AFTER_MS]))
                 pause_ms = min(2 * pause_ms, TOLD_AGAIN_MS_MAX)
+                due_ms = _now_ms() + pause_ms
             else:
                 pause_ms = TOLD_AFTER_MS
-            due_ms = _now_ms() + pause_ms
+                due_ms = _now_ms() + TOLD_AFTER_MS - longest_ms
         try:
             batch = next(consumer)
         except StopIteration:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from multiraft.client import NoNodeAnswered
+from multiraft.client import NoNodeAnswered, UnreadableBatch
 from multiraft.client.ranges import DataLost
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
@@ -51,6 +51,10 @@ def explained(servers: Sequence[str]) -> Iterator[None]:
         raise SourceError(f"nobody knows what became of it: {error}. Start the query again: with "
                           "mode=transactional or mode=idempotent nothing is doubled by that, with "
                           "mode=at-least-once rows may be.") from None
+    except UnreadableBatch as error:
+        raise SourceError(
+            f"{error}. Read from offset {error.next_offset} of that partition on "
+            "(startingOffsets), or set skipUnreadable=true to leave such batches out.") from None
     except MultiRaftError as error:
         raise SourceError(f"reading failed: {error}") from None
 

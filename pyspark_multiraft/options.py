@@ -30,7 +30,8 @@ READ = ("subscribe", "subscribePattern", "assign", "startingOffsets", "endingOff
         "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
         "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "minPartitions",
         "splitBytes", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss", "columns",
-        "includeValue", "includeHeaders", "readPreference", "rack", "pushdown", "isolation")
+        "includeValue", "includeHeaders", "readPreference", "rack", "pushdown", "isolation",
+        "skipUnreadable")
 WRITE = ("topic", "mode", "sinkId", "compression", "includeHeaders", "deliveryTimeoutMs")
 #: Of Spark itself: the argument of load() and save(), and what it wants of every stream.
 SPARKS_OWN = ("path", "serialization.format", "checkpointlocation", "queryname", "outputmode")
@@ -98,6 +99,8 @@ class ReadOptions(NamedTuple):
     late_start: str
     #: Whether rows are read that a transactional writer has not committed.
     isolation: str
+    #: Whether batches that cannot be opened are left out.
+    skip_unreadable: bool
 
 
 class WriteOptions(NamedTuple):
@@ -196,7 +199,7 @@ def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
         texts.boolean("failOnDataLoss", True), prefer, texts.text("rack"),
         texts.boolean("pushdown", False),
         texts.choice("startingOffsetsByTimestampStrategy", ("error", "latest")),
-        texts.choice("isolation", ISOLATIONS))
+        texts.choice("isolation", ISOLATIONS), texts.boolean("skipUnreadable", False))
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:

@@ -28,6 +28,7 @@ class Bounds:
         self._first_offset = 0
         self._end_offset = (1 << 63) - 1
         self._from_ms = -1
+        self._found: dict[str, dict[int, int | None]] = {}  # topic -> where ``_from_ms`` is
 
     def take(self, filters: Iterable[spark.Filter]) -> Iterator[spark.Filter]:
         """Note what can be used; gives the filters that Spark has to apply still."""
@@ -41,11 +42,13 @@ class Bounds:
         return all(rule(values[column]) for column, rule in self._rules)
 
     def cut(self, client: Client, part: Range) -> Range:
-        """What is wanted of a range."""
+        """What is wanted of a range.  A topic is searched once, for all of its partitions."""
         first = max(part.start_offset, self._first_offset)
         end = min(part.end_offset, self._end_offset)
         if self._from_ms >= 0 and first < end:
-            found = client.offsets_at(part.topic, self._from_ms).get(part.partition)
+            if part.topic not in self._found:
+                self._found[part.topic] = client.offsets_at(part.topic, self._from_ms)
+            found = self._found[part.topic].get(part.partition)
             first = max(first, part.end_offset if found is None else found)
         first = min(first, part.end_offset)
         return part._replace(start_offset=first, end_offset=max(first, end))

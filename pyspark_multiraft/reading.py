@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from multiraft.client import UnreadableBatch
 from multiraft.client.ranges import ConsumerSettings, DataLost, Range, read_ranges
 from pyspark_multiraft import planning
 from pyspark_multiraft.failures import explained
@@ -33,7 +34,12 @@ def read_task(options: ReadOptions, ranges: Sequence[Range]) -> Iterator[pa.Reco
 
     with explained(options.connection.servers), planning.open_client(options.connection) as client:
         for part, batch in read_ranges(client, ranges, settings, on_loss=note):
-            yield from rows.add(batch, part.end_offset)
+            try:
+                yield from rows.add(batch, part.end_offset)
+            except UnreadableBatch as error:
+                if not options.skip_unreadable:
+                    raise
+                planning.log.warning("%s; reading goes on without it (skipUnreadable=true)", error)
         yield from rows.rest()
 
 

@@ -1,12 +1,13 @@
 """Bugs to plant in sinks: in the ledger that decides runs, and in readers of committed records.
 
 Tests of the parts find these as well.  Here a history of real nodes has to show them to the
-checkers, which know neither the ledger nor the reader.
+checkers, which know neither the ledger nor the reader.  What no writer of ours does, staging under
+a number that nobody handed out, is for the tests alone.
 """
 
 from __future__ import annotations
 
-from chaos.planted.bug import Bug, Nodes
+from chaos.planted.bug import Bug, Nodes, Tests
 
 _RUN = Nodes(("tests/chaos/test_sinks_run.py",))
 
@@ -31,4 +32,22 @@ BUGS = (
         "if False and (command.run, command.batch) != (",
         "a run is committed by a driver that another one has replaced (A23)",
         _RUN),
+    Bug("unopened-run-is-taken-for-open", "node.staged_batches", "StagedBatches.waits",
+        "if state == OPEN:",
+        "if state in (OPEN, UNOPENED):",
+        "a leader appends a batch of a run that nobody has opened, and readers stop there for ever",
+        Tests(("tests/node/test_staged_batches.py::"
+               "test_a_batch_of_a_run_that_nobody_opened_is_refused[777-1]",))),
+    Bug("unopened-run-stays-open", "node.sink_admin", "SinkAdmin._settle",
+        "if unopened and request.void:",
+        "if False and request.void:",
+        "the metadata leader leaves open what it knows that nobody has opened",
+        Tests(("tests/node/test_staged_batches.py::"
+               "test_the_metadata_leader_makes_void_what_nobody_opened",))),
+    Bug("number-of-a-void-run-is-handed-out", "node.metadata_sinks", "SinkTable._next_run",
+        "while RunRef(number, run) in self._never:",
+        "while False and run in self._never:",
+        "a made-up batch that readers have left out is seen when its number is opened later",
+        Tests(("tests/node/test_metadata_sinks.py::"
+               "test_a_run_that_was_void_before_it_could_be_opened_never_is",))),
 )

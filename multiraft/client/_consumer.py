@@ -59,7 +59,7 @@ from multiraft.wire.messages import (
     LATEST,
     LEADER,
     PARTITIONS_MAX,
-    PARTITIONS_PER_REQUEST_MAX,
+    REFUSALS_PER_REPLY_MAX,
     TIMESTAMP,
     Complain,
     Fetch,
@@ -72,10 +72,10 @@ from multiraft.wire.messages import (
 FETCHES_PER_NODE_MAX = 4
 #: Questions about one partition in one request, at most: its begin, its end, a time.
 QUESTIONS_MAX = 3
-#: Partitions in one request: as many as fit with all their questions, and so few that the requests
-#: which may wait at a node take all partitions of a topic.
-READERS_PER_QUERY_MAX = min(PARTITIONS_PER_REQUEST_MAX // QUESTIONS_MAX,
-                            -(-PARTITIONS_MAX // FETCHES_PER_NODE_MAX))
+#: Partitions in one request: so many that the long polls which may wait at a node take all
+#: partitions of a topic; and as many as are sure of an answer with all their questions.
+READERS_PER_FETCH_MAX = -(-PARTITIONS_MAX // FETCHES_PER_NODE_MAX)
+READERS_PER_QUESTION_MAX = REFUSALS_PER_REPLY_MAX // QUESTIONS_MAX
 #: A batch that fails its check is asked for again this often, and at least once of every replica:
 #: the copy elsewhere may be intact.
 CORRUPT_RETRIES_MAX = 3
@@ -166,12 +166,16 @@ class ConsumerState:
             return (Wait(self.topic, -1, -1, -1, now_ms - self._started_ms,
                          "its metadata are not known yet"),)
         return tuple(self._wait(reader, now_ms) for reader in self._unfinished
-                     if reader.undecided is not None or reader.failing_since_ms is not None)
+                     if reader.undecided is not None or reader.failing_since_ms is not None
+                     or reader.leaderless_since_ms is not None)
 
     def _wait(self, reader: Reader, now_ms: int) -> Wait:
         run = None
         since_ms = reader.failing_since_ms
         reason = str(reader.problem or "its leader is not known")
+        if since_ms is None:
+            since_ms = reader.leaderless_since_ms
+            reason = "its leader is not known; what the other replicas have is read"
         if reader.undecided is not None:
             run, _, since_ms = reader.undecided
             reason = self._runs.reason(run)
@@ -217,9 +221,9 @@ class ConsumerState:
         queries, self._complaints = self._complaints, []
         for (node, asks, replica), readers in asked.items():
             room = FETCHES_PER_NODE_MAX - self._polls_at(node)
-            for at in range(0, len(readers), READERS_PER_QUERY_MAX)[:max(0, room)]:
-                queries.append(self._query(node, readers[at:at + READERS_PER_QUERY_MAX], asks,
-                                           replica))
+            count = READERS_PER_FETCH_MAX if asks == FETCH else READERS_PER_QUESTION_MAX
+            for at in range(0, len(readers), count)[:max(0, room)]:
+                queries.append(self._query(node, readers[at:at + count], asks, replica))
         return [] if self.error is not None else queries
 
     def next_deadline_ms(self) -> int | None:
@@ -311,8 +315,12 @@ class ConsumerState:
             node = reader.replicas.choose(self._metadata, reader.incarnation, leader,
                                           self.settings.prefer, self.settings.rack, now_ms)
             replica = LEADER if node == leader and self.settings.prefer == LEADER else ANY
-        if not leader:
+        if leader:
+            reader.leaderless_since_ms = None
+        else:
             self._metadata.want(self.topic)
+            if reader.leaderless_since_ms is None:
+                reader.leaderless_since_ms = now_ms
         if not node:
             self._unavailable(reader, now_ms)
             return None
@@ -457,13 +465,16 @@ class ConsumerState:
             f"records up to {reader.known_end}"), now_ms)
 
     def _accept(self, reader: Reader, data: memoryview, high_watermark: int, now_ms: int) -> None:
-        """Verify the batches and queue what lies at or after the fetch offset."""
+        """Verify the batches and queue what lies at or after the fetch offset, and before the
+        end."""
         reader.high_watermark = max(reader.high_watermark, high_watermark)
         parts, damage = intact_batches(data)
         before = reader.fetch_offset
         for part, header in parts:
             if header.base_offset + header.last_offset_delta < reader.fetch_offset:
                 continue
+            if reader.at_end:
+                break
             counts = self._counts(header)
             if counts is None:
                 reader.undecided = Undecided(run_of(header)[0], self._runs.settlements, now_ms)
@@ -478,7 +489,7 @@ class ConsumerState:
             reader.corrupt = 0
             if data or reader.fetch_offset >= reader.known_end:
                 self._worked(reader)
-        if damage is not None:
+        if damage is not None and not reader.at_end:
             self._damaged(reader, damage, now_ms)
 
     def _counts(self, header) -> bool | None:

@@ -40,7 +40,7 @@ from multiraft.wire.members import (
 from multiraft.wire.messages import (
     EARLIEST,
     LATEST,
-    PARTITIONS_PER_REQUEST_MAX,
+    REFUSALS_PER_REPLY_MAX,
     TOPICS_PER_REQUEST_MAX,
     ClusterStatus,
     ClusterStatusReply,
@@ -72,7 +72,7 @@ CATCH_UP_TIMEOUT_MS = 2_000
 DESCRIBE_TIMEOUT_MS = 2_000
 
 #: A partition's range is two questions.
-RANGES_PER_REQUEST_MAX = PARTITIONS_PER_REQUEST_MAX // 2
+RANGES_PER_REQUEST_MAX = REFUSALS_PER_REPLY_MAX // 2
 
 
 class OffsetRange(NamedTuple):

@@ -40,7 +40,7 @@ class Reader:
     __slots__ = ("partition", "incarnation", "start", "position", "fetch_offset", "end_offset",
                  "resolved", "begun", "asking", "node", "buffered_bytes", "retry_at_ms", "failures",
                  "failing_since_ms", "corrupt", "problem", "replicas", "search", "high_watermark",
-                 "part", "moves", "ends", "undecided")
+                 "part", "moves", "ends", "undecided", "leaderless_since_ms")
 
     def __init__(self, partition: int, incarnation: int, start: Start):
         self.partition = partition
@@ -66,6 +66,7 @@ class Reader:
         self.moves = 0  # answers in a row that it is elsewhere
         self.ends: tuple[int, int] | None = None  # of the partition, while a time is looked for
         self.undecided: Undecided | None = None  # what it waits for
+        self.leaderless_since_ms: int | None = None  # other replicas are read meanwhile
 
     @property
     def asks(self) -> str:

@@ -26,7 +26,7 @@ from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import Code, ErrorDetail, OffsetNotAvailable, exception_for
 from multiraft.wire.messages import (
     LATEST,
-    PARTITIONS_PER_REQUEST_MAX,
+    REFUSALS_PER_REPLY_MAX,
     TIMESTAMP,
     Fetch,
     FetchPart,
@@ -43,7 +43,7 @@ MOVES_MAX = 64
 #: What one step of the search reads of a partition: a batch of the usual size and some.
 SEARCH_BYTES = 1 << 20
 #: Partitions in one question for their ends and a time: two questions each.
-NAMED_PER_REQUEST_MAX = PARTITIONS_PER_REQUEST_MAX // 2
+NAMED_PER_REQUEST_MAX = REFUSALS_PER_REPLY_MAX // 2
 #: Partitions of which one answer has the batches that were named: as many of the usual size, of a
 #: quarter of a megabyte, as fit.
 SEARCHED_PER_REQUEST_MAX = 32

@@ -50,6 +50,9 @@ VERSIONS_SUPPORTED = (PROTOCOL_VERSION,)
 TOPICS_PER_REQUEST_MAX = 1000
 #: Partitions or batches named in one data request.
 PARTITIONS_PER_REQUEST_MAX = 10_000
+#: Partitions or questions of one request whose answer fits into a header (1 MiB) even if each is
+#: refused with a reason of its own: what clients cut their requests into.
+REFUSALS_PER_REPLY_MAX = 3_000
 #: A topic's partitions.
 PARTITIONS_MAX = 10_000
 #: Groups in one answer, for the same reason as ``TOPICS_PER_REQUEST_MAX``.

@@ -44,8 +44,11 @@ def test_a_wait_is_said_after_a_while_and_again_after_longer(run, seven, cluster
 
 def test_what_has_not_waited_long_is_not_said(run, seven, cluster, monkeypatch):
     monkeypatch.setattr(waiting, "_now_ms", lambda: cluster.now_ms)
-    cluster.waiting = [BLOCKED._replace(waiting_ms=4_999)]
+    cluster.waiting = [BLOCKED._replace(waiting_ms=4_700)]
     assert "waiting" not in run("consume", "t").stderr
+    cluster.waiting, cluster.now_ms = [BLOCKED._replace(waiting_ms=4_700), BLOCKED], 0
+    assert "waiting" in run("consume", "t").stderr
+    assert cluster.now_ms == 5_300, "as soon as it has waited so long"
 
 
 def test_a_batch_that_cannot_be_opened_ends_it_by_name_or_is_left_out(run, seven, monkeypatch):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
-
 import pytest
 
 from multiraft import _layout as layout
@@ -15,20 +12,45 @@ from multiraft.client import (
     Record,
     Timestamp,
     UnreadableBatch,
-    _compression,
     _consumer,
+    _operations,
     _runs,
+    _search,
     blocking,
     staging,
 )
-from multiraft.client.ranges import Range, read_ranges
+from multiraft.client.ranges import Range, offset_ranges, read_ranges
 from multiraft.errors import CorruptBatch
 from multiraft.wire import errors
-from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.connection import Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.errors import Code, ErrorDetail
-from multiraft.wire.messages import EARLIEST, OPS, Fetch, ListOffsets
-from multiraft.wire.sinks import COMMITTED, OPEN, RunFact, RunRef, SettleRunsReply
+from multiraft.wire.messages import (
+    EARLIEST,
+    OPS,
+    PARTITIONS_MAX,
+    PARTITIONS_PER_REQUEST_MAX,
+    REFUSALS_PER_REPLY_MAX,
+    Fetch,
+    FetchReply,
+    FetchResult,
+    Hello,
+    ListOffsets,
+    ListOffsetsReply,
+    Metadata,
+    OffsetResult,
+    Welcome,
+)
+from multiraft.wire.sinks import (
+    COMMITTED,
+    OPEN,
+    RunFact,
+    RunRef,
+    RunState,
+    RunStatesReply,
+    SettleRunsReply,
+)
 from tests.client.scripts import values_of
+from tests.client.unreadable import BOMB, UNREADABLE, crafted, records_block
 
 NONCE = bytes(16)
 
@@ -37,43 +59,6 @@ def put(client, *values: bytes, partition: int = 0, topic: str = "a", identity=N
     with client.producer(identity=identity) as producer:
         for value in values:
             producer.send_nowait(Record(topic, value, partition=partition)).wait()
-
-
-def crafted(codec: int, block: bytes, count: int = 1, at_ms: int = 1_700_000_000_000) -> bytearray:
-    """A batch with a right CRC and this block of records."""
-    builder = core.BatchBuilder(8 << 20)
-    assert builder.append(at_ms, None, b"x")
-    data = builder.build()[:layout.BATCH_HEADER_BYTES] + block
-    struct.pack_into(">i", data, 8, len(data) - 12)
-    struct.pack_into(">h", data, layout.BATCH_ATTRIBUTES_AT, codec)
-    struct.pack_into(">i", data, 23, count - 1)
-    struct.pack_into(">i", data, 57, count)
-    struct.pack_into(">I", data, layout.BATCH_CRC_AT, core.crc32c(
-        memoryview(data)[layout.BATCH_ATTRIBUTES_AT:]))
-    return data
-
-
-def records_block(count: int) -> bytes:
-    builder = core.BatchBuilder(8 << 20)
-    for number in range(count):
-        assert builder.append(1_700_000_000_000, None, b"%d" % number)
-    return bytes(builder.build()[layout.BATCH_HEADER_BYTES:])
-
-
-GARBAGE = b"x" * 100
-CODECS = [layout.CODEC_GZIP, layout.CODEC_SNAPPY, layout.CODEC_LZ4, layout.CODEC_ZSTD]
-UNREADABLE = [
-    *[pytest.param(crafted(codec, GARBAGE), id=f"garbage-{codec}") for codec in CODECS],
-    *[pytest.param(crafted(codec, _compression.compress(codec, records_block(3))[:-5], 3),
-                   id=f"cut-{codec}") for codec in CODECS],
-    *[pytest.param(crafted(codec, _compression.compress(codec, records_block(3)), 5),
-                   id=f"too-few-{codec}") for codec in CODECS],
-    *[pytest.param(crafted(codec, _compression.compress(codec, records_block(3)), 2),
-                   id=f"too-many-{codec}") for codec in CODECS],
-    pytest.param(crafted(layout.CODEC_ZSTD, b""), id="nothing"),
-    pytest.param(crafted(layout.CODEC_GZIP, zlib.compress(b"\0" * (64 << 20))), id="not-gzip"),
-]
-BOMB = crafted(layout.CODEC_GZIP, _compression.compress(layout.CODEC_GZIP, bytes(32 << 20)))
 
 
 def filled(cluster, data: bytearray):
@@ -260,7 +245,6 @@ def test_nobody_asks_about_runs_that_nobody_waits_for():
     runs, run = _runs.Runs(), RunRef(1, 1)
     runs.want(run)
     assert runs.wanted(0) == (run,) and runs.settle_due_ms() is None
-    from multiraft.wire.sinks import RunState, RunStatesReply
     runs.learn(RunStatesReply((RunState(*run, OPEN, ()),)), 0)
     assert runs.settle_due_ms() is None, "its reader is gone"
     runs.want(run)
@@ -283,7 +267,6 @@ def test_a_replica_that_stays_behind_is_not_waited_for_for_ever(client, cluster)
     def script(node, event, connection):
         request = event.request
         if isinstance(request, Fetch) and request.partitions[0].offset == 0:
-            from multiraft.wire.messages import FetchReply, FetchResult
             return ResponseEvent(event.id, FetchReply((
                 FetchResult(part.incarnation, Code.OK, 0, 0, 0),)))
         return None
@@ -326,7 +309,8 @@ def test_a_topic_whose_metadata_do_not_come_is_told(cluster):
 
 @pytest.mark.parametrize("start", [EARLIEST, Timestamp(1_650_000_000_000)])
 def test_requests_are_cut_into_what_one_may_name(client, cluster, monkeypatch, start):
-    monkeypatch.setattr(_consumer, "READERS_PER_QUERY_MAX", 7)
+    monkeypatch.setattr(_consumer, "READERS_PER_FETCH_MAX", 7)
+    monkeypatch.setattr(_consumer, "READERS_PER_QUESTION_MAX", 7)
     parts = cluster.add_topic("a", partitions=100, groups=1)
     for part in parts[::9]:
         assert part.append(crafted(0, records_block(1)))[0] == Code.OK
@@ -339,8 +323,57 @@ def test_requests_are_cut_into_what_one_may_name(client, cluster, monkeypatch, s
 
 
 def test_a_topic_of_any_size_fits_into_the_requests_that_may_wait():
-    from multiraft.wire.messages import PARTITIONS_MAX, PARTITIONS_PER_REQUEST_MAX
-    assert _consumer.READERS_PER_QUERY_MAX * _consumer.QUESTIONS_MAX <= PARTITIONS_PER_REQUEST_MAX
-    assert _consumer.READERS_PER_QUERY_MAX * _consumer.FETCHES_PER_NODE_MAX >= PARTITIONS_MAX
+    for readers in (_consumer.READERS_PER_FETCH_MAX,
+                    _consumer.READERS_PER_QUESTION_MAX * _consumer.QUESTIONS_MAX,
+                    2 * _operations.RANGES_PER_REQUEST_MAX, 2 * _search.NAMED_PER_REQUEST_MAX):
+        assert readers <= REFUSALS_PER_REPLY_MAX <= PARTITIONS_PER_REQUEST_MAX
+    assert _consumer.READERS_PER_FETCH_MAX * _consumer.FETCHES_PER_NODE_MAX >= PARTITIONS_MAX
 
 
+def test_an_answer_of_refusals_alone_fits_into_a_frame():
+    """As of a node that has just lost its leaderships."""
+    detail = ErrorDetail("x" * 200, 1 << 30, "2001:db8:0123:4567:89ab:cdef:0123:4567:65535",
+                         group=32_768, epoch=1 << 20)
+    reply = ListOffsetsReply((OffsetResult((1 << 63) - 1, Code.LEADER_UNKNOWN, -1, detail),)
+                             * REFUSALS_PER_REPLY_MAX)
+    server, client = Connection(Role.SERVER), Connection(Role.CLIENT)
+    server.receive_data(b"".join(client.send(Hello())))
+    assert isinstance(server.next_event(), Hello)
+    client.receive_data(b"".join(server.send(Welcome(bytes(16), 1))))
+    assert isinstance(client.next_event(), Welcome)
+    server.receive_data(b"".join(client.send(RequestEvent(1, ListOffsets(())))))
+    assert isinstance(server.next_event(), RequestEvent)
+    client.receive_data(b"".join(server.send(ResponseEvent(1, reply))))
+    assert client.next_event().reply == reply
+
+
+def test_metadata_that_do_not_fit_into_one_answer_are_asked_for_in_parts(client, cluster):
+    names = [f"t{number:02}" for number in range(10)]
+    for name in names:
+        cluster.add_topic(name)
+
+    def script(node, event, connection):
+        if isinstance(event.request, Metadata) and len(event.request.topics or ()) > 3:
+            return ResponseEvent(event.id, code=Code.LIMIT_EXCEEDED, error=ErrorDetail("too large"))
+        return None
+
+    cluster.script = script
+    if isinstance(client, blocking.Client):
+        assert list(offset_ranges(client, names)) == names
+    consumers = [client.consume(name, until_end=True) for name in names]
+    assert [list(consumer) for consumer in consumers] == [[]] * 10
+
+
+def test_who_reads_on_without_a_leader_is_told(cluster):
+    [part] = cluster.add_topic("a")
+    assert part.append(crafted(0, records_block(1)))[0] == Code.OK
+    leader, cluster.leaders[part.group] = cluster.leaders[part.group], 0
+    with blocking.Client(cluster.servers()) as client:
+        consumer = client.consume("a", 0, 0, wait_max_ms=20)
+        assert values_of([next(consumer)]) == [b"0"]
+        [wait] = consumer.waits()
+        assert "a/0 at offset 1: its leader is not known; what the other replicas" in str(wait)
+        cluster.leaders[part.group] = leader
+        while consumer.waits():
+            assert not consumer.wait(20)
+        consumer.close()

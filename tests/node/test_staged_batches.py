@@ -7,6 +7,7 @@ import secrets
 import pytest
 import trio
 
+from multiraft import client as reader
 from multiraft import core
 from multiraft.wire.errors import Code, LeaderUnknown
 from multiraft.wire.messages import BatchPart, Produce
@@ -30,12 +31,12 @@ from tests.node.harness import Client, batch, in_trio, serving, until
 
 
 def staged(sink: int, run: int, sequence: int = 0, *, value: bytes = b"staged",
-           transactional: bool = True) -> bytearray:
+           transactional: bool = True, task: int = 0) -> bytearray:
     """A batch of a run."""
     data = batch(value)
     if transactional:
         data[22] |= 0x10
-    core.stamp_producer(data, *producer_identity(sink, run, 0, 0), sequence)
+    core.stamp_producer(data, *producer_identity(sink, run, task, 0), sequence)
     return data
 
 
@@ -226,3 +227,30 @@ async def test_a_cluster_of_several_releases_makes_nothing_void(tmp_path, monkey
         assert state.sinks.known_state(RunRef(1, 1)) == UNOPENED
 
 
+
+
+@in_trio
+async def test_what_an_earlier_release_took_is_left_out_by_readers(tmp_path, monkeypatch):
+    """Numbers above the newest run, of a sink that is there and of one that is not."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        await until(lambda: node.metadata_log.state.nodes()[0].version)
+        sink, run = await opened(client)
+        with monkeypatch.context() as earlier:
+            earlier.setattr(staged_batches.StagedBatches, "waits", lambda *_: False)
+            for made_up in ((1, 2), (777, 0), (777, 1)):
+                assert (await append(client, topic, staged(*made_up, task=7))).code == Code.OK
+        assert (await append(client, topic, batch(b"plain"))).code == Code.OK
+        assert (await append(client, topic, staged(sink, run))).base_offset == 4
+        async with reader.Client([str(node.config.node.client_address)]) as reading:
+            consumer = reading.consume("t", until_end=True)
+            assert [record.value async for each in consumer for record in each] == [b"plain"]
+            [left] = consumer.unread
+            assert (left.offset, left.end_offset, left.run) == (4, 5, RunRef(sink, run))
+            assert "'s', whose batch 0 has been open" in left.reason
+            await client.ask(CommitRun(sink, run, 0))
+            consumer = reading.consume("t", until_end=True)
+            assert [record.value async for each in consumer for record in each] == [
+                b"plain", b"staged"]
+            assert consumer.unread == ()
+        assert await opened(client, batch_number=1) == (1, 3)

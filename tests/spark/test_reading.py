@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import pickle
 
@@ -9,13 +10,19 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra 'spark': pip install 'multiraft[spark]'")
 
+from pyspark.sql import datasource as spark  # noqa: E402
+
 from multiraft.client import blocking  # noqa: E402
 from multiraft.client._network import NetworkLimits  # noqa: E402
 from multiraft.client.blocking import Client  # noqa: E402
+from multiraft.client.ranges import Range  # noqa: E402
+from multiraft.core import batch_info  # noqa: E402
 from pyspark_multiraft import planning  # noqa: E402
 from pyspark_multiraft.failures import LossError, SourceError  # noqa: E402
 from pyspark_multiraft.options import parse_read  # noqa: E402
+from pyspark_multiraft.pushdown import Bounds  # noqa: E402
 from pyspark_multiraft.reading import MultiRaftReader  # noqa: E402
+from tests.client.unreadable import UNREADABLE, crafted, records_block  # noqa: E402
 from tests.spark.records import BEGIN_MS, append  # noqa: E402
 
 
@@ -149,3 +156,31 @@ def test_nothing_to_read_is_no_error(cluster):
     with Client(cluster.servers()) as client:
         client.create_topic("empty")
     assert reader(cluster, subscribe="empty").partitions() == []
+
+
+@pytest.mark.parametrize("data", [each.values[0] for each in UNREADABLE[::4]])
+def test_a_batch_that_cannot_be_opened_fails_by_name_or_is_left_out(cluster, caplog, data):
+    part = cluster.topics["numbers"][1]
+    first, count = part.next_offset, batch_info(data).count
+    assert part.append(bytes(data))[0] == part.append(bytes(crafted(0, records_block(1))))[0] == 0
+    expected = [*offsets(reader(cluster, endingOffsets='{"numbers":{"0":0,"1":100,"2":0}}')),
+                (1, first + count)]
+    with pytest.raises(SourceError, match=f"numbers/1: the batch at offset {first}.*startingOff"):
+        rows(reader(cluster, startingOffsets='{"numbers":{"0":100,"1":99,"2":100}}'))
+    with caplog.at_level(logging.WARNING):
+        read = offsets(reader(cluster, assign='{"numbers":[1]}', subscribe="",
+                              skipUnreadable="true"))
+    assert read == expected
+    assert f"numbers/1: the batch at offset {first}" in caplog.text
+
+
+def test_a_filter_by_time_searches_a_topic_once(cluster, monkeypatch):
+    found = []
+    monkeypatch.setattr(Client, "offsets_at", lambda self, topic, ms: found.append(topic) or {})
+    bounds = Bounds()
+    moment = datetime.datetime(2023, 1, 1, tzinfo=datetime.timezone.utc)
+    assert list(bounds.take([spark.GreaterThan(("timestamp",), moment)]))
+    with blocking.Client(cluster.servers()) as client:
+        for number in range(3):
+            bounds.cut(client, Range("numbers", number, 0, 0, 10))
+    assert found == ["numbers"]
