@@ -130,7 +130,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ---- parts ----
 
     def _open(self) -> Client:
-        if self._client is None:
+        if self._client is None or self._client.closed:  # so it is in a forked process
             self._client = planning.open_client(self._options.connection)
         return self._client
 

@@ -53,7 +53,8 @@ from pyspark_multiraft.options import AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL, 
 from pyspark_multiraft.schema import HEADERS, said
 
 BATCH_BYTES = 1 << 20
-#: Any two batches in a row have more than BATCH_BYTES together, so these are at most five.
+#: Any two batches in a row have more than BATCH_BYTES together, so these are at most five.  A
+#: record that is larger than BATCH_BYTES is a batch by itself, one that is larger than this too.
 BYTES_PER_IDENTITY = 3 * BATCH_BYTES
 #: What a record takes beside its fields, at most: lengths, offset, time, and of each header.
 RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 10
@@ -235,7 +236,16 @@ class _Plain:
             self._producer.send_many(self._options.topic, values)
             return
         for record in records_of(batch, self._options.topic):
+            self._send(record)
+
+    def _send(self, record: Record) -> None:
+        """Raises ``SourceError`` for what no record can hold: a time before 1970, a header's name
+        that is no text."""
+        try:
             self._producer.send(record)
+        except (TypeError, ValueError) as error:
+            raise SourceError(f"a row cannot be a record: {error}. Correct its columns, or leave "
+                              "it out.") from None
 
     def end(self) -> None:
         """All of it is acknowledged, or this raises."""
@@ -286,10 +296,10 @@ class _Identified(_Plain):
             size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"") + sum(
                 HEADER_OVERHEAD + len(name.encode()) + len(value or b"")
                 for name, value in record.headers)
-            if self._sent_bytes + size > BYTES_PER_IDENTITY:
+            if self._sent_bytes and self._sent_bytes + size > BYTES_PER_IDENTITY:
                 self._next_chunk()
             self._sent_bytes += size
-            self._producer.send(self._placed(record))
+            self._send(self._placed(record))
             self.records += 1
 
     def _next_chunk(self) -> None:

@@ -9,9 +9,15 @@
             for record in batch:
                 ...
 
-Contract.  Every error is typed.  A ``RequestError`` is definite: it did not happen.  An
-``AmbiguousOutcome`` says that nobody knows; it is never a ``RequestError``.  Leaving the block of a
-producer flushes it.  One client belongs to one trio run; its tasks end with its block.
+Contract.  Every error is typed and goes to whoever caused it.  A ``RequestError`` is definite: it
+did not happen.  An ``AmbiguousOutcome`` says that nobody knows; it is never a ``RequestError``.
+Leaving the block of a producer flushes it, and raises a failure that nobody was told of.  What is
+used after its end raises ``Closed``, and whoever waits meanwhile is told the same.
+
+One client belongs to one trio run, and its tasks end with its block.  It belongs to one process as
+well: in a child made by a fork it raises ``Forked``, and the child makes a client of its own.  A
+child that is forked inside of ``trio.run`` has to end with ``os._exit``, or run another program:
+it shares the epoll of its parent's run.
 
 Elsewhere.  All decisions are in the machines (``_core.py`` and what it drives), the waiting is in
 ``_trio.py``.  ``multiraft.client.blocking`` is the same client without trio; for its sake the names

@@ -173,6 +173,7 @@ class Accumulator:
         self.ready: dict[int, None] = {}  # incarnations with something new
         self.staged: dict[str, list[_Staged]] = {}  # by topic; ``unstage`` them
         self._settings = settings
+        self._buffer_bytes_max = settings.buffer_bytes_max
         self._metadata = metadata
         self._rng = rng
         self._codec = codec_number(settings.compression)
@@ -194,7 +195,10 @@ class Accumulator:
         """Take one record; the delivery is its batch's.  Raises ``BufferFull``,
         ``RecordTooLarge``, ``TypeError``, ``ValueError``, ``InvalidTopicName``,
         ``UnknownPartition``, or why the producer failed; nothing is taken then."""
-        self._admit(require_record(record), record.topic)
+        size = require_record(record)
+        if (self.failed is not None or size > layout.BATCH_BYTES_MAX
+                or self.buffered_bytes + size > self._buffer_bytes_max):
+            self._admit(size, record.topic)
         topic = self._metadata.topics.get(record.topic)
         if topic is None or record.topic in self.staged:
             return self._stage(record, now_ms, wall_ms)
@@ -242,7 +246,7 @@ class Accumulator:
     def room_for(self, needed: int) -> bool:
         """Whether so many bytes, and at least a batch, are taken now.  Open batches go without
         lingering when it would be them that are waited for.  O(partitions with work)."""
-        buffer_max = self._settings.buffer_bytes_max
+        buffer_max = self._buffer_bytes_max
         wanted = min(max(needed, self._settings.batch_bytes), buffer_max)
         if self.buffered_bytes + wanted <= buffer_max or self.failed is not None:
             return True
@@ -280,11 +284,7 @@ class Accumulator:
             raise fresh(self.failed)
         if size > layout.BATCH_BYTES_MAX:
             raise _too_large(topic, size, "batch_bytes_max", layout.BATCH_BYTES_MAX)
-        limit = self._settings.buffer_bytes_max
-        if self.buffered_bytes + size > limit:
-            if size > limit:
-                raise _too_large(topic, size, "buffer_bytes_max", limit)
-            raise BufferFull(limit, self.buffered_bytes, size)
+        self._require_room(size, topic)
 
     def _stage(self, record: Record, now_ms: int, wall_ms: int) -> Delivery:
         """The partitions are unknown: keep the record as it is until they are.  What could not be
@@ -352,8 +352,8 @@ class Accumulator:
         return builder
 
     def _require_room(self, size: int, topic: str) -> None:
-        """As ``_admit``, for the bytes of a whole batch."""
-        limit = self._settings.buffer_bytes_max
+        """Raises ``RecordTooLarge`` or ``BufferFull`` when the buffer has no room for that."""
+        limit = self._buffer_bytes_max
         if size > limit:
             raise _too_large(topic, size, "buffer_bytes_max", limit)
         if self.buffered_bytes + size > limit:

@@ -45,18 +45,22 @@ def require_record(record: Record) -> int:
     can hold; what the encoding of a record checks is left to it."""
     if type(record) is not Record and not isinstance(record, Record):
         raise TypeError(f"a record must be a Record, not {type(record).__name__}")
-    value, key = record.value, record.key
-    if value is None:
-        size = 0
-    elif isinstance(value, bytes):
+    _, value, key, _, _, headers = record
+    if type(value) is bytes:
         size = len(value)
     else:
-        raise TypeError(f"value must be bytes or None, not {type(value).__name__}")
+        size = _field_bytes("value", value)
     if key is not None:
-        if not isinstance(key, bytes):
-            raise TypeError(f"key must be bytes or None, not {type(key).__name__}")
-        size += len(key)
-    return size + _headers_bytes(record.headers) if record.headers else size
+        size += _field_bytes("key", key)
+    return size + _headers_bytes(headers) if headers else size
+
+
+def _field_bytes(name: str, field: bytes | None) -> int:
+    if field is None:
+        return 0
+    if not isinstance(field, bytes):
+        raise TypeError(f"{name} must be bytes or None, not {type(field).__name__}")
+    return len(field)
 
 
 def _headers_bytes(headers: Sequence[Header]) -> int:

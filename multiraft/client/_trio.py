@@ -108,6 +108,11 @@ class Client(AsyncPlans):
         note_failure(error, failure)
         return suppressed
 
+    @property
+    def closed(self) -> bool:
+        """Whether it can not be used any more: it was left, or a forked process inherited it."""
+        return self._core.ended is not None
+
     def inherited(self, error: Forked) -> None:
         """This is a child process (see ``_lifecycle.py``): nothing of the parent's is touched."""
         self._core.inherited(error)

@@ -9,7 +9,7 @@
 
 Contract.  As ``multiraft.client``, but nothing happens between calls: whoever only ever calls
 ``send_nowait`` has to call ``flush`` (or anything that waits) for the rest to be sent.  Not for use
-by several threads at once.
+by several threads at once, nor by a process that inherited it: make a client in each worker.
 
 Elsewhere.  All decisions are in the machines (``_core.py``); this module moves bytes and waits.
 """
@@ -126,6 +126,11 @@ class Client(BlockingPlans):
         nothing.  Raises the first failure of a record that nobody was told of: a producer that is
         not closed before has not sent what it holds."""
         note_failure(None, self._end())
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can not be used any more: it was closed, or a forked process inherited it."""
+        return self.core.ended is not None
 
     def _end(self) -> MultiRaftError | None:
         failure = self.core.close("the client was closed")

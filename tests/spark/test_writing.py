@@ -13,11 +13,12 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark': pip install 'mul
 from pyspark.sql.types import StructType  # noqa: E402
 
 from multiraft import core  # noqa: E402
-from multiraft.client.blocking import Client  # noqa: E402
+from multiraft.client.blocking import VALUE_BYTES_MAX, Client  # noqa: E402
 from multiraft.wire.errors import AmbiguousOutcome  # noqa: E402
-from pyspark_multiraft import writing  # noqa: E402
+from pyspark_multiraft import streaming, writing  # noqa: E402
 from pyspark_multiraft.failures import OptionError, SourceError, explained  # noqa: E402
-from pyspark_multiraft.options import parse_write  # noqa: E402
+from pyspark_multiraft.options import parse_read, parse_write  # noqa: E402
+from tests.client.test_forked import in_child  # noqa: E402
 
 ONCE = {"mode": "idempotent"}
 
@@ -171,11 +172,47 @@ def test_rows_that_are_no_records_are_refused(cluster, columns, more, said):
 def test_a_topic_that_is_not_there_and_a_row_too_large_are_explained(cluster):
     with pytest.raises(SourceError, match="topic 'other' does not exist. Create it"):
         write(cluster, rows(1), topic="other")
-    with pytest.raises(SourceError, match="a row cannot be a record: .*exceeds"):
-        write(cluster, rows(1, size=2 << 20))
+    with pytest.raises(SourceError, match="a row cannot be a record: .*is larger than"):
+        write(cluster, rows(1, size=9 << 20))
 
 
 def test_what_nobody_knows_is_not_called_refused():
     with pytest.raises(SourceError, match="nobody knows .*: commit_run.* Start the query again"):
         with explained(["n1:9092"]):
             raise AmbiguousOutcome("commit_run: it may have happened")
+
+
+@pytest.mark.parametrize("mode", [{}, ONCE], ids=["at-least-once", "idempotent"])
+def test_rows_are_as_large_as_nodes_take_and_larger_ones_are_refused(cluster, mode):
+    sizes = [100, 900_000, 1_500_000, 100, 5_000_000, 100, VALUE_BYTES_MAX]
+    values = [bytes([at]) * size for at, size in enumerate(sizes)]
+    for names in (["value"], ["value", "partition"]):
+        columns = [pa.array(values), pa.array([0] * len(values), pa.int32())][:len(names)]
+        batch = pa.RecordBatch.from_arrays(columns, names=names)
+        for _ in range(1 + (mode == ONCE)):
+            assert write(cluster, [batch], sink=str(names), **mode) == len(values)
+    assert times_each(cluster) == {2}
+    large = pa.RecordBatch.from_arrays([pa.array([b"x", bytes(VALUE_BYTES_MAX + 1)])],
+                                       names=["value"])
+    keyed = large.append_column("key", pa.array([b"k", b"k"]))
+    for batch in (large, keyed):
+        with pytest.raises(SourceError, match="a row cannot be a record.*batch_bytes_max"):
+            write(cluster, [batch], **mode)
+
+
+@pytest.mark.parametrize("mode", [{}, ONCE], ids=["at-least-once", "idempotent"])
+@pytest.mark.parametrize(("name", "column"), [
+    ("timestamp", pa.array([-5_000_000], pa.timestamp("us", "UTC"))),
+    ("partition", pa.array([-1], pa.int32()))])
+def test_a_row_that_no_record_can_hold_is_refused_in_a_sentence(cluster, mode, name, column):
+    batch = pa.RecordBatch.from_arrays([pa.array([b"x"]), column], names=["value", name])
+    with pytest.raises(SourceError):
+        write(cluster, [batch], **mode)
+
+
+def test_a_stream_reader_in_a_forked_process_makes_a_client_of_its_own(cluster):
+    reader = streaming.MultiRaftStreamReader(parse_read(
+        {"servers": ",".join(cluster.servers()), "subscribe": "t"}, "stream"))
+    reader.initialOffset()
+    assert in_child(reader.initialOffset) == reader.initialOffset()
+    reader.stop()

@@ -1,0 +1,190 @@
+"""A failure is told to somebody: by ``wait``, else by ``flush``, else when the producer is left."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from multiraft import client as trio_client
+from multiraft.client import AmbiguousOutcome, Record, blocking
+from multiraft.client._accumulator import _FAILURES_KEPT_MAX
+from multiraft.wire import errors, messages
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import Code, ErrorDetail
+from tests.client.test_producer_state import Bench, metadata
+
+
+def refuse_produce(_node, event, _connection):
+    """No append is taken, for good."""
+    if not isinstance(event.request, messages.Produce):
+        return None
+    return ResponseEvent(event.id, messages.ProduceReply(tuple(
+        messages.ProduceResult(Code.INVALID_BATCH, -1, ErrorDetail("refused"))
+        for _ in event.request.batches)))
+
+
+async def give_up(delivery):
+    """Wait for a moment only."""
+    with trio.move_on_after(0.01) as scope:
+        await delivery.wait()
+    assert scope.cancelled_caught
+
+
+def test_a_wait_that_was_given_up_was_told_nothing(world, cluster):
+    async def run():
+        async with trio_client.Client(cluster.servers()) as client:
+            producer = client.producer()
+            await give_up(producer.send_nowait(Record("no-such", b"x")))
+            with pytest.raises(errors.UnknownTopic) as caught:
+                await producer.flush()
+            assert caught.value.topic == "no-such"
+            await producer.flush()
+            with pytest.raises(errors.UnknownTopic):
+                async with client.producer() as left:
+                    await give_up(left.send_nowait(Record("no-such", b"x")))
+
+    world.run(run)
+
+
+def test_of_several_who_wait_one_is_enough(world, cluster):
+    told = []
+
+    async def wait(delivery):
+        try:
+            await delivery.wait()
+        except errors.UnknownTopic as error:
+            told.append(error)
+
+    async def run():
+        async with trio_client.Client(cluster.servers()) as client:
+            async with client.producer() as producer:
+                delivery = producer.send_nowait(Record("no-such", b"x"))
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(wait, delivery)
+                    nursery.start_soon(give_up, delivery)
+                    nursery.start_soon(wait, delivery)
+                await producer.flush()
+
+    world.run(run)
+    assert len(told) == 2
+
+
+def test_a_flush_beside_a_wait_leaves_the_failure_to_it(world, cluster):
+    cluster.add_topic("a")
+    cluster.script = refuse_produce
+    told = []
+
+    async def wait(delivery):
+        with pytest.raises(errors.InvalidBatch):
+            await delivery.wait()
+        told.append(delivery)
+
+    async def run():
+        async with trio_client.Client(cluster.servers()) as client:
+            async with client.producer(linger_ms=600_000) as producer:
+                delivery = await producer.send(Record("a", b"x"))
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(wait, delivery)
+                    await trio.sleep(0)
+                    nursery.start_soon(producer.flush)
+
+    world.run(run)
+    assert len(told) == 1
+
+
+def test_a_cancelled_wait_for_what_is_known_was_told_nothing(world, cluster):
+    cluster.add_topic("a")
+    cluster.script = refuse_produce
+
+    async def run():
+        async with trio_client.Client(cluster.servers()) as client:
+            producer = client.producer(linger_ms=0)
+            delivery = producer.send_nowait(Record("a", b"x"))
+            while not delivery.done:
+                await trio.sleep(0.001)
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await delivery.wait()
+            with pytest.raises(errors.InvalidBatch):
+                await producer.flush()
+
+    world.run(run)
+
+
+def test_a_handler_that_raises_in_a_wait_was_told_nothing(world, cluster, monkeypatch):
+    """As Ctrl-C does, which a program may survive."""
+    with blocking.Client(cluster.servers()) as client:
+        producer = client.producer()
+        delivery = producer.send_nowait(Record("no-such", b"x"))
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "listen", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                delivery.wait()
+            with pytest.raises(KeyboardInterrupt):
+                producer.flush()
+        with pytest.raises(errors.UnknownTopic):
+            producer.flush()
+        producer.flush()
+
+
+def test_every_failure_is_named_the_ambiguous_one_first(client, cluster):
+    for name in ("a", "b"):
+        cluster.add_topic(name)
+    cluster.script = lambda node, event, connection: (
+        "drop" if isinstance(event.request, messages.Produce) else None)
+    with pytest.raises(AmbiguousOutcome, match="a/0") as caught:
+        with client.producer(delivery_timeout_ms=300) as producer:
+            producer.send_nowait(Record("no-such", b"x"))
+            producer.send_nowait(Record("a", b"x"))
+            producer.send_nowait(Record("b", b"x"))
+    assert caught.value.topic == "a" and caught.value.partition == 0
+    notes = "\n".join(caught.value.__notes__)
+    assert "3 failures" in notes and "b/0" in notes and "no-such" in notes
+
+
+def test_more_failures_than_are_kept_are_counted():
+    bench = Bench()
+    many = _FAILURES_KEPT_MAX + 7
+    for _ in range(many):
+        bench.send()
+        for attempt in bench.poll():
+            bench.answer(attempt, Code.INVALID_BATCH, detail=ErrorDetail("no"))
+    failure = bench.state.records.take_failure()
+    assert f"one of {many} failures" in failure.__notes__[0]
+    assert bench.state.records.take_failure() is None
+
+
+def test_each_record_that_waited_for_its_topic_has_to_be_told():
+    """They travel in one batch, and each of their senders has a delivery of his own."""
+    bench = Bench()
+    bench.metadata.forget_topic("t")
+    deliveries = [bench.send() for _ in range(3)]
+    bench.metadata.apply(("t",), metadata(), 0)
+    attempt = bench.one()
+    bench.answer(attempt, Code.INVALID_BATCH, detail=ErrorDetail("no"))
+    for delivery in deliveries[:2]:
+        with pytest.raises(errors.InvalidBatch):
+            delivery.result()
+    assert bench.state.records.take_failure() is not None
+    bench.metadata.forget_topic("t")
+    deliveries = [bench.send() for _ in range(3)]
+    bench.metadata.apply(("t",), metadata(), 0)
+    bench.answer(bench.one(), Code.INVALID_BATCH, detail=ErrorDetail("no"))
+    for delivery in deliveries:
+        with pytest.raises(errors.InvalidBatch):
+            delivery.result()
+    assert bench.state.records.take_failure() is None
+
+
+def test_an_error_that_is_raised_again_has_no_traces_of_before(client, cluster):
+    cluster.add_topic("a")
+    cluster.script = refuse_produce
+    with pytest.raises(errors.InvalidBatch) as first:
+        with client.producer() as producer:
+            producer.send_nowait(Record("a", b"x"))
+    assert "refused" in str(first.value) and "a/0" in str(first.value)
+    assert not getattr(first.value, "__notes__", [])
