@@ -173,15 +173,20 @@ class Accumulator:
                 raise AssertionError("an empty batch takes at least one record or raises")
         return batch.deliveries[0], took
 
-    def topic_ready(self, name: str, now_ms: int) -> bool:
-        """Whether the topic's partitions are known; asks for them if not.  Raises
-        ``UnknownTopic`` when nodes say that there is none."""
+    def topic_ready(self, name: str, since_ms: int, now_ms: int) -> bool:
+        """Whether the topic's partitions are known; asks for them if not.  Raises ``UnknownTopic``
+        when nodes say to somebody who has been waiting since ``since_ms`` that there is none."""
         if self._metadata.topics.get(name) is not None:
             return name not in self.staged
-        if self._metadata.is_missing(name, now_ms):
+        if self._metadata.is_missing(name, since_ms, now_ms):
             raise UnknownTopic(f"topic {name!r} does not exist")
         self._metadata.want(name)
         return False
+
+    def topic_waiter(self, name: str, now_ms: Callable[[], int]) -> Callable[[], bool]:
+        """``topic_ready`` for somebody who begins to wait now."""
+        since_ms = now_ms()
+        return lambda: self.topic_ready(name, since_ms, now_ms())
 
     def seal_all(self) -> int:
         """Send everything without lingering; a number for ``settled``."""
@@ -366,12 +371,21 @@ class Accumulator:
                 for staged in self.staged.pop(name):
                     self._place(topic, staged, now_ms)
                 self._seal_early(topic)
-            elif self._metadata.is_missing(name, now_ms):
-                for staged in self.staged.pop(name):
-                    self._end_staged(staged, UnknownTopic(f"topic {name!r} does not exist"))
             else:
-                self._metadata.want(name)
-                self._expire_staged(name, now_ms)
+                self._end_missing(name, now_ms)
+                if name in self.staged:
+                    self._metadata.want(name)
+                    self._expire_staged(name, now_ms)
+
+    def _end_missing(self, name: str, now_ms: int) -> None:
+        """End the records that have waited long enough for a topic that does not exist; each for
+        itself, because it may be created at any time."""
+        waiting, timeout_ms = self.staged.pop(name), self._settings.delivery_timeout_ms
+        for at, staged in enumerate(waiting):
+            if not self._metadata.is_missing(name, staged.deadline_ms - timeout_ms, now_ms):
+                self.staged[name] = waiting[at:]
+                return
+            self._end_staged(staged, UnknownTopic(f"topic {name!r} does not exist"))
 
     def _seal_early(self, topic) -> None:
         """Records that ``seal_all`` found waiting for metadata must not linger now."""

@@ -113,7 +113,7 @@ class Operations(PlanOperations):
         """-> ``TopicMetadata``."""
         reply = yield from self._ask(CreateTopic(name, partitions, replication_factor),
                                      repeatable=False)
-        self._core.metadata.want(name)
+        self._core.metadata.created(reply.topic)
         return reply.topic
 
     def delete_topic(self, name: str, incarnation: int) -> Generator:

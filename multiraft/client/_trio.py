@@ -490,7 +490,7 @@ class Producer:
             for record in records:
                 _note(deliveries, await self._place(record))
             return deliveries
-        await self._client.until(lambda: self._records.topic_ready(topic, self._client.now_ms()))
+        await self._client.until(self._records.topic_waiter(topic, self._client.now_ms))
         at = 0
         while at < len(records):
             try:

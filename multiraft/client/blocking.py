@@ -525,7 +525,7 @@ class Producer:
             for record in records:
                 _note(deliveries, self.send(record))
             return deliveries
-        self._client.until(lambda: self._records.topic_ready(topic, _now_ms()))
+        self._client.until(self._records.topic_waiter(topic, _now_ms))
         at = 0
         while at < len(records):
             try:
