@@ -200,11 +200,14 @@ class Admin:
                 f"the replication factor belongs to the pool and is {factor} here; "
                 f"{request.replication_factor} was asked for", limit=factor,
                 value=request.replication_factor)
-        self._check_room(request.partitions)
+        topic_id = _topic_id(request)
+        known = self._metadata_log.state.topic(request.name)
+        if known is None or known.id != topic_id:  # else it is asked again what was done
+            self._check_room(request.partitions)
         self._creating += request.partitions
         try:
             topic = await self._propose_wide(metadata.CreateTopic(
-                request.name, uuid.uuid4().bytes, request.partitions), request.partitions)
+                request.name, topic_id, request.partitions), request.partitions)
         finally:
             self._creating -= request.partitions
         return wire.CreateTopicReply(await self._topic_metadata(topic))
@@ -379,3 +382,11 @@ class Admin:
         members.GroupMembers: _group_members, members.GroupRecover: _group_recover,
         wire.NodeStatus: _node_status, wire.GroupDescribe: _group_describe,
     }
+
+
+def _topic_id(request: wire.CreateTopic) -> bytes:
+    """The id of the topic that is asked for: with a nonce a function of that and the name, so that
+    the state machine knows the request again; nobody gets another topic's by choosing a nonce."""
+    if request.nonce is None:
+        return uuid.uuid4().bytes
+    return uuid.uuid5(uuid.UUID(bytes=request.nonce), request.name).bytes

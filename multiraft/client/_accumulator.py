@@ -227,14 +227,15 @@ class Accumulator:
 
     def topic_ready(self, name: str, now_ms: int, since_ms: int) -> bool:
         """Whether the topic's partitions are known; asks for them if not.  Raises
-        ``UnknownTopic`` when nodes say that there is none, ``TimedOut`` when none has answered
+        ``UnknownTopic`` when nodes say to somebody who has been waiting since ``since_ms`` that
+        there is none, ``TimedOut`` when none has answered
         ``delivery_timeout_ms`` after ``since_ms``, and as ``send``."""
         if self.failed is not None:
             raise fresh(self.failed)
         if self._metadata.topics.get(name) is not None:
             return name not in self.staged
         require_topic_name(name)
-        problem = self._no_topic(name, now_ms)
+        problem = self._no_topic(name, since_ms, now_ms)
         if problem is not None:
             self._metadata.refused.pop(name, None)  # another call asks again
             raise problem
@@ -514,18 +515,31 @@ class Accumulator:
                 for staged in self.staged.pop(name):
                     self._place(topic, staged, now_ms)
                 self._seal_early(topic)
-            elif (problem := self._no_topic(name, now_ms)) is not None:
+            elif name in self._metadata.refused:
                 for staged in self.staged.pop(name):
-                    self._end_staged(staged, fresh(problem))
+                    self._end_staged(staged, fresh(self._metadata.refused[name]))
             else:
-                self._metadata.want(name)
-                self._expire_staged(name, now_ms)
+                self._end_missing(name, now_ms)
+                if name in self.staged:
+                    self._metadata.want(name)
+                    self._expire_staged(name, now_ms)
 
-    def _no_topic(self, name: str, now_ms: int) -> MultiRaftError | None:
-        """Why there are no partitions of a topic, if nodes have said so."""
+    def _end_missing(self, name: str, now_ms: int) -> None:
+        """End the records that have waited long enough for a topic that does not exist; each for
+        itself, because it may be created at any time."""
+        waiting, timeout_ms = self.staged.pop(name), self._settings.delivery_timeout_ms
+        for at, staged in enumerate(waiting):
+            if not self._metadata.is_missing(name, staged.deadline_ms - timeout_ms, now_ms):
+                self.staged[name] = waiting[at:]
+                return
+            self._end_staged(staged, UnknownTopic(f"topic {name!r} does not exist").about(name))
+
+    def _no_topic(self, name: str, since_ms: int, now_ms: int) -> MultiRaftError | None:
+        """Why there are no partitions of a topic, if nodes have said so to somebody who has been
+        waiting since ``since_ms``."""
         if name in self._metadata.refused:
             return fresh(self._metadata.refused[name])
-        if self._metadata.is_missing(name, now_ms):
+        if self._metadata.is_missing(name, since_ms, now_ms):
             return UnknownTopic(f"topic {name!r} does not exist").about(name)
         return None
 

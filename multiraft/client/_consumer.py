@@ -258,7 +258,7 @@ class ConsumerState:
             topic = None  # its node is behind
         if topic is None:
             self.error = self._metadata.refused.get(self.topic)
-            if self._metadata.is_missing(self.topic, now_ms):
+            if self._metadata.is_missing(self.topic, self._started_ms, now_ms):
                 self.error = UnknownTopic(f"topic {self.topic!r} does not exist")
             elif now_ms - self._started_ms >= self.settings.unavailable_ms:
                 self.error = TimedOut(f"topic {self.topic!r}: no metadata in "

@@ -28,11 +28,24 @@ class Location(NamedTuple):
     epoch: int  # grows when the partition goes on in another group
 
 
+class _Missing(NamedTuple):
+    """Since when, and when last, nodes have said that a topic does not exist."""
+
+    first_ms: int
+    last_ms: int
+
+
 class MetadataCache:
     """See the module docstring.  ``version`` counts changes, so that others notice them cheaply."""
 
-    #: A topic that a node does not know may have been created elsewhere a moment ago.
+    #: A topic that a node does not know may have been created elsewhere a moment ago: whoever waits
+    #: for it is told that it does not exist when nodes have said so for this long.
     MISSING_GRACE_MS = 1_000
+    #: That a topic does not exist is believed for this long after a node has said it, and asked
+    #: again after that: anybody may create it.
+    MISSING_KEPT_MS = 1_000
+    #: Names of topics that do not exist, the one that was asked for longest ago goes first.
+    MISSING_NAMES_MAX = 4_096
 
     def __init__(self):
         self.version = 0
@@ -43,7 +56,7 @@ class MetadataCache:
         self.locations: dict[int, Location] = {}  # by partition incarnation, likewise
         self.wants: dict[str, None] = {}  # topics to ask for: who asked first is served first
         self._by_group: dict[int, dict[int, None]] = {}  # group -> partition incarnations
-        self._missing_since: dict[str, int] = {}
+        self._missing: dict[str, _Missing] = {}
         #: Topics that no node can be asked for, and why: see ``refuse``.
         self.refused: dict[str, MultiRaftError] = {}
 
@@ -59,10 +72,14 @@ class MetadataCache:
         location = self.locations.get(incarnation)
         return self._replicas.get(location.group, ()) if location is not None else ()
 
-    def is_missing(self, name: str, now_ms: int) -> bool:
-        """Whether nodes have said for ``MISSING_GRACE_MS`` that the topic does not exist."""
-        since = self._missing_since.get(name)
-        return since is not None and now_ms - since >= self.MISSING_GRACE_MS
+    def is_missing(self, name: str, since_ms: int, now_ms: int) -> bool:
+        """Whether nodes have said to somebody who has been waiting since ``since_ms``, for
+        ``MISSING_GRACE_MS`` and not too long ago, that the topic does not exist.  O(1)."""
+        said = self._missing.get(name)
+        if (said is None or said.last_ms < since_ms
+                or now_ms - said.last_ms > self.MISSING_KEPT_MS):
+            return False
+        return now_ms - max(since_ms, said.first_ms) >= self.MISSING_GRACE_MS
 
     # ---- asking ----
 
@@ -86,12 +103,11 @@ class MetadataCache:
         for name in asked:
             self.wants.pop(name, None)
         for topic in reply.topics:
-            self._missing_since.pop(topic.name, None)
+            self._missing.pop(topic.name, None)
             self._learn(topic)
         for name in reply.missing:
-            since = self._missing_since.setdefault(name, now_ms)
             self._forget(name)
-            if now_ms - since < self.MISSING_GRACE_MS:
+            if now_ms - self._note_missing(name, now_ms) < self.MISSING_GRACE_MS:
                 self.want(name)
 
     def refuse(self, name: str, error: MultiRaftError) -> None:
@@ -100,6 +116,23 @@ class MetadataCache:
         self.wants.pop(name, None)
         self.refused[name] = error
         self.version += 1
+
+    def created(self, topic: TopicMetadata) -> None:
+        """The topic was created by this client: whoever waits for it goes on at once."""
+        self.version += 1
+        self._missing.pop(topic.name, None)
+        self._learn(topic)
+        self.want(topic.name)
+
+    def _note_missing(self, name: str, now_ms: int) -> int:
+        """A node said that the topic does not exist; since when nodes have."""
+        said = self._missing.pop(name, None)
+        if said is None or now_ms - said.last_ms > self.MISSING_KEPT_MS:
+            said = _Missing(now_ms, now_ms)
+        self._missing[name] = _Missing(said.first_ms, now_ms)
+        if len(self._missing) > self.MISSING_NAMES_MAX:
+            del self._missing[next(iter(self._missing))]
+        return said.first_ms
 
     def leader_refused(self, incarnation: int, node: int, detail: ErrorDetail | None) -> None:
         """``node`` said that it does not lead the partition's group, and perhaps who does.  All

@@ -4,20 +4,23 @@ Contract.  Each operation is a generator that yields ``Exchange`` or ``Pause`` a
 outcome; a driver runs it with its own way to wait (``Exchange`` -> ``ResponseEvent`` or ``Lost``,
 ``Pause`` -> None).  So both clients have one behaviour.
 
-Theory.  What reads, or does the same when done twice, is repeated until it is answered or time is
-up.  What changes something is repeated only after a definite refusal: creating a topic twice is not
-creating it once, so a lost answer there is ``AmbiguousOutcome``.
+Theory.  Every request is repeated until it is answered or time is up, also when an answer was lost:
+each is such that asking twice is asking once (``_repeating.py``), by what it names or because the
+client looks what became of it first.  A change of which no answer came in time is
+``AmbiguousOutcome``, and may be asked for again.
 """
 
 from __future__ import annotations
 
-from typing import Generator, NamedTuple, Sequence
+from types import MappingProxyType
+from typing import Any, Generator, Mapping, NamedTuple, Sequence
 
 from multiraft.client import _search
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange, Pause
 from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms
 from multiraft.client._plans import PlanOperations
+from multiraft.client._repeating import changes, may_have_happened
 from multiraft.wire import messages, nodes
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (
@@ -46,6 +49,7 @@ from multiraft.wire.messages import (
     ClusterStatusReply,
     CreateTopic,
     DeleteTopic,
+    DeleteTopicReply,
     GroupDescribe,
     GroupDescribeReply,
     GroupList,
@@ -70,6 +74,11 @@ EXCHANGE_TIMEOUT_MS = 5_000
 CATCH_UP_TIMEOUT_MS = 2_000
 #: Offsets of partitions whose leader does not answer are left out of a description after this.
 DESCRIBE_TIMEOUT_MS = 2_000
+
+#: Bytes by which a node knows a topic's creation again.
+TOPIC_NONCE_BYTES = 16
+#: No refusal means that a request was carried out.
+NOTHING_HAPPENED: Mapping[Code, Any] = MappingProxyType({})
 
 #: A partition's range is two questions.
 RANGES_PER_REQUEST_MAX = REFUSALS_PER_REPLY_MAX // 2
@@ -112,18 +121,25 @@ class Operations(PlanOperations):
     # ---- topics ----
 
     def create_topic(self, name: str, partitions: int, replication_factor: int) -> Generator:
-        """-> ``TopicMetadata``."""
-        reply = yield from self._ask(CreateTopic(name, partitions, replication_factor),
-                                     repeatable=False)
-        self._core.metadata.want(name)
+        """-> ``TopicMetadata``.  Known again by its nonce; a node of an earlier release knows no
+        nonces, and is asked once."""
+        request = CreateTopic(name, partitions, replication_factor,
+                              self._core.rng.randbytes(TOPIC_NONCE_BYTES))
+        try:
+            reply = yield from self._ask(request)
+        except InvalidRequest:
+            reply = yield from self._ask(request._replace(nonce=None), repeatable=False)
+        self._core.metadata.created(reply.topic)
         return reply.topic
 
     def delete_topic(self, name: str, incarnation: int) -> Generator:
-        """-> None.  ``incarnation`` 0 = the one that the topic has now."""
+        """-> None.  ``incarnation`` 0 = the one that the topic has now.  It is named, so that no
+        repetition deletes the next topic of that name."""
         if not incarnation:
             yield from self.catch_up()
             incarnation = (yield from self._topic(name)).incarnation
-        yield from self._ask(DeleteTopic(name, incarnation), repeatable=False)
+        yield from self._ask(DeleteTopic(name, incarnation),
+                             happened={Code.UNKNOWN_TOPIC: DeleteTopicReply()})
         self._core.metadata.forget_topic(name)
 
     def list_topics(self) -> Generator:
@@ -204,16 +220,46 @@ class Operations(PlanOperations):
                 return groups
 
     def group_transfer(self, group: int, to: int) -> Generator:
-        """-> ``GroupTransferReply``."""
-        reply: GroupTransferReply = yield from self._ask(GroupTransfer(group, to))
-        return reply
+        """-> ``GroupTransferReply``.  To whoever is furthest (``to`` 0) it is asked again only of
+        the leader that it was to be taken from."""
+        if to:
+            return (yield from self._ask(GroupTransfer(group, to)))
+        before = yield from self._leader_of(group)
+        deadline_ms = self._core.now_ms + OPERATION_TIMEOUT_MS
+        while True:
+            try:
+                return (yield from self._ask(GroupTransfer(group), repeatable=False))
+            except AmbiguousOutcome:
+                now = yield from self._leader_of(group)
+                if not before.leader or not now.leader or self._core.now_ms >= deadline_ms:
+                    raise
+                if now.leader != before.leader:
+                    return GroupTransferReply(now.leader, now.term)
+
+    def _leader_of(self, group: int) -> Generator:
+        """-> ``GroupSummary`` of a group; without a leader when there is no such group."""
+        reply = yield from self._ask(GroupList(group, 1))
+        return next((row for row in reply.groups if row.group == group),
+                    GroupSummary(group, 0, 0, 0, (), ()))
 
     def group_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...],
                       expected_index: int) -> Generator:
-        """-> ``GroupMembersReply`` of the leader."""
-        reply: GroupMembersReply = yield from self._ask(
-            GroupMembers(group, voters, learners, expected_index), repeatable=not voters)
-        return reply
+        """-> ``GroupMembersReply`` of the leader.  Whether a change has begun whose answer was lost
+        is looked up before it is asked for again."""
+        request = GroupMembers(group, voters, learners, expected_index)
+        if not voters:
+            return (yield from self._ask(request))
+        deadline_ms = self._core.now_ms + OPERATION_TIMEOUT_MS
+        while True:
+            try:
+                return (yield from self._ask(request, repeatable=False))
+            except AmbiguousOutcome:
+                found = yield from self._ask(GroupMembers(group))
+                if (sorted(found.voters), sorted(found.learners)) == (
+                        sorted(voters), sorted(learners)):
+                    return found
+                if found.index != expected_index or self._core.now_ms >= deadline_ms:
+                    raise
 
     def group_replica(self, group: int, address: str, timeout_ms: int) -> Generator:
         """-> ``GroupMembersReply`` of the node at ``address``."""
@@ -224,7 +270,7 @@ class Operations(PlanOperations):
     def group_recover(self, group: int, survivor: int, incarnation: int) -> Generator:
         """-> ``GroupRecoverReply``."""
         reply: GroupRecoverReply = yield from self._ask(
-            GroupRecover(group, survivor, incarnation), repeatable=False)
+            GroupRecover(group, survivor, incarnation))
         return reply
 
     def node_status(self, address: str, timeout_ms: int) -> Generator:
@@ -343,11 +389,11 @@ class Operations(PlanOperations):
                     self._core.metadata.moved(bad.incarnation, bad.error)
         return found
 
-    def _ask(self, request: messages.Request, repeatable: bool = True,
-             address: str = "", changes: bool = False) -> Generator:
+    def _ask(self, request: messages.Request, repeatable: bool = True, address: str = "",
+             happened: Mapping[Code, Any] = NOTHING_HAPPENED) -> Generator:
         """One answer from any node (or ``address``), following hints to the right one.
-        ``changes``: who has lost an answer and is put off until time is up does not know what it
-        did."""
+        ``happened``: refusals that mean, when an answer before was lost, that the request was
+        carried out, and what is returned then."""
         core, failures, hint, avoid, answered = self._core, 0, "", "", False
         perhaps = False
         begun_ms = core.now_ms
@@ -358,7 +404,9 @@ class Operations(PlanOperations):
                 if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
                     return outcome.reply
                 answered |= isinstance(outcome, ResponseEvent)
-                perhaps |= changes and _may_have_happened(outcome)
+                if perhaps and isinstance(outcome, ResponseEvent) and outcome.code in happened:
+                    return happened[outcome.code]
+                perhaps |= changes(request) and may_have_happened(outcome)
                 hopeless = not answered and self._is_hopeless(begun_ms, address)
                 try:
                     hint = self._judge(request, target, outcome, repeatable, begun_ms, hopeless)
@@ -370,6 +418,9 @@ class Operations(PlanOperations):
                     raise
                 avoid = target if isinstance(outcome, Lost) else ""
             elif not answered and self._is_hopeless(begun_ms, address):
+                if perhaps:
+                    raise AmbiguousOutcome(f"{messages.OPS[type(request)]}: it may have happened, "
+                                           "an answer was lost; no node answers now. Ask again")
                 raise NoNodeAnswered(core.network.errors())
             failures += 1
             yield Pause(backoff_ms(core.limits, failures, core.rng))
@@ -418,13 +469,6 @@ class Operations(PlanOperations):
         if not may_repeat or elapsed_ms >= OPERATION_TIMEOUT_MS:
             raise error
         return error.detail.leader_address
-
-
-def _may_have_happened(outcome: ResponseEvent | Lost) -> bool:
-    """Whether a request that was not acknowledged may have done what it asks for."""
-    if isinstance(outcome, Lost):
-        return outcome.sent
-    return not exception_for(outcome.code, outcome.error).definite
 
 
 def _by_partition(topic: TopicMetadata,

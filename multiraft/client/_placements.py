@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Generator
 
 from multiraft.wire import placements, pool
+from multiraft.wire.errors import AmbiguousOutcome, Code
+from multiraft.wire.messages import ClusterStatus
 from multiraft.wire.placements import PlacementRow, ReplicaRow
 
 
@@ -38,8 +40,19 @@ class PlacementOperations:
         return (yield from self._ask(placements.SwitchPartition(incarnation, epoch, to_group)))
 
     def pool_grow(self, groups: int, dry_run: bool) -> Generator:
-        """-> ``PoolGrowReply``.  Growing to the same size twice is growing once."""
-        return (yield from self._ask(pool.PoolGrow(groups, dry_run)))
+        """-> ``PoolGrowReply``.  Growing to the same size twice is growing once, also when it is
+        through before it is asked for again: who is on which node is left out then."""
+        before = yield from self.pool_status()
+        reply = yield from self._ask(pool.PoolGrow(groups, dry_run), happened={
+            Code.INVALID_REQUEST: None} if before.groups < groups else {})
+        if reply is not None:
+            return reply
+        after = yield from self.pool_status()
+        if after.pool_size != groups:
+            raise AmbiguousOutcome(f"pool_grow: an answer was lost; the pool has {after.pool_size} "
+                                   f"groups now, {after.groups} when it has grown")
+        factor = (yield from self._ask(ClusterStatus())).replication_factor
+        return pool.PoolGrowReply(before.pool_size, groups, factor, ())
 
     def pool_status(self) -> Generator:
         """-> ``PoolStatusReply``."""

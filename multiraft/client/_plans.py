@@ -17,12 +17,20 @@ from multiraft.client._placements import (
 from multiraft.client._sinks import AsyncSinks, BlockingSinks, SinkOperations
 from multiraft.wire import plans
 
+#: States of a plan that has not ended.
+_UNDER_WAY = ("running", "paused", "cancelling")
+
 
 class PlanOperations(PlacementOperations, SinkOperations):
     """Part of ``Operations``, which has ``_ask`` and ``_ask_node``."""
 
     def plan_request(self, request: plans.Request) -> Generator:
-        """-> the reply to ``request``, from whoever answers it."""
+        """-> the reply to ``request``, from whoever answers it.  A control of "the plan under way"
+        is for the one that is under way now: asked again it must not reach the next one."""
+        if type(request) is plans.PlanControl and not request.plan_id:
+            status = yield from self._ask(plans.PlanStatus())
+            if status.state in _UNDER_WAY:
+                request = request._replace(plan_id=status.plan_id)
         return (yield from self._ask(request))
 
     def group_loads(self, address: str, timeout_ms: int) -> Generator:

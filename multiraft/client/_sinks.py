@@ -11,9 +11,6 @@ from typing import Generator
 
 from multiraft.wire import sinks
 
-#: What changes the ledger.
-_CHANGES = (sinks.OpenRun, sinks.CommitRun, sinks.AbortRun)
-
 
 class SinkOperations:
     """Part of ``Operations``, which has ``_ask``."""
@@ -21,7 +18,7 @@ class SinkOperations:
     def sink_request(self, request: sinks.Request) -> Generator:
         """-> the reply to ``request``, from whoever answers it.  Raises ``AmbiguousOutcome`` when
         one that changes the ledger was not answered, and nobody could be asked again in time."""
-        return (yield from self._ask(request, changes=isinstance(request, _CHANGES)))
+        return (yield from self._ask(request))
 
 
 class BlockingSinks:

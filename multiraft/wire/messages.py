@@ -171,11 +171,14 @@ class Complain(NamedTuple):
 
 
 class CreateTopic(NamedTuple):
-    """``replication_factor`` 0 = the pool's; any other value must equal it."""
+    """``replication_factor`` 0 = the pool's; any other value must equal it.  ``nonce``: 16 random
+    bytes; the same ones again are the same request again, which is answered with the topic that it
+    has created (None = it cannot be told from another one)."""
 
     name: str
     partitions: int = 1
     replication_factor: int = 0
+    nonce: bytes | None = None
 
 
 class DeleteTopic(NamedTuple):
@@ -378,7 +381,7 @@ REQUESTS: dict[str, Shape] = {
     "complain": Shape(Complain, {"incarnation": _u64, "offset": _i64}),
     "create_topic": Shape(CreateTopic, {
         "name": _any_name, "partitions": schema.integer(1, PARTITIONS_MAX),
-        "replication_factor": _node}),
+        "replication_factor": _node, "nonce": nullable(_uuid)}, sparse=("nonce",)),
     "delete_topic": Shape(DeleteTopic, {"name": _any_name, "incarnation": _u64}),
     "list_topics": Shape(ListTopics, {
         "after": _any_name, "count_max": schema.integer(1, TOPICS_PER_REQUEST_MAX)}),

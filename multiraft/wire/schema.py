@@ -179,16 +179,19 @@ _make = tuple.__new__
 
 class Shape:
     """The fields of one request or response: name -> check; those with a default may be left out.
-    ``payload_bytes`` counts the payload bytes that a value names; None = it has no payload."""
+    ``payload_bytes`` counts the payload bytes that a value names; None = it has no payload.
+    ``sparse``: fields that are left out when they are None, because earlier releases refuse
+    them."""
 
-    __slots__ = ("kind", "names", "payload_bytes", "_checks")
+    __slots__ = ("kind", "names", "payload_bytes", "_checks", "_sparse")
 
     def __init__(self, kind: type, checks: dict[str, Check],
-                 payload_bytes: Callable[[Any], int] | None = None):
+                 payload_bytes: Callable[[Any], int] | None = None, sparse: tuple[str, ...] = ()):
         self.kind = kind
         self.names = kind._fields[:len(checks)]  # a payload comes last
         assert set(self.names) == set(checks), kind.__name__
         self.payload_bytes = payload_bytes
+        self._sparse = sparse
         self._checks = {name: _bounds(check) for name, check in checks.items()}
 
     def read(self, fields: dict[str, Any], payload=b""):
@@ -222,7 +225,11 @@ class Shape:
 
     def header(self, value) -> dict[str, Any]:
         """The fields of a value, without its payload."""
-        return dict(zip(self.names, value, strict=False))
+        fields = dict(zip(self.names, value, strict=False))
+        for name in self._sparse:
+            if fields[name] is None:
+                del fields[name]
+        return fields
 
 
 def _show(value: Any) -> str:

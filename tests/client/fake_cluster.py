@@ -164,6 +164,8 @@ class FakeCluster:
         self.requests: list[tuple[int, object]] = []
         self.producers = ProducerTable()
         self.producers.next_id = 1000
+        self.knows_nonces = True  # False: as nodes of earlier releases
+        self.nonces: dict[bytes | None, str] = {}  # of requests that created a topic
         self.sinks = SinkTable()
         self.rotten: set[int] = set()  # nodes whose copies end with a damaged batch
         self.behind: dict[int, int] = {}  # node -> offset up to which it knows what is committed
@@ -426,9 +428,14 @@ class FakeCluster:
         return m.ComplainReply(node in self.rotten), ()
 
     async def _create_topic(self, node, request):
-        if request.name in self.topics:
+        if not self.knows_nonces and request.nonce is not None:
+            return (Code.INVALID_REQUEST, ErrorDetail("unknown field 'nonce'")), ()
+        created = self.nonces.get(request.nonce) if request.nonce is not None else None
+        if request.name in self.topics and created != request.name:
             return (Code.TOPIC_EXISTS, ErrorDetail(f"topic {request.name!r} exists")), ()
-        self.add_topic(request.name, request.partitions)
+        if request.name not in self.topics:
+            self.add_topic(request.name, request.partitions)
+            self.nonces[request.nonce] = request.name
         return m.CreateTopicReply(self._topic_metadata(request.name)), ()
 
     async def _delete_topic(self, node, request):

@@ -175,3 +175,21 @@ async def test_the_status_of_a_node_is_whole_numbers_texts_and_lists_of_groups(t
         assert all(type(value) is int for key, value in status.items()
                    if key not in texts | lists)
         assert status["groups"] == status["groups_led"] == 3
+
+
+@in_trio
+async def test_a_creation_that_is_repeated_is_answered_with_its_topic(tmp_path):
+    limits = {"topics_max": 2, "partitions_per_topic_max": 4, "partitions_max": 4}
+    async with (serving(tmp_path, **limits) as node,
+                await Client.open(node) as client):
+        request = CreateTopic("orders", 2, 0, bytes(range(16)))
+        first, again = [(await client.ask(request)).reply.topic for _ in range(2)]
+        assert first == again and node.metadata_log.state.topics_count == 1
+        other = request._replace(nonce=bytes(16))
+        assert (await client.ask(other)).code == Code.TOPIC_EXISTS
+        assert (await client.ask(request._replace(nonce=None))).code == Code.TOPIC_EXISTS
+        assert (await client.ask(request._replace(name="more"))).reply.topic.id != first.id
+        assert (await client.ask(request)).reply.topic == first, "also where there is no room left"
+        assert (await client.ask(DeleteTopic("orders", first.incarnation))).code == Code.OK
+        assert (await client.ask(DeleteTopic("orders", first.incarnation))).code == (
+            Code.UNKNOWN_TOPIC)

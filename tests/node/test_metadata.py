@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from multiraft.errors import CodecError
 from multiraft.types import Configuration
 from multiraft.wire.errors import Code
+from multiraft.wire.sinks import NONCE_BYTES, AbortRun, CommitRun, OpenRun
 from node import metadata, metadata_chains, metadata_commands, metadata_producers
 from node.metadata import (
     AllocateProducerIds,
@@ -26,8 +27,10 @@ from node.metadata import (
     OpenPool,
     PublishSwitch,
     RecordMembers,
+    RecoverGroup,
     RegisterNode,
     RemoveNode,
+    SetNodeState,
     TrimChain,
     decode_command,
     encode_command,
@@ -415,3 +418,55 @@ def test_an_index_is_applied_once():
     state = Replica().state
     with pytest.raises(AssertionError):
         state.apply(state.version, create("a"))
+
+
+# ---- commands that are proposed twice -----------------------------------------------------------
+
+#: The refusal of a command that is proposed again and has nothing left to do; None = it is answered
+#: as before.
+_GONE = {DeleteTopic: Code.UNKNOWN_TOPIC}
+#: What is granted once more by a repetition, which takes nothing from anybody.
+_GRANTS = (AllocateProducerIds, BumpProducerEpoch)
+
+twice = st.lists(
+    st.one_of(
+        st.builds(CreateTopic, names, ids, st.integers(0, 9)), st.builds(DeleteTopic, names, ids),
+        st.builds(AllocateProducerIds, st.integers(1, 3)),
+        st.builds(BumpProducerEpoch, st.integers(0, 5), st.integers(-1, 3)),
+        st.builds(lambda number, boot: RegisterNode(node(number, boot_epoch=boot)),
+                  st.integers(0, 5), st.integers(0, 3)),
+        st.builds(RemoveNode, st.integers(1, 6)),
+        st.builds(SetNodeState, st.integers(1, 4), st.sampled_from(["alive", "draining"])),
+        st.builds(RecoverGroup, st.integers(1, 9), st.integers(1, 4), st.integers(1, 4)),
+        st.builds(DecideSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9)),
+        st.builds(PublishSwitch, st.integers(1, 9), st.integers(1, 4), st.integers(0, 9),
+                  st.just(1)),
+        st.builds(TrimChain, st.integers(1, 9), st.integers(0, 9)),
+        st.builds(GrowPool, st.just(9), st.just(((1, 2, 3),))),
+        st.builds(OpenPool, st.integers(8, 10)),
+        st.builds(lambda *parts: OpenRun(*parts), st.sampled_from(["s", "r"]), st.integers(0, 3),
+                  st.sampled_from([bytes(NONCE_BYTES), bytes([1] * NONCE_BYTES)])),
+        st.builds(lambda *parts: CommitRun(*parts), *[st.integers(0, 3)] * 3),
+        st.builds(AbortRun, st.integers(0, 3), st.integers(0, 3))), max_size=40)
+
+
+@settings(max_examples=150, derandomize=True, deadline=None)
+@given(twice)
+def test_a_command_that_is_proposed_twice_is_carried_out_once(script):
+    replica = Replica()
+    for command in script:
+        first = replica(command)
+        before = replica.state.snapshot()
+        again = replica(command)
+        if isinstance(command, _GRANTS):
+            assert again.code == first.code
+            continue
+        after = {**replica.state.snapshot(), "index": before["index"]}
+        assert cbor2.dumps(_plain(after)) == cbor2.dumps(_plain(before)), command
+        if first.code == Code.OK:
+            assert again.code == _GONE.get(type(command), Code.OK), (command, again)
+
+
+def _plain(snapshot: dict) -> dict:
+    """Without the index at which something of the nodes was changed last."""
+    return {key: value for key, value in snapshot.items() if key != "nodes_version"}

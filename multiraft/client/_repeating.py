@@ -1,0 +1,37 @@
+"""Which requests change something, and what asking them again means.
+
+Contract.  Every operation may be asked again after an answer that was lost or AMBIGUOUS, and the
+client does so until it is answered or time is up (``_operations.py``); ``docs/protocol.md`` has the
+table.  ``changes`` names the requests after which nobody knows what was done when time is up.
+"""
+
+from __future__ import annotations
+
+from multiraft.client._network import Lost
+from multiraft.wire import messages, nodes, placements, plans, sinks
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import exception_for
+from multiraft.wire.members import GroupMembers, GroupRecover
+from multiraft.wire.pool import PoolGrow
+
+_CHANGES = frozenset((
+    messages.CreateTopic, messages.DeleteTopic, messages.GroupTransfer, GroupRecover,
+    nodes.JoinCluster, nodes.RemoveNode, nodes.ScrubNode, placements.SwitchPartition,
+    plans.PlanApply, plans.PlanControl, plans.SetNodeState,
+    sinks.OpenRun, sinks.CommitRun, sinks.AbortRun))
+
+
+def changes(request: messages.Request) -> bool:
+    """Whether the request changes something of the cluster.  O(1)."""
+    if type(request) is GroupMembers:
+        return bool(request.voters)
+    if type(request) is PoolGrow:
+        return not request.dry_run
+    return type(request) in _CHANGES
+
+
+def may_have_happened(outcome: ResponseEvent | Lost) -> bool:
+    """Whether a request that was not acknowledged may have done what it asks for."""
+    if isinstance(outcome, Lost):
+        return outcome.sent
+    return not exception_for(outcome.code, outcome.error).definite
