@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import trio
 
-from multiraft.pieces import Encoded
+from multiraft.storage.pieces import Encoded
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
 from node.space import is_full

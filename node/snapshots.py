@@ -6,8 +6,8 @@ off goes on where it was when the next offer comes, as long as the leader still 
 does one of a node that was started again, from what ``PartialImage`` kept.  ``compact`` forgets old
 commands once a checkpoint holds what they did.
 
-An image is made and read by a thread, in pieces (``multiraft.pieces``): what the loop does of it is
-to copy references.
+An image is made and read by a thread, in pieces (``multiraft.storage.pieces``): what the loop does
+of it is to copy references.
 
 Invariants.  An image never changes: it is named by the (index, term) of its state, and none of an
 earlier incarnation of the group is given.  Installing is
@@ -35,8 +35,9 @@ import trio
 from cbor2 import CBORDecodeError
 
 from multiraft import core as codec
-from multiraft import pieces, plain, snapshot
+from multiraft import plain, snapshot
 from multiraft.errors import CodecError
+from multiraft.storage import pieces
 from multiraft.storage.partial_image import Arrived, PartialImage
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail

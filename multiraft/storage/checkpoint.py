@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import cbor2
 
-from multiraft import pieces, plain
+from multiraft import plain
 from multiraft.errors import CodecError
+from multiraft.storage import pieces
 from multiraft.storage.envelope import (
     UNFINISHED,
     read_envelope,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiraft import pieces
-from multiraft.pieces import ITEMS_PER_PIECE, Encoded
+from multiraft.storage import pieces
+from multiraft.storage.pieces import ITEMS_PER_PIECE, Encoded
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.text(max_size=5)
