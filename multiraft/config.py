@@ -90,6 +90,8 @@ class RaftConfig:
         self._require(self.catch_up_window_bytes <= self.peer_window_bytes,
                       f"catch_up_window_bytes={self.catch_up_window_bytes} exceeds "
                       f"peer_window_bytes={self.peer_window_bytes}")
+        self._require(self.commands_per_round_max >= 1,
+                      f"commands_per_round_max={self.commands_per_round_max} must be at least 1")
         self._require(self.peer_window_bytes <= self.uncommitted_bytes_max,
                       f"peer_window_bytes={self.peer_window_bytes} exceeds uncommitted_bytes_max="
                       f"{self.uncommitted_bytes_max}")
