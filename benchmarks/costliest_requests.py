@@ -245,11 +245,12 @@ class World:
         return topic.partitions[0].group
 
     def _plan(self) -> plans.PlanApply:
-        """As many moves as a plan may have, of groups that have other members by now."""
+        """As many moves as a plan may have, of partitions that are at another epoch."""
         return plans.PlanApply("bench", self.cluster.hex(), "all", (1 << 62), plans.PlanLimits(
             1 << 30), tuple(plans.PlannedMove(
-                seq, plans.REPLICA_CHANGE, 1 + seq % GROUPS, 1, 1, (1, 2, 3), (1, 2, 3), 0, 1,
-                "measured", ()) for seq in range(1, plans.MOVES_MAX + 1)))
+                seq, plans.TOPIC_SWITCH, row.incarnation, 1, 9, (row.group,), (1,), 0, 1,
+                "measured", ()) for seq, row in enumerate(
+                    self.wide[0].partitions[:plans.MOVES_MAX], start=1)))
 
     @staticmethod
     def _changing() -> Callable[[int], bytes]:
@@ -309,9 +310,10 @@ class Sender:
                   for number in range(1, self._costly.window + 1)}
         changes = self._costly.name == "create, delete"
         began, answers, refused = time.monotonic(), 0, 0
-        with self._sock:
+        with self._sock, contextlib.suppress(TimeoutError):
             self._sock.sendall(b"".join(frames.values()))
-            while time.monotonic() < until:
+            while (left := until - time.monotonic()) > 0:
+                self._sock.settimeout(left)
                 number, code = self._answer()
                 answers += 1
                 refused += code != 0

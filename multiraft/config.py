@@ -95,6 +95,8 @@ class RaftConfig:
                       f"uncommitted_bytes_max={self.uncommitted_bytes_max} must hold an entry of "
                       f"{entry_bytes_max} bytes, the largest there is: it would be refused for "
                       f"ever, as if others were in its way")
+        self._require(self.commands_per_round_max >= 1,
+                      f"commands_per_round_max={self.commands_per_round_max} must be at least 1")
         self._require(self.peer_window_bytes <= self.uncommitted_bytes_max,
                       f"peer_window_bytes={self.peer_window_bytes} exceeds uncommitted_bytes_max="
                       f"{self.uncommitted_bytes_max}")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import trio
 
+from multiraft.storage.pieces import Encoded
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
 from node.space import is_full
@@ -46,10 +47,10 @@ class Checkpoints:
                 if self._store.checkpoint_due and not await self._write():
                     await trio.sleep(NO_ROOM_S)
 
-    def write_now(self) -> None:
-        """Before the loop goes on, on the reserve if there is no other room.  Raises
-        ``DiskFailed``."""
-        plan, applied = self._plan()
+    def write_now(self, metadata: Encoded | None = None) -> None:
+        """Before the loop goes on, on the reserve if there is no other room.  ``metadata``: the
+        state as a checkpoint has it, if that is encoded already.  Raises ``DiskFailed``."""
+        plan, applied = self._plan(metadata)
         try:
             try:
                 plan.execute()
@@ -98,10 +99,11 @@ class Checkpoints:
         self._space.fill()
         return True
 
-    def _plan(self):
+    def _plan(self, metadata: Encoded | None = None):
         """(plan, applied index of the metadata group in it)"""
         commits = {group: self._core.commit_index(group) for group in self._core.groups()}
-        plan = self._store.checkpoint_plan(commits, self._metadata_log.state.snapshot())
+        plan = self._store.checkpoint_plan(
+            commits, self._metadata_log.state.snapshot() if metadata is None else metadata)
         return plan, _applied(self._store)
 
 

@@ -9,6 +9,7 @@ of it.  So connections are bounded before the system does it.
 
 from __future__ import annotations
 
+import logging
 import resource
 
 from node.errors import BadConfig
@@ -35,3 +36,12 @@ def connections_that_fit(limits: Limits) -> int:
                         f"limits.peer_connections_max={limits.peer_connections_max} are for the "
                         "peer port: raise `ulimit -Hn`, or lower that limit")
     return min(fitting, limits.connections_max)
+
+
+def connections_max(limits: Limits, log: logging.Logger) -> int:
+    """The same, said in the log when there are fewer than configured.  Raises ``BadConfig``."""
+    fitting = connections_that_fit(limits)
+    if fitting < limits.connections_max:
+        log.warning("fewer connections than configured", extra={
+            "connections_max": limits.connections_max, "fitting": fitting})
+    return fitting

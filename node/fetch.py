@@ -27,6 +27,7 @@ from multiraft.wire.messages import Fetch, FetchReply, FetchResult
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.load_counts import LoadCounts
+from node.outbox import IOV_BUFFERS_MAX
 from node.readable import Range, Readable, Refused, not_known_yet, out_of_range
 from node.turns import ROWS_PER_STEP, Later, Turns, advanced, parts
 
@@ -351,6 +352,8 @@ class Fetching:
             results[slot] = results[slot]._replace(length=length)
             payload.extend(buffers)
             self.bytes += length
+        if len(payload) > IOV_BUFFERS_MAX:  # one copy costs less than the calls for small batches
+            payload = [b"".join(payload)]
         self.records += fetch.records
         for slot, group, records in fetch.led:
             size = results[slot].length

@@ -42,6 +42,12 @@ LINGER_BYTES_MAX = 64 << 10
 LINGER_S = 0.5
 RECEIVE_BYTES = 16 << 10
 
+#: Scrapes within so long are answered alike: rendering takes the interpreter from the loop, in the
+#: end for as long as somebody asks.
+SCRAPE_FRESH_MS = 100
+#: Formats that are kept of one moment: scrapers ask for two.
+FORMATS_MAX = 4
+
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
 _INDEX = b"/metrics  Prometheus\n/healthz  alive\n/readyz   caught up\n"
@@ -77,6 +83,10 @@ class HttpThread:
         self._running = threading.Event()
         self._thread = threading.Thread(target=self._main, name="http", daemon=True)
         self._listener: Listener | None = None
+        self._scraped: Sample | None = None  # what all scrapes of a moment show
+        self._rendered: dict[str, tuple[str, bytes]] = {}  # accepted format -> type and body
+        self._scraped_ms = monotonic_ms() - SCRAPE_FRESH_MS
+        self._scraping = trio.Lock()
 
     def start(self) -> None:
         """Bind and serve; nothing when HTTP is off.  Raises ``BadConfig``."""
@@ -176,8 +186,15 @@ class HttpThread:
 
     async def _metrics(self, request: h11.Request) -> Reply:
         accept = dict(request.headers).get(b"accept", b"").decode("ascii", "replace")
-        content_type, body = metrics.render(self._life, await self._sample(), accept)
-        return Reply(200, content_type, body)
+        async with self._scraping:
+            if monotonic_ms() - self._scraped_ms >= SCRAPE_FRESH_MS:
+                self._scraped = await self._sample()
+                self._rendered, self._scraped_ms = {}, monotonic_ms()
+            if accept not in self._rendered:
+                if len(self._rendered) >= FORMATS_MAX:
+                    self._rendered.clear()
+                self._rendered[accept] = metrics.render(self._life, self._scraped, accept)
+            return Reply(200, *self._rendered[accept])
 
     def _healthz(self) -> Reply:
         node = self._attached

@@ -18,6 +18,8 @@ from node.metadata import PARTITIONS_MAX, TOPICS_MAX
 from node.metadata_commands import PARTITIONS_PER_TOPIC_MAX, PRODUCER_IDS_PER_BLOCK_MAX
 from placement import POOL_SIZE_MAX
 
+#: Partitions that one answer about topics can name: its header has room for so many.
+METADATA_ROWS_MAX = 50_000
 #: Header of an answer to a fetch: 30 bytes for each of the partitions that fit into a request.
 FETCH_HEADER_BYTES = 512 << 10
 
@@ -91,7 +93,7 @@ class Limits:
     #: served before the rest of them.
     connection_turn_rows_max: int = 512
     #: Partitions of the topics that one request for metadata names: what an answer has room for.
-    metadata_rows_max: int = 50_000
+    metadata_rows_max: int = METADATA_ROWS_MAX
     #: A long poll waits at most this long.
     fetch_wait_ms_max: int = 30_000
     #: An append is answered as ambiguous after at most this long.
@@ -145,7 +147,8 @@ class Limits:
         for name, most in (("groups_max", POOL_SIZE_MAX), ("topics_max", TOPICS_MAX),
                            ("partitions_max", PARTITIONS_MAX),
                            ("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX),
-                           ("producer_id_block", PRODUCER_IDS_PER_BLOCK_MAX)):
+                           ("producer_id_block", PRODUCER_IDS_PER_BLOCK_MAX),
+                           ("metadata_rows_max", METADATA_ROWS_MAX)):
             if getattr(self, name) > most:
                 raise ConfigError(f"{name}={getattr(self, name)} exceeds what there can be, {most}")
         return self

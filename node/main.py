@@ -55,7 +55,7 @@ from node.complaints import Complaints
 from node.config import Address, NodeConfig, load
 from node.confirmations import Confirmations
 from node.deadlines import Deadlines
-from node.descriptors import connections_that_fit
+from node.descriptors import connections_max
 from node.directory import Directory
 from node.disk import DiskWorker, open_probe
 from node.errors import BadConfig, BadDirectory, NodeError
@@ -359,7 +359,7 @@ class Node:
     async def _serve(self) -> None:
         config = self.config
         clients = Listener(listen(config.node.client_address), self.sessions.handle,
-                           self._connections_max(),
+                           connections_max(config.limits, self.log),
                            config.limits.connections_per_address_max)
         peers = Listener(listen(config.node.peer_address), self.peer_listener.handle,
                          config.limits.peer_connections_max,
@@ -403,15 +403,6 @@ class Node:
                     break
                 await self._hand_over()
                 nursery.cancel_scope.cancel()
-
-    def _connections_max(self) -> int:
-        """Client connections, as far as there are descriptors for them."""
-        wanted = self.config.limits.connections_max
-        fitting = connections_that_fit(self.config.limits)
-        if fitting < wanted:
-            self.log.warning("fewer connections than configured", extra={
-                "connections_max": wanted, "fitting": fitting})
-        return fitting
 
     async def _reload_security(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """SIGHUP: certificates and secrets are read again, for new connections."""

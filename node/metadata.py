@@ -19,9 +19,8 @@ stops visiting.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from sortedcontainers import SortedDict
 
@@ -30,7 +29,6 @@ from multiraft.core import default_groups
 from multiraft.errors import CodecError
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
-from multiraft.wire.messages import TOPIC_NAME_MAX
 from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun, VoidRuns
 from node import metadata_chains
 from node.metadata_chains import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
@@ -66,6 +64,7 @@ from node.metadata_producers import ProducerTable
 from node.metadata_result import Result, over, refused
 from node.metadata_sinks import SinkTable
 from node.plans.state import PlanTable
+from node.topics import Location, Topic, topic_name_fault
 from placement import assign
 
 __all__ = [
@@ -128,39 +127,6 @@ _SHAPE = {"index": plain.WHOLE, "cluster_id": plain.BYTES, "pool_size": plain.WH
           "topics": [(plain.TEXT, plain.BYTES, plain.WHOLE, plain.WHOLE, plain.WHOLE)],
           "producer_epochs": [_PAIR], "recovered": [(plain.WHOLE, _PAIR)]}
 
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,%d}" % TOPIC_NAME_MAX)
-
-
-class Topic(NamedTuple):
-    """One life of a topic.  Partition ``p`` has the incarnation ``incarnation + p``."""
-
-    name: str
-    id: bytes
-    incarnation: int
-    partitions: int
-    pool_size: int
-
-
-class Location(NamedTuple):
-    """A partition, the group that takes its appends now, and those that did before.  ``switch``:
-    where it is about to go on, None = nowhere else."""
-
-    topic: Topic
-    partition: int
-    group: int
-    epoch: int
-    start_offset: int
-    chain: Chain
-    switch: Switch | None
-
-
-def topic_name_fault(name: str) -> str:
-    """Why ``name`` cannot be a topic's, empty when it can."""
-    if name in (".", ".."):
-        return f"a topic cannot be named {name!r}"
-    if _TOPIC_NAME.fullmatch(name) is None:
-        return f"topic name {name!r:.80} is not [A-Za-z0-9._-]{{1,{TOPIC_NAME_MAX}}}"
-    return ""
 
 
 class MetadataState:

@@ -28,8 +28,6 @@ from placement import PlacementError, Topology, replicas
 
 #: How often is looked whether the new groups have leaders, in seconds.
 LOOK_S = 0.1
-#: New groups that are placed at a time: each ranks all nodes.
-GROUPS_PER_STEP = 64
 
 
 class Pool:
@@ -93,7 +91,8 @@ class Pool:
                                      f"{_down(node for node in every if node.rack in missing)}")
             placed: list[tuple[int, ...]] = []
             first = state.pool_size + 1
-            for part in parts(groups + 1 - first, GROUPS_PER_STEP):
+            at_a_time = max(1, ROWS_PER_STEP // max(1, len(every)))  # each group ranks all nodes
+            for part in parts(groups + 1 - first, at_a_time):
                 await self._turns.take(ROWS_PER_STEP)
                 placed += [replicas(first + at, factor, topology, state.hash_seed) for at in part]
         except PlacementError as error:

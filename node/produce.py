@@ -1,7 +1,7 @@
 """Produce: batches in, proposals out, one answer per request when its last batch is decided.
 
 Contract.  ``handle`` runs on the loop and never waits.  A request of more than
-``BATCHES_PER_STEP`` batches is not done when it returns, but an iterator over its steps, of which
+``BATCHES_AT_ONCE`` batches is not done when it returns, but an iterator over its steps, of which
 its session takes one in a turn of the loop before it handles anything else.  Each batch is checked
 whole (CRC, counts, inner offsets), judged by the tail state of its group's leader and proposed; its
 result comes from the pending table, or at once when it is refused or was in the log already.  A
@@ -43,7 +43,9 @@ from node.turns import advanced, parts
 
 #: Batches proposed at a time: each may be of another group, whose log, followers and answers then
 #: are in the round behind it.
-BATCHES_PER_STEP = 16
+BATCHES_PER_STEP = 32
+#: A request of so many is proposed in one piece: what producers of ordinary topics send.
+BATCHES_AT_ONCE = 64
 
 
 class Producing:
@@ -87,7 +89,7 @@ class Producing:
             answer(ProduceReply(()))
             return None
         self._pending.open(produce)
-        if len(request.batches) > BATCHES_PER_STEP:
+        if len(request.batches) > BATCHES_AT_ONCE:
             return advanced(self._steps(request, produce, seen_index))
         self._take(request, range(len(request.batches)), 0, produce, seen_index)
         return None

@@ -6,6 +6,9 @@ off goes on where it was when the next offer comes, as long as the leader still 
 does one of a node that was started again, from what ``PartialImage`` kept.  ``compact`` forgets old
 commands once a checkpoint holds what they did.
 
+An image is made and read by a thread, in pieces (``multiraft.storage.pieces``): what the loop does
+of it is to copy references.
+
 Invariants.  An image never changes: it is named by the (index, term) of its state, and none of an
 earlier incarnation of the group is given.  Installing is
 one step of the loop, the checkpoint that makes it durable included: nothing can happen to the group
@@ -28,12 +31,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import cbor2
 import trio
+from cbor2 import CBORDecodeError
 
 from multiraft import core as codec
 from multiraft import plain, snapshot
 from multiraft.errors import CodecError
+from multiraft.storage import pieces
 from multiraft.storage.partial_image import Arrived, PartialImage
 from multiraft.store import LogBounds
 from multiraft.tail import PartitionTail
@@ -83,6 +87,7 @@ class Snapshots:
         self._request_round = request_round
         self._log = log
         self._image: Image | None = None
+        self._taking = trio.Lock()
         self._partial = partial
         self._space = space
         self._download: Arrived | None = None
@@ -131,12 +136,13 @@ class Snapshots:
         if status.quarantined:
             return {"op": OPERATION, "known": False}, []
         now_s = trio.current_time()
-        image = self._image
-        if (image is None or image.incarnation != status.incarnation
-                or image.bounds.last_index != index and (now_s - image.used_s > IMAGE_LIFE_S
-                                                         or self._is_outdated(image))):
-            image = self._image = self._take(now_s, status.incarnation)
-        image.used_s = now_s
+        async with self._taking:
+            image = self._image
+            if (image is None or image.incarnation != status.incarnation
+                    or image.bounds.last_index != index and (now_s - image.used_s > IMAGE_LIFE_S
+                                                             or self._is_outdated(image))):
+                image = self._image = await self._take(status.incarnation)
+        image.used_s = trio.current_time()
         if image.bounds.last_index != index or offset > len(image.data):
             offset = 0
         chunk = memoryview(image.data)[offset:offset + CHUNK_BYTES]
@@ -150,13 +156,14 @@ class Snapshots:
         first_index = self._core.status(METADATA_GROUP).first_index
         return image.bounds.last_index < first_index - 1
 
-    def _take(self, now_s: float, incarnation: int) -> Image:
+    async def _take(self, incarnation: int) -> Image:
         bounds, configuration_index, configuration = self._core.snapshot_point(METADATA_GROUP)
         tail = self._store.tails[METADATA_GROUP]
         assert tail.applied_index == bounds.last_index, f"{tail.applied_index}, {bounds}"
-        data = cbor2.dumps([configuration_index, list(map(list, configuration)), tail.snapshot(),
-                            self._metadata_log.state.snapshot()])
-        return Image(bounds, data, codec.crc32c(data), now_s, incarnation)
+        values = [configuration_index, list(map(list, configuration)), tail.snapshot(),
+                  self._metadata_log.state.snapshot()]
+        data = await trio.to_thread.run_sync(pieces.dumps, values)
+        return Image(bounds, data, codec.crc32c(data), trio.current_time(), incarnation)
 
     # ---- fetching ------------------------------------------------------------------------------
 
@@ -261,7 +268,8 @@ class Snapshots:
             raise DiskFailed(f"what arrives of a snapshot cannot be kept: {error}") from error
 
     async def _install(self, download: Arrived) -> None:
-        configuration_index, configuration, tail, state = _decode(download)
+        configuration_index, configuration, tail, state, encoded = (
+            await trio.to_thread.run_sync(_decode, download))
         bounds = LogBounds(download.index + 1, download.term, download.index)
         async with self._checkpoints.alone:
             if not self._core.may_install(METADATA_GROUP, download.index, download.term):
@@ -269,7 +277,7 @@ class Snapshots:
                 return  # not needed any more, or the next offer finds it possible
             self._store.install(METADATA_GROUP, bounds, configuration_index, configuration, tail)
             self._metadata_log.install(state)
-            self._checkpoints.write_now()
+            self._checkpoints.write_now(encoded)
             self._core.install_snapshot(METADATA_GROUP, bounds, configuration_index, configuration,
                                         tail)
         self.after_install()
@@ -285,17 +293,20 @@ class Snapshots:
 _IMAGE = (plain.WHOLE, ([plain.WHOLE],) * 3, plain.ANYTHING, plain.ANYTHING)
 
 
-def _decode(download: Arrived) -> tuple[int, Configuration, PartitionTail, MetadataState]:
-    """Raises ``Malformed`` or ``CodecError``."""
+def _decode(download: Arrived) -> tuple[int, Configuration, PartitionTail, MetadataState,
+                                        pieces.Encoded]:
+    """What an image says; the state once more as a checkpoint has it.  On a thread.  Raises
+    ``Malformed`` or ``CodecError``."""
     try:
-        image = cbor2.loads(bytes(download.data))
+        image = pieces.loads(bytes(download.data))
         plain.check(image, _IMAGE, "the image")
         index, configuration, tail, state = image
         voters, learners, outgoing = map(tuple, configuration)
         restored = PartitionTail.restore(tail)
-        decoded = (index, Configuration(voters, learners, outgoing), restored,
-                   MetadataState.restore(state))
-    except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
+        read = MetadataState.restore(state)
+        decoded = (index, Configuration(voters, learners, outgoing), restored, read,
+                   pieces.Encoded(pieces.dumps(read.snapshot())))
+    except (CBORDecodeError, ValueError, TypeError) as error:
         raise Malformed(f"not a snapshot: {error}") from error
     if restored.applied_index != download.index:
         raise Malformed(f"a snapshot of {restored.applied_index}, called {download.index}")

@@ -14,27 +14,31 @@ requests are cut in the same way everywhere, and a test can count them.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from heapq import heappop, heappush
 
 import trio
 
 #: Rows worked on at a time: with 1 to 10 us each, a millisecond at most.
 ROWS_PER_STEP = 128
 
-#: For whom this task works; None = for the node itself.
-_WHOM: ContextVar[object] = ContextVar("whom", default=None)
+#: For whom this task works, and which of what was begun it is; None = for the node itself.
+_WORK: ContextVar[tuple[object, int]] = ContextVar("work", default=(None, 0))
 
 
 class _Step:
     """Something that waits for room in a turn."""
 
-    __slots__ = ("rows", "go")
+    __slots__ = ("number", "rows", "go")
 
-    def __init__(self, rows: int, go: Callable[[], bool]):
+    def __init__(self, number: int, rows: int, go: Callable[[], bool]):
+        self.number = number  # what was begun earlier goes first
         self.rows = rows
         self.go = go  # whether there is more of it
+
+    def __lt__(self, other: _Step) -> bool:
+        return self.number < other.number
 
 
 class Turns:
@@ -43,14 +47,15 @@ class Turns:
     def __init__(self, rows_per_turn: int):
         self._rows_per_turn = rows_per_turn
         self._left = rows_per_turn  # rows that this turn still has room for
-        self._waiting: dict[object, deque[_Step]] = {}  # whose turn it is comes first
+        self._waiting: dict[object, list[_Step]] = {}  # heaps; whose turn it is comes first
+        self._begun = 0
         self._wanted = trio.Event()
         self.turns = 0  # in which somebody worked
 
-    @staticmethod
-    def work_for(whom: object) -> None:
-        """What the calling task does from now on is for ``whom``."""
-        _WHOM.set(whom)
+    def work_for(self, whom: object) -> None:
+        """What the calling task begins now, and does from now on, is for ``whom``."""
+        self._begun += 1
+        _WORK.set((whom, self._begun))
 
     async def take(self, rows: int = 1) -> None:
         """Wait until ``rows`` more rows may be worked on.  Asks for no turn of the loop while the
@@ -66,8 +71,9 @@ class Turns:
             begins.set()
             return False
 
-        step = _Step(rows, go)
-        self._queue(_WHOM.get(), step)
+        whom, number = _WORK.get()
+        step = _Step(number, rows, go)
+        self._queue(whom, step)
         try:
             await begins.wait()
         except trio.Cancelled:
@@ -80,7 +86,8 @@ class Turns:
         def go() -> bool:
             return next(steps, steps) is not steps
 
-        self._queue(whom, _Step(ROWS_PER_STEP, go))
+        self._begun += 1
+        self._queue(whom, _Step(self._begun, ROWS_PER_STEP, go))
 
     @property
     def waiting(self) -> int:
@@ -106,16 +113,16 @@ class Turns:
         while waiting and self._left > 0:
             whom = next(iter(waiting))
             steps = waiting.pop(whom)
-            step = steps[0]
+            step = heappop(steps)
             self._left -= step.rows
             waiting[whom] = steps  # the next turn is the others'; ``go`` may add to it
-            if not step.go():
-                steps.popleft()
-                if not steps:
-                    del waiting[whom]
+            if step.go():
+                heappush(steps, step)
+            elif not steps:
+                del waiting[whom]
 
     def _queue(self, whom: object, step: _Step) -> None:
-        self._waiting.setdefault(whom, deque()).append(step)
+        heappush(self._waiting.setdefault(whom, []), step)
         self._wanted.set()
 
 

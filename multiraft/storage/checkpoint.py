@@ -1,6 +1,7 @@
 """Checkpoints: the applied state of all groups in one file, so that recovery replays only the rest.
 
-Contract.  Captured on the loop, encoded and written by a thread, durable under its name when
+Contract.  Captured on the loop, encoded in pieces and written by a thread, durable under its name
+when
 ``execute`` returns; the last two are kept.  A damaged one is skipped for the one before it, and
 that is reported.  Records of groups that did not change since the last checkpoint are not encoded
 anew.
@@ -25,6 +26,7 @@ import cbor2
 
 from multiraft import plain
 from multiraft.errors import CodecError
+from multiraft.storage import pieces
 from multiraft.storage.envelope import (
     read_envelope,
     replace_file,
@@ -166,8 +168,8 @@ class CheckpointPlan:
         for group in sorted(self._records):
             record = self._records[group]
             self.encoded[group] = record if isinstance(record, bytes) else record.encode()
-        body = cbor2.dumps([self.position, self._lane_start, list(self.encoded.values()),
-                            self._extra])
+        body = pieces.dumps([self.position, self._lane_start, list(self.encoded.values()),
+                             self._extra])
         name = checkpoint_name(self.position)
         for ending in ("", COPY) if self.twice else ("",):
             self.size = write_envelope(self._filesystem, self._directory, name + ending,

@@ -37,7 +37,7 @@ class Looking:
         self._latency = latency
         self._read_bytes = read_bytes
         self._request_round = request_round
-        self.take: Callable[[int], Awaitable[None]] = _next_turn  # wired where there are turns
+        self.take: Callable[[int], Awaitable[None]] = next_turn  # wired where there are turns
 
     @property
     def peer_handlers(self) -> dict:
@@ -176,5 +176,6 @@ class Looking:
             state.plans.switched.get(partition, 0))
 
 
-async def _next_turn(_rows: int) -> None:
+async def next_turn(_rows: int) -> None:
+    """Others get their turn."""
     await trio.lowlevel.checkpoint()

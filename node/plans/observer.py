@@ -28,7 +28,7 @@ from node.plans.world import UP, SeenNode, SeenPartition, World, member_of
 ASK_S = 2.0
 #: How a node is is asked at most this often, in milliseconds, if it has nothing else to tell.
 FACTS_MS = 1_000
-#: Majorities are counted without letting others run for so many groups.
+#: Majorities are counted, and partitions looked up, without letting others run for so many.
 SLICE = 512
 
 
@@ -58,7 +58,7 @@ class Observer:
         leaders: dict[int, int] = {}
         await self._tasks.together([partial(self._look_at, node, wanted, seen, leaders, unreachable)
                                     for node, wanted in by_leader.items()])
-        return World(self._nodes(), seen, leaders, unreachable, self._partitions(partitions),
+        return World(self._nodes(), seen, leaders, unreachable, await self._partitions(partitions),
                      await self._bare(), {}, {}, self._state.replication_factor)
 
     async def look_for(self, plan: ActivePlan, groups: Iterable[int],
@@ -127,8 +127,13 @@ class Observer:
                                    reply.disk_full, reply.damaged, reply.commit_ms)
         return nodes
 
-    def _partitions(self, partitions: Iterable[int]) -> dict[int, SeenPartition | None]:
-        return {partition: self._seen(partition) for partition in partitions}
+    async def _partitions(self, partitions: Iterable[int]) -> dict[int, SeenPartition | None]:
+        found: dict[int, SeenPartition | None] = {}
+        for at, partition in enumerate(partitions, start=1):
+            if not at % SLICE:
+                await self._tasks.checkpoint()
+            found[partition] = self._seen(partition)
+        return found
 
     def _seen(self, partition: int) -> SeenPartition | None:
         place = self._state.locate(partition)

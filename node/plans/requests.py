@@ -24,8 +24,10 @@ from node.clock import wall_ms
 from node.metadata_commands import ApplyPlan, ControlPlan, SetNodeState
 from node.plans.driver import Driver
 from node.plans.guards import NAMED_MAX, faults, too_low, unseen
+from node.plans.looking import next_turn
 from node.plans.observer import Observer
 from node.plans.world import World
+from node.turns import parts
 from placement import throttle
 
 #: What is appended to a group is measured over this, in seconds.
@@ -39,6 +41,7 @@ class PlanRequests:
         self._metadata_log = metadata_log
         self._driver = driver
         self._observer = observer  # () -> a new one
+        self.take: Callable[[int], Awaitable[None]] = next_turn  # wired where there are turns
 
     @property
     def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
@@ -63,15 +66,21 @@ class PlanRequests:
     async def _check(self, request: wire.PlanApply) -> None:
         """Raises ``StalePlan``, ``LimitExceeded``, ``LeaderUnknown``."""
         state = self._metadata_log.state
+        if len({(move.kind, move.subject) for move in request.moves}) < len(request.moves):
+            raise InvalidRequest("the plan moves one of its subjects twice in the same way")
         if request.cluster_id != state.cluster_id.hex():
             raise StalePlan(f"the plan is for cluster {request.cluster_id:.40}, this is "
                             f"{state.cluster_id.hex()}")
         world = await self._observe(request.moves)
-        found = faults(request.moves, world)
+        found: list[str] = []
+        missing: list[str] = []
+        for part in parts(len(request.moves)):
+            await self.take(len(part))
+            found += faults(request.moves[part.start:part.stop], world)
+            missing += unseen(request.moves[part.start:part.stop], world)
         if found:
             more = f"; and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
             raise StalePlan(f"{'; '.join(found[:NAMED_MAX])}{more}. Make a new plan")
-        missing = unseen(request.moves, world)
         if missing:
             raise LeaderUnknown(f"{len(missing)} of {len(request.moves)} moves cannot be compared "
                                 f"with the cluster now: {'; '.join(missing[:NAMED_MAX])}")

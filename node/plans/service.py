@@ -32,6 +32,7 @@ class Plans:
                              node.log)
         requests = PlanRequests(metadata_log, self.driver,
                                 lambda: Observer(core, metadata_log, self._ask))
+        requests.take = node.turns.take
         self.handlers = {**self._looking.handlers, **requests.handlers}
         self.peer_handlers = self._looking.peer_handlers
         self.preferring = Preferring(core, metadata_log, node.request_round, node.log)

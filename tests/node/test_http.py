@@ -321,6 +321,30 @@ async def test_a_loop_that_does_not_answer_leaves_what_needs_no_loop(monkeypatch
         assert b"multiraft_loop_answers 0.0" in body
 
 
+@in_trio
+async def test_scrapes_of_a_moment_are_rendered_once_for_each_format(monkeypatch):
+    rendered: list[str] = []
+    render = http_module.metrics.render
+
+    def counted(life, sample, accept):
+        rendered.append(accept)
+        return render(life, sample, accept)
+
+    monkeypatch.setattr(http_module.metrics, "render", counted)
+    monkeypatch.setattr(http_module, "ASK_S", 0.05)
+    monkeypatch.setattr(http_module, "SCRAPE_FRESH_MS", 1 << 40)
+    with world() as node:
+        node.http._scraped_ms = -(1 << 41)
+        attached(node)
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(trio.to_thread.run_sync, node.get, "/metrics")
+        assert len(rendered) == 1
+        node.http._scraped_ms = -(1 << 41)
+        await trio.to_thread.run_sync(node.get, "/metrics")
+        assert len(rendered) == 2
+
+
 def test_a_loop_that_has_ended_is_no_crash():
     with world() as node:
         async def end():

@@ -33,6 +33,10 @@ TABLES = (
     ({"outbox_bytes_max": 1 << 20}, "exceeds outbox_bytes_max"),
     ({"node_outbox_bytes_max": 1 << 25}, "exceeds node_outbox_bytes_max"),
     ({"partitions_max": 9}, "exceeds partitions_max=9"),
+    ({"partitions_per_topic_max": 9_000, "metadata_rows_max": 8_000},
+     "partitions_per_topic_max=9000 exceeds metadata_rows_max=8000"),
+    ({"metadata_rows_max": 60_000}, "metadata_rows_max=60000 exceeds what there can be, 50000"),
+    ({"turn_rows_max": 0}, "turn_rows_max=0 must be at least 1"),
     ({"topics_max": 1 << 30}, "topics_max=1073741824 exceeds what there can be"),
 ])
 def test_limits_that_contradict_each_other_are_refused_by_both_names(change, says):

@@ -11,7 +11,7 @@ from multiraft.types import Entry, EntryKind
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, FrameReader
 from node import peer_codec
-from node.peer_codec import GROUP_MAX, TERM_MAX
+from node.peer_codec import GROUP_MAX, ITEMS_ACCEPTED_MAX, TERM_MAX, decode
 from tests.node.harness import batch
 
 u32 = st.integers(0, 2**32 - 1)
@@ -135,6 +135,14 @@ def test_whatever_else_is_a_protocol_error_and_nothing_else(header, payload):
 def test_items_that_are_almost_right(item):
     with pytest.raises(RemoteProtocolError):
         peer_codec.decode(Frame({"i": [item]}, memoryview(b"")))
+
+
+def test_a_frame_of_more_items_than_anybody_sends_is_refused():
+    item = [5, 1, 1, 1]
+    assert len(decode(Frame({"i": [item[:] for _ in range(ITEMS_ACCEPTED_MAX)]},
+                            memoryview(b"")))) == ITEMS_ACCEPTED_MAX
+    with pytest.raises(RemoteProtocolError, match="4097 items, the limit is 4096"):
+        decode(Frame({"i": [item] * (ITEMS_ACCEPTED_MAX + 1)}, memoryview(b"")))
 
 
 def test_bytes_that_no_item_claims_are_a_protocol_error():

@@ -1,5 +1,6 @@
 """Append connections: both ends over real sockets, with a core that only writes down."""
 
+import contextlib
 import functools
 import socket
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code
 from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello, hello_header
+from node import peer_codec, peer_listener
 from node import peers as peers_module
 from node.arrivals import Arrivals
 from node.config import Address
@@ -461,3 +463,26 @@ async def test_a_peer_that_does_not_read_is_dropped_at_the_limit(monkeypatch):
             await until(lambda: sender.core.connections[-1] == ("down", 2))
             deaf.close()
             nursery.cancel_scope.cancel()
+
+
+def test_of_what_a_peer_sends_at_once_some_is_stepped_in_a_turn():
+    stepped: list[int] = []
+    arrivals = Arrivals()
+    near, far = socket.socketpair()
+    with near, far, contextlib.closing(arrivals):
+        near.setblocking(False)
+        listener = SimpleNamespace(space=None, frames=0, arrivals=arrivals)
+        core = SimpleNamespace(step=lambda peer, message: stepped.append(peer), has_work=True)
+        reader = FrameReader()
+        incoming = peer_listener._Incoming(listener, core, near, reader, 3)
+        arrivals.add(near.fileno(), incoming.receive)
+        items = [peer_codec.encode(TimeoutNow(1, 1, 1), 0)] * 1000
+        for _ in range(3):
+            far.sendall(b"".join(peer_codec.frame(items)))
+        for turn in range(1, 9):
+            before = len(stepped)
+            assert arrivals.poll() is True
+            assert 0 < len(stepped) - before <= peer_listener.MESSAGES_PER_TURN, turn
+            if not arrivals.left:
+                break
+        assert len(stepped) == 3000 and listener.frames == 3

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
-from multiraft.wire.errors import AmbiguousOutcome
-from multiraft.wire.sinks import OPEN, VOID, CommitRun, RunRef
+from multiraft.wire.errors import AmbiguousOutcome, LimitExceeded
+from multiraft.wire.sinks import OPEN, VOID, CommitRun, RunRef, RunStates, Winner
 from node.sink_admin import SinkAdmin
 from node.turns import Turns
 from tests.node.harness import silent_log
@@ -67,3 +68,17 @@ def test_time_counts_for_each_run_and_leader():
     assert leader.state.sinks.open_runs() == (RunRef(2, 1),), "another leader was in between"
     look(sinks, 3001)
     assert leader.state.sinks.open_runs() == ()
+
+
+def test_runs_with_more_attempts_than_one_answer_names_are_refused():
+    leader = Leader()
+    sinks = SinkAdmin(leader, leader, None, 1000, silent_log(), Turns(1 << 30))
+    leader.replica(begin())
+    winners = tuple(Winner(task, 1) for task in range(1_000))
+    leader.replica(CommitRun(1, 1, 0, winners))
+    ask = sinks.handlers[RunStates]
+    reply = trio.run(ask, RunStates((RunRef(1, 1),) * 50))
+    assert sum(len(state.winners) for state in reply.runs) == 50_000
+    with pytest.raises(LimitExceeded) as caught:
+        trio.run(ask, RunStates((RunRef(1, 1),) * 1000))
+    assert caught.value.detail.limit == 50_000 < caught.value.detail.value < 200_000

@@ -98,7 +98,7 @@ class Side:
                               follow=lambda: self.done.append("nodes"))
         checkpoints = SimpleNamespace(
             alone=trio.Lock(), metadata_applied=20, after_one=None,
-            write_now=lambda: self.done.append("checkpoint"))
+            write_now=lambda _encoded: self.done.append("checkpoint"))
         self.store = store
         self.checkpoints = checkpoints
         self.snapshots = Snapshots(

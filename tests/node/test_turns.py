@@ -82,6 +82,27 @@ async def test_what_is_begun_for_the_same_ends_in_that_order():
 
 
 @in_trio
+async def test_what_a_task_began_first_ends_first_though_others_wait_for_the_same():
+    turns = Turns(ROWS_PER_STEP)
+    ended: list[int] = []
+
+    async def work(number):
+        turns.work_for("session")
+        for part in parts(3 * ROWS_PER_STEP):
+            await turns.take(len(part))
+        ended.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(work, number)
+            await trio.testing.wait_all_tasks_blocked()
+        while turns.waiting:
+            turns.turn()
+            await trio.testing.wait_all_tasks_blocked()
+    assert ended == list(range(10))
+
+
+@in_trio
 async def test_work_goes_on_turn_by_turn_and_nothing_runs_when_there_is_none():
     turns = Turns(2 * ROWS_PER_STEP)
     count = Count(turns)

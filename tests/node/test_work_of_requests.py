@@ -9,6 +9,7 @@ import contextlib
 
 import trio
 
+from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import (
     LATEST,
@@ -253,8 +254,8 @@ async def test_nothing_more_is_done_for_a_connection_that_is_gone(tmp_path):
         asked = 200
         with counting(node.core, "leader_hint") as turn:
             async with await Client.open(node) as client:
-                for _ in range(asked):
-                    await client.begin(Metadata(("wide",)))
+                await client.say(*[buffer for number in range(asked) for buffer in
+                                   client.machine.send(RequestEvent(number, Metadata(("wide",))))])
                 await until(lambda: turn.total > WIDE)
             await until(lambda: not node.sessions.open and not node.admin._at_work)
         assert turn.total < asked * WIDE // 2

@@ -141,3 +141,17 @@ def test_the_throttle_of_a_plan_under_way_is_judged_alike():
         leader.ask(wire.PlanControl(wire.THROTTLE, "", 2 * APPENDED))
     (command,) = leader.proposed
     assert isinstance(command, ControlPlan) and command.value == 2 * APPENDED
+
+
+def test_a_plan_that_moves_a_subject_twice_is_refused_before_anybody_is_asked():
+    leader = Leader()
+    with pytest.raises(InvalidRequest, match="twice"):
+        leader.ask(plan_of_moves(2))
+    assert leader.looks == 0 and not leader.proposed
+
+
+def plan_of_moves(count: int) -> wire.PlanApply:
+    """The same move again and again."""
+    return wire.PlanApply("twice", CLUSTER, "all", 1 << 60, wire.PlanLimits(1 << 30), tuple(
+        wire.PlannedMove(seq, wire.LEADER_TRANSFER, 1, 1, 0, (1,), (2,), 0, 0, "", ())
+        for seq in range(1, count + 1)))
