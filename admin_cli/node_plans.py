@@ -15,6 +15,7 @@ import click
 from admin_cli import connection, plan_input, plan_view, rebalance
 from admin_cli.failures import CommandFailed
 from admin_cli.nodes import await_records, require_known
+from admin_cli.numbers import NODE
 from admin_cli.options import BytesPerSecond, servers_option
 from admin_cli.output import note, plural
 from admin_cli.session import Session
@@ -24,7 +25,7 @@ from multiraft.wire import plans as wire
 from placement.plan import Plan
 from placement.policy import LEADERS, NODE_RESOURCES, SCOPE_DRAIN, SCOPE_LEADERS, Options
 
-node_argument = click.argument("node_id", metavar="NODE", type=click.IntRange(min=1))
+node_argument = click.argument("node_id", metavar="NODE", type=NODE)
 throttle_option = click.option("--throttle", type=BytesPerSecond(), default=None, metavar="RATE",
                                help="Bytes per second and node, such as 50MiB.")
 yes_option = click.option("--yes", is_flag=True, help="Do it. Without it, only show the plan.")

@@ -7,7 +7,11 @@ word that is used here.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
+import stat
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +19,9 @@ from pathlib import Path
 import click
 
 from admin_cli import dev_state, quantities, servers
-from admin_cli.failures import NotFound
+from admin_cli.failures import NotFound, reason
+from admin_cli.numbers import COUNT_MAX, Whole
+from admin_cli.session import Session
 from admin_cli.times import FORMS, At, parse_time
 from placement import throttle
 
@@ -30,6 +36,9 @@ ACKS = ("commit", "leader", "none")
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
 
 Command = Callable[..., object]
+
+#: Somebody waits at a prompt: with the start of the command, less than a second in all.
+COMPLETION_S = 0.5
 
 
 #: Rates above this are slips of the keyboard: no node sends, reads or writes a tebibyte a second.
@@ -130,7 +139,17 @@ class Directory(click.ParamType):
     name = "directory"
 
     def convert(self, value, param, ctx) -> Path:
-        return Path(value).expanduser().absolute()
+        path = Path(value)
+        try:
+            path = path.expanduser().absolute()
+            if not stat.S_ISDIR(os.stat(path).st_mode):
+                self.fail(f"{value!r} is not a directory.", param, ctx)
+        except FileNotFoundError:
+            pass  # `dev up` makes it, other commands say that there is no cluster
+        except (OSError, RuntimeError) as error:  # RuntimeError: ~somebody who does not exist
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            self.fail(f"{value!r} is no place for a directory: {why}.", param, ctx)
+        return path
 
 
 def existing_directory(context: click.Context, _parameter: click.Parameter,
@@ -187,7 +206,7 @@ class Start(click.ParamType):
         if value in ("earliest", "latest") or isinstance(value, (int, At)):
             return value
         if value.isascii() and value.isdecimal():
-            return int(value)
+            return Whole(0, COUNT_MAX).convert(value, param, ctx)
         at = parse_time(value, _now_ms())
         if at is not None:
             return at
@@ -207,14 +226,21 @@ def _now_ms() -> int:
 
 def complete_topic(context: click.Context, _parameter: click.Parameter,
                    incomplete: str) -> list[str]:
-    """Names of topics for the shell; nothing when no cluster answers."""
+    """Names of topics for the shell; nothing when no cluster answers within ``COMPLETION_S``."""
+    names: list[str] = []
+    # A thread, because looking up a host's name cannot be given up by who does it.
+    asking = threading.Thread(target=_ask_topics, args=(context.obj, names), daemon=True)
+    asking.start()
+    asking.join(COMPLETION_S)
+    return [name for name in names.copy() if name.startswith(incomplete)]
+
+
+def _ask_topics(session: Session, names: list[str]) -> None:
     from admin_cli import connection  # the client is loaded only when Tab is pressed on a topic
 
-    try:
-        with connection.open_session(context.obj) as client:
-            return [row.name for row in client.list_topics() if row.name.startswith(incomplete)]
-    except click.ClickException:
-        return []
+    with contextlib.suppress(click.ClickException, OSError):
+        with connection.open_session(session) as client:
+            names += [row.name for row in client.list_topics()]
 
 
 topic_argument = click.argument("topic", metavar="TOPIC", shell_complete=complete_topic)

@@ -29,6 +29,7 @@ from admin_cli import (
 )
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
+from admin_cli.numbers import NODE, WINDOW, Real
 from admin_cli.options import Bytes, BytesPerSecond, json_option, servers_option
 from admin_cli.output import (
     check_file,
@@ -70,6 +71,8 @@ UNDER_WAY = (*GOING_ON, "cancelling")
 _MARKS = {SCOPE_DRAIN: wire.DRAINING, SCOPE_LEADERS: wire.MAINTENANCE}
 #: A policy that names a thousand topics has some 100 KB.
 POLICY_BYTES_MAX = 1 << 20
+#: Ten years: no snapshot is as old.
+AGE_S_MAX = 315_360_000
 
 
 class PlanExit(enum.IntEnum):
@@ -156,14 +159,14 @@ plan_argument = click.argument("path", metavar="PLAN",
               type=click.Choice(("all", SCOPE_REPAIR, "leaders", SCOPE_DRAIN, SCOPE_NODE)),
               help="all (default), repair, leaders, drain; or node N: only what leaves or reaches "
                    "node N.")
-@click.argument("node", required=False, type=click.IntRange(min=1), metavar="[N]")
-@click.option("--drain", multiple=True, type=click.IntRange(min=1), metavar="N",
+@click.argument("node", required=False, type=NODE, metavar="[N]")
+@click.option("--drain", multiple=True, type=NODE, metavar="N",
               help="Plan as if this node were draining.")
 @click.option("--budget", "budget", type=Bytes(), default=None, metavar="BYTES",
               help="Copy no more than that for balance; repairs are never cut.")
 @click.option("--throttle", "rate", type=BytesPerSecond(), default=None, metavar="RATE",
               help="Bytes per second and node, for the estimate and as the plan's throttle.")
-@click.option("--window", type=click.FloatRange(min=0.2, max=600), default=plan_input.WINDOW_S,
+@click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
               metavar="SECONDS", help="Measure loads over so long.")
 @click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Bands, limits and exclusions as JSON; what it leaves out is as always.")
@@ -178,7 +181,7 @@ plan_argument = click.argument("path", metavar="PLAN",
                    "pipeline's directory.")
 @click.option("--measure", is_flag=True,
               help="Of Spark: measure loads now, also when the nodes publish them.")
-@click.option("--max-age", "max_age", type=click.FloatRange(min=0), metavar="SECONDS",
+@click.option("--max-age", "max_age", type=Real(0, AGE_S_MAX), metavar="SECONDS",
               help="Of Spark: how old a snapshot may be. Default: as long as a plan is valid.")
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Of Spark: leave a report with pictures here.")
