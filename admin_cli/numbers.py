@@ -40,9 +40,9 @@ class Whole(click.IntRange):
         """Click's seam."""
         if isinstance(value, str):
             if not _WHOLE.fullmatch(value):
-                self.fail(f"{_shown(value)} is not a whole number.", param, ctx)
+                self.fail(f"{shown(value)} is not a whole number.", param, ctx)
             if len(value.lstrip("+-0")) > _DIGITS_MAX:
-                self.fail(f"{_shown(value)} is not in the range {self._describe_range()}.", param,
+                self.fail(f"{shown(value)} is not in the range {self._describe_range()}.", param,
                           ctx)
         return super().convert(value, param, ctx)
 
@@ -57,11 +57,12 @@ class Real(click.FloatRange):
                 ctx: click.Context | None) -> float:
         """Click's seam."""
         if isinstance(value, str) and not _REAL.fullmatch(value):
-            self.fail(f"{_shown(value)} is not a number.", param, ctx)
+            self.fail(f"{shown(value)} is not a number.", param, ctx)
         return super().convert(value, param, ctx)
 
 
-def _shown(value: str) -> str:
+def shown(value: str) -> str:
+    """What was typed, in quotes; not more than its beginning."""
     short = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
     return repr(short)
 

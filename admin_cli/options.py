@@ -20,7 +20,7 @@ import click
 
 from admin_cli import dev_state, quantities, servers
 from admin_cli.failures import NotFound, reason
-from admin_cli.numbers import COUNT_MAX, Whole
+from admin_cli.numbers import COUNT_MAX, Whole, shown
 from admin_cli.session import Session
 from admin_cli.times import FORMS, At, parse_time
 from placement import throttle
@@ -65,8 +65,8 @@ class Bytes(click.ParamType):
         except ValueError:
             found = 0
         if not found:
-            self.fail(f"{value!r} is not {self.what}; write {self.example} or a number of bytes.",
-                      param, ctx)
+            self.fail(f"{shown(str(value))} is not {self.what}; write {self.example} or a number "
+                      f"of bytes.", param, ctx)
         if found > self.most:
             self.fail(f"{value!r} is more than {self.most_text}, which is the most.", param, ctx)
         return found
@@ -191,7 +191,7 @@ class Time(click.ParamType):
     def convert(self, value, param, ctx) -> At:
         at = value if isinstance(value, At) else parse_time(value, _now_ms())
         if at is None:
-            self.fail(f"{value!r} is not a time like {FORMS}.", param, ctx)
+            self.fail(f"{shown(value)} is not a time like {FORMS}.", param, ctx)
         return at
 
 
@@ -212,8 +212,8 @@ class Start(click.ParamType):
             return at
         hint = elsewhere.get(value.lower())
         self.fail(f"{value!r} is called {hint!r} here." if hint else
-                  f"{value!r} is not earliest, latest, an offset from 0, or a time like {FORMS}.",
-                  param, ctx)
+                  f"{shown(value)} is not earliest, latest, an offset from 0, or a time like "
+                  f"{FORMS}.", param, ctx)
 
     def shell_complete(self, ctx, param, incomplete):
         return [click.shell_completion.CompletionItem(word) for word in ("earliest", "latest")

@@ -63,6 +63,13 @@ def check_file(path: Path | None) -> None:
                             "Name a file that you may write.")
 
 
+def read_file(path: Path, bytes_max: int) -> bytes:
+    """What is in a file, up to one byte more than it may have: devices have no end.  Raises
+    ``OSError``."""
+    with open(path, "rb") as file:
+        return file.read(bytes_max + 1)
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Raises ``CommandFailed`` when the file cannot be written."""
     try:

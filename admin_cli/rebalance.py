@@ -37,6 +37,7 @@ from admin_cli.output import (
     note,
     plural,
     print_json,
+    read_file,
     write_file,
 )
 from admin_cli.session import Session
@@ -138,7 +139,7 @@ def _now_ms() -> int:
 def read_plan(path: Path) -> plans.Plan:
     """The plan of a file.  Raises ``CommandFailed``."""
     try:
-        return plans.load(path.read_bytes())
+        return plans.load(read_file(path, plans.PLAN_BYTES_MAX))
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
     except EditedPlan as error:
@@ -243,7 +244,7 @@ def read_policy(path: Path | None) -> Policy:
     if path is None:
         return default
     try:
-        told = canonical.parse(path.read_bytes(), POLICY_BYTES_MAX)
+        told = canonical.parse(read_file(path, POLICY_BYTES_MAX), POLICY_BYTES_MAX)
         if not isinstance(told, dict):
             raise CommandFailed(f"{path} is no policy: it is no map, such as "
                                 f'{{"cool_down_ms": 0}}.')

@@ -16,7 +16,7 @@ import click
 
 from admin_cli import connection, load_view, plan_input, plan_view, quantities, rebalance
 from admin_cli.failures import CommandFailed
-from admin_cli.numbers import DATA_GROUP, NODE, NODE_ID_MAX, WINDOW
+from admin_cli.numbers import DATA_GROUP, NODE, NODE_ID_MAX, WINDOW, shown
 from admin_cli.options import json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, say
 from admin_cli.placement_facts import topic_groups
@@ -54,8 +54,8 @@ class JoiningNode(click.ParamType):
                            _whole(told.get("weight", str(WEIGHT_DEFAULT)), WEIGHT_MAX),
                            disk_capacity=quantities.parse_size(told.get("disk", "0")))
         except ValueError:
-            self.fail(f"{value!r} is no node: write 5, or 5,rack=r2,weight=200,disk=2TiB, each "
-                      f"once and with a value.", param, ctx)
+            self.fail(f"{shown(str(value))} is no node: write 5, or "
+                      f"5,rack=r2,weight=200,disk=2TiB, each once and with a value.", param, ctx)
 
 
 def _whole(text: str, most: int) -> int:
