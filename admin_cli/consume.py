@@ -18,7 +18,7 @@ import click
 
 from admin_cli import connection
 from admin_cli.numbers import COUNT, PARTITION
-from admin_cli.options import Start, Word, json_option, servers_option, topic_argument
+from admin_cli.options import TEXT, Start, Word, json_option, servers_option, topic_argument
 from admin_cli.output import plural, progress_bar
 from admin_cli.session import Session
 from admin_cli.times import FORMS, At
@@ -38,7 +38,8 @@ Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to w
 @click.option("--follow", "-f", "until_end", flag_value="follow",
               help="Go on with new records until Ctrl-C.")
 @click.option("--count", "-n", type=COUNT, help="Stop after so many records.")
-@click.option("--rack", default="", help="Read from replicas in this rack where there are any.")
+@click.option("--rack", type=TEXT, default="",
+              help="Read from replicas in this rack where there are any.")
 @click.option("--isolation", type=Word(("read_committed", "read_uncommitted")),
               default="read_committed", show_default=True,
               help="Whether to show what a sink has staged and not committed.")

@@ -18,7 +18,7 @@ from admin_cli import connection, loads, plan_input
 from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
 from admin_cli.numbers import DAY_S, WINDOW, Real, Whole
-from admin_cli.options import servers_option
+from admin_cli.options import TEXT, servers_option
 from admin_cli.output import note, plural
 from admin_cli.session import Session
 from admin_cli.spark_sentences import sentences
@@ -65,7 +65,8 @@ def export_(session: Session, output: str, window: float) -> None:
               metavar="SECONDS", help="What is one snapshot; a multiple of the nodes' interval.")
 @click.option("--keep", type=Real(0.01, KEEP_DAYS_MAX), default=7.0, show_default=True,
               metavar="DAYS", help="Periods that ended earlier are removed.")
-@click.option("--master", metavar="URL", help="Of Spark. Default: all cores of this machine.")
+@click.option("--master", type=TEXT, metavar="URL",
+              help="Of Spark. Default: all cores of this machine.")
 @servers_option
 @click.pass_obj
 def pipeline_(session: Session, output: str, once: bool, every: float | None, period: int,

@@ -243,7 +243,21 @@ def _ask_topics(session: Session, names: list[str]) -> None:
             names += [row.name for row in client.list_topics()]
 
 
-topic_argument = click.argument("topic", metavar="TOPIC", shell_complete=complete_topic)
+class Text(click.ParamType):
+    """Text that the wire can carry: a command line is bytes, and these need not be any."""
+
+    name = "text"
+
+    def convert(self, value, param, ctx) -> str:
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            self.fail(f"{shown(value)} is not UTF-8.", param, ctx)
+        return value
+
+
+TEXT = Text()
+topic_argument = click.argument("topic", metavar="TOPIC", type=TEXT, shell_complete=complete_topic)
 
 
 def nearest(word: str, words: list[str]) -> str | None:

@@ -7,6 +7,7 @@ itself, whatever becomes of this command; run again it looks how far it is.  Exi
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -19,6 +20,7 @@ from admin_cli.options import json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar, say
 from admin_cli.rebalance import PlanEnded, PlanExit
 from admin_cli.session import Session
+from admin_cli.streams import outlived_reader
 from multiraft.wire import errors as wire
 from multiraft.wire.pool import PoolGrowReply, PoolStatusReply
 
@@ -87,7 +89,8 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
             raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
         told = _asked(client, groups, dry_run=not yes)
         if not as_json:
-            _show(told)
+            with outlived_reader() if yes else contextlib.nullcontext():  # it is waited for
+                _show(told)
         if yes and not no_wait:
             _wait(client, session, groups, as_json)
     if as_json:

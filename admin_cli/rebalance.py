@@ -30,7 +30,7 @@ from admin_cli import (
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
 from admin_cli.numbers import NODE, WINDOW, Real
-from admin_cli.options import Bytes, BytesPerSecond, json_option, servers_option
+from admin_cli.options import TEXT, Bytes, BytesPerSecond, json_option, servers_option
 from admin_cli.output import (
     check_file,
     clear_screen,
@@ -175,8 +175,9 @@ plan_argument = click.argument("path", metavar="PLAN",
               metavar="PLAN", help="Write the plan to this file.")
 @click.option("--engine", default=plan_engine.PYTHON, type=click.Choice(plan_engine.ENGINES),
               help="python (default): here and now. spark: with Spark, for millions of partitions.")
-@click.option("--master", metavar="URL", help="Of Spark: the cluster it runs on, local[2]. "
-              "Default: all cores of this machine.")
+@click.option("--master", type=TEXT, metavar="URL",
+              help="Of Spark: the cluster it runs on, local[2]. Default: all cores of this "
+                   "machine.")
 @click.option("--snapshot", metavar="DIR",
               help="Of Spark: plan from this export, or from the latest complete period of this "
                    "pipeline's directory.")

@@ -10,7 +10,7 @@ import click
 
 from admin_cli import connection
 from admin_cli.failures import NotFound
-from admin_cli.options import json_option, servers_option
+from admin_cli.options import TEXT, json_option, servers_option
 from admin_cli.output import note, print_json, print_table
 from admin_cli.session import Session
 from multiraft.client import staging
@@ -39,7 +39,7 @@ def list_sinks(session: Session, as_json: bool) -> None:
 
 
 @sink.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @json_option
 @servers_option
 @click.pass_obj

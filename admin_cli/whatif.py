@@ -17,7 +17,7 @@ import click
 from admin_cli import connection, load_view, plan_input, plan_view, quantities, rebalance
 from admin_cli.failures import CommandFailed
 from admin_cli.numbers import DATA_GROUP, NODE, NODE_ID_MAX, WINDOW, shown
-from admin_cli.options import json_option, servers_option
+from admin_cli.options import TEXT, json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, say
 from admin_cli.placement_facts import topic_groups
 from admin_cli.session import Session
@@ -77,7 +77,7 @@ class _Imagined(NamedTuple):
 
 
 @click.command(cls=rebalance.PlanCommand)
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, type=TEXT, metavar="[TOPIC]...")
 @click.option("--join", "joins", type=JoiningNode(), multiple=True, metavar="NODE",
               help="This node more: its id, and if you like ,rack=R ,weight=W ,disk=SIZE.")
 @click.option("--leave", "leaves", type=NODE, multiple=True, metavar="NODE",
