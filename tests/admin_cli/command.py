@@ -1,7 +1,7 @@
 """The console script as a process with streams of its own, in front of a fake cluster.
 
 `python -m tests.admin_cli.command ...` is `multiraft ...`; its topic ``t`` has as many records as
-the environment's RECORDS says.
+the environment's RECORDS says, and NAMED as a second name.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def run() -> None:
     cluster.batch_records = 1_000
     cluster.topics["t"] = [[(None, b"%0*d" % (RECORD_BYTES, n))
                             for n in range(int(os.environ["RECORDS"]))]]
+    cluster.topics[os.environ.get("NAMED", "t")] = cluster.topics["t"]
     connection.open_client = lambda addresses, tls=None: cluster.connect(addresses)
     main()
 
